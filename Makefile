@@ -1,0 +1,57 @@
+# Everything a newcomer needs: `make demo` and `make test` set up by themselves, inside this folder only.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+UV := $(shell command -v uv || echo .uv/bin/uv)
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test check static bench mutants docs lock clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY)  ## two agents' work judged end to end, in a few seconds
+	@$(BIN)/meruit demo
+
+test: $(READY)  ## every test, in parallel, with coverage
+	@$(BIN)/python -m pytest -n auto --cov --cov-report=term $(ARGS)
+	@$(BIN)/python tests/coverage_floor.py
+
+static: $(READY)  ## format, lint, types, layers, generated docs
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python docs/generate.py --check
+
+check: static test  ## all that CI runs
+
+bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same run
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+mutants: $(READY)  ## mutation tests of the judge (some minutes)
+	@$(BIN)/mutmut run && $(BIN)/mutmut results
+
+docs: $(READY)  ## write the generated reference pages and the JSON Schema anew
+	@$(BIN)/python docs/generate.py
+
+lock: .venv/bin/python  ## pin every dependency with its hashes
+	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --all-extras --group dev pyproject.toml -o requirements.lock
+
+clean:  ## remove what the other targets made
+	@rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage mutants
+
+.uv/bin/uv:
+	@echo "fetching uv into .uv" >&2
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target .uv uv
+
+.venv/bin/python: | $(filter .uv/bin/uv,$(UV))
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv
+
+$(READY): .venv/bin/python requirements.lock pyproject.toml
+	@echo "setting up .venv" >&2
+	@$(UV) pip sync --quiet --python .venv --require-hashes requirements.lock
+	@$(UV) pip install --quiet --python .venv --no-deps --editable .
+	@touch $@

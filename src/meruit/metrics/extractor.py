@@ -1,0 +1,54 @@
+"""The specification's interface: an object that extracts several metrics at once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from meruit.model.evidence import Measured, Missing, Value
+from meruit.model.work import Work
+from meruit.registry import Ask, Metric, metrics
+
+
+class MetricExtractor(ABC):
+    """Base class for extracting metrics from task outputs; subclass it to bring your own."""
+
+    version: str = "1"
+    """Change it when the same work would give other numbers: cached results are keyed by it."""
+
+    @abstractmethod
+    async def extract(
+        self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> Mapping[str, Value]:
+        """The metrics of one piece of work; leave out what cannot be measured."""
+
+    @abstractmethod
+    def supported_metrics(self) -> list[str]:
+        """Every name that `extract` may return."""
+
+
+class Family(MetricExtractor):
+    """A built-in extractor: all metrics of one file in this folder."""
+
+    family: ClassVar[str]
+
+    def supported_metrics(self) -> list[str]:
+        """Every name that `extract` may return."""
+        return [metric.name for metric in self.members()]
+
+    def members(self) -> list[Metric]:
+        """The metrics it stands for; the engine runs them one by one, and only those it needs."""
+        return [metric for metric in metrics if metric.family == self.family]
+
+    async def extract(
+        self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> Mapping[str, Value]:
+        """Every metric of the family that this work allows to be measured."""
+        work = Work(input=task_input, output=task_output, metadata=metadata)
+        found: dict[str, Value] = {}
+        for metric in self.members():
+            finding = metric.prepare(Ask())(work)
+            if isinstance(finding, Measured):
+                found[metric.name] = finding.value
+            elif not isinstance(finding, Missing):
+                found[metric.name] = finding
+        return found

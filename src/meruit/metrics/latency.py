@@ -1,0 +1,58 @@
+"""How long the work took, as whoever ran it measured."""
+
+from typing import Any
+
+from meruit.metrics.extractor import Family
+from meruit.model.criterion import MetricType
+from meruit.model.evidence import Fault, Missing, Provenance
+from meruit.model.work import Work
+from meruit.registry import Finding, metrics
+
+# An absent duration is no duration of zero: the specification's default of 0 would always be fast enough.
+
+
+class LatencyExtractor(Family):
+    """Extract latency-based metrics from the execution metadata."""
+
+    family = "latency"
+
+
+def _reading(work: Work, key: str) -> Finding:
+    value: Any = work.metadata.get(key)
+    if value is None:
+        return Missing(f"the execution metadata has no {key}", fault=Fault.SYSTEM)
+    # What is not a number is refused by the judge, with the reason.
+    return value  # type: ignore[no-any-return]
+
+
+@metrics.add(
+    "latency_ms",
+    kind=MetricType.LATENCY,
+    provenance=Provenance.OBSERVED,
+    examples=[(Work(metadata={"duration_ms": 812}), 812), (Work(), Missing)],
+)
+def latency_ms(work: Work) -> Finding:
+    """Milliseconds from request to the end of the answer (`metadata.duration_ms`)."""
+    return _reading(work, "duration_ms")
+
+
+@metrics.add(
+    "time_to_first_byte",
+    kind=MetricType.LATENCY,
+    provenance=Provenance.OBSERVED,
+    examples=[(Work(metadata={"ttfb_ms": 95.5}), 95.5), (Work(), Missing)],
+)
+def time_to_first_byte(work: Work) -> Finding:
+    """Milliseconds from request to the first byte (`metadata.ttfb_ms`)."""
+    return _reading(work, "ttfb_ms")
+
+
+@metrics.add(
+    "processing_time",
+    kind=MetricType.LATENCY,
+    provenance=Provenance.OBSERVED,
+    examples=[(Work(metadata={"processing_ms": 640}), 640), (Work(), Missing)],
+)
+def processing_time(work: Work) -> Finding:
+    """Milliseconds of computation, waiting left out (`metadata.processing_ms`)."""
+    return _reading(work, "processing_ms")

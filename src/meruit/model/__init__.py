@@ -1,0 +1,1 @@
+"""Nouns: frozen data without behaviour. Imports nothing else of ours."""

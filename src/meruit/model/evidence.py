@@ -1,0 +1,92 @@
+"""What was found, before anyone judges it. Absence is a value with a reason."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from meruit.model.record import Record
+
+Value = bool | int | float | str | list[Any]
+"""What a metric can amount to."""
+
+
+class Provenance(StrEnum):
+    """Where a value comes from, hence how far it may be believed."""
+
+    OBSERVED = "observed"
+    """Measured by whoever ran the work."""
+    COMPUTED = "computed"
+    """Computed by us from the work itself."""
+    PROVIDER = "provider"
+    """Counted by a third party."""
+    CLAIMED = "claimed"
+    """Said by the agent about itself."""
+
+
+class Fault(StrEnum):
+    """Whose doing it is that something was not measured or not met."""
+
+    NONE = "none"
+    AGENT = "agent"
+    AUTHOR = "author"
+    SYSTEM = "system"
+
+
+class Cause(StrEnum):
+    """Why a criterion could not be judged."""
+
+    METRIC_MISSING = "metric_missing"
+    """The work does not hold what the metric needs."""
+    UNKNOWN_METRIC = "unknown_metric"
+    """Nobody here computes a metric of that name."""
+    EXTRACTOR_ERROR = "extractor_error"
+    """The metric's own code failed."""
+    NOT_A_NUMBER = "not_a_number"
+    """NaN or infinity."""
+    WRONG_TYPE = "wrong_type"
+    """The value is of a kind that the threshold cannot be compared with."""
+    OUT_OF_DOMAIN = "out_of_domain"
+    """The value is impossible for its type: a negative latency, a share above one."""
+    AUTHOR_ERROR = "author_error"
+    """The criterion asks for something that cannot be computed as written."""
+    TOO_COSTLY = "too_costly"
+    """Measuring would exceed a named limit."""
+    CHECK_ERROR = "check_error"
+    """A state check could not read its source, or gave an impossible score."""
+
+
+class Measured(Record, frozen=True):
+    """A value with something to say about how it came about."""
+
+    value: Value
+    details: Mapping[str, Any] | None = None
+    provenance: Provenance | None = None
+    """Only where it differs from what the metric usually has."""
+
+
+class Missing(Record, frozen=True):
+    """No value, and why."""
+
+    why: str
+    cause: Cause = Cause.METRIC_MISSING
+    fault: Fault = Fault.AGENT
+
+
+class Checked(Record, frozen=True):
+    """What a state check found: a share of one, earned exactly."""
+
+    score: str
+    """A fraction between 0 and 1, as `2/3`."""
+    details: Mapping[str, Any] | None = None
+    fault: Fault = Fault.AGENT
+    """Whose doing a score below one is."""
+
+
+class Skipped(Record, frozen=True):
+    """The criterion does not apply to this work; its weight leaves the mean."""
+
+    why: str
+
+
+Evidence = Value | Measured | Missing | Checked | Skipped
+"""One criterion's finding. A bare value is the common case and costs nothing."""

@@ -1,0 +1,32 @@
+"""Numbers as they were written: 0.9 means nine tenths, whatever its binary form."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+Number = int | float | Decimal
+
+MICRO = 1_000_000
+"""Money counts in millionths of a currency unit."""
+
+
+def exact(number: Number) -> Fraction:
+    """The number as written; a float stands for its shortest decimal text."""
+    return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
+
+
+def plain(number: Decimal) -> int | float | Decimal:
+    """The simplest Python number that still says exactly what was written."""
+    if number == number.to_integral_value() and number.as_tuple().exponent == 0:
+        return int(number)
+    nearest = float(number)
+    return nearest if exact_decimal(nearest) == number else number
+
+
+def exact_decimal(number: float) -> Decimal:
+    """The decimal that a float's shortest text denotes."""
+    return Decimal(repr(number))
+
+
+def text(ratio: Fraction) -> str:
+    """A ratio for storage: `2/3`, `1`."""
+    return str(ratio)

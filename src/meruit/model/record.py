@@ -1,0 +1,67 @@
+"""The base of everything the engine writes: small, frozen, fast to encode, welcome inside pydantic models."""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A frozen struct that can be a field of a user's pydantic model."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for any JSON library."""
+        # to_builtins answers Any; a struct always becomes a dict.
+        return dict(msgspec.to_builtins(self))
+
+    def to_json(self) -> bytes:
+        """The record as JSON; equal records give equal bytes."""
+        return msgspec.json.encode(self, order="deterministic")
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """Read back what `to_json` wrote; raises `msgspec.ValidationError` on anything else."""
+        return msgspec.json.decode(data, type=cls)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+        """Let pydantic validate this struct through msgspec."""
+        from pydantic_core import core_schema
+
+        def convert(value: Any) -> Self:
+            if isinstance(value, cls):
+                return value
+            try:
+                return msgspec.convert(value, type=cls)
+            except msgspec.ValidationError as problem:
+                # Pydantic collects ValueErrors and reports them with the rest.
+                raise ValueError(str(problem)) from None
+
+        return core_schema.no_info_plain_validator_function(
+            convert,
+            serialization=core_schema.plain_serializer_function_ser_schema(msgspec.to_builtins),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> "JsonSchemaValue":
+        """The struct's own JSON Schema, its parts inlined so that it can stand anywhere."""
+        (found,), definitions = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
+        return _inlined(found, definitions)
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Replace each reference by what it refers to; our records are never recursive."""
+    if isinstance(schema, dict):
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            return _inlined(definitions[reference.rsplit("/", 1)[-1]], definitions)
+        return {key: _inlined(value, definitions) for key, value in schema.items()}
+    if isinstance(schema, list):
+        return [_inlined(value, definitions) for value in schema]
+    return schema

@@ -1,0 +1,27 @@
+"""What an agent was given, what it gave back, and how that went."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Work(msgspec.Struct, frozen=True, eq=False):
+    """One finished piece of work, as the metrics see it."""
+
+    output: Mapping[str, Any] = {}
+    input: Mapping[str, Any] = {}
+    metadata: Mapping[str, Any] = {}
+    derived: dict[Any, Any] = msgspec.field(default_factory=dict)
+    """What several metrics share, computed once; see `derive`."""
+
+    def derive(self, compute: "Callable[[Work], T]") -> T:
+        """The result of `compute`, remembered for the life of this work."""
+        try:
+            # The dict is keyed by the function that made the value, so its type is that function's.
+            return self.derived[compute]  # type: ignore[no-any-return]
+        except KeyError:
+            value = self.derived[compute] = compute(self)
+            return value

@@ -1,0 +1,182 @@
+"""The one way a plugin is found: a file in its room, or an installed package's entry point of that name."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from meruit.model.criterion import Assertion, MetricType
+from meruit.model.errors import MeruitError, UnknownName, nearest
+from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
+from meruit.model.work import Work
+
+Finding = Value | Measured | Missing
+Measure = Callable[[Work], Finding]
+
+
+class Ask(NamedTuple):
+    """What one criterion wants of a metric: its params, and the values it names to be contained."""
+
+    params: Mapping[str, Any] = {}
+    wanted: tuple[str, ...] = ()
+
+
+class Example(NamedTuple):
+    """One thing a metric says of one work; shown in the docs and run as a test."""
+
+    work: Work
+    expect: Value | type[Missing]
+    """The value, or `Missing` where there is none."""
+    ask: Ask = Ask()
+
+
+class Metric(NamedTuple):
+    """A way to get a number out of work."""
+
+    name: str
+    family: str
+    """The module it lives in; the extractor of that family computes it."""
+    kind: MetricType
+    """The type it naturally has; authors may say another."""
+    summary: str
+    prepare: Callable[[Ask], Measure]
+    """Does once what need not be done for every work, and refuses with AuthorError what cannot be done."""
+    params: Mapping[str, str]
+    """The params it understands, each with its meaning."""
+    takes_ask: bool
+    """Whether what it finds depends on the criterion that asks."""
+    provenance: Provenance
+    costly: bool
+    """Whether the result is worth keeping for the next equal work."""
+    version: str
+    examples: tuple[Example, ...]
+
+
+class Check(NamedTuple):
+    """A way to hold an assertion against the world as it was found."""
+
+    name: str
+    summary: str
+    run: Callable[[Assertion, Work], Checked | Missing | Skipped]
+    version: str
+
+
+class Named(NamedTuple):
+    """What every plugin has, for the registry's purposes."""
+
+    name: str
+
+
+P = TypeVar("P", Metric, Check)
+MetricFunction = TypeVar("MetricFunction", bound=Callable[..., Any])
+
+
+class Registry(Generic[P]):
+    """The plugins of one room, loaded when first asked for."""
+
+    def __init__(self, room: str) -> None:
+        self.room = room
+        self._found: dict[str, P] = {}
+        self._loaded = False
+
+    def put(self, plugin: P) -> None:
+        """Take a plugin in; a second one of the same name is refused."""
+        if plugin.name in self._found:
+            raise MeruitError(f"two {self.room} are named {plugin.name!r}; rename one")
+        self._found[plugin.name] = plugin
+
+    def find(self, name: str) -> P | None:
+        """The plugin of that name, or None."""
+        self._load()
+        return self._found.get(name)
+
+    def get(self, name: str) -> P:
+        """The plugin of that name, or an error that names the nearest."""
+        plugin = self.find(name)
+        if plugin is None:
+            raise UnknownName(f"no plugin of {self.room} is named {name!r}{nearest(name, self._found)}")
+        return plugin
+
+    def names(self) -> list[str]:
+        """Every name, sorted."""
+        self._load()
+        return sorted(self._found)
+
+    def __iter__(self) -> Iterator[P]:
+        """Every plugin, by name."""
+        self._load()
+        return iter([self._found[name] for name in sorted(self._found)])
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        package = f"meruit.{self.room}"
+        spec = find_spec(package)
+        for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else None):
+            if spec is not None:
+                importlib.import_module(f"{package}.{module.name}")
+        for point in metadata.entry_points(group=package):
+            point.load()
+
+
+class MetricRegistry(Registry[Metric]):
+    """The metrics, and the decorator that adds one."""
+
+    def add(
+        self,
+        name: str,
+        *,
+        kind: MetricType,
+        examples: list[tuple[Any, ...]],
+        params: Mapping[str, str] | None = None,
+        provenance: Provenance = Provenance.COMPUTED,
+        costly: bool = False,
+        version: str = "1",
+    ) -> Callable[[MetricFunction], MetricFunction]:
+        """Register the function below under a name.
+
+        Without `params` it takes a Work and returns what it found. With `params` it takes an Ask, does its
+        preparation once, and returns the function of Work.
+        """
+
+        def register(function: MetricFunction) -> MetricFunction:
+            takes_ask = params is not None
+            self.put(
+                Metric(
+                    name=name,
+                    family=function.__module__.rsplit(".", 1)[-1],
+                    kind=kind,
+                    summary=(function.__doc__ or "").strip().split("\n", 1)[0],
+                    prepare=function if takes_ask else lambda _ask: cast("Measure", function),
+                    params=params or {},
+                    takes_ask=takes_ask,
+                    provenance=provenance,
+                    costly=costly,
+                    version=version,
+                    examples=tuple(Example(*example) for example in examples),
+                )
+            )
+            return function
+
+        return register
+
+
+class CheckRegistry(Registry[Check]):
+    """The state checks, and the decorator that adds one."""
+
+    def add(self, name: str, *, version: str = "1") -> Callable[[MetricFunction], MetricFunction]:
+        """Register the function below as the check that `assert: name` asks for."""
+
+        def register(function: MetricFunction) -> MetricFunction:
+            summary = (function.__doc__ or "").strip().split("\n", 1)[0]
+            self.put(Check(name=name, summary=summary, run=function, version=version))
+            return function
+
+        return register
+
+
+metrics = MetricRegistry("metrics")
+checks = CheckRegistry("checks")
