@@ -1,1 +1,148 @@
-"""Meruit: proves whether an AI agent's work was done, how well, what it cost, and what is owed."""
+"""Meruit: proves whether an AI agent's work was done, how well, what it cost, and what is owed.
+
+Every public name can be imported from here; each is loaded when first used, so that `import meruit` is cheap.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meruit.config import Settings, load_criteria
+    from meruit.engine.authoring import parse_criteria
+    from meruit.engine.measure import Prepared
+    from meruit.engine.verify import VerificationEngine
+    from meruit.judge.verdict import rejudge
+    from meruit.metrics.content import ContainsExtractor
+    from meruit.metrics.extractor import MetricExtractor
+    from meruit.metrics.labels import ClassificationExtractor
+    from meruit.metrics.latency import LatencyExtractor
+    from meruit.metrics.text import TextQualityExtractor
+    from meruit.model.criterion import (
+        Aggregation,
+        Assertion,
+        ComparisonOperator,
+        MetricType,
+        MissingPolicy,
+        Scale,
+        SuccessCriteria,
+        SuccessCriterion,
+    )
+    from meruit.model.errors import ConfigError, CriteriaError, MeruitError
+    from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
+    from meruit.model.governance import GovernanceClient, GovernanceResult
+    from meruit.model.verdict import (
+        AxisScore,
+        Bounds,
+        CriterionResult,
+        GovernanceStatus,
+        Reason,
+        ReasonCode,
+        Status,
+        Verdict,
+        VerificationResult,
+    )
+    from meruit.model.work import Work
+    from meruit.registry import Ask
+
+_HOMES = {
+    "config": ("Settings", "load_criteria"),
+    "engine.authoring": ("parse_criteria",),
+    "engine.measure": ("Prepared",),
+    "engine.verify": ("VerificationEngine",),
+    "judge.verdict": ("rejudge",),
+    "metrics.content": ("ContainsExtractor",),
+    "metrics.extractor": ("MetricExtractor",),
+    "metrics.labels": ("ClassificationExtractor",),
+    "metrics.latency": ("LatencyExtractor",),
+    "metrics.text": ("TextQualityExtractor",),
+    "model.criterion": (
+        "Aggregation",
+        "Assertion",
+        "ComparisonOperator",
+        "MetricType",
+        "MissingPolicy",
+        "Scale",
+        "SuccessCriteria",
+        "SuccessCriterion",
+    ),
+    "model.errors": ("ConfigError", "CriteriaError", "MeruitError"),
+    "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
+    "model.governance": ("GovernanceClient", "GovernanceResult"),
+    "model.verdict": (
+        "AxisScore",
+        "Bounds",
+        "CriterionResult",
+        "GovernanceStatus",
+        "Reason",
+        "ReasonCode",
+        "Status",
+        "Verdict",
+        "VerificationResult",
+    ),
+    "model.work": ("Work",),
+    "registry": ("Ask",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Aggregation",
+    "Ask",
+    "Assertion",
+    "AxisScore",
+    "Bounds",
+    "Cause",
+    "Checked",
+    "ClassificationExtractor",
+    "ComparisonOperator",
+    "ConfigError",
+    "ContainsExtractor",
+    "CriteriaError",
+    "CriterionResult",
+    "Fault",
+    "GovernanceClient",
+    "GovernanceResult",
+    "GovernanceStatus",
+    "LatencyExtractor",
+    "Measured",
+    "MeruitError",
+    "MetricExtractor",
+    "MetricType",
+    "Missing",
+    "MissingPolicy",
+    "Prepared",
+    "Provenance",
+    "Reason",
+    "ReasonCode",
+    "Scale",
+    "Settings",
+    "Skipped",
+    "Status",
+    "SuccessCriteria",
+    "SuccessCriterion",
+    "TextQualityExtractor",
+    "Verdict",
+    "VerificationEngine",
+    "VerificationResult",
+    "Work",
+    "load_criteria",
+    "parse_criteria",
+    "rejudge",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home, once."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("meruit")
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'meruit' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"meruit.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Every public name."""
+    return sorted(__all__)

@@ -1,0 +1,54 @@
+"""The command line. Results go to stdout, talk to stderr; the exit code says how it ended."""
+
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from meruit.cli.output import ExitCode, complain
+
+COMMANDS = ("demo", "lint", "metrics", "schema", "verify")
+"""One file each in this folder, with a function of the same name."""
+
+
+class LazyCommands(click.Group):
+    """Loads a command's file when it is called or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"meruit.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(
+    cls=LazyCommands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 passed, 1 not passed, 2 bad usage or input, 3 could not verify, 130 interrupted.",
+)
+@click.version_option(package_name="meruit")
+def meruit() -> None:
+    """Prove whether an AI agent's work was done, how well, and what is owed."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    from meruit.model.errors import MeruitError
+
+    try:
+        code = meruit.main(args=arguments, prog_name="meruit", standalone_mode=False)
+    except click.ClickException as problem:
+        problem.show()
+        code = ExitCode.BAD_INPUT
+    except click.Abort:
+        code = ExitCode.INTERRUPTED
+    except MeruitError as problem:
+        complain(str(problem))
+        code = ExitCode.BAD_INPUT
+    sys.exit(code if isinstance(code, int) else ExitCode.PASSED)

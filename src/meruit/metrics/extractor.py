@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from meruit.model.evidence import Measured, Missing, Value
 from meruit.model.work import Work
@@ -27,9 +27,13 @@ class MetricExtractor(ABC):
 
 
 class Family(MetricExtractor):
-    """A built-in extractor: all metrics of one file in this folder."""
+    """An extractor of our own kind: all metrics of one file."""
 
-    family: ClassVar[str]
+    family: str
+
+    def __init__(self, family: str | None = None) -> None:
+        if family is not None:
+            self.family = family
 
     def supported_metrics(self) -> list[str]:
         """Every name that `extract` may return."""

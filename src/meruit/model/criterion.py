@@ -1,10 +1,10 @@
 """What success means, as its author writes it."""
 
-import math
+import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -23,6 +23,12 @@ DEFAULT_AXIS = "__default__"
 """Where criteria without an axis are gathered; nobody may name an axis so."""
 
 MONEY_PLACES = 6
+
+LARGEST = 10**300
+"""The largest number that an author may write; one over it is the smallest."""
+MAX_DIGITS = 400
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,4})?", re.ASCII)
+"""A number as JSON writes it."""
 
 
 class MetricType(StrEnum):
@@ -101,16 +107,31 @@ class MissingPolicy(StrEnum):
 
 def _number(value: Any) -> Number:
     """A finite number as written; numeric text keeps every digit."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise ValueError(f"expected a number, got {type(value).__name__}")
-    if isinstance(value, str):
-        try:
-            value = Decimal(value.strip())
-        except InvalidOperation:
-            raise ValueError(f"expected a number, got the text {value!r}") from None
-    if not math.isfinite(value):
-        raise ValueError(f"expected a finite number, got {value}")
-    return plain(value) if isinstance(value, Decimal) else value
+    if isinstance(value, str) and len(value) <= MAX_DIGITS and _NUMBER.fullmatch(value):
+        value = Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        found = f"the text {value[:40]!r}" if isinstance(value, str) else _kind(value)
+        raise ValueError(f"expected a number, got {found}")  # noqa: TRY004 - pydantic collects ValueErrors
+    number: Number = value
+    # The limits keep exact arithmetic small, whatever an author writes.
+    usual = not _is_nan(number)
+    if usual:
+        size: Number = -number if number < 0 else number
+        usual = size <= LARGEST and (size == 0 or size * LARGEST >= 1)
+    if not usual:
+        raise ValueError(f"expected a finite number of common size (up to 1e300), got {str(number)[:40]}")
+    return plain(number) if isinstance(number, Decimal) else number
+
+
+def _is_nan(number: Number) -> bool:
+    """Decimals refuse to be compared when they are NaN, so this comes first."""
+    return number.is_nan() if isinstance(number, Decimal) else number != number  # noqa: PLR0124 - NaN's one trait
+
+
+def _kind(value: Any) -> str:
+    """What a value is, in words."""
+    names = {type(None): "nothing", bool: "true or false", list: "a list", dict: "a mapping"}
+    return names.get(type(value), type(value).__name__)
 
 
 def _at_least_zero(value: Any) -> Number:
@@ -177,6 +198,11 @@ class SuccessCriterion(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    COMMON: ClassVar[frozenset[str]] = frozenset(
+        {"metric", "weight", "required", "bonus", "penalty", "id", "name", "missing", "assertion", "axis"}
+    )
+    """The keys that mean the same in both forms; in a flat assertion every other key belongs to the check."""
+
     metric: str | None = Field(default=None, min_length=1, description="The metric's name.")
     metric_type: MetricType | None = Field(default=None, description="What kind of value it has.")
     comparison: ComparisonOperator | None = Field(default=None, description="How value and threshold compare.")
@@ -204,9 +230,8 @@ class SuccessCriterion(BaseModel):
         """Take the flat form too: `assert` and its settings beside the common keys."""
         if not isinstance(data, Mapping) or "assert" not in data or "assertion" in data:
             return data
-        common = cls.model_fields.keys() - {"metric_type", "comparison", "threshold", "params", "scale", "tolerance"}
-        kept = {key: value for key, value in data.items() if key in common}
-        return kept | {"assertion": {key: value for key, value in data.items() if key not in common}}
+        kept = {key: value for key, value in data.items() if key in cls.COMMON}
+        return kept | {"assertion": {key: value for key, value in data.items() if key not in cls.COMMON}}
 
     @field_validator("threshold")
     @classmethod
@@ -222,7 +247,9 @@ class SuccessCriterion(BaseModel):
     @field_validator("scale")
     @classmethod
     def _scaled(cls, scale: Scale | None, info: ValidationInfo) -> Scale | None:
-        kind = info.data.get("metric_type")
+        if "metric_type" not in info.data:
+            return scale
+        kind = info.data["metric_type"]
         if kind not in SHARES:
             if scale is not None:
                 raise ValueError(f"scale is for shares such as percentage, not for {kind or 'an assertion'}")

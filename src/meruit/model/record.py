@@ -32,7 +32,7 @@ class Record(msgspec.Struct, frozen=True):
         """Let pydantic validate this struct through msgspec."""
         from pydantic_core import core_schema
 
-        def convert(value: Any) -> Self:
+        def convert(value: Any) -> Record:
             if isinstance(value, cls):
                 return value
             try:
@@ -52,7 +52,7 @@ class Record(msgspec.Struct, frozen=True):
     ) -> "JsonSchemaValue":
         """The struct's own JSON Schema, its parts inlined so that it can stand anywhere."""
         (found,), definitions = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
-        return _inlined(found, definitions)
+        return dict(_inlined(found, definitions))
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:

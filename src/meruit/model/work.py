@@ -7,6 +7,11 @@ import msgspec
 
 T = TypeVar("T")
 
+PRIVATE_INPUTS = frozenset(
+    {"reference", "ground_truth", "output_schema", "required_keywords", "required_fields", "pattern", "output_pattern"}
+)
+"""Parts of the input that only the judge may see; an agent is never shown them."""
+
 
 class Work(msgspec.Struct, frozen=True, eq=False):
     """One finished piece of work, as the metrics see it."""

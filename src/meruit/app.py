@@ -1,0 +1,112 @@
+"""The composition root: settings in, a working engine out."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Literal
+
+import msgspec
+
+from meruit.config import CUSTOM, ExtractorSettings, Settings
+from meruit.engine.verify import VerificationEngine
+from meruit.metrics.content import ContainsExtractor
+from meruit.metrics.extractor import Family, MetricExtractor
+from meruit.metrics.labels import ClassificationExtractor
+from meruit.metrics.latency import LatencyExtractor
+from meruit.metrics.text import TextQualityExtractor
+from meruit.model.criterion import SuccessCriteria, SuccessCriterion
+from meruit.model.errors import ConfigError, MeruitError, Problem, nearest
+from meruit.model.governance import GovernanceClient
+from meruit.model.verdict import VerificationResult
+from meruit.registry import metrics
+
+BUILT_IN: dict[str, type[Family]] = {
+    kind.__name__: kind
+    for kind in (LatencyExtractor, TextQualityExtractor, ClassificationExtractor, ContainsExtractor)
+}
+
+
+def build_engine(settings: Settings, governance: GovernanceClient | None = None) -> VerificationEngine:
+    """The engine that the settings describe; raises ConfigError naming the key that cannot be honoured."""
+    extractors = {
+        name: _extractor(f"extractors.{name}", chosen)
+        for name, chosen in settings.extractors.items()
+        if chosen.enabled and chosen.class_name != CUSTOM
+    }
+    covered = {kind.family for kind in BUILT_IN.values()}
+    # A family that somebody added in a file or a package of its own needs no line in the configuration.
+    added = {family: Family(family) for family in sorted({metric.family for metric in metrics} - covered)}
+    return VerificationEngine(
+        added | extractors,
+        governance if settings.verification.governance_check else None,
+        cache_ttl_s=settings.caching.extractor_results_ttl,
+        max_criteria_per_task=settings.verification.max_criteria_per_task,
+    )
+
+
+def _extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
+    kind = _class(key, chosen.class_name)
+    try:
+        extractor = kind(**chosen.config)
+    except (TypeError, ValueError, MeruitError) as problem:
+        raise ConfigError("configuration", [Problem(f"{key}.config", str(problem))]) from None
+    if not isinstance(extractor, MetricExtractor):
+        raise ConfigError("configuration", [Problem(f"{key}.class", f"{chosen.class_name} is no MetricExtractor")])
+    return extractor
+
+
+def _class(key: str, name: str) -> Any:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        known = nearest(name, [*BUILT_IN, CUSTOM])
+        problem = f"no extractor class is named {name!r}{known}; your own is written package.module:Class"
+        raise ConfigError("configuration", [Problem(f"{key}.class", problem)])
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as problem:
+        raise ConfigError("configuration", [Problem(f"{key}.class", f"cannot load {name!r}: {problem}")]) from None
+
+
+def published_schema(which: Literal["criteria", "settings", "result"]) -> dict[str, Any]:
+    """The JSON Schema of a kind of file, for editors and programs."""
+    schemas: dict[str, Callable[[], dict[str, Any]]] = {
+        "criteria": _criteria_schema,
+        "settings": lambda: Settings.model_json_schema(by_alias=True),
+        "result": lambda: msgspec.json.schema(VerificationResult),
+    }
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:meruit:{which}:1"}
+    return head | schemas[which]()
+
+
+def _criteria_schema() -> dict[str, Any]:
+    """Criteria as files hold them: with or without the outer key, assertions nested or flat."""
+    schema = SuccessCriteria.model_json_schema(by_alias=True)
+    definitions = schema.pop("$defs")
+    criterion = definitions["SuccessCriterion"]
+    common = {
+        name: shape
+        for name, shape in criterion["properties"].items()
+        if name in SuccessCriterion.COMMON and name != "metric"
+    }
+    definitions["MetricCriterion"] = {
+        **criterion,
+        "title": "A metric against a threshold",
+        "required": ["metric", "metric_type", "comparison", "threshold"],
+    }
+    definitions["AssertionCriterion"] = {
+        "title": "A typed assertion about the world",
+        "type": "object",
+        "properties": {**common, "assert": {"type": "string", "minLength": 1}},
+        "anyOf": [{"required": ["assert"]}, {"required": ["assertion"]}],
+    }
+    either = [{"$ref": "#/$defs/MetricCriterion"}, {"$ref": "#/$defs/AssertionCriterion"}]
+    definitions["SuccessCriterion"] = {"anyOf": either}
+    definitions["SuccessCriteria"] = schema
+    wrapped = {
+        "type": "object",
+        "properties": {"success_criteria": {"$ref": "#/$defs/SuccessCriteria"}},
+        "required": ["success_criteria"],
+        "additionalProperties": False,
+    }
+    return {"$defs": definitions, "anyOf": [wrapped, {"$ref": "#/$defs/SuccessCriteria"}]}

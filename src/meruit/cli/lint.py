@@ -1,0 +1,74 @@
+"""`meruit lint`: are these criteria worth judging anyone by?"""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.output import ExitCode, config_option, json_option, paint, print_json, table
+
+if TYPE_CHECKING:
+    from meruit.engine.lint import LintReport
+
+
+@click.command()
+@click.argument("criteria", metavar="CRITERIA.yaml")
+@click.option("--input", "input_file", metavar="IN.json", help="What agents are given, references included.")
+@click.option("--gold", "gold_file", metavar="OUT.json", help="An output known to be good; it and its mutants are tried.")
+@click.option("--metadata", "metadata_file", metavar="META.json", help="How the gold run went.")
+@config_option
+@json_option
+def lint(  # noqa: PLR0913 - one parameter an option
+    *,
+    criteria: str,
+    input_file: str | None,
+    gold_file: str | None,
+    metadata_file: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Prove the criteria before anyone is judged by them.
+
+    An agent that does nothing must not pass. With --gold, the good output must pass, and each criterion must be
+    failed by at least one damaged copy of it. Exit code 0 when all holds, 1 when not.
+    """
+    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    from meruit.app import build_engine
+    from meruit.config import Settings, load_criteria, load_payload
+    from meruit.engine.lint import Gold
+    from meruit.engine.lint import lint as prove
+
+    settings = Settings.load(config)
+    engine = build_engine(settings)
+    wanted = load_criteria(
+        criteria,
+        known_metrics=engine.catalogue.names(),
+        max_criteria=settings.verification.max_criteria_per_task,
+    )
+    if metadata_file and not gold_file:
+        raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
+    metadata = load_payload(metadata_file) if metadata_file else {}
+    report = prove(
+        engine,
+        wanted,
+        work_input=load_payload(input_file) if input_file else {},
+        gold=Gold(load_payload(gold_file), metadata) if gold_file else None,
+    )
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print(report)
+    return ExitCode.PASSED if report.ok else ExitCode.NOT_PASSED
+
+
+def _print(report: "LintReport") -> None:
+    click.echo("agents that do nothing:")
+    table(("agent", "verdict"), [(name, verdict) for name, verdict in report.null_agents.items()])
+    if report.gold is not None:
+        click.echo(f"\ngold output: {paint(report.gold)}; {report.mutants_tried} mutants tried")
+        if report.failed_by:
+            table(("criterion", "first failed by"), list(report.failed_by.items()))
+    click.echo()
+    for finding in report.findings:
+        where = f"{finding.criterion_id}: " if finding.criterion_id else ""
+        click.echo(f"{paint(str(finding.severity))}: {where}{finding.message} [{finding.code}]")
+    click.echo("the criteria hold" if report.ok else "the criteria do not hold")

@@ -1,0 +1,87 @@
+"""A verification as a person reads it."""
+
+import click
+
+from meruit.cli.output import paint, shown, table
+from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
+
+SYMBOLS = {
+    "gte": "≥",
+    "gt": ">",
+    "lte": "≤",
+    "lt": "<",
+    "eq": "=",
+    "neq": "≠",
+    "in_range": "in",
+    "contains_all": "all of",
+    "contains_any": "any of",
+}
+HEADINGS = ("criterion", "value", "threshold", "met", "weight", "money", "why")
+LONGEST_CELL = 40
+
+
+def print_verification(result: VerificationResult) -> None:
+    """The table of criteria, then the verdict and what it rests on."""
+    if result.criterion_results:
+        gated = any(judged.required for judged in result.criterion_results)
+        table(HEADINGS, [_row(judged, gated=gated) for judged in result.criterion_results], painted=3)
+        click.echo()
+    low, high = result.bounds.low, result.bounds.high
+    range_ = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+    click.echo(
+        f"verdict {paint(str(result.verdict))}, success {str(result.success).lower()}, "
+        f"score {range_}, coverage {result.coverage:.0%}, bonus {shown(result.bonus)}, penalty {shown(result.penalty)}"
+    )
+    axes = [f"{name} {axis.score:.4g}" for name, axis in sorted(result.axes.items())]
+    if len(axes) > 1:
+        click.echo(f"axes: {', '.join(axes)}")
+    for reason in result.reasons:
+        click.echo(f"  - {reason.message}")
+    if result.governance is GovernanceStatus.NOT_CHECKED:
+        click.echo("plausibility: nobody was asked (no governance check)")
+    else:
+        flags = f" ({', '.join(result.governance_flags)})" if result.governance_flags else ""
+        click.echo(f"plausibility: {result.governance}{flags}")
+
+
+def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
+    symbol = SYMBOLS.get(str(judged.comparison), "") if judged.comparison is not None else ""
+    threshold = f"{symbol} {_short(shown(judged.threshold))}" if symbol else "–"
+    label = f"{judged.criterion_id} (optional)" if gated and not judged.required else judged.criterion_id
+    return (
+        _short(label),
+        _short(shown(judged.value)) if judged.comparison is not None else shown(judged.score),
+        threshold,
+        str(judged.status).replace("_", " "),
+        shown(judged.weight),
+        _money(judged),
+        _why(judged),
+    )
+
+
+def _money(judged: CriterionResult) -> str:
+    """Earned, owed, or still open."""
+    match judged.status:
+        case Status.MET:
+            return f"+{shown(judged.bonus)}" if judged.bonus else "–"
+        case Status.NOT_MET:
+            return f"-{shown(judged.penalty)}" if judged.penalty else "–"
+        case Status.INDETERMINATE | Status.EXCLUDED:
+            return "open" if judged.bonus or judged.penalty else "–"
+
+
+def _why(judged: CriterionResult) -> str:
+    if judged.error is not None:
+        return f"{judged.error} (fault: {judged.fault})"
+    details = judged.details or {}
+    missing = details.get("missing")
+    if missing:
+        return "missing: " + ", ".join(map(str, missing))
+    errors = details.get("errors")
+    if errors:
+        return "; ".join(f"{error.get('path') or '/'}: {error.get('message')}" for error in errors)
+    return str(details.get("message", ""))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"

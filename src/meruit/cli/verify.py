@@ -1,0 +1,58 @@
+"""`meruit verify`: one piece of work against its criteria."""
+
+import click
+
+from meruit.cli.output import ExitCode, config_option, json_option, note, print_json
+
+
+@click.command()
+@click.argument("criteria", metavar="CRITERIA.yaml")
+@click.option("--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin.")
+@click.option("--input", "input_file", metavar="IN.json", help="What it was given, references included.")
+@click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
+@click.option("--contract-id", default="local", show_default=True, help="Written into the result.")
+@config_option
+@json_option
+def verify(  # noqa: PLR0913 - one parameter an option
+    *,
+    criteria: str,
+    output_file: str,
+    input_file: str | None,
+    metadata_file: str | None,
+    contract_id: str,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Judge one piece of work by its criteria.
+
+    Exit code 0 when it succeeded, 1 when it did not, 3 when something needed could not be measured.
+    """
+    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    from meruit.app import build_engine
+    from meruit.config import Settings, load_criteria, load_payload
+
+    settings = Settings.load(config)
+    engine = build_engine(settings)
+    wanted = load_criteria(
+        criteria,
+        known_metrics=engine.catalogue.names(),
+        max_criteria=settings.verification.max_criteria_per_task,
+    )
+    result = engine.verify_sync(
+        contract_id,
+        load_payload(input_file) if input_file else {},
+        load_payload(output_file),
+        wanted,
+        load_payload(metadata_file) if metadata_file else {},
+    )
+    for notice in settings.notices():
+        note(notice)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from meruit.cli.verdicts import print_verification
+
+        print_verification(result)
+    if result.success:
+        return ExitCode.PASSED
+    return ExitCode.COULD_NOT_VERIFY if result.verdict in ("inconclusive", "error") else ExitCode.NOT_PASSED

@@ -1,0 +1,1 @@
+"""The only place where order and time live."""

@@ -1,0 +1,110 @@
+"""What pydantic found wrong with a document, in its author's words."""
+
+import re
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from meruit.model.errors import nearest
+
+SHOWN = 60
+"""Characters of a value that a message repeats."""
+
+ABOUT_A_KEY = ("missing", "extra_forbidden")
+"""Kinds of errors whose location ends in a key that the file lacks or should not have."""
+
+_EXPECTED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "set_type": "a list",
+    "frozen_set_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_SHOULD = re.compile(r"(\w+) should (be|have) (.+)", re.DOTALL)
+_SUBJECTS = {
+    "String": "text",
+    "List": "a list",
+    "Tuple": "a list",
+    "Set": "a list",
+    "Dictionary": "a mapping",
+}
+
+
+def message(detail: ErrorDetails, known: Collection[str]) -> str:
+    """Say what was expected and what was found, and the nearest of the keys known at that place."""
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    match kind:
+        case "missing":
+            said = f"needs {str(detail['loc'][-1])!r}"
+        case "extra_forbidden":
+            key = str(detail["loc"][-1])
+            said = f"unknown key {short(repr(key))}{nearest(key, known)}"
+        case "enum" | "literal_error":
+            said = _one_of(re.findall(r"'([^']*)'", context["expected"]), value)
+        case "value_error" | "assertion_error":
+            said = str(context["error"])
+        case "string_type" if isinstance(value, int | float | Decimal):
+            said = f"expected text, got {found(value)}; quote it if it is meant as text"
+        case _ if kind in _EXPECTED:
+            said = f"expected {_EXPECTED[kind]}, got {found(value)}"
+        case _:
+            said = _reworded(detail["msg"], value)
+    return said
+
+
+# Any, here and below: what stands in a document may be of any type.
+def _one_of(names: list[str], value: Any) -> str:
+    got = f"{short(repr(value))}{nearest(value, names)}" if isinstance(value, str) else found(value)
+    return f"expected one of {', '.join(map(repr, names))}, got {got}"
+
+
+def _reworded(said: str, value: Any) -> str:
+    """Turn `String should have at least 1 character` into what was expected and what was found."""
+    sentence = _SHOULD.fullmatch(said)
+    if sentence is None:
+        return said
+    subject, verb, wish = sentence.groups()
+    if verb == "have":
+        wish = f"{_SUBJECTS.get(subject, subject.lower())} with {wish}"
+    elif wish.startswith(("greater", "less")):
+        wish = f"a number {wish}"
+    return f"expected {wish}, got {found(value)}"
+
+
+def found(value: Any) -> str:
+    """Name the kind of a value, and the value where it is short enough to repeat."""
+    match value:
+        case None:
+            words = "nothing"
+        case bool():
+            words = str(value).lower()
+        case int() | float() | Decimal():
+            words = f"the number {value}"
+        case str():
+            return f"text {short(repr(value))}"
+        case Mapping():
+            words = "a mapping"
+        case list():
+            words = "a list"
+        case _:
+            words = repr(value)
+    return short(words)
+
+
+def short(text: str) -> str:
+    """Cut what is too long to repeat."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

@@ -1,0 +1,82 @@
+"""A YAML or JSON file becomes plain values that still know their lines."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from meruit.engine.json_events import NotJson, json_events
+from meruit.engine.tree import Path, Refused, Tree, build
+from meruit.engine.yaml_events import yaml_events
+from meruit.model.errors import DocumentError, Problem
+
+MAX_BYTES = 5_000_000
+"""Of one file."""
+
+MAX_PROBLEMS = 100
+"""That are told of one file; nobody reads more."""
+
+_WIDE = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
+
+
+class Document(NamedTuple):
+    """What a file says, and on which line."""
+
+    name: str
+    """As errors show it."""
+    value: Any
+    lines: Mapping[Path, int]
+    """Counted from 1: a mapping's entry has the line of its key, a list's item its own."""
+
+    def line_of(self, path: Path) -> int:
+        """Find the line of the place, or of the nearest one around it that the file has."""
+        while path not in self.lines and path:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def parse(text: str | bytes, name: str) -> Document:
+    """Read the document in the text; DocumentError with every problem and its line."""
+    try:
+        tree = _tree(_decoded(text), name)
+    except Refused as refused:
+        raise DocumentError(name, [refused.problem]) from None
+    if tree.problems:
+        raise DocumentError(name, told(tree.problems))
+    return Document(name, tree.value, tree.lines)
+
+
+def told(problems: Iterable[Problem]) -> list[Problem]:
+    """Order the problems by their lines, as many as a person would read."""
+    ordered = sorted(problems, key=lambda problem: (problem.line is None, problem.line))
+    rest = [Problem("", "and more; put these right first")] if len(ordered) > MAX_PROBLEMS else []
+    return ordered[:MAX_PROBLEMS] + rest
+
+
+def _tree(text: str, name: str) -> Tree:
+    declared = name.lower().endswith(".json")
+    if declared or text.lstrip()[:1] in ("{", "["):
+        try:
+            return build(json_events(text))
+        except NotJson as fault:
+            # YAML may be written in braces too, without the quotes.
+            if declared:
+                raise Refused(str(fault), fault.line) from None
+    return build(yaml_events(text))
+
+
+def _decoded(text: str | bytes) -> str:
+    size = len(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+    if size > MAX_BYTES:
+        raise Refused(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read")
+    if isinstance(text, bytes):
+        if text.startswith(_WIDE):
+            raise Refused("the file is UTF-16 or UTF-32; save it as UTF-8")
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as fault:
+            found = f"byte 0x{fault.object[fault.start]:02x} at offset {fault.start}"
+            line = fault.object.count(b"\n", 0, fault.start) + 1
+            raise Refused(f"not UTF-8: {found}; save the file as UTF-8", line) from None
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise Refused("the file is empty")
+    return text

@@ -1,0 +1,233 @@
+"""Proving criteria before anyone is judged by them: what passes by doing nothing, and what can never fail."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from meruit.engine.measure import Prepared
+from meruit.engine.mutants import mutants
+from meruit.engine.verify import VerificationEngine
+from meruit.judge.compare import Interval, domain_of
+from meruit.judge.plan import Plan, Rule
+from meruit.model.criterion import Aggregation, SuccessCriteria
+from meruit.model.errors import nearest
+from meruit.model.evidence import Provenance
+from meruit.model.record import Record
+from meruit.model.verdict import Status, Verdict, VerificationResult
+from meruit.model.work import PRIVATE_INPUTS
+from meruit.registry import checks, metrics
+
+
+class Severity(StrEnum):
+    """Whether the criteria may be used as they are."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Finding(Record, frozen=True):
+    """One thing that is wrong with the criteria."""
+
+    severity: Severity
+    code: str
+    message: str
+    criterion_id: str | None = None
+
+
+class LintReport(Record, frozen=True):
+    """What was tried, and what was found."""
+
+    ok: bool
+    findings: list[Finding]
+    null_agents: dict[str, str] = msgspec.field(default_factory=dict)
+    """The verdict on each agent that does nothing."""
+    gold: str | None = None
+    """The verdict on the gold output, when one was given."""
+    mutants_tried: int = 0
+    failed_by: dict[str, str] = msgspec.field(default_factory=dict)
+    """For each criterion the first mutant of the gold output that fails it."""
+
+
+class Gold(Record, frozen=True):
+    """A piece of work known to be good."""
+
+    output: Mapping[str, Any]
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+AT_ONCE = {"duration_ms": 1, "ttfb_ms": 1, "processing_ms": 1}
+"""An agent that does nothing does it fast."""
+
+
+def lint(
+    engine: VerificationEngine,
+    criteria: SuccessCriteria,
+    *,
+    work_input: Mapping[str, Any] | None = None,
+    gold: Gold | None = None,
+) -> LintReport:
+    """Try the criteria on paper, on agents that do nothing, and on a gold output and its mutants."""
+    prepared = engine.compile(criteria)
+    given = work_input or {}
+    findings = list(_on_paper(prepared))
+    verdicts: dict[str, str] = {}
+    metadata = AT_ONCE if gold is None else gold.metadata
+    for name, output in null_agents(given).items():
+        result = engine.verify_sync("lint", given, output, prepared, metadata)
+        verdicts[name] = str(result.verdict)
+        if result.success or result.verdict is Verdict.PASS:
+            message = f"an agent that returns {name} passes; add a criterion that it fails"
+            findings.append(Finding(Severity.ERROR, "null_agent_passes", message))
+    if gold is None:
+        return LintReport(_clean(findings), findings, verdicts)
+    result = engine.verify_sync("lint", given, gold.output, prepared, gold.metadata)
+    findings.extend(_gold_findings(result))
+    tried, failed_by = _try_mutants(engine, prepared, given, gold)
+    findings.extend(_survivors(prepared.plan, failed_by))
+    return LintReport(_clean(findings), findings, verdicts, str(result.verdict), tried, failed_by)
+
+
+def null_agents(work_input: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Outputs that took no work: nothing, an empty text, and an echo of what an agent may see of the input."""
+    seen = {key: value for key, value in work_input.items() if key not in PRIVATE_INPUTS}
+    echo = " ".join(value for value in seen.values() if isinstance(value, str))
+    return {"{}": {}, "an empty text": {"text": ""}, "an echo of the input": {**seen, "text": echo}}
+
+
+def _clean(findings: Iterable[Finding]) -> bool:
+    return not any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def _on_paper(prepared: Prepared) -> Iterator[Finding]:
+    """What shows without running anything."""
+    plan = prepared.plan
+    for rule, slot in zip(plan.rules, prepared.slot_of, strict=True):
+        flaw = None if slot is None else prepared.slots[slot].flaw
+        if flaw is not None:
+            yield Finding(Severity.ERROR, str(flaw.cause), flaw.why, rule.id)
+        elif slot is None and checks.find(rule.subject) is None:
+            known = nearest(rule.subject, checks.names())
+            message = f"no check is named {rule.subject!r}{known}, so this assertion always fails"
+            yield Finding(Severity.ERROR, "unsupported_assertion", message, rule.id)
+        else:
+            yield from _range_findings(rule)
+            yield from _money_findings(rule)
+    yield from _contradictions(plan)
+    yield from _duplicates(plan)
+    yield from _aggregation_findings(plan)
+
+
+def _range_findings(rule: Rule) -> Iterator[Finding]:
+    if rule.bracket is None:
+        return
+    possible = rule.bracket.possible
+    metric = metrics.find(rule.subject)
+    if metric is not None:
+        natural = domain_of(metric.kind)
+        possible = Interval(max(possible.low, natural.low), min(possible.high, natural.high))
+    meets = rule.bracket.meets
+    none_inside = not _overlap(meets, possible, whole=rule.bracket.whole)
+    all_inside = meets.low <= possible.low and possible.high <= meets.high
+    never_met, never_fails = (all_inside, none_inside) if meets.negated else (none_inside, all_inside)
+    if never_met:
+        yield Finding(Severity.ERROR, "never_met", f"no possible value of {rule.subject} meets this", rule.id)
+    elif never_fails:
+        yield Finding(Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id)
+
+
+def _overlap(one: Interval, other: Interval, *, whole: bool) -> bool:
+    low, high = max(one.low, other.low), min(one.high, other.high)
+    if whole and math.isfinite(low) and math.isfinite(high):
+        return math.ceil(low) <= math.floor(high)
+    return low <= high
+
+
+def _money_findings(rule: Rule) -> Iterator[Finding]:
+    if rule.provenance is Provenance.CLAIMED and rule.bonus:
+        message = f"{rule.subject} is what the agent says of itself; a bonus on it pays for the claim"
+        yield Finding(Severity.WARNING, "claimed_bonus", message, rule.id)
+
+
+def _contradictions(plan: Plan) -> Iterator[Finding]:
+    """Gates on one metric that no value can meet together."""
+    gates: dict[str, list[tuple[Interval, Rule]]] = {}
+    for rule in plan.rules:
+        if rule.gates and rule.bracket is not None:
+            gates.setdefault(rule.slot, []).append((rule.bracket.meets, rule))
+    for asked in gates.values():
+        inside = [gate for gate in asked if not gate[0].negated]
+        if not inside:
+            continue
+        highest_floor, floor = max(inside, key=lambda gate: gate[0].low)
+        lowest_ceiling, ceiling = min(inside, key=lambda gate: gate[0].high)
+        low, high = highest_floor.low, lowest_ceiling.high
+        if low > high:
+            yield _contradiction(floor, ceiling)
+            continue
+        for hole, rule in asked:
+            if hole.negated and hole.low <= low and high <= hole.high:
+                yield _contradiction(floor, rule)
+
+
+def _contradiction(one: Rule, other: Rule) -> Finding:
+    message = f"contradicts {other.id!r}: no value of {one.subject} meets both, and both are required"
+    return Finding(Severity.ERROR, "contradictory", message, one.id)
+
+
+def _duplicates(plan: Plan) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for rule in plan.rules:
+        said = rule.criterion.model_dump_json(exclude={"id", "name"})
+        if said in seen:
+            message = f"says the same as {seen[said]!r}, so that it counts twice"
+            yield Finding(Severity.WARNING, "duplicate", message, rule.id)
+        seen.setdefault(said, rule.id)
+
+
+def _aggregation_findings(plan: Plan) -> Iterator[Finding]:
+    criteria = plan.criteria
+    gated = any(rule.gates for rule in plan.rules)
+    if not plan.rules:
+        yield Finding(Severity.ERROR, "no_criteria", "there are no criteria, and nothing passes by default")
+    elif plan.aggregation is Aggregation.ALL and not gated:
+        yield Finding(Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing")
+    elif plan.aggregation is Aggregation.WEIGHTED and plan.minimum[0] == 0 and not gated:
+        yield Finding(Severity.ERROR, "never_fails", "a minimum score of 0 is always reached")
+    if criteria.minimum_weighted_score is not None and plan.aggregation is not Aggregation.WEIGHTED:
+        message = f"minimum_weighted_score does nothing under {plan.aggregation!s}"
+        yield Finding(Severity.WARNING, "unused", message)
+
+
+def _gold_findings(result: VerificationResult) -> Iterator[Finding]:
+    if result.success and result.verdict is Verdict.PASS:
+        return
+    reasons = "; ".join(reason.message for reason in result.reasons) or "the score is too low"
+    message = f"the gold output does not pass ({result.verdict}, success {result.success}): {reasons}"
+    yield Finding(Severity.ERROR, "gold_fails", message)
+
+
+def _try_mutants(
+    engine: VerificationEngine, prepared: Prepared, work_input: Mapping[str, Any], gold: Gold
+) -> tuple[int, dict[str, str]]:
+    """Which mutant first fails each criterion; stops once every criterion has failed."""
+    failed_by: dict[str, str] = {}
+    tried = 0
+    for mutant in mutants(gold.output, gold.metadata):
+        tried += 1
+        result = engine.verify_sync("lint", work_input, mutant.output, prepared, mutant.metadata)
+        for judged in result.criterion_results:
+            if judged.status is Status.NOT_MET:
+                failed_by.setdefault(judged.criterion_id, mutant.name)
+        if len(failed_by) == len(prepared.plan.rules):
+            break
+    return tried, failed_by
+
+
+def _survivors(plan: Plan, failed_by: Mapping[str, str]) -> Iterator[Finding]:
+    for rule in plan.rules:
+        if rule.id not in failed_by:
+            message = "no mutant of the gold output fails this: does it ask for anything?"
+            yield Finding(Severity.ERROR, "survived", message, rule.id)

@@ -1,0 +1,219 @@
+"""The events of a document, YAML's or JSON's, become plain values and the line of each."""
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+from meruit.model.errors import Problem
+from meruit.model.numbers import Number, plain
+
+MAX_DEPTH = 64
+"""Lists and mappings inside one another."""
+
+MAX_NODES = 200_000
+"""Keys and values of one document, each alias counted as all that it stands for."""
+
+MAX_DIGITS = 400
+"""Digits of one number as written, and the furthest its first digit may lie from the decimal point."""
+
+TOO_MANY = f"more than {MAX_NODES:,} keys and values, each alias counted as all that it stands for"
+
+DUPLICATE = "duplicate key"
+"""How the message about a second key of one name begins."""
+
+Path = tuple[str | int, ...]
+
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_EXPONENT_DIGITS = 4
+_OUT_OF_RANGE = f"expected a number between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} in size"
+
+
+class Kind(Enum):
+    """What an event says."""
+
+    MAP = auto()
+    LIST = auto()
+    SCALAR = auto()
+    END = auto()
+
+
+class Event(NamedTuple):
+    """One step through a document, in reading order."""
+
+    kind: Kind
+    line: int
+    text: str = ""
+    """A scalar as written, its quotes and escapes resolved."""
+    plain: bool = False
+    """Whether a scalar stands unquoted, so that it may be a number or a word such as true."""
+    fault: str = ""
+    """What is wrong with this node, where reading can go on."""
+
+
+class Refused(Exception):  # noqa: N818 - it carries a problem and never leaves this room
+    """Reading cannot go on."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        self.problem = Problem("", message, line)
+        super().__init__(message)
+
+
+class Tree(NamedTuple):
+    """What a document says, and all that is wrong with it."""
+
+    value: Any
+    lines: dict[Path, int]
+    problems: list[Problem]
+
+
+def spelled(path: Path) -> str:
+    """`criteria[2].threshold`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def build(events: Iterable[Event]) -> Tree:
+    """Follow the events to their end, or to where reading cannot go on."""
+    builder = _Builder()
+    try:
+        for event in events:
+            builder.take(event)
+        if not builder.lines:
+            builder.problems.append(Problem("", "the file is empty"))
+    except Refused as refused:
+        builder.problems.append(refused.problem)
+    return Tree(builder.value, builder.lines, builder.problems)
+
+
+class _Open:
+    """A list or mapping whose end has not been seen."""
+
+    __slots__ = ("holder", "key", "path")
+
+    def __init__(self, holder: dict[str, Any] | list[Any], path: Path) -> None:
+        self.holder = holder
+        self.path = path
+        self.key: str | None = None
+        """The key that waits for its value."""
+
+
+class _Builder:
+    """Grows a value without recursion, so that depth is our limit and not the interpreter's."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.lines: dict[Path, int] = {}
+        self.problems: list[Problem] = []
+        self._opened: list[_Open] = []
+        self._nodes = 0
+
+    def take(self, event: Event) -> None:
+        """Go one step further."""
+        if event.kind is Kind.END:
+            self._opened.pop()
+            return
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise Refused(TOO_MANY, event.line)
+        parent = self._opened[-1] if self._opened else None
+        if parent is not None and isinstance(parent.holder, dict) and parent.key is None:
+            self._key(parent, event)
+        else:
+            self._value(parent, event)
+
+    def _key(self, parent: _Open, event: Event) -> None:
+        path = (*parent.path, event.text)
+        self._complain(path, event, event.fault)
+        if event.kind is not Kind.SCALAR:
+            self._complain(parent.path, event, "a key must be text, not a list or a mapping")
+            # What stands in the key is still read, for its own problems; the document is refused anyway.
+            parent.key = "?"
+            self.lines[*parent.path, "?"] = event.line
+            self._open({} if event.kind is Kind.MAP else [], parent.path, event.line)
+            return
+        parent.key = event.text
+        self._complain(path, event, _fault_of_text(event.text))
+        if event.plain and event.text == "<<":
+            self._complain(path, event, "merge keys are not read; write the keys out, or alias a whole value")
+        if event.text in parent.holder:
+            self._complain(
+                path, event, f"{DUPLICATE} {event.text!r}: it is already on line {self.lines[path]}"
+            )
+        else:
+            self.lines[path] = event.line
+
+    def _value(self, parent: _Open | None, event: Event) -> None:
+        path: Path = ()
+        value: Any = {} if event.kind is Kind.MAP else []
+        if parent is not None:
+            path = (*parent.path, len(parent.holder) if parent.key is None else parent.key)
+        # A mapping's entry keeps the line of its key.
+        if parent is None or parent.key is None:
+            self.lines[path] = event.line
+        self._complain(path, event, event.fault)
+        if event.kind is Kind.SCALAR:
+            try:
+                value = scalar(event.text) if event.plain else event.text
+            except ValueError as problem:
+                self._complain(path, event, str(problem))
+            self._complain(path, event, _fault_of_text(event.text))
+        else:
+            self._open(value, path, event.line)
+        self._put(parent, value)
+
+    def _put(self, parent: _Open | None, value: Any) -> None:
+        if parent is None:
+            self.value = value
+        elif isinstance(parent.holder, list):
+            parent.holder.append(value)
+        elif parent.key is not None:
+            parent.holder[parent.key] = value
+            parent.key = None
+
+    def _open(self, holder: dict[str, Any] | list[Any], path: Path, line: int) -> None:
+        if len(self._opened) == MAX_DEPTH:
+            raise Refused(f"nested deeper than {MAX_DEPTH} levels", line)
+        self._opened.append(_Open(holder, path))
+
+    def _complain(self, path: Path, event: Event, fault: str) -> None:
+        if fault:
+            self.problems.append(Problem(spelled(path), fault, event.line))
+
+
+def scalar(text: str) -> Number | str | bool | None:
+    """Read an unquoted scalar: JSON's words and numbers; all else, such as 01, NO and 10:15, is text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if (number := _NUMBER.fullmatch(text)) is not None:
+        return _number(*number.group(0, 1, 2, 3))
+    if _NOT_FINITE.fullmatch(text):
+        raise ValueError("expected a finite number, not infinity or NaN")
+    return text
+
+
+def _number(text: str, whole: str, decimals: str | None, exponent: str | None) -> Number:
+    if len(whole) + len(decimals or ".") - 1 > MAX_DIGITS:
+        raise ValueError(f"a number of more than {MAX_DIGITS} digits; quote it if it is text")
+    if decimals is None and exponent is None:
+        return int(text)
+    # The exponent is measured as text first: Decimal takes no more than 18 digits of it.
+    if exponent is not None and len(exponent.lstrip("eE+-0")) > _EXPONENT_DIGITS:
+        raise ValueError(_OUT_OF_RANGE)
+    number = Decimal(text)
+    if abs(number.adjusted()) > MAX_DIGITS:
+        raise ValueError(_OUT_OF_RANGE)
+    return plain(number)
+
+
+def _fault_of_text(text: str) -> str:
+    if text.isascii() or _LONE_SURROGATE.search(text) is None:
+        return ""
+    return "half of a surrogate pair (\\ud800 to \\udfff) is not a character"

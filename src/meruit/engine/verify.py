@@ -1,0 +1,288 @@
+"""The verification engine: work and criteria in, one verdict out, never an exception."""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from meruit.engine.cache import ResultCache
+from meruit.engine.measure import Catalogue, Digests, Prepared, describe, measure, missing_answer
+from meruit.judge.verdict import Circumstances, conclude
+from meruit.metrics.extractor import MetricExtractor
+from meruit.model.canonical import payload_digest
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.errors import MeruitError
+from meruit.model.evidence import Provenance
+from meruit.model.governance import GovernanceClient
+from meruit.model.verdict import (
+    Bounds,
+    GovernanceStatus,
+    Reason,
+    ReasonCode,
+    Verdict,
+    VerificationResult,
+)
+from meruit.model.work import Work
+
+ENGINE_VERSION = "1"
+"""Changes when the same evidence would be judged otherwise."""
+
+DEFAULT_TTL_S = 300.0
+MAX_PREPARED = 256
+"""How many sets of criteria an engine remembers compiled."""
+
+
+def utc_now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
+
+
+class Refusal(MeruitError):
+    """A request that cannot be judged at all; becomes a result with the verdict `error`."""
+
+    def __init__(self, code: ReasonCode, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class VerificationEngine:
+    """Core engine for verifying task outcomes.
+
+    Without extractors it computes every installed metric; with them, exactly theirs. Without governance, results
+    say that nobody checked their plausibility.
+    """
+
+    def __init__(
+        self,
+        extractors: Mapping[str, MetricExtractor] | None = None,
+        governance: GovernanceClient | None = None,
+        *,
+        cache_ttl_s: float = DEFAULT_TTL_S,
+        max_criteria_per_task: int | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.catalogue = Catalogue(extractors)
+        self.governance = governance
+        self._max_criteria = max_criteria_per_task
+        self._clock = clock
+        self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
+        self._prepared: OrderedDict[int, tuple[SuccessCriteria, Prepared]] = OrderedDict()
+
+    @property
+    def extractors(self) -> dict[str, MetricExtractor]:
+        """The extractors it was given."""
+        return self.catalogue.extractors
+
+    def compile(self, success_criteria: SuccessCriteria | Mapping[str, Any]) -> Prepared:
+        """Criteria made ready once, to be passed to `verify` any number of times.
+
+        Raises `pydantic.ValidationError` for what is no criteria and `Refusal` for more than this engine allows.
+        """
+        criteria = SuccessCriteria.model_validate(success_criteria)
+        if self._max_criteria is not None and len(criteria.criteria) > self._max_criteria:
+            raise Refusal(
+                ReasonCode.TOO_MANY_CRITERIA,
+                f"{len(criteria.criteria)} criteria; verification.max_criteria_per_task allows {self._max_criteria}",
+            )
+        return self.catalogue.prepare(criteria)
+
+    async def verify(
+        self,
+        contract_id: str,
+        work_input: Mapping[str, Any],
+        work_output: Mapping[str, Any],
+        success_criteria: SuccessCriteria | Mapping[str, Any] | Prepared,
+        execution_metadata: Mapping[str, Any] | None = None,
+    ) -> VerificationResult:
+        """Judge one piece of work. Whatever is wrong with it is in the result; nothing is raised."""
+        try:
+            prepared = self._ready(success_criteria)
+            work = _work(work_input, work_output, execution_metadata)
+            answers = await self._answers(prepared, work) if prepared.owners else {}
+            result = self._judge(contract_id, prepared, work, answers)
+            return result if self.governance is None else await self._governed(self.governance, result, work)
+        except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
+            return self._refused(contract_id, crash)
+
+    def verify_sync(
+        self,
+        contract_id: str,
+        work_input: Mapping[str, Any],
+        work_output: Mapping[str, Any],
+        success_criteria: SuccessCriteria | Mapping[str, Any] | Prepared,
+        execution_metadata: Mapping[str, Any] | None = None,
+    ) -> VerificationResult:
+        """The same for callers without an event loop, or inside one that must not be left."""
+        try:
+            prepared = self._ready(success_criteria)
+            if not prepared.owners and self.governance is None:
+                work = _work(work_input, work_output, execution_metadata)
+                return self._judge(contract_id, prepared, work, {})
+        except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
+            return self._refused(contract_id, crash)
+        return _run_apart(
+            lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata)
+        )
+
+    def _ready(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
+        """Compiled criteria; a set that was seen before is not compiled again."""
+        if isinstance(criteria, Prepared):
+            return criteria
+        if not isinstance(criteria, SuccessCriteria):
+            return self.compile(criteria)
+        remembered = self._prepared.get(id(criteria))
+        # An id may be taken over by another object once the first is gone; holding the object rules that out.
+        if remembered is not None and remembered[0] is criteria:
+            return remembered[1]
+        prepared = self.compile(criteria)
+        self._prepared[id(criteria)] = (criteria, prepared)
+        if len(self._prepared) > MAX_PREPARED:
+            self._prepared.popitem(last=False)
+        return prepared
+
+    async def _answers(self, prepared: Prepared, work: Work) -> dict[str, Any]:
+        """What the extractors that must be awaited say, each for itself."""
+        answers = await asyncio.gather(*(self._answer(owner, work) for owner in prepared.owners))
+        return dict(zip(prepared.owners, answers, strict=True))
+
+    async def _answer(self, owner: str, work: Work) -> Any:
+        extractor = self.extractors[owner]
+        digests = _digests(work)
+        key = None if None in digests else (owner, type(extractor).__qualname__, extractor.version, digests)
+        kept = None if key is None else self._cache.get(key)
+        if kept is not None:
+            return kept
+        try:
+            answer = await extractor.extract(work.input, work.output, work.metadata)
+        except Exception as crash:  # noqa: BLE001 - an extractor's crash costs its own criteria only
+            return missing_answer(owner, crash)
+        if key is not None:
+            self._cache.put(key, answer)
+        return answer
+
+    def _judge(
+        self, contract_id: str, prepared: Prepared, work: Work, answers: Mapping[str, Any]
+    ) -> VerificationResult:
+        digests = _digests(work)
+        evidence = measure(prepared, work, digests, self._cache, answers)
+        return conclude(
+            prepared.plan,
+            evidence,
+            Circumstances(
+                contract_id,
+                self._clock(),
+                digests.input,
+                digests.output,
+                digests.metadata,
+                {"engine": ENGINE_VERSION, **prepared.versions},
+            ),
+        )
+
+    async def _governed(
+        self, governance: GovernanceClient, result: VerificationResult, work: Work
+    ) -> VerificationResult:
+        """Ask whether the outcome is plausible; no answer means a person must look, and no success until then."""
+        claimed = {
+            judged.metric: judged.value
+            for judged in result.criterion_results
+            if judged.provenance is Provenance.CLAIMED and judged.value is not None
+        }
+        context = {
+            "agent_id": None,
+            "work_id": None,
+            **work.metadata,
+            "claimed_metrics": claimed,
+            "measured_metrics": {
+                name: value for name, value in result.metrics.items() if name not in claimed
+            },
+        }
+        try:
+            answer = await governance.validate_outcome(
+                contract_id=result.contract_id, claimed_metrics=result.metrics, execution_context=context
+            )
+            valid, flags = bool(answer.valid), [str(flag) for flag in answer.flags]
+        except Exception as crash:  # noqa: BLE001 - unreachable governance fails closed, whatever the reason
+            reason = Reason(
+                ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance could not be asked: {describe(crash)}"
+            )
+            return msgspec.structs.replace(
+                result,
+                success=False,
+                governance=GovernanceStatus.REVIEW,
+                governance_flags=["governance_unavailable"],
+                reasons=[*result.reasons, reason],
+            )
+        if valid:
+            return msgspec.structs.replace(result, governance=GovernanceStatus.CLEAR, governance_flags=flags)
+        reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {', '.join(flags)}")
+        return msgspec.structs.replace(
+            result,
+            success=False,
+            governance=GovernanceStatus.INVALID,
+            governance_flags=flags,
+            reasons=[*result.reasons, reason],
+        )
+
+    def _refused(self, contract_id: str, problem: Exception) -> VerificationResult:
+        """The result of a request that could not be judged: no pass, no failure, and why."""
+        match problem:
+            case Refusal():
+                code, message = problem.code, str(problem)
+            case ValidationError():
+                code, message = ReasonCode.BAD_INPUT, describe(problem)
+            case _:
+                code, message = ReasonCode.INTERNAL, describe(problem)
+        return VerificationResult(
+            contract_id=str(contract_id),
+            success=False,
+            metrics={},
+            criterion_results=[],
+            weighted_score=None,
+            bonus=0.0,
+            penalty=0.0,
+            governance_flags=[],
+            verified_at=self._clock(),
+            verdict=Verdict.ERROR,
+            score=0.0,
+            exact="0",
+            axes={},
+            bounds=Bounds(0.0, 1.0),
+            coverage=0.0,
+            reasons=[Reason(code, message)],
+            versions={"engine": ENGINE_VERSION},
+        )
+
+
+def _work(work_input: Any, work_output: Any, metadata: Any) -> Work:
+    for name, part in (
+        ("work_input", work_input),
+        ("work_output", work_output),
+        ("execution_metadata", metadata),
+    ):
+        if part is not None and not isinstance(part, Mapping):
+            raise Refusal(ReasonCode.BAD_INPUT, f"{name} is {type(part).__name__}; it must be a mapping")
+    return Work(output=work_output or {}, input=work_input or {}, metadata=metadata or {})
+
+
+def _digests(work: Work) -> Digests:
+    return work.derive(_take_digests)
+
+
+def _take_digests(work: Work) -> Digests:
+    return Digests(payload_digest(work.input), payload_digest(work.output), payload_digest(work.metadata))
+
+
+def _run_apart(start: Callable[[], Any]) -> VerificationResult:
+    """Run a coroutine to its end on a loop of its own, whether or not this thread already runs one."""
+    outcome: list[VerificationResult] = []
+    thread = threading.Thread(target=lambda: outcome.append(asyncio.run(start())))
+    thread.start()
+    thread.join()
+    return outcome[0]

@@ -1,0 +1,1 @@
+"""Evidence in, verdict out: pure, exact, the same today and in ten years."""

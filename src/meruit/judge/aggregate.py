@@ -1,0 +1,156 @@
+"""Many criteria added up: a tally of weights and gates, and what it says of the whole.
+
+Everything about an outcome follows from sums over the criteria, so one record and a column of a million are the
+same arithmetic. Weights are integers and scores are compared by cross-multiplication: no rounding anywhere.
+
+Every outcome is computed twice: in the low world whatever could not be measured is failed, in the high world it is
+met. Only what is the same in both is said; otherwise the verdict is inconclusive and nothing succeeds.
+"""
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import NamedTuple, Protocol
+
+from meruit.judge.plan import Plan, Rule
+from meruit.model.criterion import Aggregation
+from meruit.model.verdict import Status, Verdict
+
+PASS_SCORE = Fraction(9, 10)
+"""A score of at least this passes; above nothing is partial."""
+
+_PASS_PARTS, _PASS_WHOLE = PASS_SCORE.as_integer_ratio()
+
+
+class Judged(Protocol):
+    """What adding up needs to know of a criterion's result."""
+
+    @property
+    def status(self) -> Status:
+        """How it ended."""
+        ...
+
+    @property
+    def exact(self) -> str:
+        """Its score, as a fraction."""
+        ...
+
+
+class Tally(NamedTuple):
+    """The sums over a group of criteria."""
+
+    earned: int | Fraction
+    """Weight earned."""
+    open: int
+    """Weight that could not be measured."""
+    total: int
+    """Weight that counts: all but what was excluded."""
+    met: int
+    unknown: int
+    """How many could not be measured."""
+    gates: int
+    """How many success depends on."""
+    gates_failed: int
+    gates_open: int
+    caps_failed: int
+    """How many that the author called `required` were not met."""
+    caps_open: int
+
+    @property
+    def low(self) -> Fraction:
+        """The score if all that is open were failed."""
+        return Fraction(self.earned) / self.total if self.total else Fraction(0)
+
+    @property
+    def high(self) -> Fraction:
+        """The score if all that is open were met."""
+        return Fraction(self.earned + self.open) / self.total if self.total else Fraction(0)
+
+
+class World(NamedTuple):
+    """The outcome, once everything unmeasured is taken as met or as failed."""
+
+    verdict: Verdict
+    success: bool
+
+
+def tally(judged: Iterable[tuple[Rule, Judged]]) -> Tally:
+    """Add up criteria that were judged. The order never matters: all of it is sums."""
+    earned: int | Fraction = 0
+    unknown_weight = total = met = unknown = gates = gates_failed = gates_open = caps_failed = caps_open = 0
+    for rule, result in judged:
+        status = result.status
+        if status is Status.EXCLUDED:
+            continue
+        total += rule.weight
+        gates += rule.gates
+        if status is Status.MET:
+            met += 1
+            earned += rule.weight
+        elif status is Status.NOT_MET:
+            gates_failed += rule.gates
+            caps_failed += rule.caps
+            if result.exact != "0":
+                earned += rule.weight * Fraction(result.exact)
+        else:
+            unknown += 1
+            unknown_weight += rule.weight
+            gates_open += rule.gates
+            caps_open += rule.caps
+    return Tally(
+        earned, unknown_weight, total, met, unknown, gates, gates_failed, gates_open, caps_failed, caps_open
+    )
+
+
+def owed(plan: Plan, judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
+    """Bonus and penalty in millionths. What could not be measured moves no money, unless the criteria say so."""
+    bonus = penalty = 0
+    for rule, result in judged:
+        if result.status is Status.MET:
+            bonus += rule.bonus
+        elif result.status is Status.NOT_MET or (result.status is Status.INDETERMINATE and plan.penalize_missing):
+            penalty += rule.penalty
+    return bonus, penalty
+
+
+def outcome(plan: Plan, sums: Tally) -> World:
+    """The verdict and success on which the low and the high world agree."""
+    if not plan.total_weight:
+        return World(Verdict.FAIL, success=False)
+    if not sums.total:
+        return World(Verdict.INCONCLUSIVE, success=False)
+    low = _world(plan, sums)
+    if not sums.unknown:
+        return low
+    high = _world(plan, _with_all_open_met(sums))
+    return low if low == high else World(Verdict.INCONCLUSIVE, success=False)
+
+
+def _with_all_open_met(sums: Tally) -> Tally:
+    return sums._replace(
+        earned=sums.earned + sums.open, met=sums.met + sums.unknown, unknown=0, open=0, gates_open=0, caps_open=0
+    )
+
+
+def _world(plan: Plan, sums: Tally) -> World:
+    """The outcome if whatever is still open were failed."""
+    if sums.caps_failed or sums.caps_open:
+        verdict = Verdict.FAIL
+    elif sums.earned * _PASS_WHOLE >= sums.total * _PASS_PARTS:
+        verdict = Verdict.PASS
+    else:
+        verdict = Verdict.PARTIAL if sums.earned > 0 else Verdict.FAIL
+    return World(verdict, _succeeds(plan, sums))
+
+
+def _succeeds(plan: Plan, sums: Tally) -> bool:
+    if sums.gates_failed or sums.gates_open:
+        return False
+    match plan.aggregation:
+        case Aggregation.ALL:
+            # Without a single gate nothing could fail, and nothing passes by default.
+            return sums.gates > 0
+        case Aggregation.ANY:
+            return sums.met > 0
+        case Aggregation.WEIGHTED:
+            parts, whole = plan.minimum
+            return sums.earned * whole >= sums.total * parts

@@ -1,0 +1,258 @@
+"""Holding a value against a threshold. Every numeric comparison is one question: does it lie in an interval?
+
+A float stands for its shortest decimal text, and that reading keeps the order of floats. So each exact bound,
+strict or not, has one float that decides it, found once when criteria are compiled; comparing is then two float
+comparisons, and the same two columns decide ten million rows.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from meruit.model.criterion import (
+    CONTAINMENT,
+    SHARES,
+    YES_OR_NO,
+    ComparisonOperator,
+    MetricType,
+    Scale,
+    SuccessCriterion,
+)
+from meruit.model.evidence import Cause, Fault, Missing
+from meruit.model.numbers import Number, exact
+
+Test = Callable[[Any], bool | Missing]
+"""Whether a value meets its criterion, or why that cannot be said."""
+
+DEFAULT_TOLERANCE = Fraction(1, 10_000)
+"""Floats closer than this are equal, as specified; a criterion's own `tolerance` replaces it."""
+
+LARGEST = sys.float_info.max
+EXACT_INTEGERS = 2**53
+"""Beyond this, a JSON number no longer says which integer it is."""
+
+
+class Interval(NamedTuple):
+    """The floats from low to high, both included; all others when negated."""
+
+    low: float
+    high: float
+    negated: bool = False
+
+    def holds(self, number: float) -> bool:
+        """Whether the number lies in it."""
+        return (self.low <= number <= self.high) is not self.negated
+
+
+class Bracket(NamedTuple):
+    """A numeric criterion as numbers: what meets it, and what is possible at all."""
+
+    meets: Interval
+    possible: Interval
+    whole: bool
+    """Whether only whole numbers are possible."""
+    yes_or_no: bool
+    """Whether true and false count as 1 and 0."""
+    kind: MetricType
+
+
+def compile_test(criterion: SuccessCriterion, bracket: Bracket | None, blame: Fault) -> Test:
+    """The criterion as a function of the value; `blame` is who answers for a value that cannot be one."""
+    comparison = criterion.comparison
+    if bracket is None:
+        return _text_test(criterion.threshold, blame, negated=comparison is ComparisonOperator.NEQ)
+    numeric = _numeric_test(bracket, blame)
+    if comparison in CONTAINMENT:
+        return _containment_test(wanted(criterion), numeric, every=comparison is ComparisonOperator.CONTAINS_ALL)
+    return numeric
+
+
+def bracket(criterion: SuccessCriterion, natural: MetricType | None) -> Bracket | None:
+    """The numbers that decide a criterion; None where a text is compared.
+
+    `natural` is the type that the metric has by itself.
+    """
+    kind = criterion.metric_type or MetricType.NUMERIC
+    if isinstance(criterion.threshold, str) and criterion.comparison not in CONTAINMENT:
+        return None
+    return Bracket(
+        meets=_interval(criterion, natural),
+        possible=_domain(criterion, natural),
+        whole=kind in (MetricType.COUNT, MetricType.BOOLEAN) or isinstance(criterion.threshold, bool),
+        yes_or_no=kind in YES_OR_NO or kind is MetricType.CUSTOM,
+        kind=kind,
+    )
+
+
+def wanted(criterion: SuccessCriterion) -> tuple[str, ...]:
+    """What the criterion's own threshold says must be contained; nothing where it names nothing."""
+    threshold = criterion.threshold
+    if isinstance(threshold, str):
+        return (threshold,)
+    return tuple(str(item) for item in threshold) if isinstance(threshold, list) else ()
+
+
+def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> Interval:
+    """The values that meet a numeric criterion."""
+    # A share written in percent of a metric that counts in fractions is one number on two scales.
+    unit = Fraction(1, 100) if _in_percent(criterion) and _counts_in_fractions(natural) else Fraction(1)
+    threshold = criterion.threshold
+    match criterion.comparison:
+        case ComparisonOperator.GTE:
+            return Interval(_at_least(_exact(threshold) * unit), math.inf)
+        case ComparisonOperator.GT:
+            return Interval(_above(_exact(threshold) * unit), math.inf)
+        case ComparisonOperator.LTE:
+            return Interval(-math.inf, _at_most(_exact(threshold) * unit))
+        case ComparisonOperator.LT:
+            return Interval(-math.inf, _below(_exact(threshold) * unit))
+        case ComparisonOperator.IN_RANGE:
+            low, high = threshold["min"], threshold["max"]
+            return Interval(
+                -math.inf if low is None else _at_least(_exact(low) * unit),
+                math.inf if high is None else _at_most(_exact(high) * unit),
+            )
+        case ComparisonOperator.EQ | ComparisonOperator.NEQ:
+            negated = criterion.comparison is ComparisonOperator.NEQ
+            return _around(threshold, criterion.tolerance, unit)._replace(negated=negated)
+        case ComparisonOperator.CONTAINS_ALL:
+            return Interval(1.0, math.inf)
+        case _:  # CONTAINS_ANY: a metric that counted what it found says a share of it.
+            return Interval(math.nextafter(0.0, 1.0), math.inf)
+
+
+def _domain(criterion: SuccessCriterion, natural: MetricType | None) -> Interval:
+    """The values that are possible for the criterion's type, on the scale that the metric counts in."""
+    if _in_percent(criterion) and not _counts_in_fractions(natural):
+        return Interval(0.0, 100.0)
+    return domain_of(criterion.metric_type or MetricType.NUMERIC)
+
+
+def domain_of(kind: MetricType) -> Interval:
+    """The values that are possible at all for a type; shares on the scale of 1."""
+    if kind in SHARES or kind in YES_OR_NO:
+        return Interval(0.0, 1.0)
+    if kind in (MetricType.LATENCY, MetricType.COUNT):
+        return Interval(0.0, LARGEST)
+    return Interval(-LARGEST, LARGEST)
+
+
+def _numeric_test(bracket: Bracket, blame: Fault) -> Test:
+    low, high, negated = bracket.meets
+    possible_low, possible_high, _ = possible = bracket.possible
+    whole = bracket.whole
+
+    def test(value: Any) -> bool | Missing:
+        # The usual float first: NaN and infinity fall through, because no domain holds them.
+        if value.__class__ is float and possible_low <= value <= possible_high and not whole:
+            return (low <= value <= high) is not negated
+        try:
+            number = _as_number(value, yes_or_no=bracket.yes_or_no)
+            _possible(number, possible, bracket.kind, whole=whole)
+        except _Unfit as unfit:
+            return Missing(unfit.why, unfit.cause, blame)
+        return (low <= number <= high) is not negated
+
+    return test
+
+
+def _text_test(expected: str, blame: Fault, *, negated: bool) -> Test:
+    def test(value: Any) -> bool | Missing:
+        if not isinstance(value, str):
+            return Missing(f"the value is {type(value).__name__}, not a text", Cause.WRONG_TYPE, blame)
+        return (value == expected) is not negated
+
+    return test
+
+
+def _containment_test(needed: tuple[str, ...], numeric: Test, *, every: bool) -> Test:
+    """A share that the metric found, or a list or text in which we look ourselves."""
+    decide = all if every else any
+
+    def test(value: Any) -> bool | Missing:
+        if not isinstance(value, list | str):
+            return numeric(value)
+        if not needed:
+            return Missing("the threshold names nothing to look for", Cause.AUTHOR_ERROR, Fault.AUTHOR)
+        held = value.casefold() if isinstance(value, str) else {str(item).casefold() for item in value}
+        return decide(word.casefold() in held for word in needed)
+
+    return test
+
+
+class _Unfit(Exception):
+    """The value is none that its type can have."""
+
+    def __init__(self, why: str, cause: Cause) -> None:
+        self.why, self.cause = why, cause
+
+
+def _as_number(value: Any, *, yes_or_no: bool) -> int | float:
+    if isinstance(value, bool):
+        if not yes_or_no:
+            raise _Unfit(f"the value is {str(value).lower()}, not a number", Cause.WRONG_TYPE)
+        return int(value)
+    if not isinstance(value, int | float):
+        raise _Unfit(f"the value is {type(value).__name__}, not a number", Cause.WRONG_TYPE)
+    if isinstance(value, int) and abs(value) > EXACT_INTEGERS:
+        raise _Unfit("the integer is beyond 2^53, where numbers are no longer exact", Cause.OUT_OF_DOMAIN)
+    if not math.isfinite(value):
+        raise _Unfit(f"the value is {value}", Cause.NOT_A_NUMBER)
+    return value
+
+
+def _possible(number: float, possible: Interval, kind: MetricType, *, whole: bool) -> None:
+    if not possible.holds(number):
+        if kind in SHARES:
+            why = f"{number!r} is no share between 0 and {possible.high:g}: another scale than the threshold's?"
+            raise _Unfit(why, Cause.OUT_OF_DOMAIN)
+        raise _Unfit(f"{number!r} is impossible for {kind}", Cause.OUT_OF_DOMAIN)
+    if whole and number != int(number):
+        raise _Unfit(f"{number!r} is no whole number", Cause.WRONG_TYPE)
+
+
+def _in_percent(criterion: SuccessCriterion) -> bool:
+    return criterion.scale is Scale.PERCENT
+
+
+def _counts_in_fractions(natural: MetricType | None) -> bool:
+    return natural in SHARES or natural in YES_OR_NO
+
+
+def _exact(threshold: bool | Number) -> Fraction:
+    return Fraction(int(threshold)) if isinstance(threshold, bool) else exact(threshold)
+
+
+def _around(threshold: bool | Number, tolerance: Number | None, unit: Fraction) -> Interval:
+    centre = _exact(threshold) * unit
+    if tolerance is not None:
+        reach = exact(tolerance) * unit
+        return Interval(_at_least(centre - reach), _at_most(centre + reach))
+    if isinstance(threshold, bool):
+        return Interval(float(centre), float(centre))
+    reach = DEFAULT_TOLERANCE * unit
+    return Interval(_above(centre - reach), _below(centre + reach))
+
+
+def _at_least(bound: Fraction) -> float:
+    """The smallest float that is not below the bound."""
+    nearest = float(bound)
+    return nearest if exact(nearest) >= bound else math.nextafter(nearest, math.inf)
+
+
+def _above(bound: Fraction) -> float:
+    """The smallest float that is above the bound."""
+    nearest = float(bound)
+    return nearest if exact(nearest) > bound else math.nextafter(nearest, math.inf)
+
+
+def _at_most(bound: Fraction) -> float:
+    """The largest float that is not above the bound."""
+    return -_at_least(-bound)
+
+
+def _below(bound: Fraction) -> float:
+    """The largest float that is below the bound."""
+    return -_above(-bound)

@@ -1,0 +1,187 @@
+"""Criteria, compiled once: thresholds as intervals, weights as integers, money in millionths."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from meruit.judge.compare import Bracket, Test, bracket, compile_test
+from meruit.model.canonical import digest
+from meruit.model.criterion import (
+    DEFAULT_AXIS,
+    Aggregation,
+    ComparisonOperator,
+    MetricType,
+    MissingPolicy,
+    SuccessCriteria,
+    SuccessCriterion,
+)
+from meruit.model.evidence import Fault, Provenance
+from meruit.model.numbers import MICRO, Number, exact
+from meruit.model.verdict import Status
+
+DEFAULT_MINIMUM = Fraction(1, 2)
+"""The weighted score that succeeds when the author names none; a written 0.0 means 0.0."""
+
+
+class Trait(NamedTuple):
+    """What is known of a metric before it is measured."""
+
+    natural: MetricType | None = None
+    """The type it has by itself; None when a stranger's extractor computes it."""
+    provenance: Provenance | None = None
+
+
+# Threshold to error as specified, then id, index, status, score, exact, required, axis, cause, fault.
+# fmt: off
+Foregone = tuple[
+    Any, ComparisonOperator | None, bool, float, float | None, float | None, None,
+    str, int, Status, float, str, bool, str, None, Fault,
+]
+# fmt: on
+"""All that a result holds between its value and its provenance, in order; the same for every work."""
+
+
+class Rule(NamedTuple):
+    """One criterion, ready to be judged."""
+
+    position: int
+    id: str
+    subject: str
+    """The metric's name, or the assertion's."""
+    slot: str
+    """What its value is called among the metrics: the subject, or `subject[id]` where several ask differently."""
+    criterion: SuccessCriterion
+    test: Test | None
+    """None for an assertion, whose check gives a score of its own."""
+    bracket: Bracket | None
+    """The numbers that decide it; None for a text or an assertion."""
+    weight: int
+    """In units of the plan's smallest."""
+    shown_weight: float
+    gates: bool
+    """Whether success depends on it."""
+    caps: bool
+    """Whether the author said `required`, so that failing it makes the verdict fail."""
+    excludable: bool
+    bonus: int
+    penalty: int
+    shown_bonus: float | None
+    shown_penalty: float | None
+    axis: str
+    provenance: Provenance | None
+    when_met: Foregone
+    when_not: Foregone
+
+
+class Plan(NamedTuple):
+    """A set of criteria that can judge any number of works."""
+
+    criteria: SuccessCriteria
+    rules: tuple[Rule, ...]
+    aggregation: Aggregation
+    minimum: tuple[int, int]
+    """The weighted score that succeeds, as numerator and denominator."""
+    total_weight: int
+    weight_unit: Fraction
+    """What one integer weight stands for."""
+    shown_total: float
+    axes: tuple[str, ...]
+    has_money: bool
+    penalize_missing: bool
+    digest: str
+    """SHA-256 of the criteria's canonical form."""
+
+
+def compile_plan(
+    criteria: SuccessCriteria, trait: Callable[[str], Trait], slots: tuple[str, ...] | None = None
+) -> Plan:
+    """Everything that need not be done again for each work. Linear in the number of criteria."""
+    weights = [exact(criterion.weight) for criterion in criteria.criteria]
+    unit = Fraction(1, math.lcm(*(weight.denominator for weight in weights))) if weights else Fraction(1)
+    ids = criteria.ids
+    rules = tuple(
+        _rule(
+            index,
+            ids[index],
+            slots[index] if slots else criterion.label,
+            criterion,
+            weight=int(weights[index] / unit),
+            aggregation=criteria.aggregation,
+            trait=trait(criterion.metric) if criterion.metric is not None else Trait(),
+        )
+        for index, criterion in enumerate(criteria.criteria)
+    )
+    minimum = criteria.minimum_weighted_score
+    return Plan(
+        criteria=criteria,
+        rules=rules,
+        aggregation=criteria.aggregation,
+        minimum=(DEFAULT_MINIMUM if minimum is None else exact(minimum)).as_integer_ratio(),
+        total_weight=sum(rule.weight for rule in rules),
+        weight_unit=unit,
+        shown_total=float(sum(weights)),
+        axes=tuple(dict.fromkeys(rule.axis for rule in rules)),
+        has_money=any(rule.bonus or rule.penalty for rule in rules),
+        penalize_missing=criteria.penalize_missing,
+        digest=digest(criteria.model_dump(exclude_defaults=True)),
+    )
+
+
+def _rule(  # noqa: PLR0913 - one row of the plan, each part named
+    position: int,
+    name: str,
+    slot: str,
+    criterion: SuccessCriterion,
+    *,
+    weight: int,
+    aggregation: Aggregation,
+    trait: Trait,
+) -> Rule:
+    subject = criterion.metric if criterion.assertion is None else criterion.assertion.check
+    # Who claims a value answers for it; anything else that is impossible is the measurement's fault.
+    blame = Fault.AGENT if trait.provenance is Provenance.CLAIMED else Fault.SYSTEM
+    gates, axis, shown_weight = _gates(criterion, aggregation), criterion.axis or DEFAULT_AXIS, float(criterion.weight)
+    shown_bonus = None if criterion.bonus is None else float(criterion.bonus)
+    shown_penalty = None if criterion.penalty is None else float(criterion.penalty)
+    asked = (criterion.threshold, criterion.comparison)
+    numbers = bracket(criterion, trait.natural) if criterion.metric is not None else None
+    return Rule(
+        position=position,
+        id=name,
+        subject=subject or "",
+        slot=slot,
+        criterion=criterion,
+        test=compile_test(criterion, numbers, blame) if criterion.metric is not None else None,
+        bracket=numbers,
+        weight=weight,
+        shown_weight=shown_weight,
+        gates=gates,
+        caps=criterion.required is True,
+        excludable=criterion.missing is MissingPolicy.EXCLUDE,
+        bonus=_micros(criterion.bonus),
+        penalty=_micros(criterion.penalty),
+        shown_bonus=shown_bonus,
+        shown_penalty=shown_penalty,
+        axis=axis,
+        provenance=trait.provenance,
+        when_met=(
+            *(*asked, True, shown_weight, shown_bonus, None, None),
+            *(name, position, Status.MET, 1.0, "1", gates, axis, None, Fault.NONE),
+        ),
+        when_not=(
+            *(*asked, False, shown_weight, None, shown_penalty, None),
+            *(name, position, Status.NOT_MET, 0.0, "0", gates, axis, None, Fault.AGENT),
+        ),
+    )
+
+
+def _gates(criterion: SuccessCriterion, aggregation: Aggregation) -> bool:
+    """Unset means required under `all` only; the specified default would turn the other two into `all`."""
+    if criterion.required is None:
+        return aggregation is Aggregation.ALL
+    return criterion.required
+
+
+def _micros(amount: Number | None) -> int:
+    return 0 if amount is None else int(exact(amount) * MICRO)

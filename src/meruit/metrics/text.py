@@ -1,0 +1,156 @@
+"""What was written: how much, and how close to the reference."""
+
+from collections.abc import Sequence
+
+from meruit.metrics.bleu import bleu, words_13a
+from meruit.metrics.extractor import Family
+from meruit.metrics.rouge import MAX_LCS_CELLS, rouge_l, rouge_pairs, rouge_words, words_alphanumeric
+from meruit.model.criterion import MetricType
+from meruit.model.errors import MeruitError, nearest
+from meruit.model.evidence import Cause, Fault, Missing
+from meruit.model.work import Work
+from meruit.registry import Finding, Metric, metrics
+
+ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
+
+
+class TextQualityExtractor(Family):
+    """Extract text metrics from `output.text`, and `input.reference` where it is compared."""
+
+    family = "text"
+
+    def __init__(self, rouge_types: Sequence[str] = ROUGE_TYPES) -> None:
+        for name in rouge_types:
+            if name not in ROUGE_TYPES:
+                known = ", ".join(ROUGE_TYPES)
+                raise MeruitError(f"no ROUGE type is named {name!r}{nearest(name, ROUGE_TYPES)}; there is {known}")
+        self.rouge_types = tuple(rouge_types)
+
+    def members(self) -> list[Metric]:
+        """The metrics of the family, without the ROUGE types that were not asked for."""
+        unwanted = {*ROUGE_TYPES} - {*self.rouge_types}
+        return [metric for metric in super().members() if metric.name not in unwanted]
+
+
+def _text(work: Work) -> str | Missing:
+    text = work.output.get("text")
+    if isinstance(text, str):
+        return text
+    if text is None:
+        return Missing("the output has no text", fault=Fault.AGENT)
+    return Missing(f"the output's text is not a text but {type(text).__name__}", fault=Fault.AGENT)
+
+
+def _pair(work: Work) -> tuple[str, str] | Missing:
+    """The reference, and what was written."""
+    reference = work.input.get("reference")
+    if not isinstance(reference, str | None):
+        why = f"the input's reference is not a text but {type(reference).__name__}"
+        return Missing(why, fault=Fault.AUTHOR)
+    if not reference:
+        return Missing("the input has no reference to compare with", fault=Fault.AUTHOR)
+    text = _text(work)
+    return text if isinstance(text, Missing) else (reference, text)
+
+
+def _words(work: Work) -> tuple[list[str], list[str]] | Missing:
+    """The words that ROUGE compares; all its types share them."""
+    pair = _pair(work)
+    if isinstance(pair, Missing):
+        return pair
+    reference, text = pair
+    return words_alphanumeric(reference), words_alphanumeric(text)
+
+
+def _example(text: str, reference: str) -> Work:
+    return Work(output={"text": text}, input={"reference": reference})
+
+
+_SAME = _example("The claim was paid in full.", "The claim was paid in full.")
+_CLOSE = _example("the cat sat on the mat", "the cat lay on the mat")
+_APART = _example("nothing alike", "the cat sat on the mat")
+
+
+@metrics.add(
+    "bleu_score",
+    kind=MetricType.BLEU_SCORE,
+    costly=True,
+    examples=[
+        (_SAME, 1.0),
+        (_example("the cat sat on the mat today", "the cat sat on the mat"), 0.8091067115702212),
+        (_APART, 0.0),
+        (Work(output={"text": "no reference"}), Missing),
+    ],
+)
+def bleu_score(work: Work) -> Finding:
+    """BLEU of the text against the reference, between 0 and 1; equal to sacrebleu's, over 100."""
+    pair = _pair(work)
+    if isinstance(pair, Missing):
+        return pair
+    reference, text = pair
+    return bleu(words_13a(reference), words_13a(text))
+
+
+@metrics.add(
+    "rouge1",
+    kind=MetricType.ROUGE_SCORE,
+    costly=True,
+    examples=[(_SAME, 1.0), (_CLOSE, 5 / 6), (_APART, 0.0), (Work(output={"text": "no reference"}), Missing)],
+)
+def rouge1(work: Work) -> Finding:
+    """The share of words that text and reference have in common (F-measure)."""
+    words = work.derive(_words)
+    return words if isinstance(words, Missing) else rouge_words(*words)
+
+
+@metrics.add(
+    "rouge2",
+    kind=MetricType.ROUGE_SCORE,
+    costly=True,
+    examples=[(_SAME, 1.0), (_CLOSE, 0.6), (_APART, 0.0), (Work(output={"text": "no reference"}), Missing)],
+)
+def rouge2(work: Work) -> Finding:
+    """The share of pairs of words that text and reference have in common (F-measure)."""
+    words = work.derive(_words)
+    return words if isinstance(words, Missing) else rouge_pairs(*words)
+
+
+@metrics.add(
+    "rougeL",
+    kind=MetricType.ROUGE_SCORE,
+    costly=True,
+    examples=[(_SAME, 1.0), (_CLOSE, 5 / 6), (_APART, 0.0), (Work(output={"text": "no reference"}), Missing)],
+)
+def rouge_longest(work: Work) -> Finding:
+    """How much of text and reference is one sequence of words, gaps allowed (F-measure)."""
+    words = work.derive(_words)
+    if isinstance(words, Missing):
+        return words
+    found = rouge_l(*words)
+    if found is None:
+        reference, text = map(len, words)
+        why = f"comparing {text} words with {reference} exceeds the limit of {MAX_LCS_CELLS} pairs"
+        return Missing(why, cause=Cause.TOO_COSTLY, fault=Fault.SYSTEM)
+    return found
+
+
+@metrics.add(
+    "output_length",
+    kind=MetricType.COUNT,
+    examples=[(Work(output={"text": "héllo"}), 5), (Work(output={"text": ""}), 0), (Work(), Missing)],
+)
+def output_length(work: Work) -> Finding:
+    """Characters in the text (`output.text`)."""
+    text = _text(work)
+    return text if isinstance(text, Missing) else len(text)
+
+
+@metrics.add(
+    "word_count",
+    kind=MetricType.COUNT,
+    examples=[(Work(output={"text": "three short words"}), 3), (Work(output={"text": " "}), 0), (Work(), Missing)],
+)
+def word_count(work: Work) -> Finding:
+    """Words in the text, as spaces part them."""
+    text = _text(work)
+    return text if isinstance(text, Missing) else len(text.split())
