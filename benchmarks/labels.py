@@ -12,7 +12,18 @@ from meruit.metrics import labels
 from meruit.model.work import Work
 
 TARGETS = {10: 1_000, 10_000: 60}
-CLASSES = ["billing", "refund", "shipping", "technical", "cancellation", "complaint", "praise", "spam", "sales", "other"]
+CLASSES = [
+    "billing",
+    "refund",
+    "shipping",
+    "technical",
+    "refusal",
+    "complaint",
+    "praise",
+    "spam",
+    "sales",
+    "other",
+]
 
 Items = list[dict[str, str]]
 
@@ -27,7 +38,8 @@ def rows() -> Iterator[Row]:
             lambda: _baseline(truth, predictions),  # noqa: B023
             seconds=2.0,
         )
-        yield Row(f"classification, {count:,} labels", ours_us, baseline_us, "four scikit-learn calls", target)
+        name = f"classification, {count:,} labels"
+        yield Row(name, ours_us, baseline_us, "four scikit-learn calls", target)
 
 
 def _items(chance: random.Random, count: int) -> tuple[Items, Items]:

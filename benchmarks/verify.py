@@ -32,8 +32,23 @@ FAMILIES: list[dict[str, Any]] = [
     {"metric": "bleu_score", "metric_type": "bleu_score", "comparison": "gte", "threshold": 0.0001},
     *CHEAP[:4],
 ]
+CLASSIFICATION: list[dict[str, Any]] = [
+    {"metric": "f1_score", "metric_type": "f1_score", "comparison": "gte", "threshold": 0.85, "bonus": 0.05},
+    {"metric": "confidence", "metric_type": "percentage", "comparison": "gte", "threshold": 0.80},
+]
+SUMMARISATION: list[dict[str, Any]] = [
+    {"metric": "accuracy", "metric_type": "percentage", "comparison": "gte", "threshold": 0.90, "bonus": 0.03},
+    {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000, "bonus": 0.02},
+    {"metric": "output_length", "metric_type": "count", "comparison": "in_range", "threshold": {"min": 100, "max": 500}},
+    {
+        "metric": "contains_keywords",
+        "metric_type": "contains",
+        "comparison": "contains_all",
+        "threshold": ["plan", "trout"],
+    },
+]
 TEXT = "The plan works where it was carried out and the ninth weir is still closed to trout. " * 4
-INPUT: dict[str, Any] = {"required_fields": ["text", "confidence"]}
+INPUT: dict[str, Any] = {"required_fields": ["text", "confidence"], "required_keywords": ["plan", "trout"]}
 RICH_INPUT: dict[str, Any] = {
     **INPUT,
     "reference": "The ninth weir is closed, and the plan works elsewhere in the river. " * 4,
@@ -43,10 +58,15 @@ METADATA = {"duration_ms": 812.5, "ttfb_ms": 90.25, "processing_ms": 640.0}
 
 
 def rows() -> Iterator[Row]:
+    """The specification's stories and all families, then the engine alone on metrics that cost next to nothing."""
+    labels = [{"label": label} for label in "abcabcabca"]
+    answers = {"predictions": labels}
+    truth = {**INPUT, "ground_truth": labels}
+    yield _row("verify, specified classification (2 criteria)", CLASSIFICATION, truth, answers, 6)
+    yield _row("verify, specified summarisation (4 criteria)", SUMMARISATION, truth, answers, 6)
+    yield _row("verify, all families (10 criteria)", FAMILIES, RICH_INPUT, answers, 30)
     for count in (2, 4, 10):
-        yield _row(f"verify, {count} cheap criteria", CHEAP[:count], INPUT, {}, 6 if count <= 4 else None)
-    predictions = {"predictions": [{"label": label} for label in "abcabcabca"]}
-    yield _row("verify, 10 criteria of all families", FAMILIES, RICH_INPUT, predictions, 30)
+        yield _row(f"verify, engine alone ({count} criteria)", CHEAP[:count], INPUT, {}, None)
 
 
 def growth() -> Iterator[tuple[str, int, float]]:

@@ -1,12 +1,12 @@
 """The composition root: settings in, a working engine out."""
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
 
 from meruit.config import CUSTOM, ExtractorSettings, Settings
+from meruit.engine.measure import describe
 from meruit.engine.verify import VerificationEngine
 from meruit.metrics.content import ContainsExtractor
 from meruit.metrics.extractor import Family, MetricExtractor
@@ -47,14 +47,16 @@ def _extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
     kind = _class(key, chosen.class_name)
     try:
         extractor = kind(**chosen.config)
-    except (TypeError, ValueError, MeruitError) as problem:
+        list(extractor.supported_metrics())
+    except MeruitError as problem:
         raise ConfigError("configuration", [Problem(f"{key}.config", str(problem))]) from None
-    if not isinstance(extractor, MetricExtractor):
-        raise ConfigError("configuration", [Problem(f"{key}.class", f"{chosen.class_name} is no MetricExtractor")])
+    except Exception as crash:  # noqa: BLE001 - a stranger's class may raise anything
+        wrong = f"{chosen.class_name} cannot be made with this: {describe(crash)}"
+        raise ConfigError("configuration", [Problem(f"{key}.config", wrong)]) from None
     return extractor
 
 
-def _class(key: str, name: str) -> Any:
+def _class(key: str, name: str) -> type[MetricExtractor]:
     if name in BUILT_IN:
         return BUILT_IN[name]
     module, colon, attribute = name.partition(":")
@@ -63,20 +65,25 @@ def _class(key: str, name: str) -> Any:
         problem = f"no extractor class is named {name!r}{known}; your own is written package.module:Class"
         raise ConfigError("configuration", [Problem(f"{key}.class", problem)])
     try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as problem:
-        raise ConfigError("configuration", [Problem(f"{key}.class", f"cannot load {name!r}: {problem}")]) from None
+        found = getattr(import_module(module), attribute)
+    except (Exception, SystemExit) as crash:  # noqa: BLE001 - a stranger's module may do anything when loaded
+        wrong = f"cannot load {name!r}: {describe(crash)}; is it installed, or its folder in PYTHONPATH?"
+        raise ConfigError("configuration", [Problem(f"{key}.class", wrong)]) from None
+    if not (isinstance(found, type) and issubclass(found, MetricExtractor)):
+        raise ConfigError("configuration", [Problem(f"{key}.class", f"{name} is no MetricExtractor")])
+    return found
 
 
 def published_schema(which: Literal["criteria", "settings", "result"]) -> dict[str, Any]:
     """The JSON Schema of a kind of file, for editors and programs."""
-    schemas: dict[str, Callable[[], dict[str, Any]]] = {
-        "criteria": _criteria_schema,
-        "settings": lambda: Settings.model_json_schema(by_alias=True),
-        "result": lambda: msgspec.json.schema(VerificationResult),
-    }
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:meruit:{which}:1"}
-    return head | schemas[which]()
+    match which:
+        case "criteria":
+            return head | _criteria_schema()
+        case "settings":
+            return head | Settings.model_json_schema(by_alias=True)
+        case "result":
+            return head | msgspec.json.schema(VerificationResult)
 
 
 def _criteria_schema() -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """One typed settings object; the sole reader of environment and files."""
 
+import codecs
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import msgspec
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from meruit.engine.authoring import parse_criteria, read_model
@@ -18,7 +20,8 @@ DEFAULT_PATH = Path("config/outcome-verification.yaml")
 PATH_VARIABLE = "MERUIT_CONFIG"
 CUSTOM = "CustomExtractor"
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-"""The largest file of input, output or metadata that is read."""
+"""The largest file that is read."""
+MAX_KEY_SHOWN = 60
 
 
 class _Section(BaseModel):
@@ -74,20 +77,31 @@ class Settings(_Section):
 
     @classmethod
     def load(cls, path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> "Settings":
-        """Read the given file, else the one MERUIT_CONFIG names, else the usual one if it exists, else defaults."""
-        chosen = path or environ.get(PATH_VARIABLE)
-        if not chosen and not DEFAULT_PATH.is_file():
+        """Read the given file, else that of MERUIT_CONFIG, else the usual one if it exists, else defaults."""
+        chosen = path if path is not None else environ.get(PATH_VARIABLE) or None
+        if chosen is None and not os.access(DEFAULT_PATH, os.F_OK):
             return cls()
-        file = Path(chosen) if chosen else DEFAULT_PATH
-        return cls.parse(read_bytes(file), str(file))
+        file = DEFAULT_PATH if chosen is None else chosen
+        try:
+            text = read_bytes(file)
+        except DocumentError as refused:
+            raise ConfigError(refused.name, refused.problems) from None
+        return cls.parse(text, _called(file))
 
     @classmethod
     def parse(cls, text: str | bytes, name: str) -> "Settings":
         """Settings from the text of a file; raises ConfigError with every problem at once."""
-        document = parse(text, name)
+        try:
+            document = parse(text, name)
+        except DocumentError as refused:
+            raise ConfigError(name, refused.problems) from None
         settings = read_model(document, cls, error=ConfigError)
         problems = [
-            Problem(f"extractors.{key}.sandbox", f"only {CUSTOM} runs in a sandbox", document.line_of(("extractors", key)))
+            Problem(
+                f"extractors.{key}.sandbox",
+                f"only {CUSTOM} runs in a sandbox",
+                document.line_of(("extractors", key, "sandbox")),
+            )
             for key, extractor in settings.extractors.items()
             if extractor.sandbox is not None and extractor.class_name != CUSTOM
         ]
@@ -98,39 +112,80 @@ class Settings(_Section):
     def notices(self) -> Iterator[str]:
         """What the file asks for and this version does not do, by the key's name."""
         if "store_outcomes" in self.verification.model_fields_set and self.verification.store_outcomes:
-            yield "verification.store_outcomes: this version keeps no outcomes; save the result of --json yourself"
+            yield "verification.store_outcomes: this version keeps no outcomes; save what --json prints yourself"
         for name, extractor in self.extractors.items():
             if extractor.enabled and extractor.class_name == CUSTOM:
-                yield f"extractors.{name}: this version runs no custom metric code; such metrics are unknown to it"
+                yield f"extractors.{name}: this version runs no custom metric code, and knows no such metrics"
 
 
 def load_criteria(
     path: str | Path, *, known_metrics: list[str] | None = None, max_criteria: int | None = None
 ) -> SuccessCriteria:
     """Criteria from a YAML or JSON file; raises CriteriaError with every problem, each with its line."""
-    return parse_criteria(read_bytes(path), str(path), known_metrics=known_metrics, max_criteria=max_criteria)
+    text = read_bytes(path)
+    return parse_criteria(text, _called(path), known_metrics=known_metrics, max_criteria=max_criteria)
 
 
 def load_payload(path: str | Path) -> dict[str, Any]:
-    """A JSON object from a file, or from standard input for `-`; raises DocumentError saying what is wrong."""
-    content = read_bytes(path)
-    if len(content) > MAX_PAYLOAD_BYTES:
-        raise DocumentError(str(path), [Problem("", f"more than {MAX_PAYLOAD_BYTES // 2**20} MiB")])
+    """Read a JSON object from a file, or from standard input for `-`; DocumentError says what is wrong."""
+    content = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     try:
-        payload: Any = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise DocumentError(str(path), [Problem("", f"not JSON: {problem}")]) from None
+        # orjson refuses what is no JSON and says where; json keeps every digit of an integer.
+        orjson.loads(content)
+        payload: Any = json.loads(content, object_pairs_hook=_distinct)
+    except (ValueError, RecursionError) as problem:
+        wrong = f"not JSON: {problem}" if content.strip() else "the file is empty"
+        raise DocumentError(_called(path), [Problem("", wrong)]) from None
     if not isinstance(payload, dict):
         hint = ' such as {"text": "…"}' if isinstance(payload, str) else ""
-        raise DocumentError(str(path), [Problem("", f"expected a JSON object{hint}, got {type(payload).__name__}")])
+        wrong = f"expected a JSON object{hint}, got {_KINDS[type(payload)]}"
+        raise DocumentError(_called(path), [Problem("", wrong)])
     return payload
+
+
+_KINDS = {
+    str: "a text",
+    list: "a list",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object's members; two of one name would read differently to different readers."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:MAX_KEY_SHOWN]!r} stands twice in one object")
+    return members
 
 
 def read_bytes(path: str | Path) -> bytes:
     """A file's content, or standard input's for `-`; raises DocumentError when it cannot be read."""
-    if str(path) == "-":
-        return sys.stdin.buffer.read()
     try:
-        return Path(path).read_bytes()
-    except OSError as problem:
-        raise DocumentError(str(path), [Problem("", f"cannot be read: {problem.strerror or problem}")]) from None
+        if str(path) == "-":
+            # Standard input that was closed before we started is None.
+            content = _limited(sys.stdin.buffer) if sys.stdin is not None else b""
+        else:
+            with Path(path).open("rb") as file:
+                content = _limited(file)
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise DocumentError(_called(path), [Problem("", f"cannot be read: {reason}")]) from None
+    if len(content) > MAX_PAYLOAD_BYTES:
+        raise DocumentError(_called(path), [Problem("", f"more than {MAX_PAYLOAD_BYTES // 2**20} MiB")])
+    return content
+
+
+def _limited(file: BinaryIO) -> bytes:
+    """Enough to see that it is too much: some files, such as /dev/zero, have no end."""
+    return file.read(MAX_PAYLOAD_BYTES + 1)
+
+
+def _called(path: str | Path) -> str:
+    """What a file is called in messages."""
+    name = str(path) if path != "" else "''"
+    return "standard input" if name == "-" else name

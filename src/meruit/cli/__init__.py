@@ -26,6 +26,16 @@ class LazyCommands(click.Group):
         command: click.Command = getattr(import_module(f"meruit.cli.{cmd_name}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with, or say which is nearest."""
+        from meruit.model.errors import nearest
+
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            raise click.UsageError(f"no command is named {args[0]!r}{nearest(args[0], COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
 
 @click.group(
     cls=LazyCommands,
@@ -51,4 +61,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except MeruitError as problem:
         complain(str(problem))
         code = ExitCode.BAD_INPUT
+    except OSError as problem:
+        complain(f"could not go on: {problem.strerror or problem}")
+        code = ExitCode.COULD_NOT_VERIFY
+    except SystemExit:
+        # Commands return their code. Somebody's metric or extractor tried to leave, and must not choose ours.
+        complain("a plugin tried to end the program")
+        code = ExitCode.COULD_NOT_VERIFY
     sys.exit(code if isinstance(code, int) else ExitCode.PASSED)

@@ -1,5 +1,6 @@
 """`meruit demo`: the specification's two stories, told with real verdicts."""
 
+import shlex
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from meruit.cli.output import ExitCode, json_option, note, print_json
+from meruit.cli.output import ExitCode, json_option, note, print_json, say
 
 
 class Case(NamedTuple):
@@ -40,6 +41,8 @@ def demo(*, folder: str | None, as_json: bool) -> int:
     from meruit.engine.verify import VerificationEngine
 
     stories = files("meruit.cli") / "stories"
+    if folder is not None:
+        _write(stories, Path(folder))
     engine = VerificationEngine()
     results = []
     for case in CASES:
@@ -54,15 +57,15 @@ def demo(*, folder: str | None, as_json: bool) -> int:
         )
         results.append(result)
         if not as_json:
-            click.echo(f"\n== {case.story}, the {case.agent} agent: {case.told}\n")
+            say(f"\n== {case.story}, the {case.agent} agent: {case.told}\n")
             print_verification(result)
     if as_json:
         print_json(msgspec.json.encode(results))
-    if folder:
-        _write(stories, Path(folder))
+    if folder is not None:
+        told = shlex.quote(f"{folder}/summarisation")
         note(
-            f"wrote the stories to {folder}; try: meruit verify {folder}/summarisation/criteria.yaml "
-            f"--input {folder}/summarisation/input.json --output {folder}/summarisation/silent.json"
+            f"wrote the stories to {folder}; try: meruit verify {told}/criteria.yaml "
+            f"--input {told}/input.json --output {told}/silent.json"
         )
     return ExitCode.PASSED
 
@@ -79,9 +82,12 @@ def _payload(story: Traversable, name: str) -> dict[str, object]:
 
 def _write(stories: Traversable, folder: Path) -> None:
     """Copy the stories' files out of the package; what stands there already is left alone."""
-    for story in stories.iterdir():
-        (folder / story.name).mkdir(parents=True, exist_ok=True)
-        for file in story.iterdir():
-            target = folder / story.name / file.name
-            if not target.exists():
-                target.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    try:
+        for story in stories.iterdir():
+            (folder / story.name).mkdir(parents=True, exist_ok=True)
+            for file in story.iterdir():
+                target = folder / story.name / file.name
+                if not target.exists():
+                    target.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    except OSError as problem:
+        raise click.UsageError(f"cannot write to {folder}: {problem.strerror}; name another folder") from None

@@ -1,10 +1,20 @@
-"""`meruit lint`: are these criteria worth judging anyone by?"""
+"""`meruit lint`: prove criteria before anyone is judged by them."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.output import ExitCode, config_option, json_option, paint, print_json, table
+from meruit.cli.output import (
+    ExitCode,
+    config_option,
+    json_option,
+    once,
+    paint,
+    print_json,
+    say,
+    table,
+    visible,
+)
 
 if TYPE_CHECKING:
     from meruit.engine.lint import LintReport
@@ -13,11 +23,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("criteria", metavar="CRITERIA.yaml")
 @click.option("--input", "input_file", metavar="IN.json", help="What agents are given, references included.")
-@click.option("--gold", "gold_file", metavar="OUT.json", help="An output known to be good; it and its mutants are tried.")
+@click.option(
+    "--gold",
+    "gold_file",
+    metavar="OUT.json",
+    help="An output known to be good; it and its mutants are tried.",
+)
 @click.option("--metadata", "metadata_file", metavar="META.json", help="How the gold run went.")
 @config_option
 @json_option
-def lint(  # noqa: PLR0913 - one parameter an option
+def lint(
     *,
     criteria: str,
     input_file: str | None,
@@ -28,8 +43,8 @@ def lint(  # noqa: PLR0913 - one parameter an option
 ) -> int:
     """Prove the criteria before anyone is judged by them.
 
-    An agent that does nothing must not pass. With --gold, the good output must pass, and each criterion must be
-    failed by at least one damaged copy of it. Exit code 0 when all holds, 1 when not.
+    An agent that does nothing must not pass. With --gold, the good output must pass, and each criterion must
+    be failed by at least one damaged copy of it. Exit code 0 when all holds, 1 when not.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     from meruit.app import build_engine
@@ -37,6 +52,9 @@ def lint(  # noqa: PLR0913 - one parameter an option
     from meruit.engine.lint import Gold
     from meruit.engine.lint import lint as prove
 
+    once(criteria, input_file, gold_file, metadata_file, config)
+    if metadata_file is not None and gold_file is None:
+        raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
     settings = Settings.load(config)
     engine = build_engine(settings)
     wanted = load_criteria(
@@ -44,14 +62,12 @@ def lint(  # noqa: PLR0913 - one parameter an option
         known_metrics=engine.catalogue.names(),
         max_criteria=settings.verification.max_criteria_per_task,
     )
-    if metadata_file and not gold_file:
-        raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
-    metadata = load_payload(metadata_file) if metadata_file else {}
+    metadata = load_payload(metadata_file) if metadata_file is not None else {}
     report = prove(
         engine,
         wanted,
-        work_input=load_payload(input_file) if input_file else {},
-        gold=Gold(load_payload(gold_file), metadata) if gold_file else None,
+        work_input=load_payload(input_file) if input_file is not None else {},
+        gold=Gold(load_payload(gold_file), metadata) if gold_file is not None else None,
     )
     if as_json:
         print_json(report.to_json())
@@ -61,14 +77,14 @@ def lint(  # noqa: PLR0913 - one parameter an option
 
 
 def _print(report: "LintReport") -> None:
-    click.echo("agents that do nothing:")
+    say("agents that do nothing:")
     table(("agent", "verdict"), [(name, verdict) for name, verdict in report.null_agents.items()])
     if report.gold is not None:
-        click.echo(f"\ngold output: {paint(report.gold)}; {report.mutants_tried} mutants tried")
+        say(f"\ngold output: {paint(report.gold)}; {report.mutants_tried} mutants tried")
         if report.failed_by:
             table(("criterion", "first failed by"), list(report.failed_by.items()))
-    click.echo()
+    say()
     for finding in report.findings:
         where = f"{finding.criterion_id}: " if finding.criterion_id else ""
-        click.echo(f"{paint(str(finding.severity))}: {where}{finding.message} [{finding.code}]")
-    click.echo("the criteria hold" if report.ok else "the criteria do not hold")
+        say(f"{paint(str(finding.severity))}: {visible(where + finding.message)} [{finding.code}]")
+    say("the criteria hold" if report.ok else "the criteria do not hold")

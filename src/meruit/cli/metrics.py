@@ -2,7 +2,7 @@
 
 import click
 
-from meruit.cli.output import ExitCode, json_option, print_json, table
+from meruit.cli.output import ExitCode, json_option, print_json, say, table
 
 
 @click.command()
@@ -15,17 +15,19 @@ def metrics(*, name: str | None, as_json: bool) -> int:
 
     from meruit.registry import metrics as registry
 
-    chosen = [registry.get(name)] if name else list(registry)
+    chosen = [registry.get(name)] if name is not None else list(registry)
     if as_json:
         fields = ("name", "family", "kind", "summary", "params", "provenance", "version")
         rows = [{field: getattr(metric, field) for field in fields} for metric in chosen]
-        print_json(msgspec.json.encode(rows[0] if name else rows))
-    elif name:
+        print_json(msgspec.json.encode(rows if name is None else rows[0]))
+    elif name is not None:
         metric = chosen[0]
-        click.echo(f"{metric.name} ({metric.kind}, {metric.provenance}): {metric.summary}")
+        say(f"{metric.name} ({metric.kind}, {metric.provenance}): {metric.summary}")
         for param, meaning in metric.params.items():
-            click.echo(f"  params.{param}: {meaning}")
+            say(f"  params.{param}: {meaning}")
     else:
-        rows_shown = [(metric.name, str(metric.kind), str(metric.provenance), metric.summary) for metric in chosen]
+        rows_shown = [
+            (metric.name, str(metric.kind), str(metric.provenance), metric.summary) for metric in chosen
+        ]
         table(("metric", "type", "provenance", "what it is"), rows_shown)
     return ExitCode.PASSED

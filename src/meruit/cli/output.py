@@ -2,6 +2,7 @@
 
 import os
 import sys
+import unicodedata
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -38,53 +39,103 @@ _COLOURS = {
 }
 
 
+LONGEST_DECIMAL = 8
+"""Characters of a number with decimals that a table shows."""
+
+
+def say(text: str | bytes = "") -> None:
+    """Write a line on stdout; a reader that has gone away changes nothing about how the command ends."""
+    if isinstance(text, str):
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        text = text.encode(encoding, "replace").decode(encoding)
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        # What is still to be written, by us or when the interpreter ends, goes nowhere without a complaint.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def complain(message: str) -> None:
     """Say on stderr what went wrong."""
-    for line in message.splitlines():
-        click.echo(f"{paint('error', sys.stderr)}: {line}", err=True)
+    for line in message.split("\n"):
+        click.echo(f"{paint('error', sys.stderr)}: {visible(line)}", err=True)
 
 
 def note(message: str) -> None:
     """Say on stderr what is worth knowing."""
-    click.echo(f"note: {message}", err=True)
+    click.echo(f"note: {visible(message)}", err=True)
 
 
 def paint(word: str, stream: Any = None) -> str:
     """The word in its colour, where colours are wanted."""
-    if os.environ.get("NO_COLOR") or not (stream or sys.stdout).isatty():
+    stream = stream or sys.stdout
+    # A stream that was closed before we started is None.
+    if os.environ.get("NO_COLOR") or stream is None or not stream.isatty():
         return word
     return click.style(word, fg=_COLOURS.get(word))
 
 
 def print_json(text: bytes) -> None:
     """One JSON document on stdout."""
-    click.echo(text)
+    say(text)
+
+
+def once(*files: str | None) -> None:
+    """Refuse a command line that names standard input for two things: it can be read once."""
+    if files.count("-") > 1:
+        raise click.UsageError("- is standard input, which can be read for one file only")
+
+
+def visible(text: str) -> str:
+    """Spell out control characters, so that no stranger's text fakes a line or moves the cursor."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or unicodedata.category(char) == "Zs" else repr(char)[1:-1]
+        for char in text
+    )
+
+
+def _width(text: str) -> int:
+    """How many columns a terminal takes for it."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
+
+
+def _padded(cell: str, width: int) -> str:
+    return cell + " " * (width - _width(cell))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, painted: int | None = None) -> None:
     """Columns under their headings; the last may be as long as it likes."""
-    widths = [max(len(row[column]) for row in [headings, *rows]) for column in range(len(headings))]
+    shown_rows = [headings, *([visible(cell) for cell in row] for row in rows)]
+    widths = [max(_width(row[column]) for row in shown_rows) for column in range(len(headings))]
     widths[-1] = 0
-    click.echo("  ".join(cell.ljust(width) for cell, width in zip(headings, widths, strict=True)).rstrip())
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        if painted is not None:
+    for number, row in enumerate(shown_rows):
+        cells = [_padded(cell, width) for cell, width in zip(row, widths, strict=True)]
+        if painted is not None and number > 0:
             # Colour codes have no width, so a cell is padded first.
             cells[painted] = cells[painted].replace(row[painted], paint(row[painted]), 1)
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def shown(value: Any) -> str:
-    """A value short enough for a table, yet never rounded up to what it did not reach."""
+    """Make a value short enough for a table; cut, not rounded, so that it never looks like what it missed."""
     match value:
         case None:
             return "–"
         case bool():
             return str(value).lower()
         case float():
-            # A value just short of a round number must not look like it.
-            full, short = f"{value!r}".removesuffix(".0"), f"{value:.6g}"
-            return full if len(full) <= len(short) or float(short) == round(value, 2) else short
+            full = f"{value!r}".removesuffix(".0")
+            short = full if "e" in full or "." not in full[: LONGEST_DECIMAL - 1] else full[:LONGEST_DECIMAL]
+            return full if full == short else f"{short}…"
         case dict():
             low, high = shown(value.get("min")), shown(value.get("max"))
             return f"{low} to {high}"

@@ -5,15 +5,17 @@ from typing import Literal
 
 import click
 
-from meruit.cli.output import ExitCode
+from meruit.cli.output import ExitCode, json_option, print_json
 
 
 @click.command()
 @click.argument("which", type=click.Choice(["criteria", "settings", "result"]))
-def schema(*, which: Literal["criteria", "settings", "result"]) -> int:
+@json_option
+def schema(*, which: Literal["criteria", "settings", "result"], as_json: bool) -> int:
     """Print the JSON Schema of criteria files, of settings, or of results."""
     # Building a schema loads pydantic, which --help should not pay.
     from meruit.app import published_schema
 
-    click.echo(json.dumps(published_schema(which), indent=2, ensure_ascii=False))
+    text = json.dumps(published_schema(which), indent=None if as_json else 2, ensure_ascii=False)
+    print_json(text.encode())
     return ExitCode.PASSED

@@ -1,8 +1,6 @@
 """A verification as a person reads it."""
 
-import click
-
-from meruit.cli.output import paint, shown, table
+from meruit.cli.output import paint, say, shown, table, visible
 from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
 
 SYMBOLS = {
@@ -18,6 +16,7 @@ SYMBOLS = {
 }
 HEADINGS = ("criterion", "value", "threshold", "met", "weight", "money", "why")
 LONGEST_CELL = 40
+LONGEST_WHY = 400
 
 
 def print_verification(result: VerificationResult) -> None:
@@ -25,23 +24,25 @@ def print_verification(result: VerificationResult) -> None:
     if result.criterion_results:
         gated = any(judged.required for judged in result.criterion_results)
         table(HEADINGS, [_row(judged, gated=gated) for judged in result.criterion_results], painted=3)
-        click.echo()
-    low, high = result.bounds.low, result.bounds.high
-    range_ = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
-    click.echo(
+        say()
+    low, high = shown(result.bounds.low), shown(result.bounds.high)
+    # Cut, not rounded: 100 % is said of nothing less.
+    coverage = int(round(result.coverage * 100, 6))
+    say(
         f"verdict {paint(str(result.verdict))}, success {str(result.success).lower()}, "
-        f"score {range_}, coverage {result.coverage:.0%}, bonus {shown(result.bonus)}, penalty {shown(result.penalty)}"
+        f"score {low if low == high else f'{low} to {high}'}, coverage {coverage}%, "
+        f"bonus {shown(result.bonus)}, penalty {shown(result.penalty)}"
     )
-    axes = [f"{name} {axis.score:.4g}" for name, axis in sorted(result.axes.items())]
+    axes = [f"{visible(name)} {shown(axis.score)}" for name, axis in sorted(result.axes.items())]
     if len(axes) > 1:
-        click.echo(f"axes: {', '.join(axes)}")
+        say(f"axes: {', '.join(axes)}")
     for reason in result.reasons:
-        click.echo(f"  - {reason.message}")
+        say(f"  - {visible(_short(reason.message, LONGEST_WHY))}")
     if result.governance is GovernanceStatus.NOT_CHECKED:
-        click.echo("plausibility: nobody was asked (no governance check)")
+        say("plausibility: nobody was asked (no governance check)")
     else:
         flags = f" ({', '.join(result.governance_flags)})" if result.governance_flags else ""
-        click.echo(f"plausibility: {result.governance}{flags}")
+        say(f"plausibility: {result.governance}{visible(flags)}")
 
 
 def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
@@ -55,7 +56,7 @@ def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
         str(judged.status).replace("_", " "),
         shown(judged.weight),
         _money(judged),
-        _why(judged),
+        _short(_why(judged), LONGEST_WHY),
     )
 
 
@@ -83,5 +84,5 @@ def _why(judged: CriterionResult) -> str:
     return str(details.get("message", ""))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+def _short(text: str, longest: int = LONGEST_CELL) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -2,18 +2,22 @@
 
 import click
 
-from meruit.cli.output import ExitCode, config_option, json_option, note, print_json
+from meruit.cli.output import ExitCode, config_option, json_option, note, once, print_json
 
 
 @click.command()
 @click.argument("criteria", metavar="CRITERIA.yaml")
-@click.option("--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin.")
+@click.option(
+    "--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin."
+)
 @click.option("--input", "input_file", metavar="IN.json", help="What it was given, references included.")
-@click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
+@click.option(
+    "--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on."
+)
 @click.option("--contract-id", default="local", show_default=True, help="Written into the result.")
 @config_option
 @json_option
-def verify(  # noqa: PLR0913 - one parameter an option
+def verify(
     *,
     criteria: str,
     output_file: str,
@@ -31,6 +35,9 @@ def verify(  # noqa: PLR0913 - one parameter an option
     from meruit.app import build_engine
     from meruit.config import Settings, load_criteria, load_payload
 
+    once(criteria, output_file, input_file, metadata_file, config)
+    if not contract_id.isprintable():
+        raise click.UsageError("--contract-id holds characters that cannot be printed")
     settings = Settings.load(config)
     engine = build_engine(settings)
     wanted = load_criteria(
@@ -40,10 +47,10 @@ def verify(  # noqa: PLR0913 - one parameter an option
     )
     result = engine.verify_sync(
         contract_id,
-        load_payload(input_file) if input_file else {},
+        load_payload(input_file) if input_file is not None else {},
         load_payload(output_file),
         wanted,
-        load_payload(metadata_file) if metadata_file else {},
+        load_payload(metadata_file) if metadata_file is not None else {},
     )
     for notice in settings.notices():
         note(notice)

@@ -91,7 +91,7 @@ def lint(
 
 
 def null_agents(work_input: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Outputs that took no work: nothing, an empty text, and an echo of what an agent may see of the input."""
+    """Make outputs that took no work: nothing, an empty text, an echo of what the input shows an agent."""
     seen = {key: value for key, value in work_input.items() if key not in PRIVATE_INPUTS}
     echo = " ".join(value for value in seen.values() if isinstance(value, str))
     return {"{}": {}, "an empty text": {"text": ""}, "an echo of the input": {**seen, "text": echo}}
@@ -135,7 +135,9 @@ def _range_findings(rule: Rule) -> Iterator[Finding]:
     if never_met:
         yield Finding(Severity.ERROR, "never_met", f"no possible value of {rule.subject} meets this", rule.id)
     elif never_fails:
-        yield Finding(Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id)
+        yield Finding(
+            Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id
+        )
 
 
 def _overlap(one: Interval, other: Interval, *, whole: bool) -> bool:
@@ -154,17 +156,19 @@ def _money_findings(rule: Rule) -> Iterator[Finding]:
 def _contradictions(plan: Plan) -> Iterator[Finding]:
     """Gates on one metric that no value can meet together."""
     gates: dict[str, list[tuple[Interval, Rule]]] = {}
+    whole: dict[str, bool] = {}
     for rule in plan.rules:
         if rule.gates and rule.bracket is not None:
             gates.setdefault(rule.slot, []).append((rule.bracket.meets, rule))
-    for asked in gates.values():
+            whole[rule.slot] = whole.get(rule.slot, False) or rule.bracket.whole
+    for slot, asked in gates.items():
         inside = [gate for gate in asked if not gate[0].negated]
         if not inside:
             continue
         highest_floor, floor = max(inside, key=lambda gate: gate[0].low)
         lowest_ceiling, ceiling = min(inside, key=lambda gate: gate[0].high)
         low, high = highest_floor.low, lowest_ceiling.high
-        if low > high:
+        if not _overlap(highest_floor, lowest_ceiling, whole=whole[slot]):
             yield _contradiction(floor, ceiling)
             continue
         for hole, rule in asked:
@@ -193,7 +197,9 @@ def _aggregation_findings(plan: Plan) -> Iterator[Finding]:
     if not plan.rules:
         yield Finding(Severity.ERROR, "no_criteria", "there are no criteria, and nothing passes by default")
     elif plan.aggregation is Aggregation.ALL and not gated:
-        yield Finding(Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing")
+        yield Finding(
+            Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing"
+        )
     elif plan.aggregation is Aggregation.WEIGHTED and plan.minimum[0] == 0 and not gated:
         yield Finding(Severity.ERROR, "never_fails", "a minimum score of 0 is always reached")
     if criteria.minimum_weighted_score is not None and plan.aggregation is not Aggregation.WEIGHTED:

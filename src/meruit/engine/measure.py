@@ -30,6 +30,9 @@ from meruit.model.evidence import (
 from meruit.model.work import Work
 from meruit.registry import Ask, Measure, Metric, checks, metrics
 
+ENGINE_VERSION = "1"
+"""Changes when the same work would be measured or judged otherwise."""
+
 MAX_LIST_VALUE = 10_000
 """The longest list that a metric may return as its value."""
 
@@ -57,6 +60,8 @@ class Prepared(NamedTuple):
     slots: tuple[Slot, ...]
     slot_of: tuple[int | None, ...]
     """For each criterion its slot; None for an assertion."""
+    in_order: bool
+    """Whether each criterion has the slot of its own position, so that evidence needs no sorting."""
     owners: tuple[str, ...]
     """The extractors that have to be awaited."""
     versions: dict[str, str]
@@ -128,8 +133,10 @@ class Catalogue:
             plan=compile_plan(criteria, self.trait, names),
             slots=tuple(slots.values()),
             slot_of=tuple(None if key is None else order[key] for key in keys),
+            in_order=keys == list(order),
             owners=tuple(dict.fromkeys(slot.owner for slot in slots.values() if slot.owner is not None)),
-            versions={slot.label: slot.version for slot in slots.values() if slot.flaw is None},
+            versions={"engine": ENGINE_VERSION}
+            | {slot.label: slot.version for slot in slots.values() if slot.flaw is None},
         )
 
     def _distinction(self, metric: str, ask: Ask, identity: str) -> str:
@@ -178,6 +185,8 @@ def measure(
 ) -> list[Evidence]:
     """One piece of evidence for each criterion; `answers` holds what the awaited extractors returned."""
     found = [_measure_slot(slot, work, digests, cache, answers) for slot in prepared.slots]
+    if prepared.in_order:
+        return found
     return [
         found[slot] if slot is not None else _check(rule.criterion, work)
         for slot, rule in zip(prepared.slot_of, prepared.plan.rules, strict=True)

@@ -1,6 +1,7 @@
 """Good work, damaged in many small ways: criteria worth having notice."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 MAX_PLACES = 200
@@ -85,16 +86,18 @@ _LEAF_DAMAGE: dict[str, Callable[[Any], Any]] = {
 
 def _places(output: Mapping[str, Any]) -> Iterator[Path]:
     """Where there is something to damage, breadth first and bounded."""
-    waiting: list[tuple[Path, Any]] = [((key,), value) for key, value in output.items()]
+    waiting: list[tuple[Path, Any]] = [((key,), value) for key, value in islice(output.items(), MAX_PLACES)]
     for count, (path, value) in enumerate(waiting):
         if count >= MAX_PLACES:
             return
         yield path
         if len(path) < MAX_DEPTH and len(waiting) < MAX_PLACES:
+            inside: Iterable[tuple[Any, Any]] = ()
             if isinstance(value, Mapping):
-                waiting.extend(((*path, key), inner) for key, inner in value.items())
+                inside = value.items()
             elif isinstance(value, list):
-                waiting.extend(((*path, number), inner) for number, inner in enumerate(value))
+                inside = enumerate(value)
+            waiting.extend(((*path, step), inner) for step, inner in islice(inside, MAX_PLACES))
 
 
 def _map_leaves(value: Any, damage: Callable[[Any], Any], depth: int = 0) -> Any:

@@ -6,13 +6,21 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from pydantic import ValidationError
 
 from meruit.engine.cache import ResultCache
-from meruit.engine.measure import Catalogue, Digests, Prepared, describe, measure, missing_answer
+from meruit.engine.measure import (
+    ENGINE_VERSION,
+    Catalogue,
+    Digests,
+    Prepared,
+    describe,
+    measure,
+    missing_answer,
+)
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest
@@ -29,9 +37,6 @@ from meruit.model.verdict import (
     VerificationResult,
 )
 from meruit.model.work import Work
-
-ENGINE_VERSION = "1"
-"""Changes when the same evidence would be judged otherwise."""
 
 DEFAULT_TTL_S = 300.0
 MAX_PREPARED = 256
@@ -181,7 +186,7 @@ class VerificationEngine:
                 digests.input,
                 digests.output,
                 digests.metadata,
-                {"engine": ENGINE_VERSION, **prepared.versions},
+                prepared.versions.copy(),
             ),
         )
 

@@ -7,13 +7,13 @@ Every outcome is computed twice: in the low world whatever could not be measured
 met. Only what is the same in both is said; otherwise the verdict is inconclusive and nothing succeeds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 from meruit.judge.plan import Plan, Rule
 from meruit.model.criterion import Aggregation
-from meruit.model.verdict import Status, Verdict
+from meruit.model.verdict import AxisScore, Bounds, Status, Verdict
 
 PASS_SCORE = Fraction(9, 10)
 """A score of at least this passes; above nothing is partial."""
@@ -66,11 +66,46 @@ class Tally(NamedTuple):
         return Fraction(self.earned + self.open) / self.total if self.total else Fraction(0)
 
 
+class Aggregate(NamedTuple):
+    """Everything about the whole that follows from how each criterion ended."""
+
+    sums: Tally
+    verdict: Verdict
+    success: bool
+    exact: str
+    """The low score as a fraction."""
+    bounds: Bounds
+    coverage: float
+    axes: dict[str, AxisScore]
+    bonus: int
+    """In millionths."""
+    penalty: int
+
+
 class World(NamedTuple):
     """The outcome, once everything unmeasured is taken as met or as failed."""
 
     verdict: Verdict
     success: bool
+
+
+def aggregate(plan: Plan, judged: Sequence[tuple[Rule, Judged]]) -> Aggregate:
+    """Bring the criteria of one work together."""
+    sums = tally(judged)
+    verdict, success = outcome(plan, sums)
+    bounds = _bounds(sums)
+    bonus, penalty = _owed(plan, judged) if plan.has_money else (0, 0)
+    return Aggregate(
+        sums=sums,
+        verdict=verdict,
+        success=success,
+        exact=str(sums.low),
+        bounds=bounds,
+        coverage=(sums.total - sums.open) / sums.total if sums.total else 0.0,
+        axes=_axes(plan, judged, sums, bounds),
+        bonus=bonus,
+        penalty=penalty,
+    )
 
 
 def tally(judged: Iterable[tuple[Rule, Judged]]) -> Tally:
@@ -101,7 +136,7 @@ def tally(judged: Iterable[tuple[Rule, Judged]]) -> Tally:
     )
 
 
-def owed(plan: Plan, judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
+def _owed(plan: Plan, judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
     """Bonus and penalty in millionths. What could not be measured moves no money, unless the criteria say so."""
     bonus = penalty = 0
     for rule, result in judged:
@@ -154,3 +189,23 @@ def _succeeds(plan: Plan, sums: Tally) -> bool:
         case Aggregation.WEIGHTED:
             parts, whole = plan.minimum
             return sums.earned * whole >= sums.total * parts
+
+
+def _bounds(sums: Tally) -> Bounds:
+    return Bounds(float(sums.low), float(sums.high))
+
+
+def _axes(
+    plan: Plan, judged: Sequence[tuple[Rule, Judged]], whole: Tally, bounds: Bounds
+) -> dict[str, AxisScore]:
+    if len(plan.axes) == 1:
+        return {plan.axes[0]: _axis_score(plan, whole, bounds, len(judged))}
+    groups: dict[str, list[tuple[Rule, Judged]]] = {axis: [] for axis in plan.axes}
+    for rule, result in judged:
+        groups[rule.axis].append((rule, result))
+    sums = {axis: tally(members) for axis, members in groups.items()}
+    return {axis: _axis_score(plan, sums[axis], _bounds(sums[axis]), len(groups[axis])) for axis in plan.axes}
+
+
+def _axis_score(plan: Plan, sums: Tally, bounds: Bounds, members: int) -> AxisScore:
+    return AxisScore(bounds.low, float(sums.total * plan.weight_unit), sums.met, members, bounds)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from meruit.judge.aggregate import outcome, owed, tally
+from meruit.judge.aggregate import aggregate
 from meruit.judge.compare import EXACT_INTEGERS, Bracket
 from meruit.judge.plan import Plan, Rule
 from meruit.model.errors import MeruitError
@@ -186,8 +186,6 @@ def _outcome(plan: Plan, code: int) -> tuple[bool, int, float, float, int, int]:
     for rule in reversed(plan.rules):
         code, state = divmod(code, 3)
         held.append(_EXCLUDED if state == _UNKNOWN and rule.excludable else _HELD[state])
-    judged = list(zip(plan.rules, reversed(held), strict=True))
-    sums = tally(judged)
-    verdict, success = outcome(plan, sums)
-    bonus, penalty = owed(plan, judged)
-    return success, VERDICTS.index(verdict), float(sums.low), float(sums.high), bonus, penalty
+    whole = aggregate(plan, list(zip(plan.rules, reversed(held), strict=True)))
+    bounds = whole.bounds
+    return whole.success, VERDICTS.index(whole.verdict), bounds.low, bounds.high, whole.bonus, whole.penalty

@@ -143,10 +143,15 @@ def _numeric_test(bracket: Bracket, blame: Fault) -> Test:
     low, high, negated = bracket.meets
     possible_low, possible_high, _ = possible = bracket.possible
     whole = bracket.whole
+    smallest, largest = max(possible_low, -EXACT_INTEGERS), min(possible_high, EXACT_INTEGERS)
 
     def test(value: Any) -> bool | Missing:
-        # The usual float first: NaN and infinity fall through, because no domain holds them.
-        if value.__class__ is float and possible_low <= value <= possible_high and not whole:
+        # The usual cases first: NaN and infinity fall through, because no domain holds them.
+        if value.__class__ is float:
+            usual = possible_low <= value <= possible_high and not whole
+        else:
+            usual = value.__class__ is int and smallest <= value <= largest
+        if usual:
             return (low <= value <= high) is not negated
         try:
             number = _as_number(value, yes_or_no=bracket.yes_or_no)

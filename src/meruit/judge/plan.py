@@ -85,12 +85,16 @@ class Plan(NamedTuple):
     total_weight: int
     weight_unit: Fraction
     """What one integer weight stands for."""
-    shown_total: float
     axes: tuple[str, ...]
     has_money: bool
     penalize_missing: bool
+    partial_credit: bool
+    """Whether some criterion may be met in part, as assertions may."""
+    slots: tuple[str, ...]
     digest: str
     """SHA-256 of the criteria's canonical form."""
+    known: dict[tuple[Status, ...], object]
+    """Outcomes already computed, by how each criterion ended; a memory, not a part of the plan's meaning."""
 
 
 def compile_plan(
@@ -120,10 +124,12 @@ def compile_plan(
         minimum=(DEFAULT_MINIMUM if minimum is None else exact(minimum)).as_integer_ratio(),
         total_weight=sum(rule.weight for rule in rules),
         weight_unit=unit,
-        shown_total=float(sum(weights)),
         axes=tuple(dict.fromkeys(rule.axis for rule in rules)),
         has_money=any(rule.bonus or rule.penalty for rule in rules),
         penalize_missing=criteria.penalize_missing,
+        partial_credit=any(rule.test is None for rule in rules),
+        slots=tuple(rule.slot for rule in rules),
+        known={},
         digest=digest(criteria.model_dump(exclude_defaults=True)),
     )
 

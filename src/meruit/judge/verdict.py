@@ -5,14 +5,12 @@ from datetime import datetime
 from fractions import Fraction
 from typing import NamedTuple, cast
 
-from meruit.judge.aggregate import Tally, outcome, owed, tally
+from meruit.judge.aggregate import Aggregate, Tally, aggregate
 from meruit.judge.plan import Plan, Rule
 from meruit.model.criterion import Aggregation
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Skipped, Value
 from meruit.model.numbers import MICRO
 from meruit.model.verdict import (
-    AxisScore,
-    Bounds,
     CriterionResult,
     GovernanceStatus,
     Reason,
@@ -20,6 +18,10 @@ from meruit.model.verdict import (
     Status,
     VerificationResult,
 )
+
+
+MAX_KNOWN = 4_096
+"""How many combinations of ended criteria a plan remembers the outcome of."""
 
 
 class Circumstances(NamedTuple):
@@ -35,33 +37,31 @@ class Circumstances(NamedTuple):
 
 def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstances) -> VerificationResult:
     """Judge one work: one piece of evidence for each criterion, in the plan's order."""
-    rules = plan.rules
-    results = [_judge(rule, found) for rule, found in zip(rules, evidence, strict=True)]
-    sums = tally(zip(rules, results, strict=True))
-    verdict, success = outcome(plan, sums)
-    bounds = _bounds(sums)
-    bonus, penalty = owed(plan, zip(rules, results, strict=True)) if plan.has_money else (0, 0)
+    results = [_judge(rule, found) for rule, found in zip(plan.rules, evidence, strict=True)]
+    whole = _brought_together(plan, results)
+    flawless = whole.sums.met == len(results) and whole.success
     return VerificationResult(
         contract_id=circumstances.contract_id,
-        success=success,
+        success=whole.success,
         metrics={
-            rule.slot: result.value
-            for rule, result in zip(rules, results, strict=True)
+            slot: result.value
+            for slot, result in zip(plan.slots, results, strict=True)
             if result.value is not None
         },
         criterion_results=results,
-        weighted_score=bounds.low if plan.aggregation is Aggregation.WEIGHTED else None,
-        bonus=bonus / MICRO,
-        penalty=penalty / MICRO,
+        weighted_score=whole.bounds.low if plan.aggregation is Aggregation.WEIGHTED else None,
+        bonus=whole.bonus / MICRO,
+        penalty=whole.penalty / MICRO,
         governance_flags=[],
         verified_at=circumstances.verified_at,
-        verdict=verdict,
-        score=bounds.low,
-        exact=_ratio(sums.earned, sums.total),
-        axes=_axes(plan, results, sums, bounds),
-        bounds=bounds,
-        coverage=(sums.total - sums.open) / sums.total if sums.total else 0.0,
-        reasons=[] if sums.earned == sums.total and success else _reasons(plan, results, sums),
+        verdict=whole.verdict,
+        score=whole.bounds.low,
+        exact=whole.exact,
+        # A result's own copy: nobody who changes it may change another's.
+        axes=dict(whole.axes),
+        bounds=whole.bounds,
+        coverage=whole.coverage,
+        reasons=[] if flawless else _reasons(plan, results, whole.sums),
         governance=GovernanceStatus.NOT_CHECKED,
         criteria_digest=plan.digest,
         input_digest=circumstances.input_digest,
@@ -69,6 +69,20 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
         metadata_digest=circumstances.metadata_digest,
         versions=circumstances.versions,
     )
+
+
+def _brought_together(plan: Plan, results: Sequence[CriterionResult]) -> Aggregate:
+    """What the results amount to; works whose criteria ended alike share it, so it is computed once."""
+    if plan.partial_credit:
+        return aggregate(plan, list(zip(plan.rules, results, strict=True)))
+    ended = tuple([result.status for result in results])
+    whole = plan.known.get(ended)
+    if whole is None:
+        if len(plan.known) >= MAX_KNOWN:
+            plan.known.clear()
+        whole = plan.known[ended] = aggregate(plan, list(zip(plan.rules, results, strict=True)))
+    # The plan keeps it without knowing its type, which is defined above it.
+    return cast("Aggregate", whole)
 
 
 def rejudge(plan: Plan, result: VerificationResult) -> VerificationResult:
@@ -184,39 +198,6 @@ def _open(rule: Rule, why: str, status: Status, cause: Cause | None, fault: Faul
         fault=fault,
         provenance=rule.provenance,
     )
-
-
-def _ratio(part: int | Fraction, whole: int) -> str:
-    """The share as an exact fraction; 0 of nothing is 0."""
-    if part == whole and whole:
-        return "1"
-    return str(Fraction(part) / whole) if part else "0"
-
-
-def _bounds(sums: Tally) -> Bounds:
-    if not sums.total:
-        return Bounds(0.0, 0.0)
-    # The quotient of two integers, or of a Fraction and one, is rounded once and correctly.
-    low = float(sums.earned / sums.total)
-    return Bounds(low, float((sums.earned + sums.open) / sums.total) if sums.open else low)
-
-
-def _axes(
-    plan: Plan, results: Sequence[CriterionResult], whole: Tally, bounds: Bounds
-) -> dict[str, AxisScore]:
-    if len(plan.axes) == 1:
-        return {plan.axes[0]: _axis_score(plan, whole, bounds, len(results))}
-    groups: dict[str, list[tuple[Rule, CriterionResult]]] = {axis: [] for axis in plan.axes}
-    for rule, result in zip(plan.rules, results, strict=True):
-        groups[rule.axis].append((rule, result))
-    sums = {axis: tally(members) for axis, members in groups.items()}
-    return {axis: _axis_score(plan, sums[axis], _bounds(sums[axis]), len(groups[axis])) for axis in plan.axes}
-
-
-def _axis_score(plan: Plan, sums: Tally, bounds: Bounds, members: int) -> AxisScore:
-    whole = sums.total == plan.total_weight
-    weight = plan.shown_total if whole else float(sums.total * plan.weight_unit)
-    return AxisScore(bounds.low, weight, sums.met, members, bounds)
 
 
 def _reasons(plan: Plan, results: Sequence[CriterionResult], sums: Tally) -> list[Reason]:

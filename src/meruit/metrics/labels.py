@@ -122,8 +122,8 @@ def _label(item: Any) -> Label | None:
 def _scored(right: Counts, overlooked: Counts, misplaced: Counts, expected: int) -> Scores:
     """The means over true labels, each weighing as often as it was due.
 
-    Sums of fractions are kept as whole numbers and divided once: Python rounds that correctly, so that 9 of 10
-    is 0.9. A label that was never right adds nothing but its items in `expected`.
+    Sums of fractions are kept as whole numbers and divided once: Python rounds that correctly, so that 9 of
+    10 is 0.9. A label that was never right adds nothing but its items in `expected`.
     """
     correct = 0
     precision, per_given = 0, 1

@@ -1,11 +1,18 @@
-"""ROUGE as rouge-score has it: words of letters and digits, shared runs, and the longest common subsequence."""
+"""ROUGE as rouge-score has it: words and pairs of words in common, and the longest common subsequence."""
 
+from collections import Counter
 from collections.abc import Sequence
 
-from meruit.metrics.bleu import shared_runs, shared_words
+from meruit.metrics.bleu import runs_of, shared_runs, shared_words
 
 MAX_LCS_CELLS = 20_000_000_000
-"""Words times words beyond which no longest common subsequence is looked for; some seconds' work."""
+"""Words times words beyond which no longest common subsequence is looked for: some two seconds' work."""
+
+MAX_LCS_BITS = 4_000_000_000
+"""Different words times words beyond which none is looked for: some 250 MB of memory."""
+
+SIEVED_FROM_CELLS = 1_000_000
+"""Words times words from which it pays to leave out first what only one text has."""
 
 TRIM_EVERY = 1024
 """Steps after which the bits that have overflowed are cut off."""
@@ -30,7 +37,7 @@ def rouge_words(reference: Sequence[str], candidate: Sequence[str]) -> float:
 
 def rouge_pairs(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """ROUGE-2: the F-measure of the pairs of neighbouring words that both have."""
-    found, _ = shared_runs((reference, reference[1:]), (candidate, candidate[1:]))
+    found = shared_runs(Counter(runs_of(reference, 2)), runs_of(candidate, 2))
     return _f_measure(found, len(reference) - 1, len(candidate) - 1)
 
 
@@ -50,12 +57,17 @@ def _f_measure(common: int, in_reference: int, in_candidate: int) -> float:
 
 
 def common_length(one: Sequence[str], other: Sequence[str]) -> int | None:
-    """The length of the longest common subsequence, or None beyond MAX_LCS_CELLS."""
+    """The length of the longest common subsequence, or None where a limit forbids to look for it."""
     start, end = _same_ends(one, other)
-    one, other = sorted((one[start : len(one) - end], other[start : len(other) - end]), key=len)
-    if len(one) * len(other) > MAX_LCS_CELLS:
-        return None
-    return start + end + _bit_parallel(one, other)
+    one, other = one[start : len(one) - end], other[start : len(other) - end]
+    if len(one) * len(other) > SIEVED_FROM_CELLS:
+        shared = {*one} & {*other}
+        one = [word for word in one if word in shared]
+        other = [word for word in other if word in shared]
+        most = max(len(one), len(other))
+        if len(one) * len(other) > MAX_LCS_CELLS or len(shared) * most > MAX_LCS_BITS:
+            return None
+    return start + end + _bit_parallel(*sorted((one, other), key=len))
 
 
 def _same_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:

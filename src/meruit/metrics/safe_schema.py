@@ -24,8 +24,10 @@ MAX_SCHEMA_BYTES = 1_000_000
 MAX_CACHED_SCHEMAS = 128
 MAX_MISMATCHES = 5
 MAX_MESSAGE_CHARS = 200
-LISTED = Cost(units=2_000_000, checks=20_000)
-"""Beyond it not all mismatches are looked for: each takes a full report and a copy of what it is about."""
+LISTED = Cost(units=300_000, checks=20_000)
+"""Beyond it only one mismatch is looked for: each takes a full report and a copy of what it is about."""
+MAX_REPORTED_BYTES = 4_000_000
+"""Beyond it not even one is, for its copy would be too large."""
 
 
 class Engine(NamedTuple):
@@ -91,7 +93,7 @@ class SafeSchema:
         """Where it does not match, as far as that can be told without a report of enormous size."""
         if self.graph is None or self.graph.affords(document, written, LISTED):
             return tuple(map(_mismatch, islice(self.validator.iter_errors(document), MAX_MISMATCHES)))
-        if not self.branches:
+        if not self.branches and len(written) <= MAX_REPORTED_BYTES:
             return (_mismatch(_first_error(self.validator, document)),)
         return (Mismatch("", "does not match the schema; the output is too large to say where"),)
 

@@ -24,7 +24,7 @@ MAX_EVALUATION_DEPTH = 1_000
 """Schemas applied inside one another; each takes up to half a kilobyte of the machine's stack."""
 MAX_COST = 100_000_000
 """Units that one validation may cost: seconds at worst, and nearly always far less."""
-MAX_STEPS = 1_000_000
+MAX_STEPS = 500_000
 """Steps of our own that may be spent on finding a bound."""
 
 _CHARS_PER_UNIT = 16

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from meruit.metrics.bleu import bleu, words_13a
 from meruit.metrics.extractor import Family
-from meruit.metrics.rouge import MAX_LCS_CELLS, rouge_l, rouge_pairs, rouge_words, words_alphanumeric
+from meruit.metrics.rouge import rouge_l, rouge_pairs, rouge_words, words_alphanumeric
 from meruit.model.criterion import MetricType
 from meruit.model.errors import MeruitError, nearest
 from meruit.model.evidence import Cause, Fault, Missing
@@ -12,6 +12,9 @@ from meruit.model.work import Work
 from meruit.registry import Finding, Metric, metrics
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
+
+MAX_WORDS = 1_000_000
+"""Words beyond which a text is not compared: some seconds' work and half a gigabyte."""
 
 
 class TextQualityExtractor(Family):
@@ -22,8 +25,8 @@ class TextQualityExtractor(Family):
     def __init__(self, rouge_types: Sequence[str] = ROUGE_TYPES) -> None:
         for name in rouge_types:
             if name not in ROUGE_TYPES:
-                known = ", ".join(ROUGE_TYPES)
-                raise MeruitError(f"no ROUGE type is named {name!r}{nearest(name, ROUGE_TYPES)}; there is {known}")
+                close, known = nearest(name, ROUGE_TYPES), ", ".join(ROUGE_TYPES)
+                raise MeruitError(f"no ROUGE type is named {name!r}{close}; there are {known}")
         self.rouge_types = tuple(rouge_types)
 
     def members(self) -> list[Metric]:
@@ -59,7 +62,18 @@ def _words(work: Work) -> tuple[list[str], list[str]] | Missing:
     if isinstance(pair, Missing):
         return pair
     reference, text = pair
-    return words_alphanumeric(reference), words_alphanumeric(text)
+    return _within_limit(words_alphanumeric(reference), words_alphanumeric(text))
+
+
+def _within_limit(reference: list[str], text: list[str]) -> tuple[list[str], list[str]] | Missing:
+    for whose, words in (("reference", reference), ("text", text)):
+        if len(words) > MAX_WORDS:
+            return _too_costly(f"the {whose} has {len(words)} words, and at most {MAX_WORDS} are compared")
+    return reference, text
+
+
+def _too_costly(why: str) -> Missing:
+    return Missing(why, cause=Cause.TOO_COSTLY, fault=Fault.SYSTEM)
 
 
 def _example(text: str, reference: str) -> Work:
@@ -77,7 +91,7 @@ _APART = _example("nothing alike", "the cat sat on the mat")
     costly=True,
     examples=[
         (_SAME, 1.0),
-        (_example("the cat sat on the mat today", "the cat sat on the mat"), 0.8091067115702212),
+        (_example("the cat sat on the mat today", "the cat sat on the mat"), 0.8091067115702206),
         (_APART, 0.0),
         (Work(output={"text": "no reference"}), Missing),
     ],
@@ -87,8 +101,8 @@ def bleu_score(work: Work) -> Finding:
     pair = _pair(work)
     if isinstance(pair, Missing):
         return pair
-    reference, text = pair
-    return bleu(words_13a(reference), words_13a(text))
+    words = _within_limit(words_13a(pair[0]), words_13a(pair[1]))
+    return words if isinstance(words, Missing) else bleu(*words)
 
 
 @metrics.add(
@@ -129,8 +143,7 @@ def rouge_longest(work: Work) -> Finding:
     found = rouge_l(*words)
     if found is None:
         reference, text = map(len, words)
-        why = f"comparing {text} words with {reference} exceeds the limit of {MAX_LCS_CELLS} pairs"
-        return Missing(why, cause=Cause.TOO_COSTLY, fault=Fault.SYSTEM)
+        return _too_costly(f"{text} words and {reference} are too many for a longest common subsequence")
     return found
 
 
@@ -148,7 +161,11 @@ def output_length(work: Work) -> Finding:
 @metrics.add(
     "word_count",
     kind=MetricType.COUNT,
-    examples=[(Work(output={"text": "three short words"}), 3), (Work(output={"text": " "}), 0), (Work(), Missing)],
+    examples=[
+        (Work(output={"text": "three short words"}), 3),
+        (Work(output={"text": " "}), 0),
+        (Work(), Missing),
+    ],
 )
 def word_count(work: Work) -> Finding:
     """Words in the text, as spaces part them."""

@@ -24,9 +24,7 @@ class Work(msgspec.Struct, frozen=True, eq=False):
 
     def derive(self, compute: "Callable[[Work], T]") -> T:
         """The result of `compute`, remembered for the life of this work."""
-        try:
-            # The dict is keyed by the function that made the value, so its type is that function's.
-            return self.derived[compute]  # type: ignore[no-any-return]
-        except KeyError:
-            value = self.derived[compute] = compute(self)
-            return value
+        if compute not in self.derived:
+            self.derived[compute] = compute(self)
+        # The dict is keyed by the function that made the value, so its type is that function's.
+        return self.derived[compute]  # type: ignore[no-any-return]

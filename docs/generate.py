@@ -1,0 +1,68 @@
+"""Writes the pages that come from the code: the metrics, the commands, the JSON Schema. `--check` only compares."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from meruit.app import published_schema
+from meruit.cli import meruit
+from meruit.registry import metrics
+
+DOCS = Path(__file__).parent
+HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -->\n\n"
+
+
+def metrics_page() -> Iterator[str]:
+    yield HEAD + "# Metrics\n"
+    yield "What criteria may ask for by name. `meruit metrics` lists the same, `meruit metrics NAME` explains one.\n"
+    yield "Provenance says who measured: *computed* by us from the work, *observed* by whoever ran it, *claimed* by the"
+    yield "agent about itself. A metric that cannot be measured is never 0: the criterion is indeterminate, with a reason.\n"
+    for family in dict.fromkeys(metric.family for metric in metrics):
+        yield f"## {family}\n\n| metric | type | provenance | what it is |\n|---|---|---|---|"
+        members = [metric for metric in metrics if metric.family == family]
+        for metric in members:
+            yield f"| `{metric.name}` | {metric.kind} | {metric.provenance} | {metric.summary.replace('|', '/')} |"
+        yield ""
+        for metric in members:
+            if metric.params:
+                yield f"`{metric.name}` takes `params`:\n"
+                yield from (f"- `{name}`: {meaning}" for name, meaning in metric.params.items())
+                yield ""
+
+
+def commands_page() -> Iterator[str]:
+    yield HEAD + "# Commands\n"
+    yield "Results go to stdout, talk to stderr. `--json` gives one JSON document. `NO_COLOR` is honoured.\n"
+    yield "Exit codes: 0 done and passed, 1 done and not passed, 2 bad usage or input, 3 could not verify, 130 interrupted.\n"
+    context = click.Context(meruit, info_name="meruit", terminal_width=100, max_content_width=100)
+    for name in meruit.list_commands(context):
+        command = meruit.get_command(context, name)
+        if command is not None:
+            inner = click.Context(command, parent=context, info_name=name, terminal_width=100, max_content_width=100)
+            yield f"## meruit {name}\n\n```text\n{command.get_help(inner)}\n```\n"
+
+
+def pages() -> dict[Path, str]:
+    return {
+        DOCS / "metrics.md": "\n".join(metrics_page()).rstrip() + "\n",
+        DOCS / "commands.md": "\n".join(commands_page()).rstrip() + "\n",
+        DOCS / "criteria.schema.json": json.dumps(published_schema("criteria"), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def main(*, check: bool) -> int:
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if check:
+        for path in stale:
+            print(f"{path.name} is not what the code says; run `make docs`", file=sys.stderr)
+        return len(stale)
+    for path in stale:
+        path.write_text(pages()[path], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(check="--check" in sys.argv))
