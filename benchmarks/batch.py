@@ -16,8 +16,20 @@ BASELINE_ROWS = 100_000
 CRITERIA = SuccessCriteria.model_validate(
     {
         "criteria": [
-            {"metric": "accuracy", "metric_type": "percentage", "comparison": "gte", "threshold": 0.9, "weight": 0.5},
-            {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000, "weight": 0.2},
+            {
+                "metric": "accuracy",
+                "metric_type": "percentage",
+                "comparison": "gte",
+                "threshold": 0.9,
+                "weight": 0.5,
+            },
+            {
+                "metric": "latency_ms",
+                "metric_type": "latency",
+                "comparison": "lte",
+                "threshold": 2000,
+                "weight": 0.2,
+            },
             {
                 "metric": "output_length",
                 "metric_type": "count",

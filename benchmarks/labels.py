@@ -12,18 +12,8 @@ from meruit.metrics import labels
 from meruit.model.work import Work
 
 TARGETS = {10: 1_000, 10_000: 60}
-CLASSES = [
-    "billing",
-    "refund",
-    "shipping",
-    "technical",
-    "refusal",
-    "complaint",
-    "praise",
-    "spam",
-    "sales",
-    "other",
-]
+CLASSES = ["billing", "refund", "shipping", "technical", "cancellation", "complaint", "praise"]
+CLASSES += ["spam", "sales", "other"]
 
 Items = list[dict[str, str]]
 

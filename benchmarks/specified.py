@@ -1,6 +1,6 @@
 """The specification's engine as printed, with only what keeps it from running repaired.
 
-Repaired: results carry `required` (QA1's AttributeError), BLEU is imported where it is used, an absent governance
+Repaired: results carry `required`, BLEU is imported where it is used, an absent governance
 service is a stub that says valid, and the time carries a zone. Everything else is as printed, costs included.
 """
 
@@ -91,7 +91,10 @@ class TextQualityExtractor:
 
         output_text = task_output.get("text", "")
         reference = task_input.get("reference", "")
-        metrics: dict[str, float] = {"output_length": len(output_text), "word_count": len(output_text.split())}
+        metrics: dict[str, float] = {
+            "output_length": len(output_text),
+            "word_count": len(output_text.split()),
+        }
         if reference:
             metrics["bleu_score"] = corpus_bleu([output_text], [[reference]]).score / 100
             rouge_scores = self.rouge.score(reference, output_text)

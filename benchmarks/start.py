@@ -14,7 +14,11 @@ def rows() -> Iterator[Row]:
     bare = [sys.executable, "-c", "pass"]
     yield _row("import meruit", [sys.executable, "-c", "import meruit"], bare)
     yield _row("meruit --help", [sys.executable, "-m", "meruit", "--help"], bare)
-    yield _row("from meruit import VerificationEngine", [sys.executable, "-c", "from meruit import VerificationEngine"], bare)
+    yield _row(
+        "from meruit import VerificationEngine",
+        [sys.executable, "-c", "from meruit import VerificationEngine"],
+        bare,
+    )
 
 
 def _row(name: str, command: list[str], bare: list[str]) -> Row:

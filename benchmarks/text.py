@@ -34,9 +34,7 @@ COMMON = [
     "by",
     "on",
 ]
-RARE = [
-    f"{start}{vowel}{end}" for start in "bcdfglmnprst" for vowel in "aeiou" for end in ("ld", "nt", "rs", "t")
-]
+RARE = [f"{start}{vowel}{end}" for start in "bcdfglmnprst" for vowel in "aeiou" for end in ("ld", "nt", "rs", "t")]
 
 _scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"])
 

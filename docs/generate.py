@@ -19,7 +19,7 @@ def metrics_page() -> Iterator[str]:
     yield HEAD + "# Metrics\n"
     yield "What criteria may ask for by name. `meruit metrics` lists the same, `meruit metrics NAME` explains one.\n"
     yield "Provenance says who measured: *computed* by us from the work, *observed* by whoever ran it, *claimed* by the"
-    yield "agent about itself. A metric that cannot be measured is never 0: the criterion is indeterminate, with a reason.\n"
+    yield "agent about itself. A metric that cannot be measured is never 0: the criterion is indeterminate, and says why.\n"
     for family in dict.fromkeys(metric.family for metric in metrics):
         yield f"## {family}\n\n| metric | type | provenance | what it is |\n|---|---|---|---|"
         members = [metric for metric in metrics if metric.family == family]
@@ -36,7 +36,7 @@ def metrics_page() -> Iterator[str]:
 def commands_page() -> Iterator[str]:
     yield HEAD + "# Commands\n"
     yield "Results go to stdout, talk to stderr. `--json` gives one JSON document. `NO_COLOR` is honoured.\n"
-    yield "Exit codes: 0 done and passed, 1 done and not passed, 2 bad usage or input, 3 could not verify, 130 interrupted.\n"
+    yield "Exit codes: 0 passed, 1 not passed, 2 bad usage or input, 3 could not verify, 130 interrupted.\n"
     context = click.Context(meruit, info_name="meruit", terminal_width=100, max_content_width=100)
     for name in meruit.list_commands(context):
         command = meruit.get_command(context, name)

@@ -11,7 +11,11 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
 FENCE = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -45,7 +49,13 @@ def run_console(text: str, folder: Path) -> None:
             assert f"{code}\n" == expected
             continue
         done = subprocess.run(
-            ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+            ["bash", "-c", command],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.stdout == expected, f"{command}\n{done.stdout}\n{done.stderr}"
         code = done.returncode
@@ -69,7 +79,14 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, monkeypatch
     if code:
         script = tmp_path / "example.py"
         script.write_text("".join(code), encoding="utf-8")
-        done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
 
 
@@ -84,5 +101,10 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_generated_pages_are_what_the_code_says() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,8 @@ def _extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
     kind = _class(key, chosen.class_name)
     try:
         extractor = kind(**chosen.config)
-        list(extractor.supported_metrics())
+        # Joining refuses all but texts.
+        "".join(extractor.supported_metrics())
     except MeruitError as problem:
         raise ConfigError("configuration", [Problem(f"{key}.config", str(problem))]) from None
     except Exception as crash:  # noqa: BLE001 - a stranger's class may raise anything

@@ -1,6 +1,5 @@
 """One typed settings object; the sole reader of environment and files."""
 
-import codecs
 import json
 import os
 import sys
@@ -112,7 +111,7 @@ class Settings(_Section):
     def notices(self) -> Iterator[str]:
         """What the file asks for and this version does not do, by the key's name."""
         if "store_outcomes" in self.verification.model_fields_set and self.verification.store_outcomes:
-            yield "verification.store_outcomes: this version keeps no outcomes; save what --json prints yourself"
+            yield "verification.store_outcomes: this version keeps no outcomes; save what --json prints"
         for name, extractor in self.extractors.items():
             if extractor.enabled and extractor.class_name == CUSTOM:
                 yield f"extractors.{name}: this version runs no custom metric code, and knows no such metrics"
@@ -128,11 +127,14 @@ def load_criteria(
 
 def load_payload(path: str | Path) -> dict[str, Any]:
     """Read a JSON object from a file, or from standard input for `-`; DocumentError says what is wrong."""
-    content = read_bytes(path).removeprefix(codecs.BOM_UTF8)
+    content = read_bytes(path)
     try:
+        text = content.decode("utf-8-sig")
         # orjson refuses what is no JSON and says where; json keeps every digit of an integer.
-        orjson.loads(content)
-        payload: Any = json.loads(content, object_pairs_hook=_distinct)
+        orjson.loads(text)
+        payload: Any = json.loads(text, object_pairs_hook=_distinct)
+    except UnicodeDecodeError as problem:
+        raise DocumentError(_called(path), [Problem("", f"not UTF-8: {problem}")]) from None
     except (ValueError, RecursionError) as problem:
         wrong = f"not JSON: {problem}" if content.strip() else "the file is empty"
         raise DocumentError(_called(path), [Problem("", wrong)]) from None

@@ -9,7 +9,9 @@ from meruit.registry import Ask, Example, Metric, metrics
 EXAMPLES = [(metric, example) for metric in metrics for example in metric.examples]
 
 
-@pytest.mark.parametrize(("metric", "example"), EXAMPLES, ids=lambda part: part.name if isinstance(part, Metric) else "")
+@pytest.mark.parametrize(
+    ("metric", "example"), EXAMPLES, ids=lambda part: part.name if isinstance(part, Metric) else ""
+)
 def test_an_example_is_true(metric: Metric, example: Example) -> None:
     finding = metric.prepare(example.ask)(example.work)
     if example.expect is Missing:
@@ -31,10 +33,22 @@ def test_a_metric_explains_itself_and_shows_its_absence(metric: Metric) -> None:
     "work",
     [
         Work(),
-        Work(output={"text": None, "predictions": None, "confidence": None}, input={"reference": None, "ground_truth": None}),
-        Work(output={"text": 7, "predictions": "abc"}, input={"reference": [], "ground_truth": 3, "required_keywords": 5}),
-        Work(output={"text": "\ud800", "predictions": [None, {}, 3]}, input={"reference": "\udfff", "ground_truth": [{}]}),
-        Work(metadata={"duration_ms": "fast"}, input={"required_fields": {"a": 1}, "output_schema": 9, "pattern": "("}),
+        Work(
+            output={"text": None, "predictions": None, "confidence": None},
+            input={"reference": None, "ground_truth": None},
+        ),
+        Work(
+            output={"text": 7, "predictions": "abc"},
+            input={"reference": [], "ground_truth": 3, "required_keywords": 5},
+        ),
+        Work(
+            output={"text": "\ud800", "predictions": [None, {}, 3]},
+            input={"reference": "\udfff", "ground_truth": [{}]},
+        ),
+        Work(
+            metadata={"duration_ms": "fast"},
+            input={"required_fields": {"a": 1}, "output_schema": 9, "pattern": "("},
+        ),
     ],
     ids=["empty", "null", "wrong types", "lone surrogates", "wrong settings"],
 )

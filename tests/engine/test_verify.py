@@ -88,7 +88,9 @@ MINE = {"metric": "mine"}
 
 
 def test_absent_latency_is_missing_and_never_fast() -> None:
-    result = verify(criteria({"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000}))
+    result = verify(
+        criteria({"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000})
+    )
     assert only(result).status is Status.INDETERMINATE
     assert only(result).cause is Cause.METRIC_MISSING
     assert (result.verdict, result.success) == (Verdict.INCONCLUSIVE, False)
@@ -115,7 +117,13 @@ def test_unanswered_items_are_wrong_and_never_a_crash() -> None:
 
 def test_the_threshold_list_is_the_keyword_set_and_the_input_the_fallback() -> None:
     asked = {"metric": "contains_keywords", "metric_type": "contains", "comparison": "contains_all"}
-    named = only(verify(criteria({**asked, "threshold": ["sun", "rain"]}), {"text": "The SUN"}, {"required_keywords": ["sun"]}))
+    named = only(
+        verify(
+            criteria({**asked, "threshold": ["sun", "rain"]}),
+            {"text": "The SUN"},
+            {"required_keywords": ["sun"]},
+        )
+    )
     assert (named.met, named.value) == (False, 0.5)
     assert named.details == {"found": ["sun"], "missing": ["rain"]}
     fallback = verify(criteria({**asked, "threshold": True}), {"text": "sun"}, {"required_keywords": ["sun"]})
@@ -123,20 +131,32 @@ def test_the_threshold_list_is_the_keyword_set_and_the_input_the_fallback() -> N
 
 
 def test_whole_words_may_be_asked_for() -> None:
-    asked = {"metric": "contains_keywords", "metric_type": "contains", "comparison": "contains_all", "threshold": ["cat"]}
+    asked = {
+        "metric": "contains_keywords",
+        "metric_type": "contains",
+        "comparison": "contains_all",
+        "threshold": ["cat"],
+    }
     assert verify(criteria(asked), {"text": "concatenate"}).success
     assert not verify(criteria({**asked, "params": {"whole_word": True}}), {"text": "concatenate"}).success
 
 
 def test_two_criteria_may_ask_one_metric_different_things() -> None:
     asked = {"metric": "contains_keywords", "metric_type": "contains", "comparison": "contains_all"}
-    result = verify(criteria({**asked, "threshold": ["a"]}, {**asked, "threshold": ["b"], "id": "second"}), {"text": "a"})
+    result = verify(
+        criteria({**asked, "threshold": ["a"]}, {**asked, "threshold": ["b"], "id": "second"}), {"text": "a"}
+    )
     assert [judged.met for judged in result.criterion_results] == [True, False]
     assert result.metrics == {"contains_keywords": 1.0, "contains_keywords[second]": 0.0}
 
 
 def test_a_null_field_is_not_present() -> None:
-    asked = {"metric": "has_required_fields", "metric_type": "contains", "comparison": "contains_all", "threshold": ["a", "b"]}
+    asked = {
+        "metric": "has_required_fields",
+        "metric_type": "contains",
+        "comparison": "contains_all",
+        "threshold": ["a", "b"],
+    }
     assert only(verify(criteria(asked), {"a": 1, "b": None})).value == 0.5
     assert verify(criteria({**asked, "params": {"null_ok": True}}), {"a": 1, "b": None}).success
 
@@ -178,7 +198,12 @@ def test_claims_and_measurements_are_told_apart() -> None:
 
 
 def test_an_impossible_claim_is_the_agents_fault() -> None:
-    judged = only(verify(criteria({"metric": "confidence", "metric_type": "percentage", "threshold": 0.8}), {"confidence": 95}))
+    judged = only(
+        verify(
+            criteria({"metric": "confidence", "metric_type": "percentage", "threshold": 0.8}),
+            {"confidence": 95},
+        )
+    )
     assert (judged.cause, judged.fault) == (Cause.OUT_OF_DOMAIN, Fault.AGENT)
 
 
@@ -216,7 +241,9 @@ def test_an_extractor_that_answers_nothing_leaves_its_metric_missing(answer: Any
     ],
 )
 def test_numbers_of_other_libraries_are_taken_as_numbers(value: Any, kept: Any) -> None:
-    result = verify(criteria({**MINE, "metric_type": "custom"}), engine=VerificationEngine({"x": Fixed({"mine": value})}))
+    result = verify(
+        criteria({**MINE, "metric_type": "custom"}), engine=VerificationEngine({"x": Fixed({"mine": value})})
+    )
     judged = only(result)
     if isinstance(kept, list):
         assert judged.cause is Cause.WRONG_TYPE
@@ -226,7 +253,20 @@ def test_numbers_of_other_libraries_are_taken_as_numbers(value: Any, kept: Any) 
 
 @pytest.mark.parametrize(
     "value",
-    ["text", "\ud800", math.nan, math.inf, Decimal("NaN"), object(), {"a": 1}, b"1", 10**400, [1] * 20_000, [object()], 1j],
+    [
+        "text",
+        "\ud800",
+        math.nan,
+        math.inf,
+        Decimal("NaN"),
+        object(),
+        {"a": 1},
+        b"1",
+        10**400,
+        [1] * 20_000,
+        [object()],
+        1j,
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_of_the_wrong_kind_costs_its_own_criterion_only(value: Any) -> None:
@@ -286,7 +326,11 @@ def test_without_a_time_to_live_nothing_is_kept() -> None:
 
 
 def test_work_that_is_not_json_is_judged_without_a_digest() -> None:
-    result = verify(criteria({"metric": "word_count"}, {"metric": "rouge1"}), {"text": "a", "odd": object()}, {"reference": "a"})
+    result = verify(
+        criteria({"metric": "word_count"}, {"metric": "rouge1"}),
+        {"text": "a", "odd": object()},
+        {"reference": "a"},
+    )
     assert result.success
     assert result.output_digest is None
     assert result.input_digest is not None
@@ -334,12 +378,19 @@ def test_governance_is_asked_with_the_agent_the_work_and_both_kinds_of_metrics()
         metadata={"agent_id": "a1"},
         engine=VerificationEngine(governance=governance),
     )
-    assert (result.success, result.governance, result.governance_flags) == (True, GovernanceStatus.CLEAR, ["odd"])
+    assert (result.success, result.governance, result.governance_flags) == (
+        True,
+        GovernanceStatus.CLEAR,
+        ["odd"],
+    )
     assert governance.asked["contract_id"] == "contract"
     assert governance.asked["claimed_metrics"] == {"confidence": 0.9, "word_count": 1}
     context = governance.asked["execution_context"]
     assert (context["agent_id"], context["work_id"]) == ("a1", None)
-    assert (context["claimed_metrics"], context["measured_metrics"]) == ({"confidence": 0.9}, {"word_count": 1})
+    assert (context["claimed_metrics"], context["measured_metrics"]) == (
+        {"confidence": 0.9},
+        {"word_count": 1},
+    )
 
 
 def test_an_implausible_outcome_is_no_success_and_keeps_its_criteria() -> None:
@@ -368,7 +419,9 @@ def test_governance_that_cannot_be_asked_fails_closed(answer: Any) -> None:
         (None, {}, ReasonCode.BAD_INPUT),
     ],
 )
-def test_what_cannot_be_judged_at_all_is_an_error_result_and_no_exception(asked: Any, output: Any, code: ReasonCode) -> None:
+def test_what_cannot_be_judged_at_all_is_an_error_result_and_no_exception(
+    asked: Any, output: Any, code: ReasonCode
+) -> None:
     result = verify(asked, output)
     assert (result.verdict, result.success, result.criterion_results) == (Verdict.ERROR, False, [])
     assert result.reasons[0].code is code
@@ -474,7 +527,9 @@ def test_an_installed_check_scores_through_the_same_path(check_named: Any) -> No
     assert (only(result).exact, result.verdict) == ("2/3", Verdict.PARTIAL)
 
 
-@pytest.mark.parametrize("answer", [RuntimeError("source down"), 0.5, None, Missing("down", Cause.CHECK_ERROR, Fault.SYSTEM)])
+@pytest.mark.parametrize(
+    "answer", [RuntimeError("source down"), 0.5, None, Missing("down", Cause.CHECK_ERROR, Fault.SYSTEM)]
+)
 def test_a_check_that_fails_is_indeterminate_and_never_the_agents_fault(answer: Any, check_named: Any) -> None:
     check_named(answer)
     result = verify(criteria({"assert": "mine"}))
@@ -493,7 +548,12 @@ def test_ten_megabytes_of_output_are_judged() -> None:
     text = "lorem ipsum dolor " * 600_000
     asked = criteria(
         {"metric": "word_count"},
-        {"metric": "contains_keywords", "metric_type": "contains", "comparison": "contains_any", "threshold": ["amet"]},
+        {
+            "metric": "contains_keywords",
+            "metric_type": "contains",
+            "comparison": "contains_any",
+            "threshold": ["amet"],
+        },
         {"metric": "matches_pattern", "params": {"pattern": "(a+)+$"}},
         {"metric": "rougeL"},
     )

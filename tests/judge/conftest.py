@@ -1,6 +1,6 @@
 """Criteria and evidence for the judge's tests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,5 +31,5 @@ def plan_of() -> Callable[..., Plan]:
 
 
 @pytest.fixture
-def judged() -> Callable[[Plan, list[Evidence]], VerificationResult]:
+def judged() -> Callable[[Plan, Sequence[Evidence]], VerificationResult]:
     return lambda plan, evidence: conclude(plan, evidence, Circumstances("c", NOW))

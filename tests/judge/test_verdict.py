@@ -1,6 +1,6 @@
 """Verdicts: three values, bounds, bands, gates, money."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,7 @@ from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Mis
 from meruit.model.verdict import ReasonCode, Status, Verdict, VerificationResult
 
 PlanOf = Callable[..., Plan]
-Judge = Callable[[Plan, list[Evidence]], VerificationResult]
+Judge = Callable[[Plan, Sequence[Evidence]], VerificationResult]
 MISSING = Missing("nobody measured it")
 
 
@@ -163,7 +163,12 @@ def test_partial_credit_counts_but_is_not_met(plan_of: PlanOf, judged: Judge) ->
     result = judged(plan_of({"assert": "x", "bonus": 1, "penalty": 2}), [Checked("1/2", {"fields": 2})])
     only = result.criterion_results[0]
     assert (only.met, only.score, only.exact, only.status) == (False, 0.5, "1/2", Status.NOT_MET)
-    assert (result.verdict, result.success, result.bonus, result.penalty) == (Verdict.PARTIAL, False, 0.0, 2.0)
+    assert (result.verdict, result.success, result.bonus, result.penalty) == (
+        Verdict.PARTIAL,
+        False,
+        0.0,
+        2.0,
+    )
 
 
 @pytest.mark.parametrize("score", ["-0.1", "1.5", "nan", "much", "1/0", ""])
@@ -252,7 +257,13 @@ def test_weights_are_counted_as_written() -> None:
     criteria = SuccessCriteria.model_validate(
         {
             "criteria": [
-                {"metric": "m", "metric_type": "numeric", "comparison": "gte", "threshold": 1, "weight": weight}
+                {
+                    "metric": "m",
+                    "metric_type": "numeric",
+                    "comparison": "gte",
+                    "threshold": 1,
+                    "weight": weight,
+                }
                 for weight in (0.1, "0.20000000000000000001", 3)
             ]
         }

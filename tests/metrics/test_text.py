@@ -126,9 +126,7 @@ def test_scores_are_equal_on_longer_texts_where_runs_repeat() -> None:
     for vocabulary in (5, 40, 1_000):
         words = [f"w{number}" for number in range(vocabulary)]
         reference = " ".join(chance.choices(words, k=400))
-        written = " ".join(
-            word if chance.random() < 0.7 else chance.choice(words) for word in reference.split()
-        )
+        written = " ".join(word if chance.random() < 0.7 else chance.choice(words) for word in reference.split())
         assert bleu_score(pair(reference, written)) == expected_bleu(reference, written)
         assert found_rouge(pair(reference, written)) == expected_rouge(reference, written)
 
@@ -197,9 +195,7 @@ def test_texts_alike_at_both_ends_are_within_any_limit(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("metric", NEEDING_TEXT)
-@pytest.mark.parametrize(
-    "output", [{}, {"text": None}, {"text": 5}, {"text": ["a"]}, {"text": b"a"}, {"text": {}}]
-)
+@pytest.mark.parametrize("output", [{}, {"text": None}, {"text": 5}, {"text": ["a"]}, {"text": b"a"}, {"text": {}}])
 def test_no_text_is_missing_and_the_agents_fault(metric: Any, output: dict[str, Any]) -> None:
     found = metric(Work(output=output, input={"reference": "a b c d"}))
     assert isinstance(found, Missing)
@@ -262,7 +258,5 @@ def test_the_extractor_computes_only_the_rouge_types_it_is_told() -> None:
 
 
 def test_an_unknown_rouge_type_is_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        MeruitError, match=r"'rougel' \(did you mean 'rouge.'\?\); there are rouge1, rouge2, rougeL"
-    ):
+    with pytest.raises(MeruitError, match=r"'rougel' \(did you mean 'rouge.'\?\); there are rouge1, rouge2, rougeL"):
         TextQualityExtractor(rouge_types=["rouge1", "rougel"])

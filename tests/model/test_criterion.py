@@ -60,7 +60,8 @@ def test_an_inverted_range_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "threshold", [{}, [None, None], {"min": None}, [1], [1, 2, 3], "1-2", 5, {"low": 1}, {"min": "a"}, {"min": True}]
+    "threshold",
+    [{}, [None, None], {"min": None}, [1], [1, 2, 3], "1-2", 5, {"low": 1}, {"min": "a"}, {"min": True}],
 )
 def test_a_range_that_is_none_is_refused(threshold: Any) -> None:
     assert "Invalid threshold for metric: m" in refusal(comparison="in_range", threshold=threshold)
@@ -74,7 +75,14 @@ def test_both_forms_of_a_range_are_taken_and_either_side_may_be_open(threshold: 
 
 @pytest.mark.parametrize(
     ("kind", "threshold"),
-    [("numeric", True), ("latency", False), ("count", "many"), ("numeric", [1]), ("boolean", 2), ("numeric", {"min": 1})],
+    [
+        ("numeric", True),
+        ("latency", False),
+        ("count", "many"),
+        ("numeric", [1]),
+        ("boolean", 2),
+        ("numeric", {"min": 1}),
+    ],
 )
 def test_a_threshold_that_its_type_cannot_be_compared_with_is_refused(kind: str, threshold: Any) -> None:
     assert "Invalid threshold for metric: m" in refusal(metric_type=kind, comparison="eq", threshold=threshold)
@@ -102,7 +110,13 @@ def test_containment_takes_a_list_a_word_or_leaves_it_to_the_input(threshold: An
 
 @pytest.mark.parametrize(
     ("threshold", "declared", "scale"),
-    [(0.9, None, "fraction"), (90, None, "percent"), (1, None, "fraction"), (0.5, "percent", "percent"), (0, None, "fraction")],
+    [
+        (0.9, None, "fraction"),
+        (90, None, "percent"),
+        (1, None, "fraction"),
+        (0.5, "percent", "percent"),
+        (0, None, "fraction"),
+    ],
 )
 def test_the_scale_of_a_share_is_declared_or_inferred_and_kept(threshold: Any, declared: Any, scale: str) -> None:
     made = criterion(metric_type="percentage", threshold=threshold, scale=declared)
@@ -144,8 +158,18 @@ def test_tolerance_belongs_to_equality_and_required_excludes_exclusion() -> None
 
 
 def test_an_assertion_may_stand_flat_or_nested_and_keeps_its_settings() -> None:
-    flat = {"assert": "fhir-resource-state", "resource": "Patient", "threshold": 3, "weight": 2, "axis": "safety"}
-    nested = {"assertion": {"assert": "fhir-resource-state", "resource": "Patient", "threshold": 3}, "weight": 2, "axis": "safety"}
+    flat = {
+        "assert": "fhir-resource-state",
+        "resource": "Patient",
+        "threshold": 3,
+        "weight": 2,
+        "axis": "safety",
+    }
+    nested = {
+        "assertion": {"assert": "fhir-resource-state", "resource": "Patient", "threshold": 3},
+        "weight": 2,
+        "axis": "safety",
+    }
     one, other = SuccessCriterion.model_validate(flat), SuccessCriterion.model_validate(nested)
     assert one == other
     assert one.assertion is not None
@@ -167,7 +191,9 @@ def test_the_whole_file_and_its_inside_are_both_taken() -> None:
 
 
 def test_ids_are_unique_and_follow_the_labels() -> None:
-    whole = SuccessCriteria.model_validate({"criteria": [METRIC, METRIC, {**METRIC, "id": "m-2"}, {**METRIC, "name": "n"}]})
+    whole = SuccessCriteria.model_validate(
+        {"criteria": [METRIC, METRIC, {**METRIC, "id": "m-2"}, {**METRIC, "name": "n"}]}
+    )
     assert whole.ids == ("m", "m-3", "m-2", "n")
     with pytest.raises(ValidationError, match="share the id 'a'"):
         SuccessCriteria.model_validate({"criteria": [{**METRIC, "id": "a"}] * 2})
@@ -192,7 +218,11 @@ numbers = st.one_of(
 )
 
 
-@given(threshold=numbers, kind=st.sampled_from([MetricType.NUMERIC, MetricType.COUNT]), comparison=st.sampled_from(["gte", "lt", "eq"]))
+@given(
+    threshold=numbers,
+    kind=st.sampled_from([MetricType.NUMERIC, MetricType.COUNT]),
+    comparison=st.sampled_from(["gte", "lt", "eq"]),
+)
 def test_criteria_survive_json_and_back(threshold: Any, kind: MetricType, comparison: str) -> None:
     made = criterion(metric_type=kind, comparison=comparison, threshold=threshold)
     assert SuccessCriterion.model_validate_json(made.model_dump_json()) == made

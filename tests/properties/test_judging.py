@@ -51,17 +51,30 @@ def verdict_on(
     return conclude(plan_of([part for part, _ in cases], aggregation, minimum), [found for _, found in cases], WHEN)
 
 
-@given(st.lists(case, min_size=1, max_size=8).flatmap(lambda cases: st.tuples(st.just(cases), st.permutations(cases))), aggregations)
+@given(
+    st.lists(case, min_size=1, max_size=8).flatmap(lambda cases: st.tuples(st.just(cases), st.permutations(cases))),
+    aggregations,
+)
 def test_the_order_of_criteria_never_changes_the_outcome(
-    both: tuple[list[tuple[dict[str, Any], Evidence]], list[tuple[dict[str, Any], Evidence]]], aggregation: str
+    both: tuple[list[tuple[dict[str, Any], Evidence]], list[tuple[dict[str, Any], Evidence]]],
+    aggregation: str,
 ) -> None:
     one, other = (verdict_on(cases, aggregation) for cases in both)
-    assert (one.verdict, one.success, one.exact, one.bounds) == (other.verdict, other.success, other.exact, other.bounds)
+    assert (one.verdict, one.success, one.exact, one.bounds) == (
+        other.verdict,
+        other.success,
+        other.exact,
+        other.bounds,
+    )
     assert (one.bonus, one.penalty, one.coverage) == (other.bonus, other.penalty, other.coverage)
     assert one.axes == other.axes
 
 
-@given(st.lists(st.tuples(criterion, st.sampled_from([0.1, 0.9])), max_size=8), criterion, st.sampled_from(["all", "any"]))
+@given(
+    st.lists(st.tuples(criterion, st.sampled_from([0.1, 0.9])), max_size=8),
+    criterion,
+    st.sampled_from(["all", "any"]),
+)
 def test_adding_a_met_criterion_never_lowers_success_when_all_is_measured(
     cases: list[tuple[dict[str, Any], Evidence]], added: dict[str, Any], aggregation: str
 ) -> None:
@@ -85,7 +98,10 @@ def test_an_outcome_is_given_only_when_no_measurement_could_change_it(
 ) -> None:
     result = verdict_on(cases, aggregation)
     settled = [
-        verdict_on([(part, value if isinstance(found, Missing) or found != found else found) for part, found in cases], aggregation)
+        verdict_on(
+            [(part, value if isinstance(found, Missing) or found != found else found) for part, found in cases],
+            aggregation,
+        )
         for value in (0.1, 0.9)
     ]
     outcomes = {(world.verdict, world.success) for world in settled}
@@ -105,15 +121,20 @@ def test_what_could_not_be_measured_never_passes_and_moves_no_money(
     assert (result.bonus, result.penalty) == (0.0, 0.0)
 
 
-@given(st.lists(st.tuples(criterion, finding | st.builds(Checked, st.sampled_from(["0", "1", "2/3", "9"]))), max_size=8), aggregations)
+@given(
+    st.lists(
+        st.tuples(criterion, finding | st.builds(Checked, st.sampled_from(["0", "1", "2/3", "9"]))),
+        max_size=8,
+    ),
+    aggregations,
+)
 def test_every_result_judged_again_from_its_own_evidence_is_byte_equal(
     cases: list[tuple[dict[str, Any], Evidence]], aggregation: str
 ) -> None:
-    parts = [
-        ({**part, "assert": "x"} if isinstance(found, Checked) else part, found) for part, found in cases
-    ]
+    parts = [({**part, "assert": "x"} if isinstance(found, Checked) else part, found) for part, found in cases]
     criteria = [
-        part if "assert" in part
+        part
+        if "assert" in part
         else {"metric": f"m{n}", "metric_type": "numeric", "comparison": "gte", "threshold": 0.5, **part}
         for n, (part, _) in enumerate(parts)
     ]
@@ -138,9 +159,11 @@ comparisons = st.sampled_from(
         {"metric_type": "numeric", "comparison": "lt", "threshold": "0.30000000000000001"},
     ]
 )
-values = st.sampled_from(
-    [0.0, 0.25, 0.3, 0.30000000000000004, 0.5, 0.9, 0.90001, 1.0, 1.00005, 2.0, 2.5, 3.0, 1999.9, -1.0]
-) | st.floats() | st.sampled_from([math.nan, math.inf])
+values = (
+    st.sampled_from([0.0, 0.25, 0.3, 0.30000000000000004, 0.5, 0.9, 0.90001, 1.0, 1.00005, 2.0, 2.5, 3.0, 1999.9, -1.0])
+    | st.floats()
+    | st.sampled_from([math.nan, math.inf])
+)
 
 
 @given(
@@ -176,7 +199,10 @@ def test_columns_and_single_works_are_judged_alike(
         assert VERDICTS[batch.verdict[number]] is single.verdict
         assert bool(batch.success[number]) is single.success
         assert (batch.low[number], batch.high[number]) == (single.bounds.low, single.bounds.high)
-        assert (batch.bonus_micros[number] / 1e6, batch.penalty_micros[number] / 1e6) == (single.bonus, single.penalty)
+        assert (batch.bonus_micros[number] / 1e6, batch.penalty_micros[number] / 1e6) == (
+            single.bonus,
+            single.penalty,
+        )
         for state, judged in zip(batch.states[:, number], single.criterion_results, strict=True):
             known = judged.status in (Status.MET, Status.NOT_MET)
             assert state == (int(judged.met) if known else 2)

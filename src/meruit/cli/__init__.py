@@ -1,6 +1,7 @@
 """The command line. Results go to stdout, talk to stderr; the exit code says how it ended."""
 
 import sys
+import traceback
 from importlib import import_module
 from typing import NoReturn
 
@@ -15,11 +16,11 @@ COMMANDS = ("demo", "lint", "metrics", "schema", "verify")
 class LazyCommands(click.Group):
     """Loads a command's file when it is called or listed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Every command, sorted."""
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
         """The command of that name."""
         if cmd_name not in COMMANDS:
             return None
@@ -35,6 +36,14 @@ class LazyCommands(click.Group):
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise click.UsageError(f"no command is named {args[0]!r}{nearest(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; its code is what it returns, whatever a plugin inside it does."""
+        try:
+            return super().invoke(ctx)
+        except SystemExit:
+            complain("a plugin tried to end the program")
+            return ExitCode.COULD_NOT_VERIFY
 
 
 @click.group(
@@ -56,7 +65,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except click.ClickException as problem:
         problem.show()
         code = ExitCode.BAD_INPUT
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         code = ExitCode.INTERRUPTED
     except MeruitError as problem:
         complain(str(problem))
@@ -64,8 +73,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except OSError as problem:
         complain(f"could not go on: {problem.strerror or problem}")
         code = ExitCode.COULD_NOT_VERIFY
-    except SystemExit:
-        # Commands return their code. Somebody's metric or extractor tried to leave, and must not choose ours.
-        complain("a plugin tried to end the program")
+    except Exception:  # noqa: BLE001 - a fault of our own must not end like work that did not pass
+        traceback.print_exc()
+        complain("this is a fault of Meruit's, not of the work; please report it with the lines above")
         code = ExitCode.COULD_NOT_VERIFY
     sys.exit(code if isinstance(code, int) else ExitCode.PASSED)

@@ -43,29 +43,30 @@ LONGEST_DECIMAL = 8
 """Characters of a number with decimals that a table shows."""
 
 
-def say(text: str | bytes = "") -> None:
-    """Write a line on stdout; a reader that has gone away changes nothing about how the command ends."""
+def say(text: str | bytes = "", *, err: bool = False) -> None:
+    """Write a line; a reader that has gone away changes nothing about how the command ends."""
+    stream = sys.stderr if err else sys.stdout
     if isinstance(text, str):
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        encoding = getattr(stream, "encoding", None) or "utf-8"
         text = text.encode(encoding, "replace").decode(encoding)
     try:
-        click.echo(text)
+        click.echo(text, err=err)
     except BrokenPipeError:
         # What is still to be written, by us or when the interpreter ends, goes nowhere without a complaint.
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
 
 
 def complain(message: str) -> None:
     """Say on stderr what went wrong."""
     for line in message.split("\n"):
-        click.echo(f"{paint('error', sys.stderr)}: {visible(line)}", err=True)
+        say(f"{paint('error', sys.stderr)}: {visible(line)}", err=True)
 
 
 def note(message: str) -> None:
     """Say on stderr what is worth knowing."""
-    click.echo(f"note: {visible(message)}", err=True)
+    say(f"note: {visible(message)}", err=True)
 
 
 def paint(word: str, stream: Any = None) -> str:

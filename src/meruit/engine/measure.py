@@ -80,9 +80,7 @@ class Catalogue:
             self._take(name, extractor)
 
     def _take(self, name: str, extractor: MetricExtractor) -> None:
-        ours = (
-            {metric.name: metric for metric in extractor.members()} if isinstance(extractor, Family) else {}
-        )
+        ours = {metric.name: metric for metric in extractor.members()} if isinstance(extractor, Family) else {}
         for metric in extractor.supported_metrics():
             if metric in self._ours or metric in self._theirs:
                 raise ExtractorConflict(
@@ -118,9 +116,7 @@ class Catalogue:
             ask = _ask(criterion)
             key = (criterion.metric, self._distinction(criterion.metric, ask, identity))
             if key not in slots:
-                label = (
-                    criterion.metric if criterion.metric not in labels else f"{criterion.metric}[{identity}]"
-                )
+                label = criterion.metric if criterion.metric not in labels else f"{criterion.metric}[{identity}]"
                 labels.add(label)
                 slots[key] = self._slot(criterion.metric, ask, label, key[1])
             keys.append(key)
@@ -152,20 +148,24 @@ class Catalogue:
         metric = self._ours.get(name)
         if metric is not None:
             key = (name, metric.version, distinction) if metric.costly else None
+            if ask.params and not metric.takes_ask:
+                return _flawed(label, f"{name} takes no params")
             try:
-                if ask.params and not metric.takes_ask:
-                    raise AuthorError(f"{name} takes no params")
                 return Slot(label, metric.prepare(ask), cache_key=key, version=metric.version)
             except AuthorError as problem:
-                return Slot(label, None, flaw=Missing(str(problem), Cause.AUTHOR_ERROR, Fault.AUTHOR))
+                return _flawed(label, str(problem))
         owner = self._theirs.get(name)
         if owner is not None:
             if ask.params:
-                why = f"{name} is computed by the extractor {owner!r}, which takes no params"
-                return Slot(label, None, flaw=Missing(why, Cause.AUTHOR_ERROR, Fault.AUTHOR))
+                return _flawed(label, f"{name} is computed by the extractor {owner!r}, which takes no params")
             return Slot(label, None, owner=owner, version=self.extractors[owner].version)
         why = f"Metric not found: nobody here computes {name!r}{nearest(name, self.names())}"
-        return Slot(label, None, flaw=Missing(why, Cause.UNKNOWN_METRIC, Fault.AUTHOR))
+        return _flawed(label, why, Cause.UNKNOWN_METRIC)
+
+
+def _flawed(label: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:
+    """A question that cannot be asked, on its author's account."""
+    return Slot(label, None, flaw=Missing(why, cause, Fault.AUTHOR))
 
 
 def _ask(criterion: SuccessCriterion) -> Ask:
@@ -239,14 +239,12 @@ def _presentable(finding: Any) -> Evidence:
             return finding
         case Measured():
             value = _plain(finding.value)
-            return (
-                value if isinstance(value, Missing) else Measured(value, finding.details, finding.provenance)
-            )
+            return value if isinstance(value, Missing) else Measured(value, finding.details, finding.provenance)
         case _:
             return _plain(finding)
 
 
-def _plain(value: Any) -> Value | Missing:
+def _plain(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of value
     """Numbers of other libraries become Python's; what is no value at all becomes a reason."""
     match value:
         case bool():
@@ -264,9 +262,7 @@ def _plain(value: Any) -> Value | Missing:
             return int(value)
         case numbers.Real() | Decimal():
             return float(value) if math.isfinite(value) else math.nan
-        case list() | tuple() if len(value) <= MAX_LIST_VALUE and all(
-            isinstance(item, str | int) for item in value
-        ):
+        case list() | tuple() if len(value) <= MAX_LIST_VALUE and all(isinstance(item, str | int) for item in value):
             return list(value)
         case _:
             item = getattr(value, "item", None)

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from pydantic import ValidationError
@@ -132,9 +132,7 @@ class VerificationEngine:
                 return self._judge(contract_id, prepared, work, {})
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._refused(contract_id, crash)
-        return _run_apart(
-            lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata)
-        )
+        return _run_apart(lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata))
 
     def _ready(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
         """Compiled criteria; a set that was seen before is not compiled again."""
@@ -204,9 +202,7 @@ class VerificationEngine:
             "work_id": None,
             **work.metadata,
             "claimed_metrics": claimed,
-            "measured_metrics": {
-                name: value for name, value in result.metrics.items() if name not in claimed
-            },
+            "measured_metrics": {name: value for name, value in result.metrics.items() if name not in claimed},
         }
         try:
             answer = await governance.validate_outcome(
@@ -214,9 +210,7 @@ class VerificationEngine:
             )
             valid, flags = bool(answer.valid), [str(flag) for flag in answer.flags]
         except Exception as crash:  # noqa: BLE001 - unreachable governance fails closed, whatever the reason
-            reason = Reason(
-                ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance could not be asked: {describe(crash)}"
-            )
+            reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance could not be asked: {describe(crash)}")
             return msgspec.structs.replace(
                 result,
                 success=False,

@@ -131,9 +131,7 @@ def tally(judged: Iterable[tuple[Rule, Judged]]) -> Tally:
             unknown_weight += rule.weight
             gates_open += rule.gates
             caps_open += rule.caps
-    return Tally(
-        earned, unknown_weight, total, met, unknown, gates, gates_failed, gates_open, caps_failed, caps_open
-    )
+    return Tally(earned, unknown_weight, total, met, unknown, gates, gates_failed, gates_open, caps_failed, caps_open)
 
 
 def _owed(plan: Plan, judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
@@ -162,7 +160,12 @@ def outcome(plan: Plan, sums: Tally) -> World:
 
 def _with_all_open_met(sums: Tally) -> Tally:
     return sums._replace(
-        earned=sums.earned + sums.open, met=sums.met + sums.unknown, unknown=0, open=0, gates_open=0, caps_open=0
+        earned=sums.earned + sums.open,
+        met=sums.met + sums.unknown,
+        unknown=0,
+        open=0,
+        gates_open=0,
+        caps_open=0,
     )
 
 
@@ -195,9 +198,7 @@ def _bounds(sums: Tally) -> Bounds:
     return Bounds(float(sums.low), float(sums.high))
 
 
-def _axes(
-    plan: Plan, judged: Sequence[tuple[Rule, Judged]], whole: Tally, bounds: Bounds
-) -> dict[str, AxisScore]:
+def _axes(plan: Plan, judged: Sequence[tuple[Rule, Judged]], whole: Tally, bounds: Bounds) -> dict[str, AxisScore]:
     if len(plan.axes) == 1:
         return {plan.axes[0]: _axis_score(plan, whole, bounds, len(judged))}
     groups: dict[str, list[tuple[Rule, Judged]]] = {axis: [] for axis in plan.axes}

@@ -1,4 +1,4 @@
-"""Holding a value against a threshold. Every numeric comparison is one question: does it lie in an interval?
+"""Holding a value against a threshold: every numeric comparison asks whether it lies in an interval.
 
 A float stands for its shortest decimal text, and that reading keeps the order of floats. So each exact bound,
 strict or not, has one float that decides it, found once when criteria are compiled; comparing is then two float
@@ -94,7 +94,7 @@ def wanted(criterion: SuccessCriterion) -> tuple[str, ...]:
     return tuple(str(item) for item in threshold) if isinstance(threshold, list) else ()
 
 
-def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> Interval:
+def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> Interval:  # noqa: PLR0911 - one an operator
     """The values that meet a numeric criterion."""
     # A share written in percent of a metric that counts in fractions is one number on two scales.
     unit = Fraction(1, 100) if _in_percent(criterion) and _counts_in_fractions(natural) else Fraction(1)
@@ -226,11 +226,11 @@ def _counts_in_fractions(natural: MetricType | None) -> bool:
     return natural in SHARES or natural in YES_OR_NO
 
 
-def _exact(threshold: bool | Number) -> Fraction:
+def _exact(threshold: bool | Number) -> Fraction:  # noqa: FBT001 - a threshold may be true
     return Fraction(int(threshold)) if isinstance(threshold, bool) else exact(threshold)
 
 
-def _around(threshold: bool | Number, tolerance: Number | None, unit: Fraction) -> Interval:
+def _around(threshold: bool | Number, tolerance: Number | None, unit: Fraction) -> Interval:  # noqa: FBT001 - as above
     centre = _exact(threshold) * unit
     if tolerance is not None:
         reach = exact(tolerance) * unit

@@ -134,7 +134,7 @@ def compile_plan(
     )
 
 
-def _rule(  # noqa: PLR0913 - one row of the plan, each part named
+def _rule(
     position: int,
     name: str,
     slot: str,
@@ -147,7 +147,11 @@ def _rule(  # noqa: PLR0913 - one row of the plan, each part named
     subject = criterion.metric if criterion.assertion is None else criterion.assertion.check
     # Who claims a value answers for it; anything else that is impossible is the measurement's fault.
     blame = Fault.AGENT if trait.provenance is Provenance.CLAIMED else Fault.SYSTEM
-    gates, axis, shown_weight = _gates(criterion, aggregation), criterion.axis or DEFAULT_AXIS, float(criterion.weight)
+    gates, axis, shown_weight = (
+        _gates(criterion, aggregation),
+        criterion.axis or DEFAULT_AXIS,
+        float(criterion.weight),
+    )
     shown_bonus = None if criterion.bonus is None else float(criterion.bonus)
     shown_penalty = None if criterion.penalty is None else float(criterion.penalty)
     asked = (criterion.threshold, criterion.comparison)

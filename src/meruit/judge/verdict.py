@@ -19,7 +19,6 @@ from meruit.model.verdict import (
     VerificationResult,
 )
 
-
 MAX_KNOWN = 4_096
 """How many combinations of ended criteria a plan remembers the outcome of."""
 
@@ -32,7 +31,7 @@ class Circumstances(NamedTuple):
     input_digest: str | None = None
     output_digest: str | None = None
     metadata_digest: str | None = None
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = {}  # noqa: RUF012 - never written to; the engine passes its own
 
 
 def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstances) -> VerificationResult:
@@ -44,9 +43,7 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
         contract_id=circumstances.contract_id,
         success=whole.success,
         metrics={
-            slot: result.value
-            for slot, result in zip(plan.slots, results, strict=True)
-            if result.value is not None
+            slot: result.value for slot, result in zip(plan.slots, results, strict=True) if result.value is not None
         },
         criterion_results=results,
         weighted_score=whole.bounds.low if plan.aggregation is Aggregation.WEIGHTED else None,
@@ -225,7 +222,11 @@ def _reason(result: CriterionResult) -> Reason | None:
             return None
         case Status.NOT_MET:
             if result.required:
-                return Reason(ReasonCode.REQUIRED_NOT_MET, f"{result.metric} is required and not met", result.criterion_id)
+                return Reason(
+                    ReasonCode.REQUIRED_NOT_MET,
+                    f"{result.metric} is required and not met",
+                    result.criterion_id,
+                )
             return Reason(ReasonCode.NOT_MET, f"{result.metric} is not met", result.criterion_id)
         case Status.INDETERMINATE:
             return Reason(ReasonCode.INDETERMINATE, f"{result.metric}: {result.error}", result.criterion_id)

@@ -2,17 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, repeat
+from collections.abc import Iterator, Sequence
 from math import exp, log
 
 ORDERS = 4
 """BLEU looks at up to four words in a row."""
-
-NOWHERE = -2
-"""The place of a run that the reference has not; no place is next to it."""
-
-Run = tuple[str, ...]
 
 # What 13a sets apart wherever it stands; with full stop, comma and dash it depends on the digits around.
 _SYMBOLS = [(symbol, f" {symbol} ") for symbol in '!"#$%&()*+/:;<=>?@[\\]^_`{|}~']
@@ -83,68 +77,42 @@ def shared_words(reference: Sequence[str], candidate: Sequence[str]) -> int:
     return found
 
 
-def shared_runs(had: Counter[Run], candidate: Iterable[Run]) -> int:
-    """How many runs of words the candidate shares with those counted; twice in both counts twice."""
-    found = Counter(filter(had.__contains__, candidate))
-    # Most are found once, and then there is no need to ask how often the other text has them.
-    return len(found) + sum([min(count, had[run]) - 1 for run, count in found.items() if count > 1])
+def shared_runs(reference: Sequence[str], candidate: Sequence[str], order: int) -> tuple[int, bool]:
+    """How many runs of so many words both have, and whether some run comes twice in the reference."""
+    had = Counter(_runs(reference, order))
+    shared = filter(had.__contains__, _runs(candidate, order))
+    if len(had) == max(0, len(reference) - order + 1):
+        return len({*shared}), False
+    found = Counter(shared)
+    # Most runs are found once, and then there is no need to ask how often the reference has them.
+    return len(found) + sum([min(count, had[run]) - 1 for run, count in found.items() if count > 1]), True
 
 
-def runs_of(words: Sequence[str], order: int) -> Iterator[Run]:
-    """Every so many neighbouring words."""
+def _runs(words: Sequence[str], order: int) -> Iterator[tuple[str, ...]]:
     # The last tail is the shortest and ends the zip.
     return zip(*[words[start:] for start in range(order)], strict=False)
-
-
-def shared_by_order(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[int]:
-    """How many words both have, then how many runs of two, of three, and so on up to ORDERS."""
-    found = shared_words(reference, candidate)
-    yield found
-    order = 2
-    while found and order <= ORDERS:
-        had = Counter(runs_of(reference, order))
-        if len(had) == len(reference) - order + 1:
-            yield from _shared_from_places(had, candidate, order)
-            return
-        found = shared_runs(had, runs_of(candidate, order))
-        yield found
-        order += 1
-    # What has no two words in common has no three either.
-    yield from [0] * (ORDERS + 1 - order)
-
-
-def _shared_from_places(reference: Iterable[Run], candidate: Sequence[str], order: int) -> Iterator[int]:
-    """The same from the order on at which no run comes twice in the reference.
-
-    Each run then has one place there. A longer one is shared where two that overlap stand there side by side, so
-    that no longer run need be made or looked up.
-    """
-    place = dict(zip(reference, count())).get
-    places = list(map(place, runs_of(candidate, order), repeat(NOWHERE)))
-    yield len({*places, NOWHERE}) - 1
-    for _ in range(order, ORDERS):
-        places = [
-            here if following - here == 1 else NOWHERE
-            for here, following in zip(places, places[1:], strict=False)
-        ]
-        yield len({*places, NOWHERE}) - 1
 
 
 def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """Between 0 and 1: the geometric mean of the four overlaps, less if the candidate is the shorter one."""
     length = len(candidate)
-    if length < ORDERS:
-        # Some order has nothing to be alike.
+    found = shared_words(reference, candidate)
+    if not found or length < ORDERS:
+        # Nothing alike, or some order without anything to be alike.
         return 0.0
-    logs, smoothing = 0.0, 1
-    for order, found in enumerate(shared_by_order(reference, candidate)):
+    logs, smoothing, repeated = log(100.0 * found / length), 1, True
+    for order in range(2, ORDERS + 1):
+        # What has no two words in common has no three either, and so on.
+        if found and repeated:
+            found, repeated = shared_runs(reference, candidate, order)
+        elif found:
+            # Where no two words come together twice no three do, and nothing need be counted.
+            found = len({*_runs(reference, order)}.intersection(_runs(candidate, order)))
         if found:
-            logs += log(100.0 * found / (length - order))
-        elif order == 0:
-            return 0.0
+            logs += log(100.0 * found / (length - order + 1))
         else:
             smoothing *= 2
-            logs += log(100.0 / (smoothing * (length - order)))
+            logs += log(100.0 / (smoothing * (length - order + 1)))
     brevity = min(1.0, exp(1 - len(reference) / length))
     # In percent up to here, as sacrebleu has it, for equal rounding; which may leave a perfect match above 1.
     return min(1.0, brevity * exp(logs / ORDERS) / 100)

@@ -1,120 +1,28 @@
 """What the output holds: keywords, patterns, fields, and the shape that a schema asks for."""
 
-import math
-from collections.abc import Callable, Mapping
-from decimal import Decimal
-from typing import Any, NamedTuple
+import unicodedata
+from typing import Any
 
 import orjson
 
 from meruit.metrics.extractor import Family
-from meruit.metrics.safe_pattern import matching, pattern, whole_word
+from meruit.metrics.safe_pattern import matching, pattern
 from meruit.metrics.safe_schema import SafeSchema, compile_schema
+from meruit.metrics.wanted import Search, check_params, flag, share
 from meruit.model.criterion import MetricType
-from meruit.model.errors import AuthorError, nearest
+from meruit.model.errors import AuthorError
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, Measure, metrics
 
-MAX_WANTED = 1_000
-"""Keywords, patterns or fields in one list."""
-MAX_WANTED_CHARS = 2_000
-"""Length of each."""
+MAX_OCCURRENCES = 100_000
+"""Places where a keyword is part of another word, after which it is taken to be no word of its own."""
 
 
 class ContainsExtractor(Family):
     """Extract content-based metrics: keywords, patterns, fields, schema."""
 
     family = "content"
-
-
-class Search(NamedTuple):
-    """What is wanted, and how to learn which of it a work has."""
-
-    wanted: tuple[str, ...]
-    found: Callable[[Work], list[str] | Missing]
-
-
-# What is asked for, and whether it can be asked.
-
-
-def _check_params(ask: Ask, metric: str, known: Mapping[str, str]) -> None:
-    for name in ask.params:
-        if name not in known:
-            raise AuthorError(
-                f"{metric} has no param {name!r}{nearest(str(name), known)}; it takes {', '.join(known)}"
-            )
-
-
-def _flag(ask: Ask, name: str) -> bool:
-    value = ask.params.get(name, False)
-    if not isinstance(value, bool):
-        raise AuthorError(f"the param {name} is true or false, not {value!r}")
-    return value
-
-
-def _wanted(value: Any, name: str) -> tuple[str, ...]:
-    """The distinct texts of a list, or of one text alone."""
-    values = value if isinstance(value, list | tuple) else [value]
-    if not values:
-        raise AuthorError(f"{name} is empty, so nothing could be missing; list at least one")
-    if len(values) > MAX_WANTED:
-        raise AuthorError(f"{name} has {len(values)} entries; the limit is {MAX_WANTED}")
-    return tuple(dict.fromkeys(_text_of(item, name) for item in values))
-
-
-def _text_of(item: Any, name: str) -> str:
-    if isinstance(item, bool) or not isinstance(item, str | int | float | Decimal):
-        raise AuthorError(f"{name} holds texts and numbers, not {type(item).__name__}; quote it")
-    if not isinstance(item, str) and not math.isfinite(item):
-        raise AuthorError(f"{name} holds {item}, which is no number; remove it")
-    text = str(item)
-    if not text.strip():
-        raise AuthorError(f"{name} holds an empty text, which is contained in everything; remove it")
-    if len(text) > MAX_WANTED_CHARS:
-        raise AuthorError(f"{name} holds a text of {len(text)} characters; the limit is {MAX_WANTED_CHARS}")
-    return text
-
-
-def _asked(ask: Ask, *params: str) -> tuple[str, ...] | None:
-    """What the criterion itself lists: in its threshold, or else in its params."""
-    if ask.wanted:
-        return _wanted(ask.wanted, "the threshold")
-    given = [name for name in params if name in ask.params]
-    if len(given) > 1:
-        raise AuthorError(f"give one of {' and '.join(given)}, not both")
-    return _wanted(ask.params[given[0]], f"the param {given[0]}") if given else None
-
-
-def _share(
-    ask: Ask, params: tuple[str, ...], inputs: tuple[str, ...], make: Callable[[tuple[str, ...]], Search]
-) -> Measure:
-    """Measure the share found of what the criterion lists, or else of what the work's input lists."""
-    asked = _asked(ask, *params)
-    prepared = None if asked is None else make(asked)
-
-    def measure(work: Work) -> Finding:
-        search = prepared
-        if search is None:
-            listed = next((name for name in inputs if work.input.get(name) not in (None, [])), None)
-            if listed is None:
-                places = ", ".join(
-                    (*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs))
-                )
-                return Missing(f"nothing says what to look for; give a list as {places}", fault=Fault.AUTHOR)
-            try:
-                search = make(_wanted(work.input[listed], f"input.{listed}"))
-            except AuthorError as problem:
-                return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
-        found = search.found(work)
-        if isinstance(found, Missing):
-            return found
-        missing = (
-            [] if len(found) == len(search.wanted) else [text for text in search.wanted if text not in found]
-        )
-        return Measured(len(found) / len(search.wanted), details={"found": found, "missing": missing})
-
-    return measure
 
 
 # What is searched.
@@ -154,6 +62,23 @@ def _document(work: Work) -> dict[str, Any]:
     return work.output if isinstance(work.output, dict) else dict(work.output)
 
 
+def _has_word(text: str, word: str) -> bool:
+    """Whether the word stands somewhere with no letter, digit or accent next to it."""
+    start = text.find(word)
+    for _ in range(MAX_OCCURRENCES):
+        if start < 0:
+            break
+        end = start + len(word)
+        if not _in_word(text[start - 1 : start]) and not _in_word(text[end : end + 1]):
+            return True
+        start = text.find(word, start + 1)
+    return False
+
+
+def _in_word(char: str) -> bool:
+    return char.isalnum() or char == "_" or unicodedata.category(char or " ").startswith("M")
+
+
 # The metrics.
 
 
@@ -177,27 +102,26 @@ KEYWORD_PARAMS = {
 )
 def contains_keywords(ask: Ask) -> Measure:
     """The share of the keywords that the output contains."""
-    _check_params(ask, "contains_keywords", KEYWORD_PARAMS)
-    whole, sensitive = _flag(ask, "whole_word"), _flag(ask, "case_sensitive")
+    check_params(ask, "contains_keywords", KEYWORD_PARAMS)
+    whole, sensitive = flag(ask, "whole_word"), flag(ask, "case_sensitive")
     read = _text if sensitive else _folded
 
     def make(keywords: tuple[str, ...]) -> Search:
         distinct: dict[str, str] = {}
         for keyword in keywords:
             distinct.setdefault(keyword if sensitive else keyword.casefold(), keyword)
-        needles = [(name, whole_word(needle) if whole else needle) for needle, name in distinct.items()]
 
         def found(work: Work) -> list[str] | Missing:
             text = work.derive(read)
             if isinstance(text, Missing):
                 return text
             if whole:
-                return matching(text.encode(errors="replace"), needles)
-            return [name for name, needle in needles if needle in text]
+                return [name for needle, name in distinct.items() if _has_word(text, needle)]
+            return [name for needle, name in distinct.items() if needle in text]
 
         return Search(tuple(distinct.values()), found)
 
-    return _share(ask, ("keywords",), ("required_keywords",), make)
+    return share(ask, ("keywords",), ("required_keywords",), make)
 
 
 PATTERN_PARAMS = {
@@ -221,8 +145,8 @@ PATTERN_PARAMS = {
 )
 def matches_pattern(ask: Ask) -> Measure:
     """The share of the patterns that the output matches."""
-    _check_params(ask, "matches_pattern", PATTERN_PARAMS)
-    full, ignore_case = _flag(ask, "full"), _flag(ask, "ignore_case")
+    check_params(ask, "matches_pattern", PATTERN_PARAMS)
+    full, ignore_case = flag(ask, "full"), flag(ask, "ignore_case")
 
     def make(texts: tuple[str, ...]) -> Search:
         patterns = [(text, pattern(text, ignore_case=ignore_case)) for text in texts]
@@ -233,7 +157,7 @@ def matches_pattern(ask: Ask) -> Measure:
 
         return Search(texts, found)
 
-    return _share(ask, ("pattern", "patterns"), ("pattern", "output_pattern"), make)
+    return share(ask, ("pattern", "patterns"), ("pattern", "output_pattern"), make)
 
 
 FIELD_PARAMS = {
@@ -255,8 +179,8 @@ FIELD_PARAMS = {
 )
 def has_required_fields(ask: Ask) -> Measure:
     """The share of the fields that the output has, null not counting."""
-    _check_params(ask, "has_required_fields", FIELD_PARAMS)
-    null_ok = _flag(ask, "null_ok")
+    check_params(ask, "has_required_fields", FIELD_PARAMS)
+    null_ok = flag(ask, "null_ok")
 
     def make(fields: tuple[str, ...]) -> Search:
         def found(work: Work) -> list[str]:
@@ -265,7 +189,7 @@ def has_required_fields(ask: Ask) -> Measure:
 
         return Search(fields, found)
 
-    return _share(ask, ("fields",), ("required_fields",), make)
+    return share(ask, ("fields",), ("required_fields",), make)
 
 
 SCHEMA_PARAMS = {"schema": "the JSON Schema, where the work's input holds no output_schema"}
@@ -284,7 +208,7 @@ SCHEMA_PARAMS = {"schema": "the JSON Schema, where the work's input holds no out
 )
 def matches_schema(ask: Ask) -> Measure:
     """1 when the whole output matches a JSON Schema, else 0 with the first reasons."""
-    _check_params(ask, "matches_schema", SCHEMA_PARAMS)
+    check_params(ask, "matches_schema", SCHEMA_PARAMS)
     prepared = _schema(ask.params["schema"]) if "schema" in ask.params else None
 
     def measure(work: Work) -> Finding:
@@ -308,7 +232,5 @@ def matches_schema(ask: Ask) -> Measure:
 
 def _schema(schema: Any) -> SafeSchema:
     if schema is True or schema == {}:
-        raise AuthorError(
-            "this schema accepts everything, so it can never fail; say what the output must hold"
-        )
+        raise AuthorError("this schema accepts everything, so it can never fail; say what the output must hold")
     return compile_schema(schema)

@@ -1,9 +1,8 @@
 """ROUGE as rouge-score has it: words and pairs of words in common, and the longest common subsequence."""
 
-from collections import Counter
 from collections.abc import Sequence
 
-from meruit.metrics.bleu import runs_of, shared_runs, shared_words
+from meruit.metrics.bleu import shared_runs, shared_words
 
 MAX_LCS_CELLS = 20_000_000_000
 """Words times words beyond which no longest common subsequence is looked for: some two seconds' work."""
@@ -37,7 +36,7 @@ def rouge_words(reference: Sequence[str], candidate: Sequence[str]) -> float:
 
 def rouge_pairs(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """ROUGE-2: the F-measure of the pairs of neighbouring words that both have."""
-    found = shared_runs(Counter(runs_of(reference, 2)), runs_of(candidate, 2))
+    found, _ = shared_runs(reference, candidate, order=2)
     return _f_measure(found, len(reference) - 1, len(candidate) - 1)
 
 

@@ -15,8 +15,6 @@ MAX_PATTERN_BYTES = 1 << 20
 MAX_PATTERN_WORK = 2_000_000_000
 """States of a pattern times bytes of text: about two seconds at worst."""
 
-_NOT_WORD = r"[^\pL\pN\pM_]"
-
 
 @lru_cache(maxsize=MAX_CACHED_PATTERNS)
 def pattern(text: str, *, ignore_case: bool) -> Any:
@@ -39,15 +37,6 @@ def pattern(text: str, *, ignore_case: bool) -> Any:
             f"the pattern {text!r} is refused: {reason}; patterns are written in the syntax of RE2, "
             "which has no look-around and no backreferences"
         ) from None
-
-
-def whole_word(text: str) -> Any:
-    """Find the text where no letter, digit or accent adjoins it."""
-    import re2
-
-    # Half a character cannot be searched for; the text searched has a question mark in its place.
-    literal = re2.escape(text.encode(errors="replace").decode())
-    return pattern(f"(?:^|{_NOT_WORD}){literal}(?:$|{_NOT_WORD})", ignore_case=False)
 
 
 def matching(text: bytes, patterns: Iterable[tuple[str, Any]], *, full: bool = False) -> list[str] | Missing:

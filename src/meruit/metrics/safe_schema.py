@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from meruit.metrics.schema_cost import Cost, Graph
+from meruit.metrics.schema_cost import MAX_COST, Cost, Graph
 from meruit.metrics.schema_places import Reader, nodes
 from meruit.model.errors import AuthorError
 from meruit.model.evidence import Cause, Fault, Missing
@@ -24,7 +24,7 @@ MAX_SCHEMA_BYTES = 1_000_000
 MAX_CACHED_SCHEMAS = 128
 MAX_MISMATCHES = 5
 MAX_MESSAGE_CHARS = 200
-LISTED = Cost(units=300_000, checks=20_000)
+LISTED = Cost(units=MAX_COST, checks=20_000, copies=300_000)
 """Beyond it only one mismatch is looked for: each takes a full report and a copy of what it is about."""
 MAX_REPORTED_BYTES = 4_000_000
 """Beyond it not even one is, for its copy would be too large."""
@@ -39,7 +39,7 @@ class Engine(NamedTuple):
 
 
 LIGHT = Engine(bytes_max=16 << 10, patterns_max=500, units_per_char=5)
-HEAVY = Engine(bytes_max=1 << 20, patterns_max=50, units_per_char=300)
+HEAVY = Engine(bytes_max=1 << 20, patterns_max=50, units_per_char=800)
 MAX_AUTOMATON_BYTES = 256 << 10
 """Memory for each pattern's cache of states."""
 
@@ -79,8 +79,7 @@ class SafeSchema:
             return Missing("the output is not JSON: it holds NaN or infinity")
         if self.graph and not self.graph.affords(document, written):
             return Missing(
-                "the schema costs too much on this output: it refers to itself too often, "
-                "or the output is too large",
+                "the schema costs too much on this output: it refers to itself too often, or the output is too large",
                 cause=Cause.TOO_COSTLY,
                 fault=Fault.AUTHOR,
             )
@@ -147,8 +146,7 @@ def _engine(patterns: dict[str, str]) -> Engine:
         return LIGHT
     if len(patterns) > HEAVY.patterns_max:
         raise AuthorError(
-            f"the schema has {len(patterns)} patterns; with large ones among them "
-            f"the limit is {HEAVY.patterns_max}"
+            f"the schema has {len(patterns)} patterns; with large ones among them the limit is {HEAVY.patterns_max}"
         )
     refused = _refused(patterns, HEAVY)
     if refused is None:
@@ -177,9 +175,7 @@ def _validator(schema: _Schema, engine: Engine) -> "Validator":
             schema,
             offline=True,
             validate_formats=False,
-            pattern_options=jsonschema_rs.RegexOptions(
-                size_limit=engine.bytes_max, dfa_size_limit=MAX_AUTOMATON_BYTES
-            ),
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=engine.bytes_max, dfa_size_limit=MAX_AUTOMATON_BYTES),
         )
     except jsonschema_rs.ValidationError as problem:
         where = _pointer(problem.instance_path) or "the top"

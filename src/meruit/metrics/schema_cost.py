@@ -7,6 +7,7 @@ value to its end. One unit stands for 25 ns or less.
 """
 
 import heapq
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
@@ -44,6 +45,7 @@ class Spread(NamedTuple):
 
     parts: tuple[Part, ...]
     own: int
+    reads: int
     text: int
     names: int
     height: int
@@ -54,7 +56,9 @@ class Cost(NamedTuple):
 
     units: int
     checks: int
-    """Units without those spent on reading a value again for what stands above it."""
+    """How much of it may end in an error report."""
+    copies: int
+    """Values that these reports would copy."""
 
 
 class Rate(NamedTuple):
@@ -67,20 +71,20 @@ class Rate(NamedTuple):
     height: int
 
     def __add__(self, other: "Rate") -> "Rate":  # type: ignore[override]
-        """Both applied to the same."""
+        """Both are applied to the same value."""
         return Rate(self.own + other.own, self.text + other.text, max(self.height, other.height))
 
     def __mul__(self, times: int) -> "Rate":  # type: ignore[override]
-        """It applied so many times."""
+        """It is applied so many times."""
         return Rate(self.own * times, self.text * times, self.height)
 
     def __or__(self, other: "Rate") -> "Rate":
-        """Either applied."""
+        """Either is applied."""
         return Rate(*map(max, self, other))
 
 
 NOTHING = Rate(0, 0, 0)
-ALLOWED = Cost(units=MAX_COST, checks=MAX_COST)
+ALLOWED = Cost(units=MAX_COST, checks=sys.maxsize, copies=sys.maxsize)
 
 
 class Graph:
@@ -130,6 +134,7 @@ class Graph:
         spread = self._spreads[start] = Spread(
             parts=tuple(parts),
             own=sum(place.own * count for place, count in times),
+            reads=sum(place.reads * count for place, count in times),
             text=sum(place.text * count for place, count in times) * self._per_char,
             names=sum(place.names * count for place, count in times) * self._per_char,
             height=max(heights.values()),
@@ -167,7 +172,9 @@ class Graph:
             name = NOTHING if place.name is None else rates[place.name]
             below += (names | items) * judged + _all(rates, place.again) * marked + name * (judged + marked)
         return Rate(
-            spread.own + below.own, spread.text + spread.names + below.text, spread.height + below.height
+            own=max(spread.own, below.own) + spread.reads,
+            text=max(spread.text + spread.names, below.text),
+            height=spread.height + below.height,
         )
 
     def _below(self, start: int) -> list[int]:
@@ -186,37 +193,41 @@ class Graph:
 
     def _walk(self, document: Any, size: int, limit: Cost) -> bool:
         """Walk the document as the validator would, until a limit is reached."""
-        units = checks = steps = unread = 0
-        stack: list[tuple[Any, dict[int, int], int, int]] = [(document, {self.root: 1}, 0, 0)]
+        units = checks = copies = steps = reread = copied = 0
+        stack = [_Visit(document, {self.root: 1}, depth=0, reads=0, checks=0)]
         while stack:
-            value, active, depth, above = stack.pop()
-            spreads = [(self._spreads[place], times) for place, times in active.items()]
+            visit = stack.pop()
+            value = visit.value
+            spreads = [(self._spreads[place], times) for place, times in visit.places.items()]
             parts = [(part, times) for spread, times in spreads for part in spread.parts]
             own = sum(spread.own * times for spread, times in spreads)
-            depth += max(spread.height for spread, _ in spreads)
-            above += own
-            checks += own
-            units += above
-            if isinstance(value, str):
-                text = sum(spread.text * times for spread, times in spreads)
-                units += len(value) * text + len(value) // _CHARS_PER_UNIT * above
-            elif isinstance(value, dict):
-                units += self._cost_of_names(value, spreads)
+            reads = visit.reads + sum(spread.reads * times for spread, times in spreads)
+            depth = visit.depth + max(spread.height for spread, _ in spreads)
+            chars = len(value) if isinstance(value, str) else 0
             inside = len(value) if isinstance(value, dict | list | tuple) else 0
+            units += own + reads + self._text_cost(value, spreads) + reads * chars // _CHARS_PER_UNIT
+            checks += own
+            copies += (visit.checks + own) * (1 + chars // _CHARS_PER_UNIT)
             steps += 1 + len(parts) * (1 + inside)
-            if units > limit.units or checks + inside > limit.checks:
+            if units > limit.units or checks + inside > limit.checks or copies > limit.copies:
                 return False
             if steps > MAX_STEPS or depth > MAX_EVALUATION_DEPTH:
                 return False
             for item, applied in _applied(value, parts):
                 if applied:
-                    stack.append((item, applied, depth, above))
+                    stack.append(_Visit(item, applied, depth, reads, visit.checks + own))
                 else:
-                    unread = max(unread, above)
-        # What no schema applies to is read at most by what stands above it.
-        return units + unread * size // _CHARS_PER_UNIT <= limit.units
+                    reread, copied = max(reread, reads), max(copied, visit.checks + own)
+        # What no schema applies to is read or copied only for what stands above it.
+        chunks = size // _CHARS_PER_UNIT
+        return units + reread * chunks <= limit.units and copies + copied * chunks <= limit.copies
 
-    def _cost_of_names(self, value: dict[str, Any], spreads: list[tuple[Spread, int]]) -> int:
+    def _text_cost(self, value: Any, spreads: list[tuple[Spread, int]]) -> int:
+        """For reading a text, or an object's names, character by character."""
+        if isinstance(value, str):
+            return len(value) * sum(spread.text * times for spread, times in spreads)
+        if not isinstance(value, dict):
+            return 0
         chars, units = sum(map(len, value)), 0
         for spread, times in spreads:
             units += chars * spread.names * times
@@ -225,6 +236,16 @@ class Graph:
                     name = self._spreads[place.name]
                     units += times * (judged + marked) * (name.own * len(value) + name.text * chars)
         return units
+
+
+class _Visit(NamedTuple):
+    """A value still to be walked, with what applies to it and what came before."""
+
+    value: Any
+    places: dict[int, int]
+    depth: int
+    reads: int
+    checks: int
 
 
 def _applied(value: Any, parts: list[tuple[Part, int]]) -> Iterator[tuple[Any, dict[int, int]]]:

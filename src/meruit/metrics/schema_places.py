@@ -38,17 +38,11 @@ _APPLIES = {
     "contains": "any_item",
 }
 """The keywords that apply schemas, each with the list of `Place` that they go to."""
-_HOLDS = frozenset(
-    {*_APPLIES, "properties", "prefixItems", "propertyNames", "$defs", "definitions", "contentSchema"}
-)
-_MAPS = frozenset(
-    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
-)
+_HOLDS = frozenset({*_APPLIES, "properties", "prefixItems", "propertyNames", "$defs", "definitions", "contentSchema"})
+_MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
 _MARKS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 _READ_AGAIN = _MARKS | {"contains"}
-_TEXT = frozenset(
-    {"pattern", "minLength", "maxLength", "const", "enum", "contentEncoding", "contentMediaType"}
-)
+_TEXT = frozenset({"pattern", "minLength", "maxLength", "const", "enum", "contentEncoding", "contentMediaType"})
 _BRANCHES = frozenset({"anyOf", "oneOf", "not", "propertyNames"})
 
 _UNITS_PER_VALUE = 8
@@ -63,6 +57,8 @@ class Place:
     where: str
     own: int = 1
     """Units for its own keywords, at each value it is applied to."""
+    reads: int = 0
+    """Units for each value inside the one it is applied to, for keywords that read all of it."""
     text: int = 0
     """Units a character, when the value is a text."""
     names: int = 0
@@ -97,9 +93,7 @@ class Place:
 
     def below(self) -> Iterator[int]:
         """All that applies to anything further down."""
-        yield from (
-            place for place in (*self.named.values(), *self.first_items, self.name) if place is not None
-        )
+        yield from (place for place in (*self.named.values(), *self.first_items, self.name) if place is not None)
         yield from (*self.other_names, *self.other_items, *self.any_name, *self.any_item)
 
 
@@ -169,8 +163,8 @@ class Reader:
         structured = keyword in {"const", "enum"} and any(
             isinstance(node, dict | list) for node, depth in nodes(value) if depth > (keyword == "enum")
         )
-        heavy = structured or keyword == "uniqueItems"
-        place.own += 1 + size * (_UNITS_PER_VALUE if heavy else 1)
+        place.own += 1 + size * (_UNITS_PER_VALUE if structured else 1)
+        place.reads += _UNITS_PER_VALUE * (keyword == "uniqueItems")
         place.text += keyword in _TEXT
         if keyword == "pattern" and isinstance(value, str):
             self.patterns.setdefault(value, f"{place.where}/pattern")
@@ -237,9 +231,7 @@ class Reader:
         if isinstance(found, bool):
             self.places.setdefault(id(found), Place(fragment))
             return id(found)
-        raise AuthorError(
-            f"{where or 'the top'} of the schema refers to {_short(reference)}, where no schema is"
-        )
+        raise AuthorError(f"{where or 'the top'} of the schema refers to {_short(reference)}, where no schema is")
 
 
 def _limit(schema: dict[str, Any]) -> None:
@@ -248,9 +240,7 @@ def _limit(schema: dict[str, Any]) -> None:
         if isinstance(node, dict):
             references += sum(isinstance(node.get(keyword), str) for keyword in REFERENCES)
         if depth > MAX_SCHEMA_DEPTH:
-            raise AuthorError(
-                f"the schema nests more than {MAX_SCHEMA_DEPTH} deep; name its parts under $defs"
-            )
+            raise AuthorError(f"the schema nests more than {MAX_SCHEMA_DEPTH} deep; name its parts under $defs")
         if count > MAX_SCHEMA_NODES:
             raise AuthorError(f"the schema has more than {MAX_SCHEMA_NODES} values; shorten it")
         if references > MAX_REFERENCES:

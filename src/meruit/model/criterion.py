@@ -125,7 +125,7 @@ def _number(value: Any) -> Number:
 
 def _is_nan(number: Number) -> bool:
     """Decimals refuse to be compared when they are NaN, so this comes first."""
-    return number.is_nan() if isinstance(number, Decimal) else number != number  # noqa: PLR0124 - NaN's one trait
+    return number.is_nan() if isinstance(number, Decimal) else number != number
 
 
 def _kind(value: Any) -> str:
@@ -217,7 +217,9 @@ class SuccessCriterion(BaseModel):
     name: str | None = Field(default=None, min_length=1, description="A label for people.")
     params: dict[str, Any] = Field(default_factory=dict, description="What the metric needs to know.")
     scale: Scale | None = Field(
-        default=None, validate_default=True, description="For shares: inferred from the threshold when not given."
+        default=None,
+        validate_default=True,
+        description="For shares: inferred from the threshold when not given.",
     )
     tolerance: Weight | None = Field(default=None, description="For eq and neq; 0.0001 for floats when not given.")
     missing: MissingPolicy = Field(default=MissingPolicy.BOUNDS, description="What absence does to the score.")
@@ -306,7 +308,8 @@ class SuccessCriteria(BaseModel):
         default=None, description="For weighted: the score that succeeds; 0.5 when not given."
     )
     penalize_missing: bool = Field(
-        default=False, description="Whether an unmeasurable criterion costs its penalty; normally no money moves."
+        default=False,
+        description="Whether an unmeasurable criterion costs its penalty; normally no money moves.",
     )
 
     @model_validator(mode="before")
@@ -377,7 +380,7 @@ def _range(threshold: Any) -> dict[str, Number | None]:
         if unknown:
             raise ValueError(f"a range has min and max, not {', '.join(unknown)}")
         low, high = threshold.get("min"), threshold.get("max")
-    elif isinstance(threshold, list | tuple) and len(threshold) == 2:  # noqa: PLR2004 - a pair
+    elif isinstance(threshold, list | tuple) and len(threshold) == 2:
         low, high = threshold
     else:
         raise ValueError("a range is written {min: …, max: …} or [min, max]")
@@ -399,10 +402,10 @@ def _wanted(threshold: Any) -> Any:
             if isinstance(item, str) and not item.strip():
                 raise ValueError("an empty keyword is contained in everything")
             if not isinstance(item, str | int | float):
-                raise ValueError(f"a keyword is a text or a number, not {type(item).__name__}")  # noqa: TRY004 - pydantic collects ValueErrors
+                raise ValueError(f"a keyword is a text or a number, not {_kind(item)}")  # noqa: TRY004 - pydantic collects ValueErrors
         return list(threshold)
     if isinstance(threshold, Mapping):
-        raise ValueError("give a list of what must be contained")
+        raise ValueError("give a list of what must be contained")  # noqa: TRY004 - pydantic collects ValueErrors
     return threshold
 
 
@@ -413,7 +416,7 @@ def _numbers_in(threshold: Any) -> list[Number]:
 
 def _scale_of(numbers: list[Number], declared: Scale | None) -> Scale:
     """Which scale a share's thresholds are on; a mixture is refused."""
-    if any(number < 0 or number > 100 for number in numbers):  # noqa: PLR2004 - one whole in percent
+    if any(number < 0 or number > 100 for number in numbers):
         raise ValueError(f"a share lies between 0 and 1, or 0 and 100; got {', '.join(map(str, numbers))}")
     above_one = any(number > 1 for number in numbers)
     if declared is Scale.FRACTION and above_one:

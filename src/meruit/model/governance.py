@@ -1,4 +1,4 @@
-"""The question that is asked of an outsider: can this outcome be believed?"""
+"""Asking an outsider whether an outcome can be believed."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -47,9 +47,7 @@ class Record(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
-    ) -> "JsonSchemaValue":
+    def __get_pydantic_json_schema__(cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler") -> "JsonSchemaValue":
         """The struct's own JSON Schema, its parts inlined so that it can stand anywhere."""
         (found,), definitions = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
         return dict(_inlined(found, definitions))

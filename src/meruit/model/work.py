@@ -8,7 +8,15 @@ import msgspec
 T = TypeVar("T")
 
 PRIVATE_INPUTS = frozenset(
-    {"reference", "ground_truth", "output_schema", "required_keywords", "required_fields", "pattern", "output_pattern"}
+    {
+        "reference",
+        "ground_truth",
+        "output_schema",
+        "required_keywords",
+        "required_fields",
+        "pattern",
+        "output_pattern",
+    }
 )
 """Parts of the input that only the judge may see; an agent is never shown them."""
 

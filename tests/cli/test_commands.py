@@ -1,0 +1,346 @@
+"""What holds for every command: exit codes, streams, colours, pipes, and the small commands."""
+
+import errno
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import meruit.cli
+from meruit.cli import COMMANDS, LazyCommands
+from meruit.cli.demo import CASES
+from meruit.cli.output import ExitCode, complain
+from meruit.registry import metrics
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Write = Callable[[str, Any], str]
+
+WORDS = "criteria:\n  - {metric: word_count, metric_type: count, comparison: gte, threshold: 2}\n"
+VERIFY = ("verify", "c.yaml", "--output", "o.json")
+
+
+@pytest.fixture
+def _work(write: Write) -> None:
+    write("c.yaml", WORDS)
+    write("o.json", {"text": "two words"})
+
+
+def started(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([sys.executable, "-m", "meruit", *arguments], **streams)
+
+
+# Help and usage.
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",)])
+def test_help_lists_every_command_and_every_exit_code(run: Run, arguments: tuple[str, ...]) -> None:
+    ended = run(*arguments)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert all(re.search(rf"^  {command} ", ended.stdout, re.MULTILINE) for command in COMMANDS)
+    told = " ".join(ended.stdout.split())
+    for code in ("0 passed", "1 not passed", "2 bad usage or input", "3 could not verify", "130 interrupted"):
+        assert code in told
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_knows_json(run: Run, command: str) -> None:
+    ended = run(command, "--help")
+    assert ended.returncode == 0
+    assert "--json" in ended.stdout
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert re.fullmatch(r"meruit, version \d+\.\d+\.\d+\n", run("--version").stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("verfy",), "no command is named 'verfy' (did you mean 'verify'?)"),
+        (("zzz",), "no command is named 'zzz'\n"),
+        (("verify",), "Missing argument 'CRITERIA.yaml'"),
+        (("verify", "c.yaml"), "Missing option '--output'"),
+        (("verify", "c.yaml", "--outputt", "x"), "--output"),
+        (("--nonsense",), "--nonsense"),
+        (("schema", "nonsense"), "'nonsense' is not one of"),
+        (("metrics", "acuracy"), "did you mean 'accuracy'?"),
+        (("metrics", ""), "named ''"),
+        (("metrics", "\x1b[31m"), r"\x1b[31m"),
+    ],
+)
+def test_bad_usage_is_explained_on_stderr(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
+    ended = run(*arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert complaint in ended.stderr
+
+
+def test_no_command_at_all_shows_the_help(run: Run) -> None:
+    ended = run()
+    assert (ended.returncode, "Commands:" in ended.stderr) == (2, True)
+
+
+def test_an_unknown_command_has_no_file() -> None:
+    group = LazyCommands("meruit")
+    assert group.get_command(click.Context(group), "nonsense") is None
+
+
+def test_the_shell_can_complete_a_command() -> None:
+    environment = os.environ | {
+        "_MERUIT_COMPLETE": "bash_complete",
+        "COMP_WORDS": "meruit ver",
+        "COMP_CWORD": "1",
+    }
+    process = started(env=environment)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out.split(), err) == (0, [b"plain,verify"], b"")
+
+
+# The small commands.
+
+
+def test_metrics_lists_every_metric_with_what_it_is(run: Run) -> None:
+    ended = run("metrics")
+    assert ended.returncode == 0
+    heading, *rows = ended.stdout.splitlines()
+    assert heading.split()[:3] == ["metric", "type", "provenance"]
+    assert [row.split()[0] for row in rows] == metrics.names()
+    assert all(metric.summary in row for metric, row in zip(metrics, rows, strict=True))
+
+
+def test_metrics_explains_one_with_its_params(run: Run) -> None:
+    ended = run("metrics", "contains_keywords")
+    assert ended.stdout.startswith("contains_keywords (contains, computed): ")
+    assert "  params.whole_word: " in ended.stdout
+
+
+@pytest.mark.parametrize("which", ["criteria", "settings", "result"])
+def test_a_schema_is_json_either_way(run: Run, which: str) -> None:
+    indented, compact = run("schema", which), run("schema", which, "--json")
+    assert (indented.returncode, compact.returncode) == (0, 0)
+    assert json.loads(indented.stdout) == json.loads(compact.stdout)
+    assert compact.stdout.count("\n") == 1 < indented.stdout.count("\n")
+    assert json.loads(compact.stdout)["$id"] == f"urn:meruit:{which}:1"
+
+
+def test_the_demo_tells_the_specifications_stories(run: Run) -> None:
+    ended = run("demo")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    told = re.findall(r"^verdict (\w+), success (\w+)", ended.stdout, re.MULTILINE)
+    assert told == [
+        ("pass", "true"),
+        ("fail", "false"),
+        ("inconclusive", "false"),
+        ("pass", "true"),
+        ("partial", "false"),
+    ]
+    assert all(f"the {case.agent} agent: {case.told}" in ended.stdout for case in CASES)
+
+
+def test_the_demos_files_can_be_verified_as_its_note_says(run: Run) -> None:
+    ended = run("demo", "--json", "--write", "my stories")
+    assert len(json.loads(ended.stdout)) == len(CASES)
+    assert ended.stderr.startswith("note: wrote the stories to my stories; try: meruit ")
+    command = ended.stderr.split("try: meruit ")[1]
+    assert run(*shlex.split(command)).returncode == ExitCode.COULD_NOT_VERIFY
+
+
+def test_the_demo_leaves_what_it_finds(run: Run) -> None:
+    mine = Path("stories/summarisation/silent.json")
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    assert run("demo", "--write", "stories").returncode == 0
+    assert mine.read_text() == "mine"
+    assert Path("stories/classification/criteria.yaml").is_file()
+
+
+@pytest.mark.parametrize("folder", ["file/inside", "file", "", "/proc/nowhere"])
+def test_the_demo_says_where_it_cannot_write_before_it_tells_anything(run: Run, folder: str) -> None:
+    Path("file").write_text("")
+    ended = run("demo", "--write", folder)
+    if folder:
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert f"cannot write to {folder}: " in ended.stderr
+    else:
+        assert ended.returncode == 0
+
+
+# Streams.
+
+
+@pytest.mark.usefixtures("_work")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        VERIFY,
+        ("lint", "c.yaml"),
+        ("lint", "c.yaml", "--gold", "o.json"),
+        ("metrics",),
+        ("metrics", "accuracy"),
+        ("schema", "criteria"),
+        ("demo",),
+        ("demo", "--write", "stories"),
+    ],
+)
+def test_json_is_one_document_on_one_line_of_stdout(run: Run, arguments: tuple[str, ...]) -> None:
+    ended = run(*arguments, "--json")
+    assert ended.returncode == 0
+    assert ended.stdout.endswith("\n")
+    assert ended.stdout.count("\n") == 1
+    json.loads(ended.stdout)
+    assert all(line.startswith("note: ") for line in ended.stderr.splitlines())
+
+
+@pytest.mark.usefixtures("_work")
+@pytest.mark.parametrize("arguments", [("verify", "no.yaml", "--output", "o.json"), ("lint", "no.yaml")])
+def test_what_cannot_be_done_leaves_stdout_empty_even_for_json(run: Run, arguments: tuple[str, ...]) -> None:
+    ended = run(*arguments, "--json")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: no.yaml: cannot be read: No such file or directory\n"
+
+
+@pytest.mark.usefixtures("_work")
+def test_colours_are_for_terminals_that_want_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[" not in run(*VERIFY).stdout
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    painted = run(*VERIFY).stdout
+    assert "\x1b[32mmet\x1b[0m" in painted
+    assert "\x1b[32mpass\x1b[0m" in painted
+    assert run("verify", "no.yaml", "--output", "o.json").stderr.startswith("\x1b[31merror\x1b[0m: ")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in run(*VERIFY).stdout
+    monkeypatch.setenv("NO_COLOR", "")
+    assert "\x1b[" in run(*VERIFY).stdout
+
+
+@pytest.mark.usefixtures("_work")
+def test_a_painted_table_keeps_its_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run(*VERIFY).stdout
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert re.sub(r"\x1b\[\d*m", "", run(*VERIFY).stdout) == plain
+
+
+@pytest.mark.usefixtures("_work")
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_terminal_without_unicode_gets_question_marks(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    with pytest.raises(SystemExit) as ended:
+        meruit.cli.main([*VERIFY])
+    assert ended.value.code == 0
+    assert b"? 2" in written.getvalue()
+
+
+@pytest.mark.usefixtures("_work")
+@pytest.mark.parametrize(("arguments", "code"), [(("metrics",), 0), (VERIFY, 0), (("metrics", "no"), 2)])
+def test_streams_closed_beforehand_change_no_exit_code(
+    arguments: tuple[str, ...], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as ended:
+        meruit.cli.main([*arguments])
+    assert ended.value.code == code
+
+
+@pytest.mark.usefixtures("_work")
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_reader_that_leaves_changes_no_exit_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        monkeypatch.setattr(sys, name, gone)
+        with pytest.raises(SystemExit) as passed:
+            meruit.cli.main([*VERIFY, "--json"])
+        with pytest.raises(SystemExit) as refused:
+            meruit.cli.main(["metrics", "no"])
+    assert (passed.value.code, refused.value.code) == (0, 2)
+
+
+@pytest.mark.parametrize("arguments", [("metrics",), ("demo", "--json")])
+def test_a_broken_pipe_is_no_error(arguments: tuple[str, ...]) -> None:
+    process = started(*arguments)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr as stderr:
+        assert stderr.read() == b""
+    assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.usefixtures("_work")
+def test_a_full_disk_is_not_a_failure_of_the_work(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("meruit.cli.verify.print_json", refuse)
+    ended = run(*VERIFY, "--json")
+    assert (ended.returncode, ended.stderr) == (3, "error: could not go on: No space left on device\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk to offer")
+def test_a_disk_that_is_really_full_is_named() -> None:
+    with Path("/dev/full").open("wb") as full:
+        process = started("metrics", stdout=full)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (3, b"error: could not go on: No space left on device\n")
+
+
+def test_a_complaint_of_two_lines_is_two_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("one\ntwo\rthree")
+    assert capsys.readouterr().err == "error: one\nerror: two\\rthree\n"
+
+
+# Interruption.
+
+
+@pytest.mark.usefixtures("_work")
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, click.Abort])
+def test_an_interruption_is_130(
+    run: Run, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise interrupt
+
+    monkeypatch.setattr("meruit.app.build_engine", stop)
+    ended = run(*VERIFY)
+    assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (130, "", "")
+
+
+def test_an_interruption_outside_any_command_is_130_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(meruit.cli.meruit, "main", stop)
+    assert run("metrics").returncode == 130
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_ctrl_c_is_130_and_says_nothing() -> None:
+    os.mkfifo("slow.yaml")
+    process = started("verify", "slow.yaml", "--output", "o.json")
+    # Opening waits for the reader: from here on, the command waits for its criteria.
+    with Path("slow.yaml").open("wb"):
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"")
+
+
+def test_python_m_meruit_is_the_command_line() -> None:
+    process = started("metrics", "accuracy")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, b"")
+    assert out.startswith(b"accuracy (accuracy, computed): ")
