@@ -19,7 +19,7 @@ def metrics_page() -> Iterator[str]:
     yield HEAD + "# Metrics\n"
     yield "What criteria may ask for by name. `meruit metrics` lists the same, `meruit metrics NAME` explains one.\n"
     yield "Provenance says who measured: *computed* by us from the work, *observed* by whoever ran it, *claimed* by the"
-    yield "agent about itself. A metric that cannot be measured is never 0: the criterion is indeterminate, and says why.\n"
+    yield "agent about itself. What cannot be measured is never 0: the criterion is indeterminate, and says why.\n"
     for family in dict.fromkeys(metric.family for metric in metrics):
         yield f"## {family}\n\n| metric | type | provenance | what it is |\n|---|---|---|---|"
         members = [metric for metric in metrics if metric.family == family]

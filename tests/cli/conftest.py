@@ -12,7 +12,7 @@ import pytest
 
 from meruit.cli import main
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Call the command line and see its exit code and both streams."""
 
-    def call(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[str]":
+    def call(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with pytest.raises(SystemExit) as ended:
             main([*arguments])

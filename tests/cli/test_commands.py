@@ -22,7 +22,7 @@ from meruit.cli.demo import CASES
 from meruit.cli.output import ExitCode, complain
 from meruit.registry import metrics
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
 
 WORDS = "criteria:\n  - {metric: word_count, metric_type: count, comparison: gte, threshold: 2}\n"
@@ -35,7 +35,7 @@ def _work(write: Write) -> None:
     write("o.json", {"text": "two words"})
 
 
-def started(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
+def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen([sys.executable, "-m", "meruit", *arguments], **streams)
 
@@ -233,9 +233,7 @@ def test_a_painted_table_keeps_its_columns(run: Run, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("_work")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_a_terminal_without_unicode_gets_question_marks(
-    encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_without_unicode_gets_question_marks(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
     with pytest.raises(SystemExit) as ended:
@@ -309,9 +307,7 @@ def test_a_complaint_of_two_lines_is_two_errors(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.usefixtures("_work")
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, click.Abort])
-def test_an_interruption_is_130(
-    run: Run, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
-) -> None:
+def test_an_interruption_is_130(run: Run, monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]) -> None:
     def stop(*_: object, **__: object) -> None:
         raise interrupt
 

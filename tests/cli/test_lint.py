@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
 
 
@@ -17,9 +17,7 @@ def criterion(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def lint(run: Run, write: Write) -> Run:
-    def call(
-        *criteria: dict[str, Any], arguments: tuple[str, ...] = ()
-    ) -> "subprocess.CompletedProcess[str]":
+    def call(*criteria: dict[str, Any], arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         write("criteria.yaml", {"criteria": criteria})
         return run("lint", "criteria.yaml", *arguments)
 
@@ -37,7 +35,7 @@ def test_good_criteria_hold(lint: Run) -> None:
 def test_a_gold_output_and_its_mutants_are_told(lint: Run, write: Write) -> None:
     write("gold.json", {"text": "two words"})
     write("meta.json", {"duration_ms": 4})
-    write("in.json", {"question": "how many?"})
+    write("in.json", {"question": "how?"})
     fast = criterion(metric="latency_ms", metric_type="latency", comparison="lte", threshold=100)
     ended = lint(
         criterion(),

@@ -14,7 +14,7 @@ from meruit.engine.verify import VerificationEngine
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.governance import GovernanceResult
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
 
 WORDS = "criteria:\n  - {metric: word_count, metric_type: count, comparison: gte, threshold: 2}\n"
@@ -28,7 +28,7 @@ def criterion(**changes: Any) -> dict[str, Any]:
 def verify(run: Run, write: Write) -> Run:
     """Verify an output, given as a value or as the bytes of its file."""
 
-    def call(output: Any, *arguments: str, criteria: Any = WORDS) -> "subprocess.CompletedProcess[str]":
+    def call(output: Any, *arguments: str, criteria: Any = WORDS) -> subprocess.CompletedProcess[str]:
         write("criteria.yaml", criteria)
         write("output.json", output)
         return run("verify", "criteria.yaml", "--output", "output.json", *arguments)
@@ -69,9 +69,7 @@ def test_input_and_metadata_reach_the_metrics(verify: Run, write: Write) -> None
     }
     write("input.json", {"ground_truth": ["a"]})
     write("meta.json", {"duration_ms": 3})
-    ended = verify(
-        {"predictions": ["a"]}, "--input", "input.json", "--metadata", "meta.json", criteria=criteria
-    )
+    ended = verify({"predictions": ["a"]}, "--input", "input.json", "--metadata", "meta.json", criteria=criteria)
     assert ended.returncode == 0
     assert "≥ 90" in ended.stdout
 
@@ -95,9 +93,7 @@ def test_standard_input_is_not_promised_twice(run: Run, write: Write) -> None:
     assert "can be read for one file only" in ended.stderr
 
 
-def test_closed_standard_input_is_an_empty_file(
-    run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_standard_input_is_an_empty_file(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("c.yaml", WORDS)
     monkeypatch.setattr("meruit.config.sys", type("closed", (), {"stdin": None}))
     ended = run("verify", "c.yaml", "--output", "-")
@@ -242,9 +238,7 @@ def test_more_criteria_than_allowed_are_refused_by_the_key_that_allows_them(veri
         ({"id": "x" * 5, "weight": 0}, "every weight is 0"),
     ],
 )
-def test_a_criterion_that_makes_no_sense_is_refused(
-    verify: Run, changes: dict[str, Any], complaint: str
-) -> None:
+def test_a_criterion_that_makes_no_sense_is_refused(verify: Run, changes: dict[str, Any], complaint: str) -> None:
     ended = verify({}, criteria={"criteria": [criterion(**changes)]})
     assert ended.returncode == 2
     assert complaint in ended.stderr
@@ -266,21 +260,15 @@ def test_a_hostile_key_cannot_write_on_the_terminal(verify: Run, key: str) -> No
         ({"patern": "a"}, "did you mean 'pattern'?"),
     ],
 )
-def test_a_hostile_pattern_is_its_authors_fault_and_nobodys_failure(
-    verify: Run, params: Any, why: str
-) -> None:
-    criteria = {
-        "criteria": [criterion(metric="matches_pattern", metric_type="contains", threshold=1, params=params)]
-    }
+def test_a_hostile_pattern_is_its_authors_fault_and_nobodys_failure(verify: Run, params: Any, why: str) -> None:
+    criteria = {"criteria": [criterion(metric="matches_pattern", metric_type="contains", threshold=1, params=params)]}
     ended = verify({"text": "a" * 1000}, criteria=criteria)
     assert ended.returncode == 3
     assert why in ended.stdout
     assert "(fault: author)" in ended.stdout
 
 
-@pytest.mark.parametrize(
-    "schema", [{"$ref": "https://example.org/x"}, {"$ref": "#"}, {"type": "nonsense"}, {}]
-)
+@pytest.mark.parametrize("schema", [{"$ref": "https://example.org/x"}, {"$ref": "#"}, {"type": "nonsense"}, {}])
 def test_a_hostile_schema_is_its_authors_fault_and_nobodys_failure(verify: Run, schema: Any) -> None:
     criteria = {
         "criteria": [
@@ -327,9 +315,7 @@ def test_what_the_settings_ask_and_nobody_does_is_noted_beside_the_result(verify
     assert ended.stderr.startswith("note: verification.store_outcomes: ")
 
 
-def test_a_plugin_that_leaves_does_not_choose_the_exit_code(
-    verify: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plugin_that_leaves_does_not_choose_the_exit_code(verify: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(*_: object) -> None:
         raise SystemExit(0)
 
@@ -353,7 +339,7 @@ def test_a_fault_of_our_own_is_no_failure_of_the_work(verify: Run, monkeypatch: 
 # What a person reads.
 
 
-def table_of(ended: "subprocess.CompletedProcess[str]") -> list[str]:
+def table_of(ended: subprocess.CompletedProcess[str]) -> list[str]:
     return ended.stdout.split("\n\n", maxsplit=1)[0].splitlines()
 
 
@@ -478,9 +464,7 @@ class Trusting:
     ("governance", "line"),
     [(Suspicious(), r"plausibility: invalid (too\x1bfast)"), (Trusting(), "plausibility: clear")],
 )
-def test_the_answer_of_governance_is_shown(
-    capsys: pytest.CaptureFixture[str], governance: Any, line: str
-) -> None:
+def test_the_answer_of_governance_is_shown(capsys: pytest.CaptureFixture[str], governance: Any, line: str) -> None:
     engine = VerificationEngine(governance=governance)
     print_verification(engine.verify_sync("c", {}, {"text": "two words"}, {"criteria": [criterion()]}))
     assert line in capsys.readouterr().out.splitlines()

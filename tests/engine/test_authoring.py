@@ -182,7 +182,7 @@ aggregation: all
             f"line 6, {inside}[0]: unknown key 'treshold' (did you mean 'threshold'?)",
             (
                 f"line 10, {inside}[1].threshold: Invalid threshold for metric: accuracy:"
-                " expected a number, got list"
+                " expected a number, got a list"
             ),
             f"line 11, {inside}[1].required: expected true or false, got text 'maybe'",
             f"line 12, {inside}[1].bonus: expected a number of at least 0, got -1",

@@ -224,9 +224,9 @@ def _reason(result: CriterionResult) -> Reason | None:
             if result.required:
                 return Reason(
                     ReasonCode.REQUIRED_NOT_MET,
-                    f"{result.metric} is required and not met",
+                    f"{result.criterion_id} is required and not met",
                     result.criterion_id,
                 )
-            return Reason(ReasonCode.NOT_MET, f"{result.metric} is not met", result.criterion_id)
+            return Reason(ReasonCode.NOT_MET, f"{result.criterion_id} is not met", result.criterion_id)
         case Status.INDETERMINATE:
-            return Reason(ReasonCode.INDETERMINATE, f"{result.metric}: {result.error}", result.criterion_id)
+            return Reason(ReasonCode.INDETERMINATE, f"{result.criterion_id}: {result.error}", result.criterion_id)
