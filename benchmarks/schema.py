@@ -121,7 +121,5 @@ def rows() -> Iterator[Row]:
     assert isinstance(found, Measured)
     assert found.value == specified_keywords(given, output)
     # A new work each time, so that nothing is remembered from the last.
-    ours, baseline = interleaved(
-        lambda: keywords(Work(output=output)), lambda: specified_keywords(given, output)
-    )
+    ours, baseline = interleaved(lambda: keywords(Work(output=output)), lambda: specified_keywords(given, output))
     yield Row("keywords, 10 in 10 KB", ours, baseline, "the specified loop", None)

@@ -113,10 +113,12 @@ def evidence_of(result: CriterionResult) -> Evidence:
 def _judge(rule: Rule, found: Evidence) -> CriterionResult:
     """One criterion: its value and its test, or the reason that there is none."""
     details, provenance = None, rule.provenance
-    if found.__class__ is not float and isinstance(found, Measured | Missing | Skipped | Checked):
-        if not isinstance(found, Measured):
+    # Bare numbers are the usual case; asking for their class is quicker than asking what they are not.
+    if found.__class__ is not float and found.__class__ is not int:
+        if isinstance(found, Missing | Skipped | Checked):
             return _unmeasured(rule, found)
-        details, provenance, found = found.details, found.provenance or provenance, found.value
+        if isinstance(found, Measured):
+            details, provenance, found = found.details, found.provenance or provenance, found.value
     met = rule.test(found) if rule.test is not None else _NO_FINDING
     if met is True:
         return CriterionResult(rule.subject, found, *rule.when_met, provenance, details)

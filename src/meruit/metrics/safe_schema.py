@@ -93,7 +93,10 @@ class SafeSchema:
         if self.graph is None or self.graph.affords(document, written, LISTED):
             return tuple(map(_mismatch, islice(self.validator.iter_errors(document), MAX_MISMATCHES)))
         if not self.branches and len(written) <= MAX_REPORTED_BYTES:
-            return (_mismatch(_first_error(self.validator, document)),)
+            import jsonschema_rs
+
+            with suppress(StopIteration):
+                return (_mismatch(next(_first(self.validator, document, jsonschema_rs.ValidationError))),)
         return (Mismatch("", "does not match the schema; the output is too large to say where"),)
 
 

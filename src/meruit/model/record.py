@@ -10,8 +10,11 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A frozen struct that can be a field of a user's pydantic model."""
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """A frozen struct that can be a field of a user's pydantic model.
+
+    Records form trees, never cycles, so the garbage collector need not follow them.
+    """
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for any JSON library."""
