@@ -20,8 +20,7 @@ from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics
 
 BUILT_IN: dict[str, type[Family]] = {
-    kind.__name__: kind
-    for kind in (LatencyExtractor, TextQualityExtractor, ClassificationExtractor, ContainsExtractor)
+    kind.__name__: kind for kind in (LatencyExtractor, TextQualityExtractor, ClassificationExtractor, ContainsExtractor)
 }
 
 

@@ -114,7 +114,7 @@ def test_gold_that_passes_and_criteria_that_its_mutants_fail_hold() -> None:
             params={"schema": {"required": ["predictions"]}},
         ),
         gold={"text": "sum and end", "predictions": ["a", "b"], "confidence": 0.9},
-        metadata={"duration_ms": 100},
+        metadata={"duration_ms": 0.5},
         work_input={"ground_truth": ["a", "b"]},
     )
     assert (found.ok, found.findings, found.gold) == (True, [], "pass")
@@ -126,7 +126,7 @@ def test_gold_that_passes_and_criteria_that_its_mutants_fail_hold() -> None:
         "confidence",
         "matches_schema",
     }
-    assert found.failed_by["latency_ms"] == "metadata.duration_ms a thousandfold"
+    assert found.failed_by["latency_ms"] == "metadata.duration_ms made huge"
     assert found.mutants_tried > 3
 
 
@@ -148,7 +148,7 @@ def test_gold_that_succeeds_with_too_low_a_score_does_not_pass() -> None:
     )
     assert found.gold == "partial"
     assert codes(found) == ["gold_fails"]
-    assert "all is not met" in found.findings[0].message or "word_count is not met" in found.findings[0].message
+    assert "(partial, success True): " in found.findings[0].message
 
 
 def test_a_criterion_that_no_mutant_fails_asks_for_nothing() -> None:
@@ -348,7 +348,7 @@ def test_a_strangers_metrics_are_proven_too() -> None:
         engine=VerificationEngine({"moods": Moods()}),
     )
     assert (found.ok, found.gold) == (True, "pass")
-    assert found.failed_by == {"mood": "every value spoilt", "height": "height negative"} or found.ok
+    assert found.failed_by == {"mood": "every value spoilt", "height": "height made negative"}
 
 
 def test_a_report_is_json() -> None:

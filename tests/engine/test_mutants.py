@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.engine import mutants as module
-from meruit.engine.mutants import MAX_ITEMS, MAX_PLACES, MAX_TEXT, mutants
+from meruit.engine.mutants import HUGE, MAX_ITEMS, MAX_PLACES, MAX_TEXT, mutants
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 values = st.recursive(
@@ -60,8 +60,8 @@ def test_mutants_of_texts_are_json(output: dict[str, Any]) -> None:
     ("value", "damaged"),
     [
         (True, {"negated": False}),
-        (5, {"set to 0": 0, "set to 1": 1, "a thousandfold": 5001, "negative": -6}),
-        (0.5, {"set to 0": 0, "set to 1": 1, "a thousandfold": 501.0, "negative": -1.5}),
+        (5, {"set to 0": 0, "set to 1": 1, "made huge": 5_000 + HUGE, "made negative": -5_000 - HUGE}),
+        (-0.5, {"set to 0": 0, "set to 1": 1, "made huge": 500.0 + HUGE, "made negative": -500.0 - HUGE}),
         (
             "one two",
             {
@@ -107,8 +107,8 @@ def test_the_gravest_come_first() -> None:
 
 def test_metadata_is_damaged_too() -> None:
     made = {mutant.name: mutant for mutant in mutants({"text": "x"}, {"duration_ms": 3, "agent": "a"})}
-    slow = made["metadata.duration_ms a thousandfold"]
-    assert (slow.output, slow.metadata) == ({"text": "x"}, {"duration_ms": 3001, "agent": "a"})
+    slow = made["metadata.duration_ms made huge"]
+    assert (slow.output, slow.metadata) == ({"text": "x"}, {"duration_ms": 3_000 + HUGE, "agent": "a"})
 
 
 def test_a_wide_output_is_damaged_in_so_many_places_and_no_more() -> None:

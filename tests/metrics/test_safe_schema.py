@@ -19,7 +19,7 @@ from meruit.metrics.schema_places import MAX_REFERENCES, MAX_SCHEMA_DEPTH, MAX_S
 from meruit.model.errors import AuthorError
 from meruit.model.evidence import Cause, Fault, Missing
 
-PATIENCE_S = 3.0
+PATIENCE_S = 20.0
 """CPU time after which something hangs; what it guards against would take hours."""
 
 
@@ -109,13 +109,13 @@ def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(ASSERTIONS | st.booleans(), _larger, max_leaves=5)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS, DOCUMENTS)
 def test_the_verdict_is_that_of_the_reference_implementation(schema: Any, document: Any) -> None:
     assert verdict(schema, document) == jsonschema.Draft202012Validator(schema).is_valid(document)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), DOCUMENTS)
 def test_a_schema_that_holds_itself_is_walked_and_judged_the_same(schema: dict[str, Any], document: Any) -> None:
     recursive = {"$defs": {"it": schema}, "allOf": [{"$ref": "#/$defs/it"}], "properties": {"a": {"$ref": "#"}}}
@@ -168,7 +168,7 @@ def listener() -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
             self.wfile.write(b"true")
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - so named by the base
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -455,7 +455,7 @@ def test_many_choices_on_many_items_cost_too_much() -> None:
 
 def test_reading_the_same_again_at_each_level_costs_too_much() -> None:
     schema = {"items": {"$ref": "#"}, "uniqueItems": True}
-    too_costly(schema, nested(list(range(20_000)), 250, lambda inner: [inner, *range(30)]))
+    too_costly(schema, nested(list(range(60_000)), 250, lambda inner: [inner, *range(30)]))
     deep = {"uniqueItems": True, "prefixItems": [{"$ref": "#"}]}
     too_costly(deep, nested(list(range(100_000)), 250, lambda inner: [inner, *range(30)]))
 

@@ -26,8 +26,6 @@ def metrics(*, name: str | None, as_json: bool) -> int:
         for param, meaning in metric.params.items():
             say(f"  params.{param}: {meaning}")
     else:
-        rows_shown = [
-            (metric.name, str(metric.kind), str(metric.provenance), metric.summary) for metric in chosen
-        ]
+        rows_shown = [(metric.name, str(metric.kind), str(metric.provenance), metric.summary) for metric in chosen]
         table(("metric", "type", "provenance", "what it is"), rows_shown)
     return ExitCode.PASSED

@@ -94,8 +94,7 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or unicodedata.category(char) == "Zs" else repr(char)[1:-1]
-        for char in text
+        char if char.isprintable() or unicodedata.category(char) == "Zs" else repr(char)[1:-1] for char in text
     )
 
 
@@ -103,10 +102,7 @@ def _width(text: str) -> int:
     """How many columns a terminal takes for it."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
-        for char in text
-    )
+    return sum(0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF") for char in text)
 
 
 def _padded(cell: str, width: int) -> str:

@@ -7,13 +7,9 @@ from meruit.cli.output import ExitCode, config_option, json_option, note, once, 
 
 @click.command()
 @click.argument("criteria", metavar="CRITERIA.yaml")
-@click.option(
-    "--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin."
-)
+@click.option("--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin.")
 @click.option("--input", "input_file", metavar="IN.json", help="What it was given, references included.")
-@click.option(
-    "--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on."
-)
+@click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
 @click.option("--contract-id", default="local", show_default=True, help="Written into the result.")
 @config_option
 @json_option

@@ -135,9 +135,7 @@ def _range_findings(rule: Rule) -> Iterator[Finding]:
     if never_met:
         yield Finding(Severity.ERROR, "never_met", f"no possible value of {rule.subject} meets this", rule.id)
     elif never_fails:
-        yield Finding(
-            Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id
-        )
+        yield Finding(Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id)
 
 
 def _overlap(one: Interval, other: Interval, *, whole: bool) -> bool:
@@ -197,9 +195,7 @@ def _aggregation_findings(plan: Plan) -> Iterator[Finding]:
     if not plan.rules:
         yield Finding(Severity.ERROR, "no_criteria", "there are no criteria, and nothing passes by default")
     elif plan.aggregation is Aggregation.ALL and not gated:
-        yield Finding(
-            Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing"
-        )
+        yield Finding(Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing")
     elif plan.aggregation is Aggregation.WEIGHTED and plan.minimum[0] == 0 and not gated:
         yield Finding(Severity.ERROR, "never_fails", "a minimum score of 0 is always reached")
     if criteria.minimum_weighted_score is not None and plan.aggregation is not Aggregation.WEIGHTED:

@@ -10,6 +10,8 @@ MAX_DEPTH = 6
 MAX_TEXT = 200_000
 """How long a text is blown up, in characters."""
 MAX_ITEMS = 20_000
+HUGE = 1_000_000_000
+"""Added to a number that is made too large, since a thousand times a very small one is still small."""
 
 Path = tuple[str | int, ...]
 
@@ -48,8 +50,8 @@ def _damaged(value: Any) -> Iterator[tuple[str, Any]]:
         case int() | float():
             yield "set to 0", 0
             yield "set to 1", 1
-            yield "a thousandfold", value * 1000 + 1
-            yield "negative", -abs(value) - 1
+            yield "made huge", abs(value) * 1000 + HUGE
+            yield "made negative", -abs(value) * 1000 - HUGE
         case str():
             words = value.split()
             yield "emptied", ""

@@ -24,7 +24,7 @@ MAX_SCHEMA_BYTES = 1_000_000
 MAX_CACHED_SCHEMAS = 128
 MAX_MISMATCHES = 5
 MAX_MESSAGE_CHARS = 200
-LISTED = Cost(units=MAX_COST, checks=20_000, copies=300_000)
+LISTED = Cost(units=MAX_COST, checks=20_000, copies=1_000_000)
 """Beyond it only one mismatch is looked for: each takes a full report and a copy of what it is about."""
 MAX_REPORTED_BYTES = 4_000_000
 """Beyond it not even one is, for its copy would be too large."""
@@ -93,10 +93,7 @@ class SafeSchema:
         if self.graph is None or self.graph.affords(document, written, LISTED):
             return tuple(map(_mismatch, islice(self.validator.iter_errors(document), MAX_MISMATCHES)))
         if not self.branches and len(written) <= MAX_REPORTED_BYTES:
-            import jsonschema_rs
-
-            with suppress(StopIteration):
-                return (_mismatch(next(_first(self.validator, document, jsonschema_rs.ValidationError))),)
+            return _first(self.validator, document)
         return (Mismatch("", "does not match the schema; the output is too large to say where"),)
 
 
@@ -180,21 +177,20 @@ def _validator(schema: _Schema, engine: Engine) -> "Validator":
             validate_formats=False,
             pattern_options=jsonschema_rs.RegexOptions(size_limit=engine.bytes_max, dfa_size_limit=MAX_AUTOMATON_BYTES),
         )
-    except jsonschema_rs.ValidationError as problem:
-        where = _pointer(problem.instance_path) or "the top"
-        raise AuthorError(f"the schema is invalid at {where}: {_short(problem.message)}") from None
     except ValueError as problem:
-        raise AuthorError(f"the schema is invalid: {_short(str(problem))}") from None
+        # The library's own errors say where; their first line says what.
+        where = _pointer(getattr(problem, "instance_path", ())) or "the top"
+        raise AuthorError(f"the schema is invalid at {where}: {_short(str(problem).splitlines()[0])}") from None
 
 
-def _first_error(validator: "Validator", document: Any) -> "ValidationError":
+def _first(validator: "Validator", document: Any) -> tuple[Mismatch, ...]:
     import jsonschema_rs
 
     try:
         validator.validate(document)
     except jsonschema_rs.ValidationError as problem:
-        return problem
-    raise AssertionError("a document cannot be both valid and not")
+        return (_mismatch(problem),)
+    return ()
 
 
 def _mismatch(error: "ValidationError") -> Mismatch:

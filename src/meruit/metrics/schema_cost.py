@@ -8,8 +8,8 @@ value to its end. One unit stands for 25 ns or less.
 
 import heapq
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple
@@ -25,11 +25,15 @@ MAX_EVALUATION_DEPTH = 1_000
 """Schemas applied inside one another; each takes up to half a kilobyte of the machine's stack."""
 MAX_COST = 100_000_000
 """Units that one validation may cost: seconds at worst, and nearly always far less."""
+MAX_PARTS = 100_000
+"""Places that apply to the same value as another, over all places."""
 MAX_STEPS = 500_000
-"""Steps of our own that may be spent on finding a bound."""
+"""Steps of our own that may be spent on finding the cost for one document."""
 
 _CHARS_PER_UNIT = 16
 """For copying text."""
+_BYTES_PER_VALUE = 4
+"""How short values are, where nobody counts them."""
 
 
 class Part(NamedTuple):
@@ -61,7 +65,8 @@ class Cost(NamedTuple):
     """Values that these reports would copy."""
 
 
-class Rate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rate:
     """What a place costs at most, all that it applies further down included, and how deep that goes."""
 
     own: int
@@ -70,17 +75,17 @@ class Rate(NamedTuple):
     """Units for each character."""
     height: int
 
-    def __add__(self, other: "Rate") -> "Rate":  # type: ignore[override]
+    def __add__(self, other: "Rate") -> "Rate":
         """Both are applied to the same value."""
         return Rate(self.own + other.own, self.text + other.text, max(self.height, other.height))
 
-    def __mul__(self, times: int) -> "Rate":  # type: ignore[override]
+    def __mul__(self, times: int) -> "Rate":
         """It is applied so many times."""
         return Rate(self.own * times, self.text * times, self.height)
 
     def __or__(self, other: "Rate") -> "Rate":
         """Either is applied."""
-        return Rate(*map(max, self, other))
+        return Rate(max(self.own, other.own), max(self.text, other.text), max(self.height, other.height))
 
 
 NOTHING = Rate(0, 0, 0)
@@ -95,7 +100,7 @@ class Graph:
         self.root = id(reader.schema)
         self._per_char = units_per_char
         self._spreads: dict[int, Spread] = {}
-        self._steps = 0
+        self._parts = 0
         order, cycle = _ordered(self.places, lambda place: self.places[place].here)
         if cycle is not None:
             raise AuthorError(
@@ -127,8 +132,8 @@ class Graph:
                 before = counts.get(target, (0, 0))
                 counts[target] = before[0] + judged + marked, before[1] + marked
                 heights[target] = max(heights.get(target, 0), heights[identity] + 1 + place.marks)
-        self._steps += len(parts)
-        if self._steps > MAX_STEPS:
+        self._parts += len(parts)
+        if self._parts > MAX_PARTS:
             raise AuthorError("the schema's references are too entangled; write it with fewer of them")
         times = [(part.place, part.judged + part.marked) for part in parts]
         spread = self._spreads[start] = Spread(
@@ -183,7 +188,7 @@ class Graph:
     def affords(self, document: Any, written: bytes, limit: Cost = ALLOWED) -> bool:
         """Whether validating the document, of which the JSON is given too, stays within the limit."""
         if self.rate is not None and limit is ALLOWED:
-            own, text, _ = self.rate
+            own, text = self.rate.own, self.rate.text
             if (own + text) * len(written) <= limit.units:
                 return True
             values = 1 + written.count(b",") + written.count(b"[") + written.count(b"{")
@@ -219,8 +224,8 @@ class Graph:
                 else:
                     reread, copied = max(reread, reads), max(copied, visit.checks + own)
         # What no schema applies to is read or copied only for what stands above it.
-        chunks = size // _CHARS_PER_UNIT
-        return units + reread * chunks <= limit.units and copies + copied * chunks <= limit.copies
+        values = size // _BYTES_PER_VALUE
+        return units + reread * values <= limit.units and copies + copied * values <= limit.copies
 
     def _text_cost(self, value: Any, spreads: list[tuple[Spread, int]]) -> int:
         """For reading a text, or an object's names, character by character."""
@@ -259,13 +264,13 @@ def _applied(value: Any, parts: list[tuple[Part, int]]) -> Iterator[tuple[Any, d
 
 
 def _counted(parts: list[tuple[Part, int]], key: str | int) -> dict[int, int]:
-    counts: Counter[int] = Counter()
+    counts: dict[int, int] = {}
     for (place, judged, marked), times in parts:
         for target in place.of_name(key) if isinstance(key, str) else place.of_item(key):
-            counts[target] += judged * times
+            counts[target] = counts.get(target, 0) + judged * times
         if marked:
             for target in place.again:
-                counts[target] += marked * times
+                counts[target] = counts.get(target, 0) + marked * times
     return counts
 
 

@@ -1,0 +1,226 @@
+"""The public surface: what can be imported, what that costs, and the schema that editors use."""
+
+import subprocess
+import sys
+import textwrap
+import typing
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+
+import meruit
+from meruit.app import published_schema
+from meruit.config import Settings
+from meruit.engine.authoring import parse_criteria
+from meruit.engine.verify import VerificationEngine
+
+SUMMARISATION = """
+criteria:
+  - metric: "accuracy"
+    metric_type: "percentage"
+    comparison: "gte"
+    threshold: 0.90
+    required: true
+    bonus: 0.03
+
+  - metric: "latency_ms"
+    metric_type: "latency"
+    comparison: "lte"
+    threshold: 2000
+    required: false
+    bonus: 0.02
+
+  - metric: "output_length"
+    metric_type: "count"
+    comparison: "in_range"
+    threshold: {"min": 100, "max": 500}
+    required: true
+
+  - metric: "contains_keywords"
+    metric_type: "contains"
+    comparison: "contains_all"
+    threshold: ["summary", "conclusion"]
+    required: false
+
+aggregation: "all"
+"""
+
+CLASSIFICATION = """
+criteria:
+  - metric: "f1_score"
+    metric_type: "f1_score"
+    comparison: "gte"
+    threshold: 0.85
+    weight: 0.6
+    bonus: 0.05
+
+  - metric: "confidence"
+    metric_type: "percentage"
+    comparison: "gte"
+    threshold: 0.80
+    weight: 0.4
+
+aggregation: "weighted"
+minimum_weighted_score: 0.75
+"""
+
+CRITERION = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
+
+
+# Names.
+
+
+@pytest.mark.parametrize("name", meruit.__all__)
+def test_every_public_name_can_be_had_and_says_what_it_is(name: str) -> None:
+    thing = getattr(meruit, name)
+    documentation = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
+    assert documentation
+    assert documentation.strip()[0].isupper()
+    assert getattr(meruit, name) is thing
+
+
+def test_dir_lists_exactly_the_public_names() -> None:
+    assert dir(meruit) == sorted(meruit.__all__) == meruit.__all__
+
+
+def test_every_public_name_has_one_home_and_every_home_is_public() -> None:
+    assert {*meruit._HOME_OF} == {*meruit.__all__}
+    assert sum(map(len, meruit._HOMES.values())) == len(meruit.__all__)
+
+
+def test_the_specified_names_are_public() -> None:
+    specified = {
+        "MetricType",
+        "ComparisonOperator",
+        "SuccessCriterion",
+        "SuccessCriteria",
+        "MetricExtractor",
+        "LatencyExtractor",
+        "TextQualityExtractor",
+        "ClassificationExtractor",
+        "ContainsExtractor",
+        "VerificationEngine",
+        "CriterionResult",
+        "VerificationResult",
+        "GovernanceClient",
+    }
+    assert specified <= {*meruit.__all__}
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'meruit' has no attribute 'Verifier'"):
+        _ = meruit.Verifier
+    assert not hasattr(meruit, "_nonsense")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert meruit.__version__.count(".") == 2
+
+
+# What it costs.
+
+
+def imported_by(code: str) -> set[str]:
+    """The top-level packages in memory once a fresh interpreter has run the code."""
+    script = f"import sys\n{textwrap.dedent(code)}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {*ended.stdout.splitlines()[-1].split()}
+
+
+def test_importing_meruit_imports_nothing_slow() -> None:
+    assert not {"pydantic", "msgspec", "click", "yaml", "orjson", "numpy"} & imported_by("import meruit")
+
+
+def test_help_imports_neither_pydantic_nor_msgspec() -> None:
+    code = """
+        from meruit.cli import main
+        try:
+            main(["--help"])
+        except SystemExit as ended:
+            assert ended.code == 0
+    """
+    packages = imported_by(code)
+    assert "click" in packages
+    assert not {"pydantic", "msgspec", "yaml", "orjson", "numpy"} & packages
+
+
+# The published schemas.
+
+
+@pytest.fixture(scope="module")
+def criteria_schema() -> Any:
+    return jsonschema_rs.validator_for(published_schema("criteria"), offline=True)
+
+
+@pytest.mark.parametrize("text", [SUMMARISATION, CLASSIFICATION])
+def test_the_schema_accepts_the_specifications_examples(criteria_schema: Any, text: str) -> None:
+    document = yaml.safe_load(text)
+    for form in (document, {"success_criteria": document}):
+        assert criteria_schema.is_valid(form)
+    assert parse_criteria(text) == parse_criteria("success_criteria:\n" + textwrap.indent(text, "  "), "wrapped.yaml")
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        CRITERION,
+        {"assert": "resource_exists", "resource": "Patient", "weight": 2, "required": True},
+        {"assertion": {"assert": "resource_exists", "resource": "Patient"}, "axis": "world"},
+        {**CRITERION, "comparison": "in_range", "threshold": [1, 5]},
+        {**CRITERION, "comparison": "in_range", "threshold": {"min": 1}},
+        {**CRITERION, "params": {"anything": [1]}, "id": "a", "name": "A", "missing": "exclude"},
+        {**CRITERION, "comparison": "eq", "tolerance": 0.5, "penalty": 0.1},
+    ],
+)
+def test_what_the_reader_takes_the_schema_accepts(criteria_schema: Any, criterion: dict[str, Any]) -> None:
+    meruit.SuccessCriteria.model_validate({"criteria": [criterion]})
+    assert criteria_schema.is_valid({"criteria": [criterion]})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"criteria": [{**CRITERION, "comparison": "above"}]},
+        {"criteria": [{**CRITERION, "metric_type": "counts"}]},
+        {"criteria": [{**CRITERION, "treshold": 3}]},
+        {"criteria": [{key: value for key, value in CRITERION.items() if key != "threshold"}]},
+        {"criteria": [{**CRITERION, "weight": -1}]},
+        {"criteria": [{**CRITERION, "threshold": {"min": 1, "maximum": 2}}]},
+        {"criteria": [{}]},
+        {"criteria": CRITERION},
+        {"criteria": [CRITERION], "agregation": "all"},
+        {"criteria": [CRITERION], "aggregation": "most"},
+        {"criteria": [CRITERION], "minimum_weighted_score": 1.5},
+        {"success_criteria": {"criteria": [CRITERION]}, "aggregation": "all"},
+        {"aggregation": "all"},
+        [],
+    ],
+)
+def test_what_the_reader_refuses_the_schema_rejects(criteria_schema: Any, document: Any) -> None:
+    with pytest.raises(ValueError, match="validation error"):
+        meruit.SuccessCriteria.model_validate(document)
+    assert not criteria_schema.is_valid(document)
+
+
+def test_the_schema_of_settings_accepts_the_usual_and_rejects_a_misspelt_key() -> None:
+    schema = jsonschema_rs.validator_for(published_schema("settings"), offline=True)
+    assert schema.is_valid(Settings().model_dump(mode="json", by_alias=True))
+    assert not schema.is_valid({"cashing": {}})
+
+
+def test_the_schema_of_results_accepts_a_result() -> None:
+    schema = jsonschema_rs.validator_for(published_schema("result"), offline=True)
+    for output in ({"text": "two words"}, {"text": "one"}, {}):
+        result = VerificationEngine().verify_sync("c", {}, output, {"criteria": [CRITERION]})
+        assert schema.is_valid(result.to_dict())
+    assert not schema.is_valid({"success": True})
+
+
+@pytest.mark.parametrize("which", typing.get_args(typing.get_type_hints(published_schema)["which"]))
+def test_every_schema_is_a_schema_with_a_name(which: Any) -> None:
+    schema = published_schema(which)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"] == f"urn:meruit:{which}:1"
+    jsonschema_rs.meta.validate(schema)
