@@ -63,12 +63,6 @@ class Check(NamedTuple):
     version: str
 
 
-class Named(NamedTuple):
-    """What every plugin has, for the registry's purposes."""
-
-    name: str
-
-
 P = TypeVar("P", Metric, Check)
 MetricFunction = TypeVar("MetricFunction", bound=Callable[..., Any])
 
@@ -76,8 +70,10 @@ MetricFunction = TypeVar("MetricFunction", bound=Callable[..., Any])
 class Registry(Generic[P]):
     """The plugins of one room, loaded when first asked for."""
 
-    def __init__(self, room: str) -> None:
+    def __init__(self, room: str, advice: str = "") -> None:
         self.room = room
+        self._noun = room.removesuffix("s")
+        self._advice = advice
         self._found: dict[str, P] = {}
         self._loaded = False
 
@@ -96,7 +92,7 @@ class Registry(Generic[P]):
         """The plugin of that name, or an error that names the nearest."""
         plugin = self.find(name)
         if plugin is None:
-            raise UnknownName(f"no plugin of {self.room} is named {name!r}{nearest(name, self._found)}")
+            raise UnknownName(f"no {self._noun} is named {name!r}{nearest(name, self._found)}{self._advice}")
         return plugin
 
     def names(self) -> list[str]:
@@ -178,5 +174,5 @@ class CheckRegistry(Registry[Check]):
         return register
 
 
-metrics = MetricRegistry("metrics")
+metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
 checks = CheckRegistry("checks")

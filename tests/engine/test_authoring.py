@@ -174,16 +174,10 @@ aggregation: all
                 f"line 3, {inside}[0].metric: Unknown metric: acuracy (did you mean 'accuracy'?);"
                 " `meruit metrics` lists all"
             ),
-            (
-                f"line 4, {inside}[0].metric_type: expected one of {types},"
-                " got 'percentag' (did you mean 'percentage'?)"
-            ),
+            (f"line 4, {inside}[0].metric_type: expected one of {types}, got 'percentag' (did you mean 'percentage'?)"),
             f"line 5, {inside}[0].comparison: expected one of {operators}, got 'gtee' (did you mean 'gte'?)",
             f"line 6, {inside}[0]: unknown key 'treshold' (did you mean 'threshold'?)",
-            (
-                f"line 10, {inside}[1].threshold: Invalid threshold for metric: accuracy:"
-                " expected a number, got a list"
-            ),
+            (f"line 10, {inside}[1].threshold: Invalid threshold for metric: accuracy: expected a number, got a list"),
             f"line 11, {inside}[1].required: expected true or false, got text 'maybe'",
             f"line 12, {inside}[1].bonus: expected a number of at least 0, got -1",
             f"line 13, {inside}[1].id: expected text, got the number 5; quote it if it is meant as text",
@@ -192,10 +186,7 @@ aggregation: all
             f"line 16, {inside}[3].axis: expected text with at least 1 character, got text ''",
             f"line 17, {inside}[4]: metric 'latency_ms' also needs metric_type, comparison, threshold",
             f"line 18, {inside}[5].assertion: needs 'assert'",
-            (
-                f"line 19, {inside}[6].scale: one threshold is on the scale of 1 and one on that of 100;"
-                " declare scale"
-            ),
+            (f"line 19, {inside}[6].scale: one threshold is on the scale of 1 and one on that of 100; declare scale"),
             f"line 23, {inside}[6].missing: expected one of 'bounds', 'exclude', got the number 5",
             "line 24, success_criteria: unknown key 'agregation' (did you mean 'aggregation'?)",
             "line 25, success_criteria.minimum_weighted_score: expected a score between 0 and 1, got 2",
@@ -212,10 +203,7 @@ aggregation: all
         rows.append("  criteria:")
         lines = []
         for number in range(10):
-            rows += [
-                f"  - {key}: {value}" if key == "metric" else f"    {key}: {value}"
-                for key, value in GOOD.items()
-            ]
+            rows += [f"  - {key}: {value}" if key == "metric" else f"    {key}: {value}" for key, value in GOOD.items()]
             if number in bad:
                 rows.append("    wieght: 1")
                 lines.append(len(rows))
@@ -331,9 +319,7 @@ class TestAnyModel:
             "line 1, timeout: expected a whole number, got text 'x'",
             "line 1, timeout: expected a list, got text 'x'",
         ]
-        assert (
-            self.told("timeout: [1,\n x]")[-1] == "line 2, timeout[1]: expected a whole number, got text 'x'"
-        )
+        assert self.told("timeout: [1,\n x]")[-1] == "line 2, timeout[1]: expected a whole number, got text 'x'"
 
     def test_other_complaints_are_put_in_the_same_words(self) -> None:
         text = "theOther: '1'\nratio: 3\nfree:\n  a: {}\nmain: {kind: sftp, hosts: [a, b, c]}\n"

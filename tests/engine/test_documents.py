@@ -28,9 +28,7 @@ documents = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
     max_leaves=20,
 )
-yaml_texts = st.text(
-    st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff")
-)
+yaml_texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff"))
 yaml_documents = st.recursive(
     yaml_texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(yaml_texts, inner, max_size=4),
@@ -87,9 +85,7 @@ def unless_out_of_range(text: str) -> Decimal:
 
 class TestRoundTrips:
     @given(documents, st.sampled_from([None, 2]), st.booleans(), st.sampled_from(["a.json", "a.yaml"]))
-    def test_json_means_what_it_says(
-        self, value: Any, indent: int | None, ascii_only: bool, name: str
-    ) -> None:
+    def test_json_means_what_it_says(self, value: Any, indent: int | None, ascii_only: bool, name: str) -> None:
         text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
         # A bare scalar in a file that is not named JSON is YAML, which folds and forbids more.
         name = name if isinstance(value, dict | list) else "a.json"
@@ -383,9 +379,7 @@ class TestRefusals:
         )
         assert "bytes" in the_problem("é" * (MAX_BYTES // 2 + 1))[1]
 
-    @pytest.mark.parametrize(
-        "text", ["", " \n\t", "# only a comment\n", "---\n", "---\n# x\n...\n", b"\xef\xbb\xbf"]
-    )
+    @pytest.mark.parametrize("text", ["", " \n\t", "# only a comment\n", "---\n", "---\n# x\n...\n", b"\xef\xbb\xbf"])
     def test_an_empty_file_is_called_empty(self, text: str | bytes) -> None:
         assert the_problem(text)[1] == "the file is empty"
         assert the_problem(" ", "a.json")[1] == "the file is empty"
@@ -412,9 +406,7 @@ class TestRefusals:
         assert "is the file UTF-16?" in the_problem("a: 1".encode("utf-16-le"))[1]
 
     @pytest.mark.parametrize("character", ["\0", "\x07", "\x1b", "\ufeff", "\ud800", "\ufffe"])
-    def test_control_characters_are_refused_with_their_line(
-        self, character: str, either_parser: None
-    ) -> None:
+    def test_control_characters_are_refused_with_their_line(self, character: str, either_parser: None) -> None:
         line, message = the_problem(f"a: 1\nb: x{character}y\n")
         assert line == 2
         assert f"U+{ord(character):04X}" in message
@@ -490,9 +482,7 @@ e: 1
             ("%YAML 3.0\n---\na: 1", 1, "not valid YAML"),
         ],
     )
-    def test_a_yaml_error_has_its_line_and_a_hint(
-        self, text: str, line: int, reason: str, either_parser: None
-    ) -> None:
+    def test_a_yaml_error_has_its_line_and_a_hint(self, text: str, line: int, reason: str, either_parser: None) -> None:
         found_line, message = the_problem(text)
         assert found_line == line
         assert reason in message

@@ -578,3 +578,72 @@ def test_deeply_nested_and_cyclic_work_is_judged_or_refused_without_a_crash() ->
 def test_a_contract_id_of_any_kind_is_kept_as_text() -> None:
     result = VerificationEngine().verify_sync(7, {}, {"text": "a"}, "nothing")  # type: ignore[arg-type]
     assert result.contract_id == "7"
+
+
+@pytest.mark.parametrize("contract", ["\ud800", 5, None, "Ünïcode"])
+def test_every_result_can_be_written_and_read(contract: Any) -> None:
+    result = VerificationEngine().verify_sync(contract, {}, {"text": "a"}, criteria({"metric": "word_count"}))
+    assert VerificationResult.from_json(result.to_json()) == result
+
+
+def test_half_characters_in_the_input_are_spelled_out_in_the_details() -> None:
+    asked = {"metric": "contains_keywords", "metric_type": "contains", "comparison": "contains_all", "threshold": True}
+    result = verify(criteria(asked), {"text": "a"}, {"required_keywords": ["\ud800", "a"]})
+    assert VerificationResult.from_json(result.to_json()) == result
+    assert only(result).details == {"found": ["a"], "missing": ["\\ud800"]}
+
+
+def test_flags_of_governance_are_spelled_out() -> None:
+    engine = VerificationEngine(governance=Governance(GovernanceResult(valid=True, flags=["\ud800"])))
+    assert verify(criteria({"metric": "word_count"}), {"text": "a"}, engine=engine).governance_flags == ["\\ud800"]
+
+
+@pytest.mark.parametrize("leaving", [SystemExit(0), asyncio.CancelledError(), GeneratorExit()])
+def test_an_extractor_that_leaves_costs_its_own_criterion(leaving: BaseException) -> None:
+    class Leaver(Fixed):
+        async def extract(self, *_: Any) -> Any:
+            raise leaving
+
+    result = verify(criteria(MINE), engine=VerificationEngine({"x": Leaver(None)}))
+    assert only(result).cause is Cause.EXTRACTOR_ERROR
+
+
+def test_an_interrupt_reaches_the_caller() -> None:
+    class Interrupted(Fixed):
+        async def extract(self, *_: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        VerificationEngine({"x": Interrupted(None)}).verify_sync("c", {}, {}, criteria(MINE))
+
+
+def test_governance_that_leaves_fails_closed() -> None:
+    class Leaver(Governance):
+        async def validate_outcome(self, **asked: Any) -> Any:
+            raise SystemExit(0)
+
+    engine = VerificationEngine(governance=Leaver(None))
+    assert (
+        verify(criteria({"metric": "word_count"}), {"text": "a"}, engine=engine).governance is GovernanceStatus.REVIEW
+    )
+
+
+@pytest.mark.parametrize("value", [["\ud800", "a"], [10**5000], [1.5]])
+def test_a_list_that_cannot_be_looked_into_costs_one_criterion(value: Any) -> None:
+    asked = {"metric": "confidence", "metric_type": "contains", "comparison": "contains_any", "threshold": ["a"]}
+    result = verify(criteria(asked, {"metric": "word_count"}), {"confidence": value, "text": "a"})
+    assert [judged.status for judged in result.criterion_results] == [Status.INDETERMINATE, Status.MET]
+    assert result.to_json()
+
+
+@pytest.mark.parametrize("details", [{"a": "\ud800", "b": ["\udfff", 1]}, {"a": object()}])
+def test_details_that_cannot_be_written_down_are_not_kept_as_they_are(details: Any, check_named: Any) -> None:
+    check_named(Checked("1", details))
+    assert verify(criteria({"assert": "mine"})).to_json()
+
+
+def test_ids_and_validation_stay_linear() -> None:
+    twins = SuccessCriteria.model_validate({"criteria": [{"assert": "same"}] * 20_000})
+    assert len(set(twins.ids)) == 20_000
+    with pytest.raises(ValueError, match="share the id"):
+        SuccessCriteria.model_validate({"criteria": [{"assert": "n", "id": f"x{n // 2}"} for n in range(20_000)]})

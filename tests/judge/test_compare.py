@@ -160,6 +160,11 @@ def test_containment_reads_a_share_a_list_or_a_text() -> None:
     assert holds("contains_any", "word", "contains")("a Word") is True
 
 
+def test_containment_of_what_the_input_lists_is_a_share() -> None:
+    every, some = holds("contains_all", True, "contains"), holds("contains_any", True, "contains")
+    assert (every(0.5), every(1.0), some(0.5), some(0.0)) == (False, True, True, False)
+
+
 def test_containment_without_anything_named_cannot_be_judged() -> None:
     found = holds("contains_all", [], "contains")(["a"])
     assert isinstance(found, Missing)

@@ -247,3 +247,13 @@ def test_records_are_welcome_in_pydantic_models() -> None:
     assert Mine.model_json_schema()["properties"]["bounds"]["required"] == ["low", "high"]
     with pytest.raises(ValidationError, match="missing required field"):
         Mine.model_validate({"bounds": {"low": 1}})
+
+
+def test_what_cannot_be_written_down_is_refused() -> None:
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    for params in (loop, {"a": "\ud800"}, {"a": object()}, {"a": b"1"}):
+        assert "expected plain JSON" in refusal(params=params)
+    assert "expected plain JSON" in refusal(metric_type="contains", comparison="contains_all", threshold=["\ud800"])
+    with pytest.raises(ValidationError, match="expected plain JSON"):
+        SuccessCriterion.model_validate({"assert": "x", "where": {"a": {1, 2}}})

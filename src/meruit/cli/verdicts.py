@@ -33,7 +33,9 @@ def print_verification(result: VerificationResult) -> None:
         f"score {low if low == high else f'{low} to {high}'}, coverage {coverage}%, "
         f"bonus {shown(result.bonus)}, penalty {shown(result.penalty)}"
     )
-    axes = [f"{visible(name)} {shown(axis.score)}" for name, axis in sorted(result.axes.items())]
+    axes = [
+        f"{visible(name)} {shown(axis.score if axis.weight else None)}" for name, axis in sorted(result.axes.items())
+    ]
     if len(axes) > 1:
         say(f"axes: {', '.join(axes)}")
     for reason in result.reasons:

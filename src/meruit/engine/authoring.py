@@ -78,9 +78,7 @@ def _of_its_own(problem: Problem) -> Problem:
 
 
 def _beside(document: Document, key: str) -> Problem:
-    return Problem(
-        "", f"{short(repr(key))} stands beside {WRAPPER}; move it inside", document.line_of((key,))
-    )
+    return Problem("", f"{short(repr(key))} stands beside {WRAPPER}; move it inside", document.line_of((key,)))
 
 
 # Any: the document has not been validated yet.
@@ -118,9 +116,7 @@ def _problem(document: Document, model: type[BaseModel], detail: ErrorDetails, p
     return Problem(spelled(path), message(detail, known), line)
 
 
-def _located(
-    document: Document, model: type[BaseModel], loc: Path, prefix: Path
-) -> tuple[Path, Collection[str]]:
+def _located(document: Document, model: type[BaseModel], loc: Path, prefix: Path) -> tuple[Path, Collection[str]]:
     """Follow pydantic's location to a path in the file, and to the keys that the model knows there.
 
     Pydantic adds steps that no file has: a union's branches, or the assertion of a criterion in flat form.

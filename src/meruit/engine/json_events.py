@@ -40,7 +40,7 @@ _IN_WORDS = {
 }
 
 
-class NotJson(Exception):  # noqa: N818 - it says what the text is, and may still be YAML
+class NotJson(Exception):
     """The text breaks JSON's grammar."""
 
     def __init__(self, message: str, line: int) -> None:

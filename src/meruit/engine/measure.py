@@ -9,8 +9,10 @@ from collections.abc import Hashable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import msgspec
+
 from meruit.engine.cache import ResultCache
-from meruit.judge.compare import wanted
+from meruit.judge.compare import EXACT_INTEGERS, wanted
 from meruit.judge.plan import Plan, Trait, compile_plan
 from meruit.metrics.extractor import Family, MetricExtractor
 from meruit.model.canonical import digest
@@ -239,7 +241,9 @@ def _presentable(finding: Any) -> Evidence:
             return finding
         case Measured():
             value = _plain(finding.value)
-            return value if isinstance(value, Missing) else Measured(value, finding.details, finding.provenance)
+            if isinstance(value, Missing):
+                return value
+            return Measured(value, _writable_details(finding.details), finding.provenance)
         case _:
             return _plain(finding)
 
@@ -255,14 +259,14 @@ def _plain(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of
         case float():
             return float(value)
         case str():
-            if value.isascii() or value.encode("utf-8", "replace").decode() == value:
+            if writable(value) == value:
                 return value
             return Missing("the value is text that is not Unicode", Cause.WRONG_TYPE, Fault.SYSTEM)
         case numbers.Integral():
             return int(value)
         case numbers.Real() | Decimal():
             return float(value) if math.isfinite(value) else math.nan
-        case list() | tuple() if len(value) <= MAX_LIST_VALUE and all(isinstance(item, str | int) for item in value):
+        case list() | tuple() if len(value) <= MAX_LIST_VALUE and all(map(_listable, value)):
             return list(value)
         case _:
             item = getattr(value, "item", None)
@@ -289,7 +293,42 @@ def _check(criterion: SuccessCriterion, work: Work) -> Evidence:
     if not isinstance(finding, Checked | Missing | Skipped):
         why = f"{assertion.check} answered {type(finding).__name__}, not a finding"
         return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM)
+    if isinstance(finding, Checked):
+        return Checked(finding.score, _writable_details(finding.details), finding.fault)
     return finding
+
+
+def _listable(item: Any) -> bool:
+    """Whether a list that is a metric's value may hold the item."""
+    return writable(item) == item if isinstance(item, str) else isinstance(item, int) and abs(item) <= EXACT_INTEGERS
+
+
+def writable(text: str) -> str:
+    """The text, with what no JSON can hold spelled out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _writable_details(details: Any) -> Any:
+    """Details as a record can hold them."""
+    try:
+        msgspec.json.encode(details)
+    except UnicodeEncodeError:
+        return _spelled_out(details)
+    except (TypeError, ValueError, RecursionError):
+        return {"message": "the details cannot be written down"}
+    return details
+
+
+def _spelled_out(value: Any) -> Any:
+    match value:
+        case str():
+            return writable(value)
+        case Mapping():
+            return {writable(str(key)): _spelled_out(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_spelled_out(item) for item in value]
+        case _:
+            return value
 
 
 MAX_MESSAGE = 200
@@ -298,7 +337,7 @@ MAX_MESSAGE = 200
 def describe(crash: BaseException) -> str:
     """A crash in one short line that any terminal and any JSON can hold."""
     text = f"{type(crash).__name__}: {crash}" if str(crash) else type(crash).__name__
-    line = " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+    line = " ".join(writable(text).split())
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
 
 

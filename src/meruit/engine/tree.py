@@ -59,7 +59,7 @@ class Event(NamedTuple):
     """What is wrong with this node, where reading can go on."""
 
 
-class Refused(Exception):  # noqa: N818 - it carries a problem and never leaves this room
+class Refused(Exception):
     """Reading cannot go on."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -144,9 +144,7 @@ class _Builder:
         if event.plain and event.text == "<<":
             self._complain(path, event, "merge keys are not read; write the keys out, or alias a whole value")
         if event.text in parent.holder:
-            self._complain(
-                path, event, f"{DUPLICATE} {event.text!r}: it is already on line {self.lines[path]}"
-            )
+            self._complain(path, event, f"{DUPLICATE} {event.text!r}: it is already on line {self.lines[path]}")
         else:
             self.lines[path] = event.line
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from meruit.engine.measure import (
     describe,
     measure,
     missing_answer,
+    writable,
 )
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.extractor import MetricExtractor
@@ -164,7 +166,13 @@ class VerificationEngine:
             return kept
         try:
             answer = await extractor.extract(work.input, work.output, work.metadata)
-        except Exception as crash:  # noqa: BLE001 - an extractor's crash costs its own criteria only
+        except asyncio.CancelledError as leaving:
+            # Whoever awaits us may cancel us; an extractor that merely says so has failed.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return missing_answer(owner, leaving)
+        except (Exception, SystemExit, GeneratorExit) as crash:  # noqa: BLE001 - it costs its own criteria only
             return missing_answer(owner, crash)
         if key is not None:
             self._cache.put(key, answer)
@@ -179,7 +187,7 @@ class VerificationEngine:
             prepared.plan,
             evidence,
             Circumstances(
-                contract_id,
+                _identifier(contract_id),
                 self._clock(),
                 digests.input,
                 digests.output,
@@ -208,8 +216,8 @@ class VerificationEngine:
             answer = await governance.validate_outcome(
                 contract_id=result.contract_id, claimed_metrics=result.metrics, execution_context=context
             )
-            valid, flags = bool(answer.valid), [str(flag) for flag in answer.flags]
-        except Exception as crash:  # noqa: BLE001 - unreachable governance fails closed, whatever the reason
+            valid, flags = bool(answer.valid), [writable(str(flag)) for flag in answer.flags]
+        except (Exception, SystemExit) as crash:  # noqa: BLE001 - unreachable governance fails closed, whatever the reason
             reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance could not be asked: {describe(crash)}")
             return msgspec.structs.replace(
                 result,
@@ -239,7 +247,7 @@ class VerificationEngine:
             case _:
                 code, message = ReasonCode.INTERNAL, describe(problem)
         return VerificationResult(
-            contract_id=str(contract_id),
+            contract_id=_identifier(contract_id),
             success=False,
             metrics={},
             criterion_results=[],
@@ -257,6 +265,10 @@ class VerificationEngine:
             reasons=[Reason(code, message)],
             versions={"engine": ENGINE_VERSION},
         )
+
+
+def _identifier(contract_id: Any) -> str:
+    return writable(contract_id if isinstance(contract_id, str) else str(contract_id))
 
 
 def _work(work_input: Any, work_output: Any, metadata: Any) -> Work:
@@ -280,8 +292,14 @@ def _take_digests(work: Work) -> Digests:
 
 def _run_apart(start: Callable[[], Any]) -> VerificationResult:
     """Run a coroutine to its end on a loop of its own, whether or not this thread already runs one."""
-    outcome: list[VerificationResult] = []
-    thread = threading.Thread(target=lambda: outcome.append(asyncio.run(start())))
-    thread.start()
-    thread.join()
-    return outcome[0]
+    outcome: Future[VerificationResult] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(asyncio.run(start()))
+        except BaseException as leaving:  # noqa: BLE001 - raised again where it belongs, in the caller's thread
+            outcome.set_exception(leaving)
+
+    # A daemon: a caller who is interrupted does not wait for a slow extractor.
+    threading.Thread(target=run, daemon=True).start()
+    return outcome.result()

@@ -74,9 +74,7 @@ def yaml_events(text: str) -> Iterator[Event]:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise Refused(
-                        "one document a file; a second one starts here, so give it its own file", line
-                    )
+                    raise Refused("one document a file; a second one starts here, so give it its own file", line)
             events = _translated(event, line, anchors)
             anchors.give(events)
             yield from events
@@ -96,9 +94,7 @@ def _translated(event: yaml.Event, line: int, anchors: _Anchors) -> list[Event]:
                 return []
             anchors.scalar(event.anchor)
             # PyYAML calls a scalar implicit where it stands unquoted and without a tag.
-            return [
-                Event(Kind.SCALAR, line, event.value, plain=event.implicit[0], fault=_fault_of_tag(event.tag))
-            ]
+            return [Event(Kind.SCALAR, line, event.value, plain=event.implicit[0], fault=_fault_of_tag(event.tag))]
         case yaml.CollectionStartEvent():
             anchors.open(event.anchor)
             kind = Kind.MAP if isinstance(event, yaml.MappingStartEvent) else Kind.LIST

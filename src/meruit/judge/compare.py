@@ -80,7 +80,9 @@ def bracket(criterion: SuccessCriterion, natural: MetricType | None) -> Bracket 
     return Bracket(
         meets=_interval(criterion, natural),
         possible=_domain(criterion, natural),
-        whole=kind in (MetricType.COUNT, MetricType.BOOLEAN) or isinstance(criterion.threshold, bool),
+        # Under containment, true only says that the input lists what is wanted; the value is a share of it.
+        whole=criterion.comparison not in CONTAINMENT
+        and (kind in (MetricType.COUNT, MetricType.BOOLEAN) or isinstance(criterion.threshold, bool)),
         yes_or_no=kind in YES_OR_NO or kind is MetricType.CUSTOM,
         kind=kind,
     )

@@ -1,6 +1,7 @@
 """One byte string for one meaning, and its digest."""
 
 import hashlib
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -37,6 +38,8 @@ def _floatless(value: Any) -> Any:
         return value
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(key): _floatless(item) for key, item in value.items()}
-    return [_floatless(item) for item in value]
+    if isinstance(value, list | tuple):
+        return [_floatless(item) for item in value]
+    raise TypeError(f"{type(value).__name__} is no JSON")

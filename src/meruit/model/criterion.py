@@ -1,6 +1,7 @@
 """What success means, as its author writes it."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import StrEnum
@@ -17,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from meruit.model.canonical import canonical
 from meruit.model.numbers import MICRO, Number, exact, plain
 
 DEFAULT_AXIS = "__default__"
@@ -128,6 +130,16 @@ def _is_nan(number: Number) -> bool:
     return number.is_nan() if isinstance(number, Decimal) else number != number
 
 
+def _json(value: Any) -> Any:
+    """The value, if it can be written down; criteria are digested and stored."""
+    try:
+        canonical(value)
+    except (TypeError, ValueError, RecursionError) as problem:
+        why = "it contains itself or is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
+        raise ValueError(f"expected plain JSON: {why}") from None
+    return value
+
+
 def _kind(value: Any) -> str:
     """What a value is, in words."""
     names = {type(None): "nothing", bool: "true or false", list: "a list", dict: "a mapping"}
@@ -187,6 +199,11 @@ class Assertion(BaseModel):
 
     check: str = Field(alias="assert", min_length=1, description="The check that decides.")
 
+    @model_validator(mode="after")
+    def _plain(self) -> Self:
+        _json(dict(self.settings))
+        return self
+
     @property
     def settings(self) -> Mapping[str, Any]:
         """Everything but the name of the check."""
@@ -234,6 +251,11 @@ class SuccessCriterion(BaseModel):
             return data
         kept = {key: value for key, value in data.items() if key in cls.COMMON}
         return kept | {"assertion": {key: value for key, value in data.items() if key not in cls.COMMON}}
+
+    @field_validator("threshold", "params", mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return _json(value)
 
     @field_validator("threshold")
     @classmethod
@@ -322,10 +344,10 @@ class SuccessCriteria(BaseModel):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        given = [criterion.id for criterion in self.criteria if criterion.id is not None]
-        twice = sorted({name for name in given if given.count(name) > 1}) if len(given) > len(set(given)) else []
-        if twice:
-            raise ValueError(f"two criteria share the id {', '.join(map(repr, twice))}")
+        given = Counter(criterion.id for criterion in self.criteria if criterion.id is not None)
+        twice = next((name for name, times in given.items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"two criteria share the id {twice!r}")
         if self.criteria and not any(criterion.weight for criterion in self.criteria):
             raise ValueError("every weight is 0, so no score exists; give at least one criterion a weight")
         return self
@@ -334,15 +356,14 @@ class SuccessCriteria(BaseModel):
     def ids(self) -> tuple[str, ...]:
         """One id a criterion: its own, or its label, numbered where labels repeat."""
         taken = {criterion.id for criterion in self.criteria if criterion.id is not None}
+        used: Counter[str] = Counter()
         ids: list[str] = []
         for criterion in self.criteria:
-            chosen = criterion.id
-            if chosen is None:
-                chosen, number = criterion.label, 1
-                while chosen in taken:
-                    number += 1
-                    chosen = f"{criterion.label}-{number}"
-                taken.add(chosen)
+            chosen, label = criterion.id, criterion.label
+            while chosen is None or (criterion.id is None and chosen in taken):
+                used[label] += 1
+                chosen = label if used[label] == 1 else f"{label}-{used[label]}"
+            taken.add(chosen)
             ids.append(chosen)
         return tuple(ids)
 
