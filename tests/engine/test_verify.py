@@ -20,6 +20,7 @@ from meruit import (
     GovernanceResult,
     GovernanceStatus,
     LatencyExtractor,
+    Measured,
     MetricExtractor,
     Missing,
     Provenance,
@@ -36,7 +37,7 @@ from meruit import (
 )
 from meruit.model.criterion import Assertion
 from meruit.model.errors import ExtractorConflict
-from meruit.registry import Check, checks
+from meruit.registry import Check, checks, metrics
 
 
 def criteria(*parts: dict[str, Any], **whole: Any) -> SuccessCriteria:
@@ -647,3 +648,27 @@ def test_ids_and_validation_stay_linear() -> None:
     assert len(set(twins.ids)) == 20_000
     with pytest.raises(ValueError, match="share the id"):
         SuccessCriteria.model_validate({"criteria": [{"assert": "n", "id": f"x{n // 2}"} for n in range(20_000)]})
+
+
+@pytest.mark.parametrize(
+    ("finding", "cause"),
+    [
+        (RuntimeError("broken"), Cause.EXTRACTOR_ERROR),
+        (Measured({"a": 1}), Cause.WRONG_TYPE),  # type: ignore[arg-type]
+        (Measured(0.5, {"a": object()}), None),
+    ],
+)
+def test_a_metric_of_ours_that_misbehaves_costs_its_own_criterion_only(
+    finding: Any, cause: Cause | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(_work: Work) -> Any:
+        if isinstance(finding, Exception):
+            raise finding
+        return finding
+
+    metric = metrics.get("word_count")._replace(prepare=lambda _ask: measure)
+    monkeypatch.setitem(metrics._found, "word_count", metric)
+    result = verify(criteria({"metric": "word_count"}, {"metric": "output_length"}), {"text": "a"})
+    assert result.criterion_results[0].cause is cause
+    assert result.criterion_results[1].met
+    assert result.to_json()

@@ -77,3 +77,9 @@ def test_plans_that_do_not_fit_are_refused_and_never_rounded(plan_of: PlanOf) ->
         judge_columns(plan_of(*[{}] * 40), {})
     with pytest.raises(BatchUnsupported, match="64-bit"):
         judge_columns(plan_of({"bonus": 10**15}), {"m0": [1.0]})
+
+
+def test_criteria_of_one_metric_share_its_column(plan_of: PlanOf) -> None:
+    plan = plan_of({"metric": "m"}, {"metric": "m", "threshold": 0.9})
+    plan = plan._replace(rules=tuple(rule._replace(slot="m") for rule in plan.rules))
+    assert judge_columns(plan, {"m": [0.6, 0.95]}).states.tolist() == [[1, 1], [0, 1]]

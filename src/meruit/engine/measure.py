@@ -141,10 +141,7 @@ class Catalogue:
         """What makes two questions to one metric differ; nothing where the metric does not listen."""
         if metric not in self._ours or not self._ours[metric].takes_ask:
             return identity if ask.params else ""
-        try:
-            return digest([ask.params, ask.wanted])
-        except (TypeError, ValueError, RecursionError):
-            return identity
+        return digest([ask.params, ask.wanted])
 
     def _slot(self, name: str, ask: Ask, label: str, distinction: str) -> Slot:
         metric = self._ours.get(name)

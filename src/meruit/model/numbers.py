@@ -25,8 +25,3 @@ def plain(number: Decimal) -> int | float | Decimal:
 def exact_decimal(number: float) -> Decimal:
     """The decimal that a float's shortest text denotes."""
     return Decimal(repr(number))
-
-
-def text(ratio: Fraction) -> str:
-    """A ratio for storage: `2/3`, `1`."""
-    return str(ratio)

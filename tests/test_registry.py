@@ -1,0 +1,103 @@
+"""Plugins: one file or one entry point, and nothing else to edit."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meruit.model.criterion import MetricType
+from meruit.model.errors import MeruitError, UnknownName
+from meruit.model.evidence import Checked
+from meruit.model.work import Work
+from meruit.registry import Ask, CheckRegistry, Measure, MetricRegistry, metrics
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(
+        UnknownName, match=r"no metric is named 'acuracy' \(did you mean 'accuracy'\?\); `meruit metrics`"
+    ):
+        metrics.get("acuracy")
+    assert metrics.find("acuracy") is None
+
+
+def test_two_plugins_of_one_name_are_refused() -> None:
+    registry = MetricRegistry("nowhere")
+    add = registry.add("mine", kind=MetricType.COUNT, examples=[])
+    add(lambda _work: 1)
+    with pytest.raises(MeruitError, match="two nowhere are named 'mine'"):
+        add(lambda _work: 2)
+
+
+def test_a_metric_with_params_prepares_once() -> None:
+    registry = MetricRegistry("nowhere")
+    prepared = []
+
+    @registry.add("mine", kind=MetricType.COUNT, params={"unit": "what to count"}, examples=[])
+    def mine(ask: Ask) -> Measure:
+        """Counts what is asked for."""
+        prepared.append(ask)
+        return lambda work: work.output["text"].count(ask.params["unit"])
+
+    measure = registry.get("mine").prepare(Ask({"unit": "a"}))
+    assert [measure(Work(output={"text": text})) for text in ("aa", "b")] == [2, 0]
+    assert len(prepared) == 1
+    assert registry.get("mine").summary == "Counts what is asked for."
+    assert registry.names() == ["mine"]
+
+
+def test_a_check_registers_itself() -> None:
+    registry = CheckRegistry("nowhere")
+
+    @registry.add("always")
+    def always(assertion: object, work: Work) -> Checked:
+        """Holds always."""
+        return Checked("1")
+
+    assert [check.name for check in registry] == ["always"]
+    assert registry.get("always").summary == "Holds always."
+
+
+def test_an_installed_package_adds_metrics_that_every_part_knows(tmp_path: Path) -> None:
+    (tmp_path / "tone.py").write_text(
+        "from meruit.model.criterion import MetricType\n"
+        "from meruit.model.work import Work\n"
+        "from meruit.registry import metrics\n\n"
+        "@metrics.add('shouting', kind=MetricType.COUNT, examples=[(Work(output={'text': 'A!'}), 1)])\n"
+        "def shouting(work):\n"
+        '    """Exclamation marks."""\n'
+        "    return work.output['text'].count('!')\n"
+    )
+    information = tmp_path / "tone-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: tone\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[meruit.metrics]\ntone = tone\n")
+    (tmp_path / "criteria.yaml").write_text(
+        "criteria:\n  - {metric: shouting, metric_type: count, comparison: lte, threshold: 1}\n"
+    )
+    (tmp_path / "out.json").write_text('{"text": "No! No!"}')
+    for arguments, code, said in (
+        (["metrics", "shouting"], 0, "Exclamation marks."),
+        (["verify", "criteria.yaml", "--output", "out.json"], 1, "shouting is required and not met"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "meruit", *arguments],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path), "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert (done.returncode, said in done.stdout) == (code, True), done.stdout + done.stderr
+
+
+def test_what_several_metrics_share_is_computed_once() -> None:
+    calls = []
+
+    def words(work: Work) -> list[str]:
+        calls.append(work)
+        return str(work.output["text"]).split()
+
+    work = Work(output={"text": "a b"})
+    assert work.derive(words) is work.derive(words)
+    assert len(calls) == 1
