@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from meruit.model.criterion import MetricType
 from meruit.model.errors import MeruitError, UnknownName
 from meruit.model.evidence import Checked
+from meruit.model.kinds import MetricType
 from meruit.model.work import Work
 from meruit.registry import Ask, CheckRegistry, Measure, MetricRegistry, metrics
 

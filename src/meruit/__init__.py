@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from meruit.config import Settings, load_criteria
     from meruit.engine.authoring import parse_criteria
-    from meruit.engine.measure import Prepared
+    from meruit.engine.catalogue import Prepared
     from meruit.engine.verify import VerificationEngine
     from meruit.judge.verdict import rejudge
     from meruit.metrics.content import ContainsExtractor
@@ -17,19 +17,11 @@ if TYPE_CHECKING:
     from meruit.metrics.labels import ClassificationExtractor
     from meruit.metrics.latency import LatencyExtractor
     from meruit.metrics.text import TextQualityExtractor
-    from meruit.model.criterion import (
-        Aggregation,
-        Assertion,
-        ComparisonOperator,
-        MetricType,
-        MissingPolicy,
-        Scale,
-        SuccessCriteria,
-        SuccessCriterion,
-    )
+    from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
     from meruit.model.errors import ConfigError, CriteriaError, MeruitError
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import GovernanceClient, GovernanceResult
+    from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale
     from meruit.model.verdict import (
         AxisScore,
         Bounds,
@@ -47,7 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "config": ("Settings", "load_criteria"),
     "engine.authoring": ("parse_criteria",),
-    "engine.measure": ("Prepared",),
+    "engine.catalogue": ("Prepared",),
     "engine.verify": ("VerificationEngine",),
     "judge.verdict": ("rejudge",),
     "metrics.content": ("ContainsExtractor",),
@@ -55,19 +47,11 @@ _HOMES = {
     "metrics.labels": ("ClassificationExtractor",),
     "metrics.latency": ("LatencyExtractor",),
     "metrics.text": ("TextQualityExtractor",),
-    "model.criterion": (
-        "Aggregation",
-        "Assertion",
-        "ComparisonOperator",
-        "MetricType",
-        "MissingPolicy",
-        "Scale",
-        "SuccessCriteria",
-        "SuccessCriterion",
-    ),
+    "model.criterion": ("Assertion", "SuccessCriteria", "SuccessCriterion"),
     "model.errors": ("ConfigError", "CriteriaError", "MeruitError"),
     "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
     "model.governance": ("GovernanceClient", "GovernanceResult"),
+    "model.kinds": ("Aggregation", "ComparisonOperator", "MetricType", "MissingPolicy", "Scale"),
     "model.verdict": (
         "AxisScore",
         "Bounds",

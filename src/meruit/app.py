@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from meruit.config import CUSTOM, ExtractorSettings, Settings
-from meruit.engine.measure import describe
+from meruit.engine.plainly import describe
 from meruit.engine.verify import VerificationEngine
 from meruit.metrics.content import ContainsExtractor
 from meruit.metrics.extractor import Family, MetricExtractor

@@ -7,9 +7,10 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from meruit.model.criterion import Assertion, MetricType
+from meruit.model.criterion import Assertion
 from meruit.model.errors import MeruitError, UnknownName, nearest
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
+from meruit.model.kinds import MetricType
 from meruit.model.work import Work
 
 Finding = Value | Measured | Missing

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from meruit.engine.authoring import parse_criteria, read_model
 from meruit.engine.documents import MAX_PROBLEMS, parse
-from meruit.model.criterion import Aggregation, ComparisonOperator, MetricType, Scale
 from meruit.model.errors import ConfigError, CriteriaError, DocumentError
+from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, Scale
 
 SUMMARIZATION = """# NLP Summarization Task
 success_criteria:

@@ -10,8 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meruit.judge.compare import Interval, bracket, compile_test, domain_of
-from meruit.model.criterion import MetricType, SuccessCriterion
+from meruit.model.criterion import SuccessCriterion
 from meruit.model.evidence import Cause, Fault, Missing
+from meruit.model.kinds import MetricType
 from meruit.model.numbers import exact
 
 

@@ -9,8 +9,9 @@ import pytest
 from meruit.judge.compare import bracket, compile_test
 from meruit.judge.plan import Plan, Trait, compile_plan
 from meruit.judge.verdict import MAX_KNOWN, Circumstances, conclude, evidence_of, rejudge
-from meruit.model.criterion import MetricType, SuccessCriteria, SuccessCriterion
+from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped
+from meruit.model.kinds import MetricType
 from meruit.model.verdict import Status
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

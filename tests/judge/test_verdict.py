@@ -8,8 +8,9 @@ import pytest
 
 from meruit.judge.plan import Plan
 from meruit.judge.verdict import rejudge
-from meruit.model.criterion import DEFAULT_AXIS, SuccessCriteria
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped
+from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.verdict import ReasonCode, Status, Verdict, VerificationResult
 
 PlanOf = Callable[..., Plan]

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from meruit.model.criterion import MetricType, Scale, SuccessCriteria, SuccessCriterion
+from meruit.model.criterion import SuccessCriteria, SuccessCriterion
+from meruit.model.kinds import MetricType, Scale
 from meruit.model.verdict import Bounds
 
 METRIC = {"metric": "m", "metric_type": "numeric", "comparison": "gte", "threshold": 1}

@@ -7,14 +7,15 @@ from typing import Any
 
 import msgspec
 
-from meruit.engine.measure import Prepared
+from meruit.engine.catalogue import Prepared
 from meruit.engine.mutants import mutants
 from meruit.engine.verify import VerificationEngine
 from meruit.judge.compare import Interval, domain_of
 from meruit.judge.plan import Plan, Rule
-from meruit.model.criterion import Aggregation, SuccessCriteria
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import nearest
 from meruit.model.evidence import Provenance
+from meruit.model.kinds import Aggregation
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS

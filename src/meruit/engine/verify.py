@@ -13,16 +13,9 @@ import msgspec
 from pydantic import ValidationError
 
 from meruit.engine.cache import ResultCache
-from meruit.engine.measure import (
-    ENGINE_VERSION,
-    Catalogue,
-    Digests,
-    Prepared,
-    describe,
-    measure,
-    missing_answer,
-    writable,
-)
+from meruit.engine.catalogue import ENGINE_VERSION, Catalogue, Prepared
+from meruit.engine.measure import Digests, measure, missing_answer
+from meruit.engine.plainly import describe, writable
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest

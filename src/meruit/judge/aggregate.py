@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 from meruit.judge.plan import Plan, Rule
-from meruit.model.criterion import Aggregation
+from meruit.model.kinds import Aggregation
 from meruit.model.verdict import AxisScore, Bounds, Status, Verdict
 
 PASS_SCORE = Fraction(9, 10)

@@ -11,16 +11,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from meruit.model.criterion import (
-    CONTAINMENT,
-    SHARES,
-    YES_OR_NO,
-    ComparisonOperator,
-    MetricType,
-    Scale,
-    SuccessCriterion,
-)
+from meruit.model.criterion import SuccessCriterion
 from meruit.model.evidence import Cause, Fault, Missing
+from meruit.model.kinds import CONTAINMENT, SHARES, YES_OR_NO, ComparisonOperator, MetricType, Scale
 from meruit.model.numbers import Number, exact
 
 Test = Callable[[Any], bool | Missing]

@@ -7,16 +7,9 @@ from typing import Any, NamedTuple
 
 from meruit.judge.compare import Bracket, Test, bracket, compile_test
 from meruit.model.canonical import digest
-from meruit.model.criterion import (
-    DEFAULT_AXIS,
-    Aggregation,
-    ComparisonOperator,
-    MetricType,
-    MissingPolicy,
-    SuccessCriteria,
-    SuccessCriterion,
-)
+from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Fault, Provenance
+from meruit.model.kinds import DEFAULT_AXIS, Aggregation, ComparisonOperator, MetricType, MissingPolicy
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.verdict import Status
 

@@ -7,8 +7,8 @@ from typing import NamedTuple, cast
 
 from meruit.judge.aggregate import Aggregate, Tally, aggregate
 from meruit.judge.plan import Plan, Rule
-from meruit.model.criterion import Aggregation
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Skipped, Value
+from meruit.model.kinds import Aggregation
 from meruit.model.numbers import MICRO
 from meruit.model.verdict import (
     CriterionResult,

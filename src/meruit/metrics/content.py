@@ -9,9 +9,9 @@ from meruit.metrics.extractor import Family
 from meruit.metrics.safe_pattern import matching, pattern
 from meruit.metrics.safe_schema import SafeSchema, compile_schema
 from meruit.metrics.wanted import Search, check_params, flag, share
-from meruit.model.criterion import MetricType
 from meruit.model.errors import AuthorError
 from meruit.model.evidence import Cause, Fault, Measured, Missing
+from meruit.model.kinds import MetricType
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, Measure, metrics
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from meruit.metrics.extractor import Family
-from meruit.model.criterion import MetricType
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
+from meruit.model.kinds import MetricType
 from meruit.model.work import Work
 from meruit.registry import Finding, metrics
 

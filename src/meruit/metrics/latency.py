@@ -3,8 +3,8 @@
 from typing import Any
 
 from meruit.metrics.extractor import Family
-from meruit.model.criterion import MetricType
 from meruit.model.evidence import Fault, Missing, Provenance
+from meruit.model.kinds import MetricType
 from meruit.model.work import Work
 from meruit.registry import Finding, metrics
 

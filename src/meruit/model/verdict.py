@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from meruit.model.criterion import ComparisonOperator
 from meruit.model.evidence import Cause, Fault, Provenance, Value
+from meruit.model.kinds import ComparisonOperator
 from meruit.model.record import Record
 
 

@@ -1,0 +1,100 @@
+"""Whatever metrics and checks return, made fit for a record: plain JSON, or a reason why not."""
+
+import math
+import numbers
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from meruit.judge.compare import EXACT_INTEGERS
+from meruit.model.evidence import Cause, Evidence, Fault, Measured, Missing, Value
+
+MAX_LIST_VALUE = 10_000
+"""The longest list that a metric may return as its value."""
+MAX_MESSAGE = 200
+"""The longest description of a crash."""
+
+
+def presentable(finding: Any) -> Evidence:
+    """Plain JSON values only, so that a record can hold and repeat them."""
+    match finding:
+        case Missing():
+            found = "Metric not found: " if finding.cause is Cause.METRIC_MISSING else ""
+            return Missing(found + writable(finding.why), finding.cause, finding.fault)
+        case Measured():
+            value = _plain(finding.value)
+            if isinstance(value, Missing):
+                return value
+            return Measured(value, writable_details(finding.details), finding.provenance)
+        case _:
+            return _plain(finding)
+
+
+def _plain(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of value
+    """Numbers of other libraries become Python's; what is no value at all becomes a reason."""
+    match value:
+        case bool():
+            return value
+        # Subclasses such as numpy's float64 would not encode.
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+        case str():
+            if writable(value) == value:
+                return value
+            return Missing("the value is text that is not Unicode", Cause.WRONG_TYPE, Fault.SYSTEM)
+        case numbers.Integral():
+            return int(value)
+        case numbers.Real() | Decimal():
+            return float(value) if math.isfinite(value) else math.nan
+        case list() | tuple() if len(value) <= MAX_LIST_VALUE and all(map(_listable, value)):
+            return list(value)
+        case _:
+            item = getattr(value, "item", None)
+            if callable(item) and getattr(value, "ndim", None) == 0:
+                return _plain(item())
+            why = f"the value is {type(value).__name__}, not a number"
+            return Missing(why, Cause.WRONG_TYPE, Fault.SYSTEM)
+
+
+def _listable(item: Any) -> bool:
+    """Whether a list that is a metric's value may hold the item."""
+    return writable(item) == item if isinstance(item, str) else isinstance(item, int) and abs(item) <= EXACT_INTEGERS
+
+
+def writable(text: str) -> str:
+    """The text, with what no JSON can hold spelled out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def writable_details(details: Any) -> Any:
+    """Details as a record can hold them."""
+    try:
+        msgspec.json.encode(details)
+    except UnicodeEncodeError:
+        return _spelled_out(details)
+    except (TypeError, ValueError, RecursionError):
+        return {"message": "the details cannot be written down"}
+    return details
+
+
+def _spelled_out(value: Any) -> Any:
+    match value:
+        case str():
+            return writable(value)
+        case Mapping():
+            return {writable(str(key)): _spelled_out(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_spelled_out(item) for item in value]
+        case _:
+            return value
+
+
+def describe(crash: BaseException) -> str:
+    """A crash in one short line that any terminal and any JSON can hold."""
+    text = f"{type(crash).__name__}: {crash}" if str(crash) else type(crash).__name__
+    line = " ".join(writable(text).split())
+    return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
