@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from meruit.model.errors import AuthorError, nearest
@@ -13,6 +14,8 @@ MAX_WANTED = 1_000
 """Keywords, patterns or fields in one list."""
 MAX_WANTED_CHARS = 2_000
 """Length of each."""
+MAX_PREPARED = 32
+"""How many lists of inputs a metric remembers prepared."""
 
 
 class Search(NamedTuple):
@@ -79,6 +82,8 @@ def share(
     """Measure the share found of what the criterion lists, or else of what the work's input lists."""
     asked = _asked(ask, *params)
     prepared = None if asked is None else make(asked)
+    # Works of one kind tend to list the same in their input.
+    prepare = lru_cache(MAX_PREPARED)(make)
 
     def measure(work: Work) -> Finding:
         search = prepared
@@ -88,7 +93,7 @@ def share(
                 places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
                 return Missing(f"nothing says what to look for; give a list as {places}", fault=Fault.AUTHOR)
             try:
-                search = make(_wanted(work.input[listed], f"input.{listed}"))
+                search = prepare(_wanted(work.input[listed], f"input.{listed}"))
             except AuthorError as problem:
                 return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
         found = search.found(work)
