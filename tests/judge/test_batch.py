@@ -83,3 +83,17 @@ def test_criteria_of_one_metric_share_its_column(plan_of: PlanOf) -> None:
     plan = plan_of({"metric": "m"}, {"metric": "m", "threshold": 0.9})
     plan = plan._replace(rules=tuple(rule._replace(slot="m") for rule in plan.rules))
     assert judge_columns(plan, {"m": [0.6, 0.95]}).states.tolist() == [[1, 1], [0, 1]]
+
+
+def test_the_largest_plan_and_the_largest_integer_fit(plan_of: PlanOf) -> None:
+    plan = plan_of(*[{}] * 39)
+    assert judge_columns(plan, {f"m{number}": [1.0] for number in range(39)}).success.tolist() == [True]
+    assert judge_columns(plan_of({}), {"m0": np.array([2**53, 2**53 + 2])}).states.tolist() == [[1, 2]]
+    with pytest.raises(BatchUnsupported, match="64-bit"):
+        judge_columns(plan_of({"penalty": 10**15}), {"m0": [1.0]})
+
+
+def test_results_are_of_the_types_they_promise(plan_of: PlanOf) -> None:
+    result = judge_columns(plan_of({}), {"m0": [1.0, 0.0]})
+    kinds = [array.dtype for array in result]
+    assert kinds == [np.bool_, np.int8, np.float64, np.float64, np.int64, np.int64, np.uint8]

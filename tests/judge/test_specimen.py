@@ -315,3 +315,84 @@ def test_money_that_is_not_earned_or_owed_is_not_counted(plan_of: Callable[..., 
     skipped = plan_of({}, {"assert": "x", "bonus": 1, "penalty": 1}, penalize_missing=True)
     result = conclude(skipped, [0.9, Skipped("no")], Circumstances("c", WHEN))
     assert (result.bonus, result.penalty) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "threshold", "met", "not_met"),
+    [
+        ("gte", 90, 0.9, 0.899),
+        ("gt", 90, 0.901, 0.9),
+        ("lte", 90, 0.9, 0.901),
+        ("lt", 90, 0.899, 0.9),
+        ("in_range", [80, 90], 0.8, 0.799),
+        ("in_range", {"max": 90}, 0.9, 0.901),
+        ("neq", 90, 0.91, 0.9),
+    ],
+)
+def test_every_operator_reads_percent(comparison: str, threshold: Any, met: float, not_met: float) -> None:
+    made = SuccessCriterion.model_validate(
+        {"metric": "m", "metric_type": "percentage", "comparison": comparison, "threshold": threshold}
+    )
+    fractions = compile_test(made, bracket(made, MetricType.ACCURACY), Fault.SYSTEM)
+    assert (fractions(met), fractions(not_met)) == (True, False)
+    percent = compile_test(made, bracket(made, None), Fault.SYSTEM)
+    assert (percent(met * 100), percent(not_met * 100)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("latency", 0.0), ("count", 0), ("count", 2**53), ("percentage", 0.0), ("percentage", 1.0)]
+)
+def test_the_ends_of_what_is_possible_are_possible(kind: str, value: Any) -> None:
+    made = SuccessCriterion.model_validate({"metric": "m", "metric_type": kind, "comparison": "gte", "threshold": 0})
+    assert compile_test(made, bracket(made, None), Fault.SYSTEM)(value) is True
+
+
+def test_zero_percent_is_possible() -> None:
+    made = SuccessCriterion.model_validate(
+        {"metric": "m", "metric_type": "percentage", "comparison": "lte", "threshold": 90}
+    )
+    assert compile_test(made, bracket(made, None), Fault.SYSTEM)(0.0) is True
+
+
+def test_a_bonus_or_a_penalty_alone_is_money(plan_of: Callable[..., Plan]) -> None:
+    earned = conclude(plan_of({"bonus": 0.5}), [0.9], Circumstances("c", WHEN))
+    owed = conclude(plan_of({"penalty": 0.5}), [0.1], Circumstances("c", WHEN))
+    assert (earned.bonus, owed.penalty) == (0.5, 0.5)
+
+
+def test_a_check_earns_or_costs_and_never_both(plan_of: Callable[..., Plan]) -> None:
+    plan = plan_of({"assert": "x", "bonus": 1, "penalty": 2})
+    held = conclude(plan, [Checked("1")], Circumstances("c", WHEN)).criterion_results[0]
+    failed = conclude(plan, [Checked("0")], Circumstances("c", WHEN)).criterion_results[0]
+    assert (held.bonus, held.penalty, held.met) == (1.0, None, True)
+    assert (failed.bonus, failed.penalty, failed.status) == (None, 2.0, Status.NOT_MET)
+
+
+def test_details_stay_on_a_criterion_that_is_not_met(plan_of: Callable[..., Plan]) -> None:
+    result = conclude(plan_of({}), [Measured(0.1, {"missing": ["a"]})], Circumstances("c", WHEN))
+    assert result.criterion_results[0].details == {"missing": ["a"]}
+
+
+def test_a_skipped_criterion_is_nobodys_fault(plan_of: Callable[..., Plan]) -> None:
+    result = conclude(plan_of({}, {}), [0.9, Skipped("no")], Circumstances("c", WHEN))
+    assert (result.criterion_results[1].fault, result.criterion_results[1].cause) == (Fault.NONE, None)
+
+
+def test_a_minimum_that_is_just_reached_needs_no_reason(plan_of: Callable[..., Plan]) -> None:
+    plan = plan_of({}, {}, aggregation="weighted", minimum_weighted_score=0.5)
+    reasons = conclude(plan, [0.9, 0.1], Circumstances("c", WHEN)).reasons
+    assert [(reason.message, reason.criterion_id) for reason in reasons] == [("m1 is not met", "m1")]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "blame"), [(Provenance.CLAIMED, Fault.AGENT), (Provenance.COMPUTED, Fault.SYSTEM)]
+)
+def test_who_claims_a_value_answers_for_it(provenance: Provenance, blame: Fault) -> None:
+    made = SuccessCriteria.model_validate(
+        {"criteria": [{"metric": "m", "metric_type": "accuracy", "comparison": "gte", "threshold": 50}]}
+    )
+    plan = compile_plan(made, lambda _name: Trait(MetricType.ACCURACY, provenance), ("slot",))
+    result = conclude(plan, [7.0], Circumstances("c", WHEN))
+    assert result.criterion_results[0].fault is blame
+    half = conclude(plan, [0.5], Circumstances("c", WHEN))
+    assert (half.success, half.metrics) == (True, {"slot": 0.5})
