@@ -13,7 +13,7 @@ import yaml
 import meruit
 from meruit.app import published_schema
 from meruit.config import Settings
-from meruit.engine.authoring import parse_criteria
+from meruit.documents.authoring import parse_criteria
 from meruit.engine.verify import VerificationEngine
 
 SUMMARISATION = """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meruit.config import Settings, load_criteria
-    from meruit.engine.authoring import parse_criteria
+    from meruit.documents.authoring import parse_criteria
     from meruit.engine.catalogue import Prepared
     from meruit.engine.verify import VerificationEngine
     from meruit.judge.verdict import rejudge
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "config": ("Settings", "load_criteria"),
-    "engine.authoring": ("parse_criteria",),
+    "documents.authoring": ("parse_criteria",),
     "engine.catalogue": ("Prepared",),
     "engine.verify": ("VerificationEngine",),
     "judge.verdict": ("rejudge",),

@@ -109,6 +109,8 @@ def _criteria_schema() -> dict[str, Any]:
     }
     either = [{"$ref": "#/$defs/MetricCriterion"}, {"$ref": "#/$defs/AssertionCriterion"}]
     definitions["SuccessCriterion"] = {"anyOf": either}
+    # The model takes an empty list, so that the engine can say what it is worth; a file may not hold one.
+    schema["properties"]["criteria"]["minItems"] = 1
     definitions["SuccessCriteria"] = schema
     wrapped = {
         "type": "object",

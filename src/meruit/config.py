@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from meruit.engine.authoring import parse_criteria, read_model
-from meruit.engine.documents import parse
+from meruit.documents.authoring import parse_criteria, read_model
+from meruit.documents.document import parse
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import ConfigError, DocumentError, Problem
 

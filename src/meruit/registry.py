@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from importlib.util import find_spec
@@ -65,7 +66,7 @@ class Check(NamedTuple):
 
 
 P = TypeVar("P", Metric, Check)
-MetricFunction = TypeVar("MetricFunction", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Registry(Generic[P]):
@@ -77,6 +78,7 @@ class Registry(Generic[P]):
         self._advice = advice
         self._found: dict[str, P] = {}
         self._loaded = False
+        self._loading = threading.RLock()
 
     def put(self, plugin: P) -> None:
         """Take a plugin in; a second one of the same name is refused."""
@@ -109,14 +111,25 @@ class Registry(Generic[P]):
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True
-        package = f"meruit.{self.room}"
-        spec = find_spec(package)
-        for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else None):
+        # Engines may be built in several threads at once; none may see half of the plugins.
+        with self._loading:
+            package = f"meruit.{self.room}"
+            spec = find_spec(package)
             if spec is not None:
-                importlib.import_module(f"{package}.{module.name}")
-        for point in metadata.entry_points(group=package):
-            point.load()
+                for module in pkgutil.iter_modules(spec.submodule_search_locations):
+                    importlib.import_module(f"{package}.{module.name}")
+            for point in metadata.entry_points(group=package):
+                _load_plugin(point)
+            self._loaded = True
+
+
+def _load_plugin(point: metadata.EntryPoint) -> None:
+    try:
+        point.load()
+    except Exception as problem:
+        raise MeruitError(
+            f"the plugin {point.name!r} ({point.value}) cannot be loaded: {problem}; repair or uninstall it"
+        ) from problem
 
 
 class MetricRegistry(Registry[Metric]):
@@ -132,19 +145,19 @@ class MetricRegistry(Registry[Metric]):
         provenance: Provenance = Provenance.COMPUTED,
         costly: bool = False,
         version: str = "1",
-    ) -> Callable[[MetricFunction], MetricFunction]:
+    ) -> Callable[[Function], Function]:
         """Register the function below under a name.
 
         Without `params` it takes a Work and returns what it found. With `params` it takes an Ask, does its
         preparation once, and returns the function of Work.
         """
 
-        def register(function: MetricFunction) -> MetricFunction:
+        def register(function: Function) -> Function:
             takes_ask = params is not None
             self.put(
                 Metric(
                     name=name,
-                    family=function.__module__.rsplit(".", 1)[-1],
+                    family=function.__module__.removeprefix("meruit.metrics."),
                     kind=kind,
                     summary=(function.__doc__ or "").strip().split("\n", 1)[0],
                     prepare=function if takes_ask else lambda _ask: cast("Measure", function),
@@ -164,10 +177,10 @@ class MetricRegistry(Registry[Metric]):
 class CheckRegistry(Registry[Check]):
     """The state checks, and the decorator that adds one."""
 
-    def add(self, name: str, *, version: str = "1") -> Callable[[MetricFunction], MetricFunction]:
+    def add(self, name: str, *, version: str = "1") -> Callable[[Function], Function]:
         """Register the function below as the check that `assert: name` asks for."""
 
-        def register(function: MetricFunction) -> MetricFunction:
+        def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
             self.put(Check(name=name, summary=summary, run=function, version=version))
             return function

@@ -9,7 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +37,15 @@ def _work(write: Write) -> None:
     write("o.json", {"text": "two words"})
 
 
-def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+@contextmanager
+def started(*arguments: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """The command line in a process of its own, which does not outlive the test."""
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([sys.executable, "-m", "meruit", *arguments], **streams)
+    with subprocess.Popen([sys.executable, "-m", "meruit", *arguments], **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 # Help and usage.
@@ -101,8 +109,8 @@ def test_the_shell_can_complete_a_command() -> None:
         "COMP_WORDS": "meruit ver",
         "COMP_CWORD": "1",
     }
-    process = started(env=environment)
-    out, err = process.communicate(timeout=30)
+    with started(env=environment) as process:
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out.split(), err) == (0, [b"plain,verify"], b"")
 
 
@@ -270,13 +278,12 @@ def test_a_reader_that_leaves_changes_no_exit_code(name: str, monkeypatch: pytes
 
 @pytest.mark.parametrize("arguments", [("metrics",), ("demo", "--json")])
 def test_a_broken_pipe_is_no_error(arguments: tuple[str, ...]) -> None:
-    process = started(*arguments)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    with process.stderr as stderr:
-        assert stderr.read() == b""
-    assert process.wait(timeout=30) == 0
+    with started(*arguments) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=30) == 0
 
 
 @pytest.mark.usefixtures("_work")
@@ -291,8 +298,7 @@ def test_a_full_disk_is_not_a_failure_of_the_work(run: Run, monkeypatch: pytest.
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk to offer")
 def test_a_disk_that_is_really_full_is_named() -> None:
-    with Path("/dev/full").open("wb") as full:
-        process = started("metrics", stdout=full)
+    with Path("/dev/full").open("wb") as full, started("metrics", stdout=full) as process:
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (3, b"error: could not go on: No space left on device\n")
 
@@ -311,7 +317,7 @@ def test_an_interruption_is_130(run: Run, monkeypatch: pytest.MonkeyPatch, inter
     def stop(*_: object, **__: object) -> None:
         raise interrupt
 
-    monkeypatch.setattr("meruit.app.build_engine", stop)
+    monkeypatch.setattr("meruit.cli.loading.build_engine", stop)
     ended = run(*VERIFY)
     assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (130, "", "")
 
@@ -324,19 +330,34 @@ def test_an_interruption_outside_any_command_is_130_too(run: Run, monkeypatch: p
     assert run("metrics").returncode == 130
 
 
+def heed_interruptions() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def open_for(reader: subprocess.Popen[bytes], pipe: str) -> int:
+    """The writing end of a named pipe, once the process has begun to read; nobody waits for one that has ended."""
+    while reader.poll() is None:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.01)
+    raise AssertionError("ended before it read anything")
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_ctrl_c_is_130_and_says_nothing() -> None:
     os.mkfifo("slow.yaml")
-    process = started("verify", "slow.yaml", "--output", "o.json")
-    # Opening waits for the reader: from here on, the command waits for its criteria.
-    with Path("slow.yaml").open("wb"):
+    # Whoever runs the tests may ignore interruptions, as `nohup` and background jobs do, and children inherit that.
+    with started("verify", "slow.yaml", "--output", "o.json", preexec_fn=heed_interruptions) as process:
+        writer = open_for(process, "slow.yaml")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
+        os.close(writer)
     assert (process.returncode, out, err.strip()) == (130, b"", b"")
 
 
 def test_python_m_meruit_is_the_command_line() -> None:
-    process = started("metrics", "accuracy")
-    out, err = process.communicate(timeout=30)
+    with started("metrics", "accuracy") as process:
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, b"")
     assert out.startswith(b"accuracy (accuracy, computed): ")

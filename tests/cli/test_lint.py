@@ -99,6 +99,12 @@ def test_a_metric_that_the_settings_switch_off_is_unknown(lint: Run, write: Writ
     assert (ended.returncode, "Unknown metric: word_count" in ended.stderr) == (2, True)
 
 
+def test_params_that_cannot_work_are_a_finding(lint: Run) -> None:
+    ended = lint(criterion(params={"language": "en"}))
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "error: word_count: word_count takes no params [author_error]" in ended.stdout
+
+
 def test_names_cannot_write_on_the_terminal(lint: Run, write: Write) -> None:
     write("gold.json", {"text": "two words", "a\x1b[2J": 1})
     ended = lint(criterion(id="x\x1b[2J\nthe criteria hold", threshold=0), arguments=("--gold", "gold.json"))

@@ -252,37 +252,54 @@ def test_a_hostile_key_cannot_write_on_the_terminal(verify: Run, key: str) -> No
     assert ended.stderr.count("error: ") == ended.stderr.count("error: criteria.yaml") + key.count("error: ")
 
 
+def patterned(**params: Any) -> dict[str, Any]:
+    return criterion(metric="matches_pattern", metric_type="contains", threshold=1, params=params)
+
+
+def shaped(schema: Any) -> dict[str, Any]:
+    return criterion(
+        metric="matches_schema",
+        metric_type="matches_schema",
+        comparison="eq",
+        threshold=True,
+        params={"schema": schema},
+    )
+
+
 @pytest.mark.parametrize(
-    ("params", "why"),
+    ("asked", "why"),
     [
-        ({"pattern": "(((a{1000}){1000}){1000})"}, "invalid repetition size"),
-        ({"pattern": "(?=a)"}, "no look-around"),
-        ({"patern": "a"}, "did you mean 'pattern'?"),
+        (patterned(pattern="(((a{1000}){1000}){1000})"), "invalid repetition size"),
+        (patterned(pattern="(?=a)"), "no look-around"),
+        (patterned(pattern="(a\nerror: all is well"), r"'(a\nerror: all is well' is refused"),
+        (patterned(patern="a"), "did you mean 'pattern'?"),
+        (shaped({"$ref": "https://example.org/x"}), "https://example.org/x"),
+        (shaped({"$ref": "#"}), "refers to itself"),
+        (shaped({"type": "nonsense"}), "the schema is invalid at /type"),
+        (shaped({}), "accepts everything"),
+        (criterion(params={"language": "en"}), "word_count takes no params"),
     ],
 )
-def test_a_hostile_pattern_is_its_authors_fault_and_nobodys_failure(verify: Run, params: Any, why: str) -> None:
-    criteria = {"criteria": [criterion(metric="matches_pattern", metric_type="contains", threshold=1, params=params)]}
-    ended = verify({"text": "a" * 1000}, criteria=criteria)
-    assert ended.returncode == 3
-    assert why in ended.stdout
-    assert "(fault: author)" in ended.stdout
+def test_params_that_cannot_work_are_refused_before_anything_is_judged(verify: Run, asked: Any, why: str) -> None:
+    ended = verify({"text": "a" * 1000}, criteria={"criteria": [asked]})
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: criteria.yaml: criteria[0].params: ")
+    assert why in ended.stderr
+    assert ended.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("schema", [{"$ref": "https://example.org/x"}, {"$ref": "#"}, {"type": "nonsense"}, {}])
-def test_a_hostile_schema_is_its_authors_fault_and_nobodys_failure(verify: Run, schema: Any) -> None:
-    criteria = {
-        "criteria": [
-            criterion(
-                metric="matches_schema",
-                metric_type="matches_schema",
-                comparison="eq",
-                threshold=True,
-                params={"schema": schema},
-            )
-        ]
-    }
-    ended = verify({"text": "a"}, criteria=criteria)
-    assert (ended.returncode, "(fault: author)" in ended.stdout) == (3, True)
+def test_each_criterion_that_cannot_work_is_named_on_a_line_of_its_own(run: Run, write: Write) -> None:
+    words = criterion(metric="output_length", comparison="contains_all", threshold=["word"])
+    criteria = {"criteria": [shaped({}), criterion(), shaped({}), patterned(pattern="("), words]}
+    write("output.json", {"text": "a"})
+    ended = run("verify", "-", "--output", "output.json", stdin=json.dumps(criteria).encode())
+    assert ended.returncode == 2
+    assert [line.split(": ")[:3] for line in ended.stderr.splitlines()] == [
+        ["error", "standard input", "criteria[0].params"],
+        ["error", "standard input", "criteria[2].params"],
+        ["error", "standard input", "criteria[3].params"],
+        ["error", "standard input", "criteria[4].threshold"],
+    ]
 
 
 def test_an_unknown_assertion_fails_alone_and_says_so(verify: Run) -> None:
@@ -408,6 +425,46 @@ def test_the_table_shows_money_axes_open_criteria_and_why(verify: Run) -> None:
     assert "open" in rows[3]
     assert "indeterminate" in rows[4]
     assert "axes: __default__ 0, form 1" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (123456.78, "123456.78"),
+        (0.000001, "0.000001"),
+        (1234567.000001, "1234567.000001"),
+        (0.1, "0.1"),
+        (100, "100"),
+        (1e9, "1000000000"),
+    ],
+)
+def test_money_is_shown_in_full(verify: Run, amount: float, text: str) -> None:
+    bonus, penalty = criterion(bonus=amount), criterion(threshold=9, penalty=amount)
+    ended = verify({"text": "two words"}, criteria={"criteria": [bonus, penalty]})
+    earned, owed = table_of(ended)[1:]
+    assert f" +{text}" in earned
+    assert not earned.endswith("…")
+    assert f" -{text}" in owed
+    assert f"bonus {text}, penalty {text}\n" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("weight", "percent"),
+    [(1e-9, 99), (1e-30, 99), (0, 100), (1, 50), (2, 33), (1e9, 0)],
+)
+def test_only_full_coverage_is_100_percent(verify: Run, weight: float, percent: int) -> None:
+    unmeasured = criterion(metric="latency_ms", metric_type="latency", weight=weight, required=False)
+    ended = verify({"text": "two words"}, criteria={"criteria": [criterion(), unmeasured]})
+    assert f"coverage {percent}%," in ended.stdout
+
+
+@pytest.mark.parametrize("percent", range(101))
+def test_a_whole_percent_of_coverage_is_not_cut(verify: Run, percent: int) -> None:
+    asked = [
+        criterion(weight=percent),
+        criterion(metric="latency_ms", metric_type="latency", weight=100 - percent, required=False),
+    ]
+    assert f"coverage {percent}%," in verify({"text": "two words"}, criteria={"criteria": asked}).stdout
 
 
 def test_a_score_just_below_a_bound_never_looks_like_it(verify: Run) -> None:

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.engine.lint import Finding, Gold, LintReport, Severity, lint, null_agents
+from meruit.engine.mutants import MAX_SIZE
 from meruit.engine.verify import VerificationEngine
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.kinds import SHARES
 from meruit.model.work import PRIVATE_INPUTS
 
 
@@ -168,6 +170,69 @@ def test_a_criterion_that_no_mutant_fails_asks_for_nothing() -> None:
     assert found.failed_by.keys() == {"word_count"}
 
 
+def survivors(*asked: dict[str, Any], gold: Any, **given: Any) -> list[str | None]:
+    found = report(*asked, gold=gold, **given)
+    assert found.gold == "pass", found.findings
+    return [finding.criterion_id for finding in found.findings if finding.code == "survived"]
+
+
+def containing(metric: str = "contains_keywords", **changes: Any) -> dict[str, Any]:
+    return criterion(metric=metric, metric_type="contains", **{"comparison": "eq", "threshold": 0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("asked", "work_input"),
+    [
+        (containing(params={"keywords": ["password", "secret"]}), {}),
+        (containing(params={"keywords": ["pass word", 42], "whole_word": True, "case_sensitive": True}), {}),
+        (containing(comparison="lt", threshold=1, params={"keywords": ["two", "password"]}), {}),
+        (containing(), {"required_keywords": ["password"]}),
+        (containing("matches_pattern", params={"pattern": r"(?i)\bpassword\b"}), {}),
+        (containing("matches_pattern", params={"patterns": ["(?:password|secret)s?", "p+wned"]}), {}),
+        (containing("matches_pattern", params={"pattern": "^N/A$", "full": True}), {}),
+        (containing("has_required_fields", params={"fields": ["password"]}), {}),
+        (containing("has_required_fields"), {"required_fields": ["password"]}),
+    ],
+)
+def test_what_must_not_be_there_fails_once_it_is(asked: dict[str, Any], work_input: Any) -> None:
+    assert survivors(criterion(), asked, gold={"text": "two words"}, work_input=work_input) == []
+
+
+def test_a_schema_that_allows_no_more_fields_fails_once_there_are_more() -> None:
+    closed = criterion(
+        metric="matches_schema",
+        metric_type="matches_schema",
+        comparison="eq",
+        threshold=True,
+        params={"schema": {"additionalProperties": False, "properties": {"text": True}}},
+    )
+    assert survivors(criterion(), closed, gold={"text": "two words"}) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metric": "output_length", "comparison": "lte", "threshold": 300_000},
+        {"metric": "output_length", "comparison": "lt", "threshold": MAX_SIZE},
+        {"metric": "word_count", "comparison": "in_range", "threshold": {"max": 250_000.5}, "metric_type": "numeric"},
+        {"metric": "num_predictions", "comparison": "lte", "threshold": 1_500_000},
+        {"metric": "word_count", "comparison": "neq", "threshold": 300_000},
+        {"metric": "word_count", "comparison": "neq", "threshold": 300_000, "tolerance": 5},
+        {"metric": "num_predictions", "comparison": "neq", "threshold": 7},
+        {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 1e15},
+    ],
+)
+def test_a_limit_far_above_the_gold_output_fails_once_it_is_passed(changes: dict[str, Any]) -> None:
+    gold = {"text": "two words", "predictions": ["a", "b"]}
+    assert survivors(criterion(), criterion(**changes), gold=gold, metadata={"duration_ms": 3}) == []
+
+
+@pytest.mark.parametrize("limit", [MAX_SIZE, 1e300])
+def test_a_limit_that_nothing_reaches_asks_for_nothing(limit: float) -> None:
+    unreached = criterion(metric="output_length", comparison="lte", threshold=limit)
+    assert survivors(criterion(), unreached, gold={"text": "two words"}) == ["output_length"]
+
+
 # On paper.
 
 
@@ -232,6 +297,28 @@ def test_a_criterion_that_can_never_be_met_is_an_error(changes: dict[str, Any]) 
 )
 def test_a_criterion_that_can_go_both_ways_is_fine_on_paper(changes: dict[str, Any]) -> None:
     assert codes(report(criterion(**changes))) == []
+
+
+@pytest.mark.parametrize("declared", sorted(SHARES))
+@pytest.mark.parametrize(("metric", "natural"), [("word_count", "count"), ("latency_ms", "latency")])
+def test_a_share_of_what_is_none_is_an_error(metric: str, natural: str, declared: str) -> None:
+    found = report(criterion(metric=metric, metric_type=declared, threshold=0.5))
+    assert ("wrong_type", metric) in [(finding.code, finding.criterion_id) for finding in found.findings]
+    assert f"{metric} is no share of anything; its metric_type is {natural}, not {declared}" in [
+        finding.message for finding in found.findings
+    ]
+    assert not found.ok
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "recall", "contains_keywords", "confidence", "matches_schema"])
+@pytest.mark.parametrize("declared", sorted(SHARES))
+def test_shares_of_every_kind_may_stand_for_each_other(metric: str, declared: str) -> None:
+    assert codes(report(criterion(metric=metric, metric_type=declared, threshold=0.5))) == []
+
+
+def test_a_share_that_the_agent_claims_may_be_claimed_in_percent() -> None:
+    claim = criterion(metric="confidence", metric_type="percentage", threshold=80)
+    assert survivors(claim, gold={"confidence": 90}) == []
 
 
 @pytest.mark.parametrize(
@@ -349,6 +436,25 @@ def test_a_strangers_metrics_are_proven_too() -> None:
     )
     assert (found.ok, found.gold) == (True, "pass")
     assert found.failed_by == {"mood": "every value spoilt", "height": "height made negative"}
+
+
+def test_a_text_that_a_strangers_metric_must_not_say_is_tried() -> None:
+    asked = criterion(metric="mood", metric_type="custom", comparison="neq", threshold="angry")
+    tall = criterion(metric="height", metric_type="numeric", comparison="lte", threshold=1e12)
+    engine = VerificationEngine({"moods": Moods()})
+    assert survivors(asked, tall, gold={"mood": "calm", "height": 1.8}, engine=engine) == []
+
+
+class OwnWords(Moods):
+    """A stranger's metric that shares its name with one of ours."""
+
+    def supported_metrics(self) -> list[str]:
+        return ["word_count"]
+
+
+def test_a_strangers_metric_is_no_namesake_of_ours() -> None:
+    engine = VerificationEngine({"own": OwnWords()})
+    assert codes(report(criterion(metric_type="percentage", threshold=0.5), engine=engine)) == []
 
 
 def test_a_report_is_json() -> None:

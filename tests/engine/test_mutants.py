@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.engine import mutants as module
-from meruit.engine.mutants import HUGE, MAX_ITEMS, MAX_PLACES, MAX_TEXT, mutants
+from meruit.engine.mutants import HUGE, MAX_AIMED, MAX_ALONE, MAX_ITEMS, MAX_PLACES, MAX_SIZE, MAX_TEXT, mutants
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 values = st.recursive(
@@ -38,7 +38,7 @@ def test_mutants_never_change_the_original(output: dict[str, Any], metadata: dic
 @given(objects, objects)
 def test_mutants_are_few_and_each_has_a_name(output: dict[str, Any], metadata: dict[str, Any]) -> None:
     made = list(mutants(output, metadata))
-    assert len(made) <= 3 + MOST_AT_ONE_PLACE * (MAX_PLACES + len(metadata))
+    assert len(made) <= 4 + MOST_AT_ONE_PLACE * (MAX_PLACES + len(metadata))
     assert all(mutant.name and isinstance(mutant.output, dict) for mutant in made)
 
 
@@ -125,7 +125,7 @@ def test_a_long_list_inside_is_not_walked_to_its_end(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "_damaged", lambda _value: iter(()))
     monkeypatch.setattr(module, "_dropped", lambda value, _path: value)
     monkeypatch.setattr(module, "_at", lambda _value, _path: 0)
-    assert sum(1 for _ in mutants({"endless": Endless()}, {})) == MAX_PLACES
+    assert sum(name.endswith(" dropped") for name in named({"endless": Endless()})) == MAX_PLACES
 
 
 def test_a_deep_output_is_damaged_down_to_a_limit() -> None:
@@ -144,5 +144,58 @@ def test_blowing_up_has_a_limit() -> None:
     assert MAX_ITEMS < 30_000
 
 
-def test_nothing_to_damage_makes_no_damage_but_the_first_three() -> None:
-    assert [mutant.output for mutant in mutants({}, {})] == [{}, {}, {}]
+def test_nothing_to_damage_is_left_as_it_is_or_given_more_fields() -> None:
+    assert [mutant.output for mutant in mutants({}, {})] == [{}, {}, {}, {"¤": "¤"}]
+
+
+# What criteria speak of.
+
+
+def aimed(output: dict[str, Any], words: tuple[str, ...] = (), sizes: tuple[int, ...] = ()) -> dict[str, Any]:
+    usual = named(output)
+    made = {mutant.name: mutant.output for mutant in mutants(output, {}, words=words, sizes=sizes)}
+    return {name: damaged for name, damaged in made.items() if name not in usual}
+
+
+def test_words_of_criteria_are_added_to_texts_and_take_their_place() -> None:
+    made = aimed({"text": "good", "rows": [{"label": "a"}], "n": 1}, words=("bad", "worse"))
+    assert made == {
+        "text with the words of criteria added": {"text": "good bad worse", "rows": [{"label": "a"}], "n": 1},
+        "text replaced by 'bad'": {"text": "bad", "rows": [{"label": "a"}], "n": 1},
+        "text replaced by 'worse'": {"text": "worse", "rows": [{"label": "a"}], "n": 1},
+        "rows.0.label with the words of criteria added": {"text": "good", "rows": [{"label": "a bad worse"}], "n": 1},
+        "rows.0.label replaced by 'bad'": {"text": "good", "rows": [{"label": "bad"}], "n": 1},
+        "rows.0.label replaced by 'worse'": {"text": "good", "rows": [{"label": "worse"}], "n": 1},
+    }
+
+
+def test_words_of_criteria_become_fields_and_replace_none() -> None:
+    made = {mutant.name: mutant.output for mutant in mutants({"id": 1}, {}, words=("id", "name"))}
+    assert made["with more fields"] == {"¤": "¤", "id": 1, "name": "¤"}
+
+
+@given(st.text(max_size=30), st.lists(st.integers(), max_size=5), st.integers(1, 40))
+def test_values_are_brought_to_the_sizes_of_criteria(text: str, items: list[int], size: int) -> None:
+    made = aimed({"text": text, "items": items, "n": 3, "yes": True}, sizes=(size,))
+    assert len(made[f"text brought to {size} characters"]["text"]) == size
+    assert len(made[f"text brought to {size} words"]["text"].split()) == size
+    assert len(made[f"items brought to {size} items"]["items"]) == size
+    assert size < 2 or made[f"n set to {size}"]["n"] == size
+    assert not any(name.startswith("yes") for name in made)
+
+
+def test_only_a_number_is_brought_to_a_size_that_no_text_has() -> None:
+    output = {"text": "good", "items": ["a"], "n": 5}
+    assert aimed(output, sizes=(MAX_SIZE + 1, -2)).keys() == {f"n set to {MAX_SIZE + 1}", "n set to -2"}
+
+
+def test_the_run_is_brought_to_the_sizes_of_criteria_too() -> None:
+    made = {mutant.name: mutant.metadata for mutant in mutants({}, {"duration_ms": 3}, sizes=(2_001,))}
+    assert made["metadata.duration_ms set to 2001"] == {"duration_ms": 2_001}
+
+
+def test_what_is_made_for_criteria_has_a_limit() -> None:
+    output = {str(number): "text" for number in range(MAX_PLACES)}
+    made = aimed(output, words=tuple(map(str, range(10_000))), sizes=(9, 99))
+    assert len(made) == MAX_AIMED
+    assert sum(name.startswith("0 replaced by") for name in made) == MAX_ALONE

@@ -75,8 +75,6 @@ def test_plans_that_do_not_fit_are_refused_and_never_rounded(plan_of: PlanOf) ->
         judge_columns(plan_of({"assert": "x"}), {"m0": [1.0]})
     with pytest.raises(BatchUnsupported, match="1 to 39"):
         judge_columns(plan_of(*[{}] * 40), {})
-    with pytest.raises(BatchUnsupported, match="64-bit"):
-        judge_columns(plan_of({"bonus": 10**15}), {"m0": [1.0]})
 
 
 def test_criteria_of_one_metric_share_its_column(plan_of: PlanOf) -> None:
@@ -89,8 +87,6 @@ def test_the_largest_plan_and_the_largest_integer_fit(plan_of: PlanOf) -> None:
     plan = plan_of(*[{}] * 39)
     assert judge_columns(plan, {f"m{number}": [1.0] for number in range(39)}).success.tolist() == [True]
     assert judge_columns(plan_of({}), {"m0": np.array([2**53, 2**53 + 2])}).states.tolist() == [[1, 2]]
-    with pytest.raises(BatchUnsupported, match="64-bit"):
-        judge_columns(plan_of({"penalty": 10**15}), {"m0": [1.0]})
 
 
 def test_results_are_of_the_types_they_promise(plan_of: PlanOf) -> None:

@@ -102,7 +102,9 @@ def test_booleans_and_their_numbers_are_one_for_a_boolean_metric() -> None:
         assert holds("eq", True, kind)(False) is False
         assert holds("neq", True, kind)(0) is True
     assert isinstance(holds("eq", True, "boolean")(0.5), Missing)
-    assert isinstance(holds("eq", True, "matches_schema")(0.99999), Missing)
+    assert isinstance(holds("eq", True, "custom")(0.5), Missing)
+    assert holds("eq", True, "matches_schema")(0.99999) is False
+    assert holds("eq", True, "boolean", MetricType.CONTAINS)(0.5) is False
 
 
 @pytest.mark.parametrize(

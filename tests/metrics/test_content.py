@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import time
+import unicodedata
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,7 @@ from meruit.model.work import Work
 from meruit.registry import Ask, Finding, metrics
 
 FAMILY = [metric for metric in metrics if metric.family == "content"]
+NO_NUL = st.characters(exclude_characters="\0")
 RECURSIVE = {"anyOf": [{"properties": {"a": {"$ref": "#"}}}, {"properties": {"a": {"$ref": "#"}}}]}
 
 
@@ -105,7 +107,12 @@ def test_nothing_to_look_for_is_the_authors_doing() -> None:
 
 @pytest.mark.parametrize("value", [None, 5, ["a"], b"a"])
 def test_a_text_that_is_none_is_missing_and_the_agents_doing(value: Any) -> None:
-    for measure in (keywords("a"), matches_pattern(Ask({"pattern": "a"}))):
+    for measure in (
+        keywords("a"),
+        keywords("a", whole_word=True),
+        keywords("a", whole_word=True, case_sensitive=True),
+        matches_pattern(Ask({"pattern": "a"})),
+    ):
         finding = missing(measure(text(value)))
         assert (finding.fault, finding.cause) == (Fault.AGENT, Cause.METRIC_MISSING)
 
@@ -132,7 +139,10 @@ def test_case_is_ignored_in_every_script_unless_it_matters() -> None:
         ("C++", "I like C++!", True),
         ("C++", "(c++)", True),
         ("C++", "xC++", False),
-        (".net", "asp.net", False),
+        ("C++", "C++11", True),
+        ("C", "C++", True),
+        (".net", "asp.net", True),
+        (".net", "asp.nets", False),
         (".net", "use .NET", True),
         ("über", "drüber", False),
         ("über", "ÜBER alles", True),
@@ -141,6 +151,18 @@ def test_case_is_ignored_in_every_script_unless_it_matters() -> None:
         ("кот", "который", False),
         ("кот", "мой кот", True),
         ("a\nb", "x a\nb y", True),
+        ("machine learning", "of Machine learning.", True),
+        ("machine learning", "machine learnings", False),
+        ("machine learning", "machine  learning", False),
+        ("don't", "I don't", True),
+        ("don't", "don'ts", False),
+        ("a a", "xa a a", True),
+        ("++", "C++x", True),
+        ("cafe\u0301", "un cafe\u0301!", True),
+        ("cafe\u0301 noir", "cafe\u0301 noir\u0301", False),
+        ("a b", "a\0b a\0 b", False),
+        ("a.", "a\0.", False),
+        ("a.", "\0a.", True),
         ("x\ud800", "y x\ud800 z", True),
     ],
 )
@@ -153,10 +175,26 @@ def test_equal_keywords_count_once() -> None:
     assert (finding.value, finding.details) == (0.5, {"found": ["cat"], "missing": ["dog"]})
 
 
-def test_numbers_are_looked_for_as_text() -> None:
-    wanted = [7, 2.5, Decimal("1.50")]
-    assert measured(keywords(keywords=wanted)(text("7 items at 2.5 or 1.50"))).value == 1.0
+def test_whole_numbers_are_looked_for_as_text() -> None:
+    assert measured(keywords(keywords=[7, -12, "1.50"])(text("7 items at 1.50, then -12"))).value == 1.0
     assert measured(keywords(keywords=42)(text("the answer is 42"))).value == 1.0
+
+
+@pytest.mark.parametrize("number", [1.10, 2.0, Decimal("1.10"), True])
+@pytest.mark.parametrize(
+    ("metric", "param", "given_as"),
+    [
+        (contains_keywords, "keywords", "required_keywords"),
+        (matches_pattern, "patterns", "pattern"),
+        (has_required_fields, "fields", "required_fields"),
+    ],
+)
+def test_a_number_whose_spelling_is_lost_must_be_quoted(metric: Any, param: str, given_as: str, number: Any) -> None:
+    with pytest.raises(AuthorError, match="quote it"):
+        metric(Ask({param: [number]}))
+    finding = missing(metric(Ask())(text("1.15", **{given_as: [number]})))
+    assert (finding.fault, finding.cause) == (Fault.AUTHOR, Cause.AUTHOR_ERROR)
+    assert "quote it" in finding.why
 
 
 @pytest.mark.parametrize(
@@ -196,9 +234,72 @@ def test_ten_megabytes_are_searched_at_once() -> None:
     assert time.process_time() - start < 5
 
 
+def test_a_whole_word_is_found_however_often_it_was_part_of_another() -> None:
+    searched = text("concat" * 100_001 + " cat")
+    assert measured(keywords("cat", whole_word=True)(searched)).value == 1.0
+    assert measured(keywords("a-a", whole_word=True)(text("aa-a" * 100_001 + " a-a"))).value == 1.0
+    assert measured(keywords("cat", whole_word=True)(text("concat " * 100_001))).value == 0.0
+
+
+def test_a_thousand_whole_words_take_no_longer_than_one() -> None:
+    start = time.process_time()
+    wanted = ["a" * length for length in range(1, 1_000)]
+    assert measured(keywords(*wanted, whole_word=True)(text("a" * 2_000_000 + " aa"))).value == 1 / len(wanted)
+    assert time.process_time() - start < 2
+
+
+def test_phrases_that_overlap_themselves_take_linear_time() -> None:
+    start = time.process_time()
+    wanted = "a-a" * 600
+    assert measured(keywords(wanted, whole_word=True)(text("z" + "a-a" * 1_000_000))).value == 0.0
+    assert measured(keywords(wanted, whole_word=True)(text("z" + "a-a" * 1_000_000 + " " + wanted))).value == 1.0
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_more_keywords_than_can_be_searched_for_cost_too_much(whole: bool) -> None:
+    wanted = [f"a {number}" for number in range(MAX_WANTED)]
+    measure = keywords(*wanted, whole_word=whole)
+    assert measured(measure(text("a 1 " * 1_000))).value == 1 / MAX_WANTED
+    finding = missing(measure(text("a 1 " * 1_000_000)))
+    assert (finding.fault, finding.cause) == (Fault.AUTHOR, Cause.TOO_COSTLY)
+    assert "list fewer" in finding.why
+
+
+def test_nul_is_in_no_keyword_that_is_a_whole_word() -> None:
+    with pytest.raises(AuthorError, match="NUL"):
+        keywords("a\0", whole_word=True)
+    assert measured(keywords("a\0")(text("a\0"))).value == 1.0
+
+
+def stands_alone(keyword: str, searched: str) -> bool:
+    """The rule in its own words, however long it takes."""
+
+    def joins(char: str) -> bool:
+        return char.isalnum() or char == "_" or unicodedata.category(char).startswith("M")
+
+    return any(
+        not (start and joins(keyword[0]) and joins(searched[start - 1]))
+        and not (end < len(searched) and joins(keyword[-1]) and joins(searched[end]))
+        for start in range(len(searched))
+        for end in [start + len(keyword)]
+        if searched[start:end] == keyword
+    )
+
+
+@given(
+    searched=st.text("ab_-. \u0301é\0", max_size=30),
+    wanted=st.lists(st.text("ab_-. \u0301é", min_size=1, max_size=4).filter(str.strip), min_size=1, unique=True),
+)
+def test_whole_words_are_those_that_stand_alone(searched: str, wanted: list[str]) -> None:
+    finding = measured(keywords(*wanted, whole_word=True, case_sensitive=True)(text(searched)))
+    assert finding.details is not None
+    assert finding.details["found"] == [keyword for keyword in wanted if stands_alone(keyword, searched)]
+
+
 @given(
     st.text(max_size=30),
-    st.lists(st.text(min_size=1, max_size=4).filter(str.strip), min_size=1, max_size=4),
+    st.lists(st.text(NO_NUL, min_size=1, max_size=4).filter(str.strip), min_size=1, max_size=4),
     st.booleans(),
 )
 def test_the_value_is_the_share_found(searched: str, wanted: list[str], whole: bool) -> None:
@@ -346,3 +447,8 @@ def test_what_cannot_be_told_is_missing() -> None:
         nested = {"a": nested}
     finding = missing(schema(RECURSIVE)(Work(output=nested)))
     assert (finding.fault, finding.cause) == (Fault.AUTHOR, Cause.TOO_COSTLY)
+
+
+def test_a_format_is_not_checked_and_the_metric_says_so() -> None:
+    assert schema({"properties": {"mail": {"format": "email"}}})(Work(output={"mail": "none"})) == 1.0
+    assert "`format` is not checked" in metrics.get("matches_schema").params["schema"]

@@ -66,7 +66,7 @@ def exactly(truth: Sequence[str], predictions: Sequence[str]) -> list[float]:
 
 
 @given(pairs)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_scores_equal_the_reference_on_any_labels(answered: list[tuple[str, str]]) -> None:
     truth, predictions = map(list, zip(*answered, strict=True))
     found = scores(items(truth), items(predictions))
@@ -75,7 +75,6 @@ def test_scores_equal_the_reference_on_any_labels(answered: list[tuple[str, str]
 
 @given(pairs)
 @example([("a", "a")] * 9 + [("a", "b")])
-@settings(deadline=None)
 def test_scores_are_the_exact_fractions_rounded_once(answered: list[tuple[str, str]]) -> None:
     truth, predictions = map(list, zip(*answered, strict=True))
     assert scores(items(truth), items(predictions)) == exactly(truth, predictions)

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.metrics import safe_schema
@@ -109,13 +109,13 @@ def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(ASSERTIONS | st.booleans(), _larger, max_leaves=5)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(SCHEMAS, DOCUMENTS)
 def test_the_verdict_is_that_of_the_reference_implementation(schema: Any, document: Any) -> None:
     assert verdict(schema, document) == jsonschema.Draft202012Validator(schema).is_valid(document)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), DOCUMENTS)
 def test_a_schema_that_holds_itself_is_walked_and_judged_the_same(schema: dict[str, Any], document: Any) -> None:
     recursive = {"$defs": {"it": schema}, "allOf": [{"$ref": "#/$defs/it"}], "properties": {"a": {"$ref": "#"}}}

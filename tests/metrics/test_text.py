@@ -69,7 +69,7 @@ def found_rouge(work: Work) -> list[Finding]:
 @example("..5 a..5 5...3 5..3 ,,5 5,,3 5.,.3")
 @example("a-\n")
 @example("x &amp;lt; y")
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_words_are_cut_as_by_the_reference_tokenizer(written: str) -> None:
     assert words_13a(written) == _tokenizer(written.rstrip()).split()
 
@@ -79,7 +79,7 @@ def test_words_are_cut_as_by_the_reference_tokenizer(written: str) -> None:
 @example(" ", "a b c d")
 @example("a b c d", "a b c d")
 @example("a b c d e f g h", "a b c d")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
     assert bleu_score(pair(reference, written)) == expected_bleu(reference, written)
 
@@ -89,7 +89,7 @@ def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: s
 @example("!", "a")
 @example("a", "a")
 @example("İstanbul K", "i stanbul k")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_rouge_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
     assert found_rouge(pair(reference, written)) == expected_rouge(reference, written)
 
@@ -141,7 +141,6 @@ words_of_few = st.lists(st.sampled_from("abcd"), max_size=30)
 
 
 @given(words_of_few, words_of_few, st.sampled_from([0, 10**6]), st.sampled_from([1, 3, 1024]))
-@settings(deadline=None)
 def test_the_common_subsequence_does_not_depend_on_how_it_is_sought(
     one: list[str], other: list[str], sieved_from: int, trim_every: int
 ) -> None:

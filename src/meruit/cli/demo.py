@@ -37,7 +37,7 @@ def demo(*, folder: str | None, as_json: bool) -> int:
     import msgspec
 
     from meruit.cli.verdicts import print_verification
-    from meruit.engine.authoring import parse_criteria
+    from meruit.documents.authoring import parse_criteria
     from meruit.engine.verify import VerificationEngine
 
     stories = files("meruit.cli") / "stories"

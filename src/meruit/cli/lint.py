@@ -47,21 +47,15 @@ def lint(
     be failed by at least one damaged copy of it. Exit code 0 when all holds, 1 when not.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
-    from meruit.app import build_engine
-    from meruit.config import Settings, load_criteria, load_payload
+    from meruit.cli.loading import load
+    from meruit.config import load_payload
     from meruit.engine.lint import Gold
     from meruit.engine.lint import lint as prove
 
     once(criteria, input_file, gold_file, metadata_file, config)
     if metadata_file is not None and gold_file is None:
         raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
-    settings = Settings.load(config)
-    engine = build_engine(settings)
-    wanted = load_criteria(
-        criteria,
-        known_metrics=engine.catalogue.names(),
-        max_criteria=settings.verification.max_criteria_per_task,
-    )
+    _, engine, wanted = load(criteria, config)
     metadata = load_payload(metadata_file) if metadata_file is not None else {}
     report = prove(
         engine,

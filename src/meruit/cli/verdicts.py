@@ -1,6 +1,7 @@
 """A verification as a person reads it."""
 
 from meruit.cli.output import paint, say, shown, table, visible
+from meruit.model.numbers import exact, exact_decimal
 from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
 
 SYMBOLS = {
@@ -26,12 +27,10 @@ def print_verification(result: VerificationResult) -> None:
         table(HEADINGS, [_row(judged, gated=gated) for judged in result.criterion_results], painted=3)
         say()
     low, high = shown(result.bounds.low), shown(result.bounds.high)
-    # Cut, not rounded: 100 % is said of nothing less.
-    coverage = int(round(result.coverage * 100, 6))
     say(
         f"verdict {paint(str(result.verdict))}, success {str(result.success).lower()}, "
-        f"score {low if low == high else f'{low} to {high}'}, coverage {coverage}%, "
-        f"bonus {shown(result.bonus)}, penalty {shown(result.penalty)}"
+        f"score {low if low == high else f'{low} to {high}'}, coverage {_coverage(result)}%, "
+        f"bonus {in_full(result.bonus)}, penalty {in_full(result.penalty)}"
     )
     axes = [
         f"{visible(name)} {shown(axis.score if axis.weight else None)}" for name, axis in sorted(result.axes.items())
@@ -45,6 +44,12 @@ def print_verification(result: VerificationResult) -> None:
     else:
         flags = f" ({', '.join(result.governance_flags)})" if result.governance_flags else ""
         say(f"plausibility: {result.governance}{visible(flags)}")
+
+
+def _coverage(result: VerificationResult) -> int:
+    """Percent, cut and not rounded: 100 is said of nothing less, however little it lacks."""
+    lacks = any(judged.status is Status.INDETERMINATE and judged.weight for judged in result.criterion_results)
+    return min(int(exact(result.coverage) * 100), 99 if lacks else 100)
 
 
 def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
@@ -66,11 +71,16 @@ def _money(judged: CriterionResult) -> str:
     """Earned, owed, or still open."""
     match judged.status:
         case Status.MET:
-            return f"+{shown(judged.bonus)}" if judged.bonus else "–"
+            return f"+{in_full(judged.bonus)}" if judged.bonus else "–"
         case Status.NOT_MET:
-            return f"-{shown(judged.penalty)}" if judged.penalty else "–"
+            return f"-{in_full(judged.penalty)}" if judged.penalty else "–"
         case Status.INDETERMINATE | Status.EXCLUDED:
             return "open" if judged.bonus or judged.penalty else "–"
+
+
+def in_full(amount: float) -> str:
+    """Write money down to its millionths, and never cut."""
+    return f"{exact_decimal(amount):.6f}".rstrip("0").rstrip(".")
 
 
 def _why(judged: CriterionResult) -> str:

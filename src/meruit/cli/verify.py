@@ -28,24 +28,19 @@ def verify(
     Exit code 0 when it succeeded, 1 when it did not, 3 when something needed could not be measured.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
-    from meruit.app import build_engine
-    from meruit.config import Settings, load_criteria, load_payload
+    from meruit.cli.loading import load, prepare
+    from meruit.config import load_payload
 
     once(criteria, output_file, input_file, metadata_file, config)
     if not contract_id.isprintable():
         raise click.UsageError("--contract-id holds characters that cannot be printed")
-    settings = Settings.load(config)
-    engine = build_engine(settings)
-    wanted = load_criteria(
-        criteria,
-        known_metrics=engine.catalogue.names(),
-        max_criteria=settings.verification.max_criteria_per_task,
-    )
+    settings, engine, wanted = load(criteria, config)
+    prepared = prepare(engine, wanted, criteria)
     result = engine.verify_sync(
         contract_id,
         load_payload(input_file) if input_file is not None else {},
         load_payload(output_file),
-        wanted,
+        prepared,
         load_payload(metadata_file) if metadata_file is not None else {},
     )
     for notice in settings.notices():

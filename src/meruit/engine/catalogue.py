@@ -22,6 +22,7 @@ class Slot(NamedTuple):
 
     label: str
     """What its value is called in the result."""
+    metric: str
     measure: Measure | None
     """A metric of ours; None when a stranger's extractor answers, or nobody can."""
     owner: str | None = None
@@ -79,13 +80,16 @@ class Catalogue:
     def trait(self, metric: str) -> Trait:
         """What is known of a metric before it is measured."""
         if metric in self._ours:
-            return Trait(self._ours[metric].kind, self._ours[metric].provenance)
+            known = self._ours[metric]
+            # What we did not compute ourselves may be on any scale; the criterion says which.
+            return Trait(known.kind if known.provenance is Provenance.COMPUTED else None, known.provenance)
         owner = self._theirs.get(metric)
-        provenance = getattr(self.extractors[owner], "provenance", Provenance.COMPUTED) if owner else None
-        return Trait(None, provenance)
+        return Trait(None, self.extractors[owner].provenance if owner is not None else None)
 
     def prepare(self, criteria: SuccessCriteria) -> Prepared:
         """Compile the criteria: each distinct question becomes one slot."""
+        # A copy of our own: what happens to the author's lists and mappings later changes nothing here.
+        criteria = criteria.model_copy(deep=True)
         slots: dict[Hashable, Slot] = {}
         keys: list[Hashable | None] = []
         labels: set[str] = set()
@@ -117,32 +121,41 @@ class Catalogue:
 
     def _distinction(self, metric: str, ask: Ask, identity: str) -> str:
         """What makes two questions to one metric differ; nothing where the metric does not listen."""
-        if metric not in self._ours or not self._ours[metric].takes_ask:
-            return identity if ask.params else ""
-        return digest([ask.params, ask.wanted])
+        if metric in self._ours and self._ours[metric].takes_ask:
+            return digest([ask.params, ask.wanted])
+        # It will be refused, and must take no other question down with it.
+        refused = ask.params or (ask.wanted and metric in self._ours)
+        return identity if refused else ""
 
     def _slot(self, name: str, ask: Ask, label: str, distinction: str) -> Slot:
         metric = self._ours.get(name)
         if metric is not None:
-            key = (name, metric.version, distinction) if metric.costly else None
-            if ask.params and not metric.takes_ask:
-                return _flawed(label, f"{name} takes no params")
-            try:
-                return Slot(label, metric.prepare(ask), cache_key=key, version=metric.version)
-            except AuthorError as problem:
-                return _flawed(label, str(problem))
+            return _slot_of_ours(metric, ask, label, distinction)
         owner = self._theirs.get(name)
         if owner is not None:
             if ask.params:
-                return _flawed(label, f"{name} is computed by the extractor {owner!r}, which takes no params")
-            return Slot(label, None, owner=owner, version=self.extractors[owner].version)
+                why = f"{name} is computed by the extractor {owner!r}, which takes no params"
+                return _flawed(label, name, why)
+            return Slot(label, name, None, owner=owner, version=str(self.extractors[owner].version))
         why = f"Metric not found: nobody here computes {name!r}{nearest(name, self.names())}"
-        return _flawed(label, why, Cause.UNKNOWN_METRIC)
+        return _flawed(label, name, why, Cause.UNKNOWN_METRIC)
 
 
-def _flawed(label: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:
+def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slot:
+    if ask.params and not metric.takes_ask:
+        return _flawed(label, metric.name, f"{metric.name} takes no params")
+    if ask.wanted and not metric.takes_ask:
+        return _flawed(label, metric.name, f"{metric.name} looks for nothing; contains_keywords does, for example")
+    key = (metric.name, metric.version, distinction) if metric.costly else None
+    try:
+        return Slot(label, metric.name, metric.prepare(ask), cache_key=key, version=metric.version)
+    except AuthorError as problem:
+        return _flawed(label, metric.name, str(problem))
+
+
+def _flawed(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:
     """A question that cannot be asked, on its author's account."""
-    return Slot(label, None, flaw=Missing(why, cause, Fault.AUTHOR))
+    return Slot(label, name, None, flaw=Missing(why, cause, Fault.AUTHOR))
 
 
 def _ask(criterion: SuccessCriterion) -> Ask:

@@ -1,6 +1,7 @@
 """Proving criteria before anyone is judged by them: what passes by doing nothing, and what can never fail."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
@@ -8,18 +9,18 @@ from typing import Any
 import msgspec
 
 from meruit.engine.catalogue import Prepared
-from meruit.engine.mutants import mutants
+from meruit.engine.mutants import Mutant, mutants
 from meruit.engine.verify import VerificationEngine
-from meruit.judge.compare import Interval, domain_of
+from meruit.judge.compare import EXACT_INTEGERS, Interval, domain_of, wanted
 from meruit.judge.plan import Plan, Rule
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import nearest
 from meruit.model.evidence import Provenance
-from meruit.model.kinds import Aggregation
+from meruit.model.kinds import SHARES, YES_OR_NO, Aggregation
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS
-from meruit.registry import checks, metrics
+from meruit.registry import Metric, checks, metrics
 
 
 class Severity(StrEnum):
@@ -86,7 +87,8 @@ def lint(
         return LintReport(_clean(findings), findings, verdicts)
     result = engine.verify_sync("lint", given, gold.output, prepared, gold.metadata)
     findings.extend(_gold_findings(result))
-    tried, failed_by = _try_mutants(engine, prepared, given, gold)
+    aimed = mutants(gold.output, gold.metadata, words=_words(prepared.plan, result), sizes=_sizes(prepared.plan))
+    tried, failed_by = _try_mutants(engine, prepared, given, aimed)
     findings.extend(_survivors(prepared.plan, failed_by))
     return LintReport(_clean(findings), findings, verdicts, str(result.verdict), tried, failed_by)
 
@@ -114,19 +116,29 @@ def _on_paper(prepared: Prepared) -> Iterator[Finding]:
             message = f"no check is named {rule.subject!r}{known}, so this assertion always fails"
             yield Finding(Severity.ERROR, "unsupported_assertion", message, rule.id)
         else:
-            yield from _range_findings(rule)
+            ours = slot is not None and prepared.slots[slot].owner is None
+            metric = metrics.find(rule.subject) if ours else None
+            yield from _type_findings(rule, metric)
+            yield from _range_findings(rule, metric)
             yield from _money_findings(rule)
     yield from _contradictions(plan)
     yield from _duplicates(plan)
     yield from _aggregation_findings(plan)
 
 
-def _range_findings(rule: Rule) -> Iterator[Finding]:
+def _type_findings(rule: Rule, metric: Metric | None) -> Iterator[Finding]:
+    declared = rule.criterion.metric_type
+    if metric is not None and declared in SHARES and metric.kind not in SHARES | YES_OR_NO:
+        message = f"{rule.subject} is no share of anything; its metric_type is {metric.kind}, not {declared}"
+        yield Finding(Severity.ERROR, "wrong_type", message, rule.id)
+
+
+def _range_findings(rule: Rule, metric: Metric | None) -> Iterator[Finding]:
     if rule.bracket is None:
         return
     possible = rule.bracket.possible
-    metric = metrics.find(rule.subject)
-    if metric is not None:
+    # A share that is not computed here may be on either scale.
+    if metric is not None and (metric.provenance is Provenance.COMPUTED or metric.kind not in SHARES):
         natural = domain_of(metric.kind)
         possible = Interval(max(possible.low, natural.low), min(possible.high, natural.high))
     meets = rule.bracket.meets
@@ -212,13 +224,33 @@ def _gold_findings(result: VerificationResult) -> Iterator[Finding]:
     yield Finding(Severity.ERROR, "gold_fails", message)
 
 
+def _words(plan: Plan, gold: VerificationResult) -> list[str]:
+    """What the criteria speak of: texts in thresholds, and what metrics looked for in the gold output in vain."""
+    spoken = [word for rule in plan.rules for word in wanted(rule.criterion)]
+    lacking = [(judged.details or {}).get("missing") for judged in gold.criterion_results]
+    spoken += [text for found in lacking if isinstance(found, list) for text in found if isinstance(text, str)]
+    # Of a pattern, its words are what it is likely to match.
+    return [word for word in dict.fromkeys(spoken + [_SYNTAX.sub(" ", text).strip() for text in spoken]) if word]
+
+
+_SYNTAX = re.compile(r"\\[A-Za-z]|\(\?[a-z]*[:)]|[\\^$()|?*+]")
+"""What patterns are written with, apart from words."""
+
+
+def _sizes(plan: Plan) -> list[int]:
+    """Whole numbers that fail criteria: the first past what is allowed, and the last of what is forbidden."""
+    intervals = [rule.bracket.meets for rule in plan.rules if rule.bracket is not None]
+    ends = [(high, negated) for _, high, negated in intervals if abs(high) < EXACT_INTEGERS]
+    return list(dict.fromkeys(math.floor(high) + (not negated) for high, negated in ends))
+
+
 def _try_mutants(
-    engine: VerificationEngine, prepared: Prepared, work_input: Mapping[str, Any], gold: Gold
+    engine: VerificationEngine, prepared: Prepared, work_input: Mapping[str, Any], tried_on: Iterable[Mutant]
 ) -> tuple[int, dict[str, str]]:
     """Which mutant first fails each criterion; stops once every criterion has failed."""
     failed_by: dict[str, str] = {}
     tried = 0
-    for mutant in mutants(gold.output, gold.metadata):
+    for mutant in tried_on:
         tried += 1
         result = engine.verify_sync("lint", work_input, mutant.output, prepared, mutant.metadata)
         for judged in result.criterion_results:

@@ -24,11 +24,15 @@ class Digests(NamedTuple):
     metadata: str | None
 
 
-def measure(
-    prepared: Prepared, work: Work, digests: Digests, cache: ResultCache[Any], answers: Mapping[str, Any]
-) -> list[Evidence]:
-    """One piece of evidence for each criterion; `answers` holds what the awaited extractors returned."""
-    found = [_measure_slot(slot, work, digests, cache, answers) for slot in prepared.slots]
+AWAITED = Missing("a stranger's extractor has not answered yet", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
+
+
+def measure(prepared: Prepared, work: Work, digests: Digests, cache: ResultCache[Any]) -> list[Evidence]:
+    """One piece of evidence for each criterion, AWAITED where somebody else must be asked.
+
+    Done before anyone is awaited, so that nobody can change the work between its digest and our measuring.
+    """
+    found = [_measure_slot(slot, work, digests, cache) for slot in prepared.slots]
     if prepared.in_order:
         return found
     return [
@@ -37,11 +41,17 @@ def measure(
     ]
 
 
-def _measure_slot(
-    slot: Slot, work: Work, digests: Digests, cache: ResultCache[Any], answers: Mapping[str, Any]
-) -> Evidence:
+def fill_in(prepared: Prepared, evidence: list[Evidence], answers: Mapping[str, Any]) -> list[Evidence]:
+    """The evidence with what the awaited extractors said."""
+    return [
+        _answer(prepared.slots[slot], answers) if found is AWAITED and slot is not None else found
+        for slot, found in zip(prepared.slot_of, evidence, strict=True)
+    ]
+
+
+def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[Any]) -> Evidence:
     if slot.measure is None:
-        return slot.flaw if slot.flaw is not None else _answer(slot, answers)
+        return slot.flaw if slot.flaw is not None else AWAITED
     key = None
     if slot.cache_key is not None and None not in digests:
         key = (slot.cache_key, digests)
@@ -50,10 +60,10 @@ def _measure_slot(
             return kept
     try:
         finding: Evidence = slot.measure(work)
+        if finding.__class__ is not float and finding.__class__ is not int:
+            finding = presentable(finding)
     except Exception as crash:  # noqa: BLE001 - whatever a metric does costs its own criteria only
         return Missing(f"{slot.label} failed: {describe(crash)}", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
-    if finding.__class__ is not float and finding.__class__ is not int:
-        finding = presentable(finding)
     if key is not None:
         cache.put(key, finding)
     return finding
@@ -67,11 +77,14 @@ def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:
     if not isinstance(answer, Mapping):
         why = f"the extractor {slot.owner!r} returned {type(answer).__name__}, not a mapping of metrics"
         return Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
-    value = answer.get(slot.label)
+    value = answer.get(slot.metric)
     if value is None:
-        why = f"Metric not found: the extractor {slot.owner!r} returned no {slot.label!r}"
+        why = f"Metric not found: the extractor {slot.owner!r} returned no {slot.metric!r}"
         return Missing(why, fault=Fault.SYSTEM)
-    return presentable(value)
+    try:
+        return presentable(value)
+    except Exception as crash:  # noqa: BLE001 - an odd value costs its own criteria only
+        return missing_answer(slot.owner or "", crash)
 
 
 def _check(criterion: SuccessCriterion, work: Work) -> Evidence:
@@ -94,6 +107,13 @@ def _check(criterion: SuccessCriterion, work: Work) -> Evidence:
     if isinstance(finding, Checked):
         return Checked(finding.score, writable_details(finding.details), finding.fault)
     return finding
+
+
+def is_complete(prepared: Prepared, owner: str, answer: Any) -> bool:
+    """Whether an extractor's answer holds all that was asked of it, so that it is worth keeping."""
+    return isinstance(answer, Mapping) and all(
+        answer.get(slot.metric) is not None for slot in prepared.slots if slot.owner == owner
+    )
 
 
 def missing_answer(owner: str, crash: BaseException) -> Missing:

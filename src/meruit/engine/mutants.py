@@ -1,6 +1,6 @@
 """Good work, damaged in many small ways: criteria worth having notice."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -10,10 +10,18 @@ MAX_DEPTH = 6
 MAX_TEXT = 200_000
 """How long a text is blown up, in characters."""
 MAX_ITEMS = 20_000
+MAX_SIZE = 2_000_000
+"""The most characters, words or items that a text or list is brought to because a criterion speaks of so many."""
+MAX_AIMED = 1_000
+"""How many mutants are made for the words and sizes of criteria, at most."""
+MAX_ALONE = 20
+"""How many of the words take a text's place, at most."""
 HUGE = 1_000_000_000
 """Added to a number that is made too large, since a thousand times a very small one is still small."""
 
 Path = tuple[str | int, ...]
+Damage = Callable[[Any], Iterator[tuple[str, Any]]]
+"""What can be done to one value: each with a name for it."""
 
 
 class Mutant(NamedTuple):
@@ -24,21 +32,29 @@ class Mutant(NamedTuple):
     metadata: Mapping[str, Any]
 
 
-def mutants(output: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Mutant]:
-    """Every mutant of one piece of work, the gravest first; the original is never changed."""
+def mutants(
+    output: Mapping[str, Any], metadata: Mapping[str, Any], *, words: Sequence[str] = (), sizes: Sequence[int] = ()
+) -> Iterator[Mutant]:
+    """Every mutant of one piece of work, the gravest first; the original is never changed.
+
+    Words that criteria speak of are put in, and numbers, texts and lists are brought to the sizes that fail criteria.
+    """
     for name, damage in _LEAF_DAMAGE.items():
         yield Mutant(f"every value {name}", _map_leaves(output, damage), metadata)
+    yield from _everywhere(output, metadata, _damaged)
     for path in _places(output):
-        where = ".".join(map(str, path))
-        for name, damaged in _damaged(_at(output, path)):
-            yield Mutant(f"{where} {name}", _replaced(output, path, damaged), metadata)
-        yield Mutant(f"{where} dropped", _dropped(output, path), metadata)
-    yield from _metadata_mutants(output, metadata)
+        yield Mutant(f"{_spelled(path)} dropped", _dropped(output, path), metadata)
+    yield Mutant("with more fields", {**dict.fromkeys(("¤", *words), "¤"), **output}, metadata)
+    aimed = _everywhere(output, metadata, lambda value: _aimed(value, words, sizes))
+    yield from islice(aimed, MAX_AIMED)
 
 
-def _metadata_mutants(output: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[Mutant]:
+def _everywhere(output: Mapping[str, Any], metadata: Mapping[str, Any], damage: Damage) -> Iterator[Mutant]:
+    for path in _places(output):
+        for name, damaged in damage(_at(output, path)):
+            yield Mutant(f"{_spelled(path)} {name}", _replaced(output, path, damaged), metadata)
     for key, value in metadata.items():
-        for name, damaged in _damaged(value):
+        for name, damaged in damage(value):
             yield Mutant(f"metadata.{key} {name}", output, {**metadata, key: damaged})
 
 
@@ -66,6 +82,27 @@ def _damaged(value: Any) -> Iterator[tuple[str, Any]]:
         case _:
             yield "nulled", None
             yield "turned into text", "¤"
+
+
+def _aimed(value: Any, words: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, Any]]:
+    """What can be done to one value because criteria speak of these words and sizes."""
+    fitting = [size for size in sizes if 0 < size <= MAX_SIZE]
+    match value:
+        case int() | float() if not isinstance(value, bool):
+            yield from ((f"set to {size}", size) for size in sizes)
+        case str():
+            if words:
+                yield "with the words of criteria added", " ".join((value, *words))
+            for size in fitting:
+                parts = value.split()[:size]
+                yield f"brought to {size} characters", value[:size].ljust(size, "¤")
+                yield f"brought to {size} words", " ".join(parts + ["¤"] * (size - len(parts)))
+            yield from ((f"replaced by {word!r}", word) for word in islice(words, MAX_ALONE))
+        case list():
+            for size in fitting:
+                yield f"brought to {size} items", value[:size] + [None] * (size - len(value))
+        case _:
+            pass
 
 
 def _blown_up(text: str) -> str:
@@ -110,6 +147,10 @@ def _map_leaves(value: Any, damage: Callable[[Any], Any], depth: int = 0) -> Any
     if isinstance(value, list):
         return [_map_leaves(inner, damage, depth + 1) for inner in value]
     return damage(value)
+
+
+def _spelled(path: Path) -> str:
+    return ".".join(map(str, path))
 
 
 def _at(value: Any, path: Path) -> Any:

@@ -4,24 +4,25 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
-from pydantic import ValidationError
 
+from meruit.documents.authoring import read_model
+from meruit.documents.document import Document
 from meruit.engine.cache import ResultCache
 from meruit.engine.catalogue import ENGINE_VERSION, Catalogue, Prepared
-from meruit.engine.measure import Digests, measure, missing_answer
+from meruit.engine.measure import Digests, fill_in, is_complete, measure, missing_answer
 from meruit.engine.plainly import describe, writable
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import MeruitError
-from meruit.model.evidence import Provenance
+from meruit.model.errors import CriteriaError, MeruitError
+from meruit.model.evidence import Evidence, Provenance
 from meruit.model.governance import GovernanceClient
 from meruit.model.verdict import (
     Bounds,
@@ -34,6 +35,8 @@ from meruit.model.verdict import (
 from meruit.model.work import Work
 
 DEFAULT_TTL_S = 300.0
+DEFAULT_PATIENCE_S = 60.0
+"""How long an extractor or governance may take to answer."""
 MAX_PREPARED = 256
 """How many sets of criteria an engine remembers compiled."""
 
@@ -67,11 +70,13 @@ class VerificationEngine:
         max_criteria_per_task: int | None = None,
         clock: Callable[[], datetime] = utc_now,
         timer: Callable[[], float] = time.monotonic,
+        patience_s: float = DEFAULT_PATIENCE_S,
     ) -> None:
         self.catalogue = Catalogue(extractors)
         self.governance = governance
         self._max_criteria = max_criteria_per_task
         self._clock = clock
+        self._patience_s = patience_s
         self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
         self._prepared: OrderedDict[int, tuple[SuccessCriteria, Prepared]] = OrderedDict()
 
@@ -83,9 +88,11 @@ class VerificationEngine:
     def compile(self, success_criteria: SuccessCriteria | Mapping[str, Any]) -> Prepared:
         """Criteria made ready once, to be passed to `verify` any number of times.
 
-        Raises `pydantic.ValidationError` for what is no criteria and `Refusal` for more than this engine allows.
+        Raises `CriteriaError` for what is no criteria and `Refusal` for more than this engine allows.
         """
-        criteria = SuccessCriteria.model_validate(success_criteria)
+        criteria = success_criteria
+        if not isinstance(criteria, SuccessCriteria):
+            criteria = read_model(Document("criteria", criteria, {}), SuccessCriteria, error=CriteriaError)
         if self._max_criteria is not None and len(criteria.criteria) > self._max_criteria:
             raise Refusal(
                 ReasonCode.TOO_MANY_CRITERIA,
@@ -105,8 +112,11 @@ class VerificationEngine:
         try:
             prepared = self._ready(success_criteria)
             work = _work(work_input, work_output, execution_metadata)
-            answers = await self._answers(prepared, work) if prepared.owners else {}
-            result = self._judge(contract_id, prepared, work, answers)
+            digests = _digests(work)
+            evidence = measure(prepared, work, digests, self._cache)
+            if prepared.owners:
+                evidence = fill_in(prepared, evidence, await self._answers(prepared, work, digests))
+            result = self._conclude(contract_id, prepared, evidence, digests)
             return result if self.governance is None else await self._governed(self.governance, result, work)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._refused(contract_id, crash)
@@ -124,7 +134,8 @@ class VerificationEngine:
             prepared = self._ready(success_criteria)
             if not prepared.owners and self.governance is None:
                 work = _work(work_input, work_output, execution_metadata)
-                return self._judge(contract_id, prepared, work, {})
+                digests = _digests(work)
+                return self._conclude(contract_id, prepared, measure(prepared, work, digests, self._cache), digests)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._refused(contract_id, crash)
         return _run_apart(lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata))
@@ -132,6 +143,8 @@ class VerificationEngine:
     def _ready(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
         """Compiled criteria; a set that was seen before is not compiled again."""
         if isinstance(criteria, Prepared):
+            if not self.extractors.keys() >= set(criteria.owners):
+                raise Refusal(ReasonCode.BAD_INPUT, "these criteria were compiled by another engine; compile them here")
             return criteria
         if not isinstance(criteria, SuccessCriteria):
             return self.compile(criteria)
@@ -145,37 +158,43 @@ class VerificationEngine:
             self._prepared.popitem(last=False)
         return prepared
 
-    async def _answers(self, prepared: Prepared, work: Work) -> dict[str, Any]:
+    async def _answers(self, prepared: Prepared, work: Work, digests: Digests) -> dict[str, Any]:
         """What the extractors that must be awaited say, each for itself."""
-        answers = await asyncio.gather(*(self._answer(owner, work) for owner in prepared.owners))
-        return dict(zip(prepared.owners, answers, strict=True))
+        asked = (self._answer(prepared, owner, work, digests) for owner in prepared.owners)
+        return dict(zip(prepared.owners, await asyncio.gather(*asked), strict=True))
 
-    async def _answer(self, owner: str, work: Work) -> Any:
+    async def _answer(self, prepared: Prepared, owner: str, work: Work, digests: Digests) -> Any:
         extractor = self.extractors[owner]
-        digests = _digests(work)
         key = None if None in digests else (owner, type(extractor).__qualname__, extractor.version, digests)
         kept = None if key is None else self._cache.get(key)
         if kept is not None:
             return kept
-        try:
-            answer = await extractor.extract(work.input, work.output, work.metadata)
-        except asyncio.CancelledError as leaving:
-            # Whoever awaits us may cancel us; an extractor that merely says so has failed.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return missing_answer(owner, leaving)
-        except (Exception, SystemExit, GeneratorExit) as crash:  # noqa: BLE001 - it costs its own criteria only
-            return missing_answer(owner, crash)
-        if key is not None:
+        answer = await self._patiently(extractor.extract(work.input, work.output, work.metadata))
+        if isinstance(answer, BaseException):
+            return missing_answer(owner, answer)
+        if key is not None and is_complete(prepared, owner, answer):
             self._cache.put(key, answer)
         return answer
 
-    def _judge(
-        self, contract_id: str, prepared: Prepared, work: Work, answers: Mapping[str, Any]
+    async def _patiently(self, asked: Awaitable[Any]) -> Any:
+        """A stranger's answer, or whatever kept it from answering."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await asked
+        except TimeoutError:
+            return TimeoutError(f"no answer within {self._patience_s:g} s")
+        except asyncio.CancelledError as leaving:
+            # Whoever awaits us may cancel us; a stranger that merely says so has failed.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return leaving
+        except (Exception, SystemExit, GeneratorExit) as crash:  # noqa: BLE001 - it costs its own criteria only
+            return crash
+
+    def _conclude(
+        self, contract_id: str, prepared: Prepared, evidence: list[Evidence], digests: Digests
     ) -> VerificationResult:
-        digests = _digests(work)
-        evidence = measure(prepared, work, digests, self._cache, answers)
         return conclude(
             prepared.plan,
             evidence,
@@ -205,13 +224,17 @@ class VerificationEngine:
             "claimed_metrics": claimed,
             "measured_metrics": {name: value for name, value in result.metrics.items() if name not in claimed},
         }
-        try:
-            answer = await governance.validate_outcome(
-                contract_id=result.contract_id, claimed_metrics=result.metrics, execution_context=context
+        answer = await self._patiently(
+            governance.validate_outcome(
+                contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
             )
-            valid, flags = bool(answer.valid), [writable(str(flag)) for flag in answer.flags]
-        except (Exception, SystemExit) as crash:  # noqa: BLE001 - unreachable governance fails closed, whatever the reason
-            reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance could not be asked: {describe(crash)}")
+        )
+        valid, flags = getattr(answer, "valid", None), getattr(answer, "flags", None)
+        if isinstance(flags, str):
+            flags = [flags]
+        if not isinstance(valid, bool) or not isinstance(flags, list | tuple):
+            what = describe(answer) if isinstance(answer, BaseException) else f"it answered {type(answer).__name__}"
+            reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance gave no clear answer: {what}")
             return msgspec.structs.replace(
                 result,
                 success=False,
@@ -219,6 +242,7 @@ class VerificationEngine:
                 governance_flags=["governance_unavailable"],
                 reasons=[*result.reasons, reason],
             )
+        flags = [writable(str(flag)) for flag in flags]
         if valid:
             return msgspec.structs.replace(result, governance=GovernanceStatus.CLEAR, governance_flags=flags)
         reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {', '.join(flags)}")
@@ -235,8 +259,8 @@ class VerificationEngine:
         match problem:
             case Refusal():
                 code, message = problem.code, str(problem)
-            case ValidationError():
-                code, message = ReasonCode.BAD_INPUT, describe(problem)
+            case CriteriaError():
+                code, message = ReasonCode.BAD_INPUT, "; ".join(map(str, problem.problems))
             case _:
                 code, message = ReasonCode.INTERNAL, describe(problem)
         return VerificationResult(
@@ -276,15 +300,15 @@ def _work(work_input: Any, work_output: Any, metadata: Any) -> Work:
 
 
 def _digests(work: Work) -> Digests:
-    return work.derive(_take_digests)
-
-
-def _take_digests(work: Work) -> Digests:
     return Digests(payload_digest(work.input), payload_digest(work.output), payload_digest(work.metadata))
 
 
 def _run_apart(start: Callable[[], Any]) -> VerificationResult:
     """Run a coroutine to its end on a loop of its own, whether or not this thread already runs one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return cast("VerificationResult", asyncio.run(start()))
     outcome: Future[VerificationResult] = Future()
 
     def run() -> None:

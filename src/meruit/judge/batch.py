@@ -92,8 +92,6 @@ def judge_columns(plan: Plan, columns: Mapping[str, Any]) -> BatchResult:
 def _questions(plan: Plan, columns: Mapping[str, Any]) -> list[_Question]:
     if not plan.rules or len(plan.rules) > MAX_CRITERIA:
         raise BatchUnsupported(f"columns take 1 to {MAX_CRITERIA} criteria, not {len(plan.rules)}; judge one by one")
-    if sum(rule.bonus + rule.penalty for rule in plan.rules) > np.iinfo(np.int64).max:
-        raise BatchUnsupported("the amounts do not fit 64-bit integers; judge one by one")
     arrays: dict[str, npt.NDArray[Any]] = {}
     questions: list[_Question] = []
     for rule in plan.rules:
@@ -117,15 +115,21 @@ def _array(name: str, column: Any) -> npt.NDArray[Any]:
         raise BatchUnsupported(f"column {name!r} has {array.ndim} dimensions, not 1")
     if array.dtype == np.bool_:
         return array
-    if array.dtype.kind == "O" and not all(item is None or type(item) in (float, int) for item in array):
-        raise BatchUnsupported(f"column {name!r} holds more than numbers and None; judge one by one")
-    if array.dtype.kind not in "iufO":
+    if array.dtype.kind == "O":
+        if not all(item is None or type(item) in (float, int) for item in array):
+            raise BatchUnsupported(f"column {name!r} holds more than numbers and None; judge one by one")
+        return np.array([np.nan if item is None or _too_large(item) else item for item in array], np.float64)
+    if array.dtype.kind not in "iuf":
         raise BatchUnsupported(f"column {name!r} is of type {array.dtype}, no numbers; judge one by one")
     numbers = array.astype(np.float64)
     if array.dtype.kind != "f":
-        # Beyond this limit a number does not say which integer it is, here as for a single value.
-        numbers[np.abs(numbers) > EXACT_INTEGERS] = np.nan
+        numbers[(array > EXACT_INTEGERS) | (array < -EXACT_INTEGERS)] = np.nan
     return numbers
+
+
+def _too_large(item: float) -> bool:
+    """Whether a number does not say which integer it is, here as for a single value."""
+    return isinstance(item, int) and abs(item) > EXACT_INTEGERS
 
 
 def _states(questions: list[_Question]) -> tuple[npt.NDArray[np.uint8], Codes]:

@@ -22,7 +22,7 @@ Test = Callable[[Any], bool | Missing]
 DEFAULT_TOLERANCE = Fraction(1, 10_000)
 """Floats closer than this are equal, as specified; a criterion's own `tolerance` replaces it."""
 
-LARGEST = sys.float_info.max
+LARGEST_FLOAT = sys.float_info.max
 EXACT_INTEGERS = 2**53
 """Beyond this, a JSON number no longer says which integer it is."""
 
@@ -51,6 +51,13 @@ class Bracket(NamedTuple):
     kind: MetricType
 
 
+def _is_whole(kind: MetricType, natural: MetricType | None, threshold: Any) -> bool:
+    if kind is MetricType.BOOLEAN:
+        # A metric that counts what it found may find half of it, which is simply not all.
+        return natural is not MetricType.CONTAINS
+    return kind is MetricType.COUNT or (kind is MetricType.CUSTOM and isinstance(threshold, bool))
+
+
 def compile_test(criterion: SuccessCriterion, bracket: Bracket | None, blame: Fault) -> Test:
     """The criterion as a function of the value; `blame` is who answers for a value that cannot be one."""
     comparison = criterion.comparison
@@ -73,9 +80,7 @@ def bracket(criterion: SuccessCriterion, natural: MetricType | None) -> Bracket 
     return Bracket(
         meets=_interval(criterion, natural),
         possible=_domain(criterion, natural),
-        # Under containment, true only says that the input lists what is wanted; the value is a share of it.
-        whole=criterion.comparison not in CONTAINMENT
-        and (kind in (MetricType.COUNT, MetricType.BOOLEAN) or isinstance(criterion.threshold, bool)),
+        whole=criterion.comparison not in CONTAINMENT and _is_whole(kind, natural, criterion.threshold),
         yes_or_no=kind in YES_OR_NO or kind is MetricType.CUSTOM,
         kind=kind,
     )
@@ -130,8 +135,8 @@ def domain_of(kind: MetricType) -> Interval:
     if kind in SHARES or kind in YES_OR_NO:
         return Interval(0.0, 1.0)
     if kind in (MetricType.LATENCY, MetricType.COUNT):
-        return Interval(0.0, LARGEST)
-    return Interval(-LARGEST, LARGEST)
+        return Interval(0.0, LARGEST_FLOAT)
+    return Interval(-LARGEST_FLOAT, LARGEST_FLOAT)
 
 
 def _numeric_test(bracket: Bracket, blame: Fault) -> Test:

@@ -25,14 +25,14 @@ class Trait(NamedTuple):
     provenance: Provenance | None = None
 
 
-# Threshold to error as specified, then id, index, status, score, exact, required, axis, cause, fault.
+# Comparison to error as specified, then id, index, status, score, exact, required, axis, cause, fault.
 # fmt: off
 Foregone = tuple[
-    Any, ComparisonOperator | None, bool, float, float | None, float | None, None,
+    ComparisonOperator | None, bool, float, float | None, float | None, None,
     str, int, Status, float, str, bool, str, None, Fault,
 ]
 # fmt: on
-"""All that a result holds between its value and its provenance, in order; the same for every work."""
+"""All that a result holds between its threshold and its provenance, in order; the same for every work."""
 
 
 class Rule(NamedTuple):
@@ -45,6 +45,9 @@ class Rule(NamedTuple):
     slot: str
     """What its value is called among the metrics: the subject, or `subject[id]` where several ask differently."""
     criterion: SuccessCriterion
+    threshold: Any
+    shared: bool
+    """Whether the threshold is a list or mapping, of which each result gets a copy."""
     test: Test | None
     """None for an assertion, whose check gives a score of its own."""
     bracket: Bracket | None
@@ -147,7 +150,6 @@ def _rule(
     )
     shown_bonus = None if criterion.bonus is None else float(criterion.bonus)
     shown_penalty = None if criterion.penalty is None else float(criterion.penalty)
-    asked = (criterion.threshold, criterion.comparison)
     numbers = bracket(criterion, trait.natural) if criterion.metric is not None else None
     return Rule(
         position=position,
@@ -155,6 +157,8 @@ def _rule(
         subject=subject or "",
         slot=slot,
         criterion=criterion,
+        threshold=criterion.threshold,
+        shared=isinstance(criterion.threshold, list | dict),
         test=compile_test(criterion, numbers, blame) if criterion.metric is not None else None,
         bracket=numbers,
         weight=weight,
@@ -169,11 +173,11 @@ def _rule(
         axis=axis,
         provenance=trait.provenance,
         when_met=(
-            *(*asked, True, shown_weight, shown_bonus, None, None),
+            *(criterion.comparison, True, shown_weight, shown_bonus, None, None),
             *(name, position, Status.MET, 1.0, "1", gates, axis, None, Fault.NONE),
         ),
         when_not=(
-            *(*asked, False, shown_weight, None, shown_penalty, None),
+            *(criterion.comparison, False, shown_weight, None, shown_penalty, None),
             *(name, position, Status.NOT_MET, 0.0, "0", gates, axis, None, Fault.AGENT),
         ),
     )

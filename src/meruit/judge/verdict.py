@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 from meruit.judge.aggregate import Aggregate, Tally, aggregate
 from meruit.judge.plan import Plan, Rule
+from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Skipped, Value
 from meruit.model.kinds import Aggregation
 from meruit.model.numbers import MICRO
@@ -84,6 +85,8 @@ def _brought_together(plan: Plan, results: Sequence[CriterionResult]) -> Aggrega
 
 def rejudge(plan: Plan, result: VerificationResult) -> VerificationResult:
     """The verdict on the evidence that a result carries, governance aside: what a stranger recomputes."""
+    if [judged.criterion_id for judged in result.criterion_results] != [rule.id for rule in plan.rules]:
+        raise MeruitError("the result was judged by other criteria than the plan's, or not at all")
     return conclude(
         plan,
         [evidence_of(judged) for judged in result.criterion_results],
@@ -120,11 +123,11 @@ def _judge(rule: Rule, found: Evidence) -> CriterionResult:
         if isinstance(found, Measured):
             details, provenance, found = found.details, found.provenance or provenance, found.value
     met = rule.test(found) if rule.test is not None else _NO_FINDING
-    if met is True:
-        return CriterionResult(rule.subject, found, *rule.when_met, provenance, details)
-    if met is False:
-        return CriterionResult(rule.subject, found, *rule.when_not, provenance, details)
-    return _unmeasured(rule, met)
+    if isinstance(met, Missing):
+        return _unmeasured(rule, met)
+    threshold = rule.threshold.copy() if rule.shared else rule.threshold
+    decided = rule.when_met if met else rule.when_not
+    return CriterionResult(rule.subject, found, threshold, *decided, provenance, details)
 
 
 _NO_FINDING = Missing("an assertion needs what its check found, not a value", Cause.CHECK_ERROR, Fault.SYSTEM)
@@ -179,7 +182,7 @@ def _open(rule: Rule, why: str, status: Status, cause: Cause | None, fault: Faul
     return CriterionResult(
         metric=rule.subject,
         value=None,
-        threshold=rule.criterion.threshold,
+        threshold=rule.threshold.copy() if rule.shared else rule.threshold,
         comparison=rule.criterion.comparison,
         met=False,
         weight=rule.shown_weight,

@@ -1,6 +1,10 @@
 """What the output holds: keywords, patterns, fields, and the shape that a schema asks for."""
 
+import re
 import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -15,8 +19,10 @@ from meruit.model.kinds import MetricType
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, Measure, metrics
 
-MAX_OCCURRENCES = 100_000
-"""Places where a keyword is part of another word, after which it is taken to be no word of its own."""
+MAX_SEARCH_WORK = 1_000_000_000
+"""Characters of text times keywords to be searched for in it: about four seconds at worst, half of one as a rule."""
+MARK = "\0"
+"""What stands at both ends of every word in a marked text."""
 
 
 class ContainsExtractor(Family):
@@ -62,21 +68,95 @@ def _document(work: Work) -> dict[str, Any]:
     return work.output if isinstance(work.output, dict) else dict(work.output)
 
 
-def _has_word(text: str, word: str) -> bool:
-    """Whether the word stands somewhere with no letter, digit or accent next to it."""
-    start = text.find(word)
-    for _ in range(MAX_OCCURRENCES):
-        if start < 0:
-            break
-        end = start + len(word)
-        if not _in_word(text[start - 1 : start]) and not _in_word(text[end : end + 1]):
-            return True
-        start = text.find(word, start + 1)
-    return False
+def _words(work: Work) -> "Words | Missing":
+    text = work.derive(_text)
+    return text if isinstance(text, Missing) else Words(text)
 
 
-def _in_word(char: str) -> bool:
-    return char.isalnum() or char == "_" or unicodedata.category(char or " ").startswith("M")
+def _folded_words(work: Work) -> "Words | Missing":
+    text = work.derive(_folded)
+    return text if isinstance(text, Missing) else Words(text)
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text cut into its words, which is done when first needed."""
+
+    text: str
+
+    @cached_property
+    def distinct(self) -> frozenset[str]:
+        """Every word, once."""
+        return frozenset(word[0] for word in _word_pattern(self.text).finditer(self.text))
+
+    @cached_property
+    def marked(self) -> str:
+        """The text with a mark at both ends of each word."""
+        return _marked(self.text, _word_pattern(self.text))
+
+
+def _word_pattern(text: str) -> re.Pattern[str]:
+    """What a word is in this text: letters, digits, underscores, and the accents that join them."""
+    # A class of all accents there are takes long to build; those that the text has will do.
+    accents = [] if text.isascii() else sorted(char for char in set(text) if unicodedata.category(char)[0] == "M")
+    return re.compile(f"([\\w{''.join(accents)}]+)")
+
+
+def _marked(text: str, words: re.Pattern[str]) -> str:
+    return MARK.join(words.split(text))
+
+
+# How keywords are searched for; each is given as it is searched for, and as it was written.
+
+
+def _anywhere(
+    keywords: Mapping[str, str], read: Callable[[Work], str | Missing]
+) -> Callable[[Work], list[str] | Missing]:
+    """Find the keywords that are a part of the text."""
+
+    def found(work: Work) -> list[str] | Missing:
+        text = work.derive(read)
+        if isinstance(text, Missing):
+            return text
+        if len(text) * len(keywords) > MAX_SEARCH_WORK:
+            return _too_many(keywords)
+        return [name for keyword, name in keywords.items() if keyword in text]
+
+    return found
+
+
+def _as_words(
+    keywords: Mapping[str, str], read: Callable[[Work], Words | Missing]
+) -> Callable[[Work], list[str] | Missing]:
+    """Find the keywords that the text holds with no letter, digit or accent next to theirs."""
+    word = _word_pattern("".join(keywords))
+    # A single word is looked up. For others, both sides are marked: then they are equal only where both words end.
+    phrases = {keyword: _marked(keyword, word) for keyword in keywords if not word.fullmatch(keyword)}
+    for keyword in phrases:
+        if MARK in keyword:
+            raise AuthorError(f"the keyword {keyword!r} holds the character NUL, which is in no word; remove it")
+
+    def found(work: Work) -> list[str] | Missing:
+        words = work.derive(read)
+        if isinstance(words, Missing):
+            return words
+        if phrases and len(words.marked) * len(phrases) > MAX_SEARCH_WORK:
+            return _too_many(phrases)
+        return [
+            name
+            for keyword, name in keywords.items()
+            if (phrases[keyword] in words.marked if keyword in phrases else keyword in words.distinct)
+        ]
+
+    return found
+
+
+def _too_many(keywords: Mapping[str, str]) -> Missing:
+    return Missing(
+        f"{len(keywords)} keywords are too many for an output of this length; list fewer",
+        cause=Cause.TOO_COSTLY,
+        fault=Fault.AUTHOR,
+    )
 
 
 # The metrics.
@@ -104,21 +184,15 @@ def contains_keywords(ask: Ask) -> Measure:
     """The share of the keywords that the output contains."""
     check_params(ask, "contains_keywords", KEYWORD_PARAMS)
     whole, sensitive = flag(ask, "whole_word"), flag(ask, "case_sensitive")
-    read = _text if sensitive else _folded
 
     def make(keywords: tuple[str, ...]) -> Search:
         distinct: dict[str, str] = {}
         for keyword in keywords:
             distinct.setdefault(keyword if sensitive else keyword.casefold(), keyword)
-
-        def found(work: Work) -> list[str] | Missing:
-            text = work.derive(read)
-            if isinstance(text, Missing):
-                return text
-            if whole:
-                return [name for needle, name in distinct.items() if _has_word(text, needle)]
-            return [name for needle, name in distinct.items() if needle in text]
-
+        if whole:
+            found = _as_words(distinct, _words if sensitive else _folded_words)
+        else:
+            found = _anywhere(distinct, _text if sensitive else _folded)
         return Search(tuple(distinct.values()), found)
 
     return share(ask, ("keywords",), ("required_keywords",), make)
@@ -192,7 +266,7 @@ def has_required_fields(ask: Ask) -> Measure:
     return share(ask, ("fields",), ("required_fields",), make)
 
 
-SCHEMA_PARAMS = {"schema": "the JSON Schema, where the work's input holds no output_schema"}
+SCHEMA_PARAMS = {"schema": "the JSON Schema, where the work's input holds no output_schema; `format` is not checked"}
 
 
 @metrics.add(

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from meruit.model.evidence import Measured, Missing, Value
+from meruit.model.evidence import Measured, Missing, Provenance, Value
 from meruit.model.work import Work
 from meruit.registry import Ask, Metric, metrics
 
@@ -14,6 +14,8 @@ class MetricExtractor(ABC):
 
     version: str = "1"
     """Change it when the same work would give other numbers: cached results are keyed by it."""
+    provenance: Provenance = Provenance.COMPUTED
+    """Where its values come from; say CLAIMED for what the agent says about itself."""
 
     @abstractmethod
     async def extract(

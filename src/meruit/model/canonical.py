@@ -1,6 +1,8 @@
 """One byte string for one meaning, and its digest."""
 
 import hashlib
+import json
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -9,9 +11,12 @@ import orjson
 
 _SORTED = orjson.OPT_SORT_KEYS
 
+LARGEST_INTEGER = 2**53
+"""Beyond this, JSON's readers disagree on which integer is meant."""
+
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys and no floats: every number travels as its shortest decimal text."""
+    """JSON with sorted keys and no floats: a number that is no small integer travels as `{"$decimal": "0.9"}`."""
     return orjson.dumps(_floatless(value), option=_SORTED)
 
 
@@ -22,24 +27,60 @@ def digest(value: Any) -> str:
 
 def payload_digest(payload: Any) -> str | None:
     """SHA-256 of a payload's sorted JSON; None when it is not JSON at all."""
+    written: bytes | None
     try:
-        return hashlib.sha256(orjson.dumps(payload, option=_SORTED)).hexdigest()
-    except (orjson.JSONEncodeError, RecursionError):
+        written = orjson.dumps(payload, option=_SORTED)
+    except (TypeError, RecursionError):
+        written = _slowly(payload)
+    # What is no number is written as null, and must not be taken for it.
+    if written is None or (b"null" in written and _holds_nan(payload)):
+        return None
+    return hashlib.sha256(written).hexdigest()
+
+
+def _slowly(payload: Any) -> bytes | None:
+    """JSON with integers beyond 64 bits, which the fast writer refuses; None for what is not JSON at all."""
+    try:
+        return json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError):
         return None
 
 
+def _holds_nan(payload: Any) -> bool:
+    waiting = [payload]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                return True
+        elif isinstance(value, Mapping):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(value)
+    return False
+
+
 def _floatless(value: Any) -> Any:
-    if isinstance(value, float | Decimal):
-        number = Decimal(repr(value)) if isinstance(value, float) else value
-        # 2000, 2000.0 and 2E+3 are one number and must give one digest.
-        shortest = number.normalize()
-        return str(int(shortest)) if shortest == shortest.to_integral_value() else format(shortest, "f")
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
-    if isinstance(value, int):
-        return str(value)
+    if isinstance(value, int | float | Decimal):
+        return _number(Decimal(repr(value)) if isinstance(value, float) else Decimal(value))
     if isinstance(value, Mapping):
-        return {str(key): _floatless(item) for key, item in value.items()}
+        # A key of the author's that begins like ours is told apart by a second sign.
+        return {f"${key}" if str(key).startswith("$") else str(key): _floatless(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_floatless(item) for item in value]
     raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _number(number: Decimal) -> int | dict[str, str]:
+    """One form for one number: 2000, 2000.0 and 2E+3 must give one digest."""
+    if number == number.to_integral_value() and number.copy_abs() <= LARGEST_INTEGER:
+        return int(number)
+    sign, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"{number} is no number")  # noqa: TRY004 - NaN is a value, not a type
+    # By hand, because normalize() would round to the context's precision.
+    written = "".join(map(str, digits))
+    shortest = written.rstrip("0")
+    return {"$decimal": f"{'-' * sign}{shortest}E{exponent + len(written) - len(shortest)}"}

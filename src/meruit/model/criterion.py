@@ -9,6 +9,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -32,7 +33,9 @@ from meruit.model.threshold import at_least_zero, fitting, money, numbers_in, pl
 _POSITIVE_SCHEMA = WithJsonSchema({"type": ["number", "string"], "minimum": 0})
 Weight = Annotated[Number, BeforeValidator(at_least_zero), _POSITIVE_SCHEMA]
 Amount = Annotated[Number, BeforeValidator(money), _POSITIVE_SCHEMA]
-Share = Annotated[Number, BeforeValidator(share), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})]
+Share = Annotated[
+    Number, BeforeValidator(share), WithJsonSchema({"type": ["number", "string"], "minimum": 0, "maximum": 1})
+]
 # A threshold is checked against its metric type and operator below; pydantic alone cannot say it.
 Threshold = Annotated[
     Any,
@@ -87,7 +90,7 @@ class SuccessCriterion(BaseModel):
     comparison: ComparisonOperator | None = Field(default=None, description="How value and threshold compare.")
     threshold: Threshold = Field(default=None, description="What the value is held against, as written.")
     weight: Weight = Field(default=1.0, description="Its share in the score.")
-    required: bool | None = Field(
+    required: StrictBool | None = Field(
         default=None, description="True gates success in every aggregation; unset gates under `all` only."
     )
     bonus: Amount | None = Field(default=None, description="Earned when met.")
@@ -191,7 +194,7 @@ class SuccessCriteria(BaseModel):
     minimum_weighted_score: Share | None = Field(
         default=None, description="For weighted: the score that succeeds; 0.5 when not given."
     )
-    penalize_missing: bool = Field(
+    penalize_missing: StrictBool = Field(
         default=False,
         description="Whether an unmeasurable criterion costs its penalty; normally no money moves.",
     )

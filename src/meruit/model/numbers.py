@@ -1,9 +1,15 @@
 """Numbers as they were written: 0.9 means nine tenths, whatever its binary form."""
 
+import re
 from decimal import Decimal
 from fractions import Fraction
 
 Number = int | float | Decimal
+
+WRITTEN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+"""A number as JSON writes it; nothing else is one."""
+MAX_DIGITS = 400
+"""Digits, and size of exponent, beyond which nobody means a number."""
 
 MICRO = 1_000_000
 """Money counts in millionths of a currency unit."""

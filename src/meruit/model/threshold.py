@@ -1,26 +1,24 @@
 """What an author may write as a number, an amount of money or a threshold, and what is refused."""
 
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from meruit.model.canonical import canonical
 from meruit.model.kinds import YES_OR_NO, ComparisonOperator, MetricType, Scale
-from meruit.model.numbers import MICRO, Number, exact, plain
+from meruit.model.numbers import MAX_DIGITS, MICRO, WRITTEN, Number, exact, plain
 
 MONEY_PLACES = 6
 
-LARGEST = 10**300
+LARGEST = int(1e300)
 """The largest number that an author may write; one over it is the smallest."""
-MAX_DIGITS = 400
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,4})?", re.ASCII)
-"""A number as JSON writes it."""
+LARGEST_MICROS = 2**53
+"""The largest amount of money: beyond it a float in a result would no longer be exact."""
 
 
 def number_as_written(value: Any) -> Number:
     """A finite number as written; numeric text keeps every digit."""
-    if isinstance(value, str) and len(value) <= MAX_DIGITS and _NUMBER.fullmatch(value):
+    if isinstance(value, str) and len(value) <= MAX_DIGITS and WRITTEN.fullmatch(value):
         value = Decimal(value)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         found = f"the text {value[:40]!r}" if isinstance(value, str) else _kind(value)
@@ -53,7 +51,13 @@ def plain_json(value: Any) -> Any:
 
 def _kind(value: Any) -> str:
     """What a value is, in words."""
-    names = {type(None): "nothing", bool: "true or false", list: "a list", dict: "a mapping"}
+    names = {
+        type(None): "nothing",
+        bool: "true or false",
+        list: "a list",
+        dict: "a mapping",
+        float: "a number with decimals",
+    }
     return names.get(type(value), type(value).__name__)
 
 
@@ -70,6 +74,8 @@ def money(value: Any) -> Number:
     amount = at_least_zero(value)
     if (exact(amount) * MICRO).denominator != 1:
         raise ValueError(f"money has at most {MONEY_PLACES} decimal places, got {amount}")
+    if exact(amount) * MICRO > LARGEST_MICROS:
+        raise ValueError(f"an amount is at most {LARGEST_MICROS // MICRO}, got {amount}")
     return amount
 
 
@@ -135,8 +141,10 @@ def _wanted(threshold: Any) -> Any:
         for item in threshold:
             if isinstance(item, str) and not item.strip():
                 raise ValueError("an empty keyword is contained in everything")
-            if not isinstance(item, str | int | float):
-                raise ValueError(f"a keyword is a text or a number, not {_kind(item)}")  # noqa: TRY004 - pydantic collects ValueErrors
+            if isinstance(item, bool) or not isinstance(item, str | int):
+                # 1.10 has become 1.1 by now, and would be looked for so.
+                why = f"a keyword is a text or a whole number, not {_kind(item)}; quote it"
+                raise ValueError(why)  # noqa: TRY004 - pydantic collects ValueErrors
         return list(threshold)
     if isinstance(threshold, Mapping):
         raise ValueError("give a list of what must be contained")  # noqa: TRY004 - pydantic collects ValueErrors

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from meruit.engine.complaints import ABOUT_A_KEY, found, message, short
-from meruit.engine.documents import MAX_PROBLEMS, Document, parse, told
-from meruit.engine.tree import DUPLICATE, Path, spelled
+from meruit.documents.complaints import ABOUT_A_KEY, found, message, short
+from meruit.documents.document import MAX_PROBLEMS, Document, parse, told
+from meruit.documents.tree import DUPLICATE, Path, spelled
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import CriteriaError, DocumentError, Problem, nearest
 

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from meruit.engine.tree import Event, Kind
+from meruit.documents.tree import Event, Kind
+from meruit.model.numbers import WRITTEN
 
 # A string ends at its first unescaped quote; possessive repeats make a missing one cost a single pass.
 _TOKEN = re.compile(r'[{}\[\],:]|"([^"\\\x00-\x1f]*+(?:\\[^\x00-\x1f][^"\\\x00-\x1f]*+)*+)"|[-+.0-9A-Za-z]+')
 _SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORDS = {word: word for word in ("true", "false", "null")} | {
     # Python's own writer makes these three; the builder refuses them under their YAML names.
     "NaN": ".nan",
@@ -114,7 +114,7 @@ def _token(token: re.Match[str], line: int) -> _Token:
         return _Token('"', _unescaped(token[1], line), line)
     if found[0] in "{}[],:":
         return _Token(found, found, line)
-    word = found if _NUMBER.fullmatch(found) else _WORDS.get(found)
+    word = found if WRITTEN.fullmatch(found) else _WORDS.get(found)
     if word is None:
         raise NotJson(f"expected a value, got {found[:30]!r}", line)
     return _Token("w", word, line)

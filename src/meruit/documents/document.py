@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from meruit.engine.json_events import NotJson, json_events
-from meruit.engine.tree import Path, Refused, Tree, build
-from meruit.engine.yaml_events import yaml_events
+from meruit.documents.json_events import NotJson, json_events
+from meruit.documents.tree import Path, Refused, Tree, build
+from meruit.documents.yaml_events import yaml_events
 from meruit.model.errors import DocumentError, Problem
 
 MAX_BYTES = 5_000_000
@@ -26,11 +26,11 @@ class Document(NamedTuple):
     lines: Mapping[Path, int]
     """Counted from 1: a mapping's entry has the line of its key, a list's item its own."""
 
-    def line_of(self, path: Path) -> int:
-        """Find the line of the place, or of the nearest one around it that the file has."""
+    def line_of(self, path: Path) -> int | None:
+        """Find the line of the place, or of the nearest one around it that the file has; None without a file."""
         while path not in self.lines and path:
             path = path[:-1]
-        return self.lines.get(path, 1)
+        return self.lines.get(path, 1) if self.lines else None
 
 
 def parse(text: str | bytes, name: str) -> Document:

@@ -11,11 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.engine import tree, yaml_events
-from meruit.engine.documents import MAX_BYTES, MAX_PROBLEMS, Document, parse
-from meruit.engine.tree import MAX_DEPTH, MAX_DIGITS, MAX_NODES, Path
+from meruit.documents import tree, yaml_events
+from meruit.documents.document import MAX_BYTES, MAX_PROBLEMS, Document, parse
+from meruit.documents.tree import MAX_DEPTH, MAX_NODES, Path
 from meruit.model.errors import DocumentError, Problem
-from meruit.model.numbers import exact
+from meruit.model.numbers import MAX_DIGITS, exact
 
 SOON_S = 5
 """Ten times what it takes, since measuring coverage slows it down; without our limits it would take years."""

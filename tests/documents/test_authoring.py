@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from meruit.engine.authoring import parse_criteria, read_model
-from meruit.engine.documents import MAX_PROBLEMS, parse
+from meruit.documents.authoring import parse_criteria, read_model
+from meruit.documents.document import MAX_PROBLEMS, parse
 from meruit.model.errors import ConfigError, CriteriaError, DocumentError
 from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, Scale
 

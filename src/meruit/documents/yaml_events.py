@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from meruit.engine.tree import MAX_NODES, TOO_MANY, Event, Kind, Refused
+from meruit.documents.tree import MAX_NODES, TOO_MANY, Event, Kind, Refused
 
 LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C parser where PyYAML was built with it; only its events are used, never its values."""

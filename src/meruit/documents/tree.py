@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from meruit.model.errors import Problem
-from meruit.model.numbers import Number, plain
+from meruit.model.numbers import MAX_DIGITS, WRITTEN, Number, plain
 
 MAX_DEPTH = 64
 """Lists and mappings inside one another."""
@@ -15,8 +15,6 @@ MAX_DEPTH = 64
 MAX_NODES = 200_000
 """Keys and values of one document, each alias counted as all that it stands for."""
 
-MAX_DIGITS = 400
-"""Digits of one number as written, and the furthest its first digit may lie from the decimal point."""
 
 TOO_MANY = f"more than {MAX_NODES:,} keys and values, each alias counted as all that it stands for"
 
@@ -30,7 +28,6 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _EXPONENT_DIGITS = 4
@@ -190,7 +187,7 @@ def scalar(text: str) -> Number | str | bool | None:
     """Read an unquoted scalar: JSON's words and numbers; all else, such as 01, NO and 10:15, is text."""
     if text in _WORDS:
         return _WORDS[text]
-    if (number := _NUMBER.fullmatch(text)) is not None:
+    if (number := WRITTEN.fullmatch(text)) is not None:
         return _number(*number.group(0, 1, 2, 3))
     if _NOT_FINITE.fullmatch(text):
         raise ValueError("expected a finite number, not infinity or NaN")

@@ -1,0 +1,1 @@
+"""What people write, read: YAML and JSON with their lines, and every mistake told at once."""
