@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,12 @@ def test_what_several_metrics_share_is_computed_once() -> None:
     work = Work(output={"text": "a b"})
     assert work.derive(words) is work.derive(words)
     assert len(calls) == 1
+
+
+def test_a_plugin_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [metadata.EntryPoint("fine", "json", "g"), metadata.EntryPoint("tone", "no_such_package.tone", "g")]
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points)
+    registry = MetricRegistry("nowhere")
+    for _ in range(2):
+        with pytest.raises(MeruitError, match=r"the plugin 'tone' \(no_such_package.tone\) cannot be loaded"):
+            registry.names()

@@ -1,0 +1,83 @@
+"""One byte string for one meaning."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.model.canonical import canonical, digest, payload_digest
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.text()
+    | st.integers(-(10**40), 10**40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+)
+
+
+@pytest.mark.parametrize("other", [2000.0, Decimal("2E+3"), Decimal("2000.000")])
+def test_one_number_has_one_form(other: Any) -> None:
+    assert canonical(2000) == canonical(other) == b"2000"
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [
+        (0.9, "9E-1"),
+        (Decimal("0.90"), "9E-1"),
+        (-1.5, "-15E-1"),
+        (10**30, "1E30"),
+        (Decimal("1.000000000000000000000000000001"), None),
+    ],
+)
+def test_a_number_keeps_every_digit(number: Any, written: str | None) -> None:
+    expected = written or "1000000000000000000000000000001E-30"
+    assert canonical(number) == f'{{"$decimal":"{expected}"}}'.encode()
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), Decimal("NaN"), {1, 2}, b"1", object()])
+def test_what_cannot_be_written_is_refused(odd: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        canonical({"a": [odd]})
+
+
+def test_a_key_like_ours_is_no_number() -> None:
+    assert digest({"$decimal": "5E-1"}) != digest(0.5)
+    assert digest({"$$decimal": "5E-1"}) != digest({"$decimal": "5E-1"})
+
+
+@given(values)
+def test_the_order_of_keys_does_not_matter(value: Any) -> None:
+    try:
+        encoded = canonical({"b": value, "a": 1})
+    except TypeError:
+        return  # Half characters cannot be written at all.
+    assert encoded == canonical({"a": 1, "b": value})
+
+
+@given(values)
+def test_a_payload_has_a_digest_unless_it_cannot_be_written(value: Any) -> None:
+    assert payload_digest({"b": value, "a": None}) == payload_digest({"a": None, "b": value})
+
+
+@pytest.mark.parametrize(
+    ("payload", "has_one"),
+    [
+        ({"a": None, "b": [1.5, "x", {"c": 2}]}, True),
+        ({"a": float("nan")}, False),
+        ({"a": [{"b": (None, float("inf"))}]}, False),
+        ({"a": 10**30}, True),
+        ({"a": 10**30, "b": float("nan")}, False),
+        ({"a": object()}, False),
+        ({"a": "\ud800"}, False),
+        ({1: 2}, True),
+    ],
+)
+def test_only_json_has_a_digest(payload: Any, has_one: bool) -> None:
+    assert (payload_digest(payload) is not None) is has_one
