@@ -13,7 +13,7 @@ def main(chosen: list[str]) -> None:
         for row in module.rows():
             target = f"≥{row.target:g}" if row.target is not None else "–"
             print(
-                f"{row.name:44}{row.ours_us:>9.1f} µs{row.baseline_us:>11.1f} µs{row.ratio:>8.4g}×{target:>8}   "
+                f"{row.name:44}{row.ours_us:>9.4g} µs{row.baseline_us:>11.5g} µs{row.ratio:>8.4g}×{target:>8}   "
                 f"{row.baseline}",
                 flush=True,
             )
