@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,11 @@ def pair(reference: str, written: str) -> Work:
     return Work(output={"text": written}, input={"reference": reference})
 
 
+def near(expected: float) -> Any:
+    """From Python 3.12 on, sum() rounds otherwise than adding up, so sacrebleu's last bit depends on the version."""
+    return expected if sys.version_info < (3, 12) else pytest.approx(expected, rel=0, abs=1e-12)
+
+
 def expected_bleu(reference: str, written: str) -> float:
     # Rounding takes sacrebleu to 100.00000000000004 on equal texts; a share above one would be refused.
     return float(min(1.0, corpus_bleu([written], [[reference]]).score / 100))
@@ -81,7 +87,7 @@ def test_words_are_cut_as_by_the_reference_tokenizer(written: str) -> None:
 @example("a b c d e f g h", "a b c d")
 @settings(max_examples=400)
 def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
-    assert bleu_score(pair(reference, written)) == expected_bleu(reference, written)
+    assert bleu_score(pair(reference, written)) == near(expected_bleu(reference, written))
 
 
 @given(references, texts)
@@ -117,7 +123,7 @@ def test_all_scores_are_equal_over_thousands_of_pairs() -> None:
         kept = [word for word in reference.split() if chance.random() < 0.8]
         written = " ".join(kept + chance.choices(words, k=chance.randint(0, 6)))
         work = pair(reference, written)
-        assert bleu_score(work) == expected_bleu(reference, written)
+        assert bleu_score(work) == near(expected_bleu(reference, written))
         assert found_rouge(work) == expected_rouge(reference, written)
 
 
@@ -127,7 +133,7 @@ def test_scores_are_equal_on_longer_texts_where_runs_repeat() -> None:
         words = [f"w{number}" for number in range(vocabulary)]
         reference = " ".join(chance.choices(words, k=400))
         written = " ".join(word if chance.random() < 0.7 else chance.choice(words) for word in reference.split())
-        assert bleu_score(pair(reference, written)) == expected_bleu(reference, written)
+        assert bleu_score(pair(reference, written)) == near(expected_bleu(reference, written))
         assert found_rouge(pair(reference, written)) == expected_rouge(reference, written)
 
 
