@@ -1,15 +1,15 @@
 """One byte string for one meaning, and its digest."""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 
-import orjson
+from orjson import OPT_SORT_KEYS, dumps
 
-_SORTED = orjson.OPT_SORT_KEYS
+_SORTED = OPT_SORT_KEYS
 
 LARGEST_INTEGER = 2**53
 """Beyond this, JSON's readers disagree on which integer is meant."""
@@ -17,31 +17,30 @@ LARGEST_INTEGER = 2**53
 
 def canonical(value: Any) -> bytes:
     """JSON with sorted keys and no floats: a number that is no small integer travels as `{"$decimal": "0.9"}`."""
-    return orjson.dumps(_floatless(value), option=_SORTED)
+    return dumps(_floatless(value), option=_SORTED)
 
 
 def digest(value: Any) -> str:
     """SHA-256 of the canonical form."""
-    return hashlib.sha256(canonical(value)).hexdigest()
+    return sha256(canonical(value)).hexdigest()
 
 
 def payload_digest(payload: Any) -> str | None:
     """SHA-256 of a payload's sorted JSON; None when it is not JSON at all."""
-    written: bytes | None
     try:
-        written = orjson.dumps(payload, option=_SORTED)
+        written = dumps(payload, option=_SORTED)
     except (TypeError, RecursionError):
-        written = _slowly(payload)
+        return _slow_digest(payload)
     # What is no number is written as null, and must not be taken for it.
-    if written is None or (b"null" in written and _holds_nan(payload)):
+    if b"null" in written and _holds_nan(payload):
         return None
-    return hashlib.sha256(written).hexdigest()
+    return sha256(written).hexdigest()
 
 
-def _slowly(payload: Any) -> bytes | None:
-    """JSON with integers beyond 64 bits, which the fast writer refuses; None for what is not JSON at all."""
+def _slow_digest(payload: Any) -> str | None:
+    """For integers beyond 64 bits, which the fast writer refuses; None for what is not JSON at all."""
     try:
-        return json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+        return sha256(json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()).hexdigest()
     except (TypeError, ValueError, RecursionError):
         return None
 
