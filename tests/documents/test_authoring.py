@@ -3,6 +3,7 @@
 import json
 import time
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -10,62 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+import meruit
 from meruit.documents.authoring import parse_criteria, read_model
 from meruit.documents.document import MAX_PROBLEMS, parse
 from meruit.model.errors import ConfigError, CriteriaError, DocumentError
 from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, Scale
 
-SUMMARIZATION = """# NLP Summarization Task
-success_criteria:
-  criteria:
-    - metric: "accuracy"
-      metric_type: "percentage"
-      comparison: "gte"
-      threshold: 0.90
-      required: true
-      bonus: 0.03
-
-    - metric: "latency_ms"
-      metric_type: "latency"
-      comparison: "lte"
-      threshold: 2000
-      required: false
-      bonus: 0.02
-
-    - metric: "output_length"
-      metric_type: "count"
-      comparison: "in_range"
-      threshold: {"min": 100, "max": 500}
-      required: true
-
-    - metric: "contains_keywords"
-      metric_type: "contains"
-      comparison: "contains_all"
-      threshold: ["summary", "conclusion"]
-      required: false
-
-  aggregation: "all"
-"""
-
-CLASSIFICATION = """# Image Classification Task
-success_criteria:
-  criteria:
-    - metric: "f1_score"
-      metric_type: "f1_score"
-      comparison: "gte"
-      threshold: 0.85
-      weight: 0.6
-      bonus: 0.05
-
-    - metric: "confidence"
-      metric_type: "percentage"
-      comparison: "gte"
-      threshold: 0.80
-      weight: 0.4
-
-  aggregation: "weighted"
-  minimum_weighted_score: 0.75
-"""
+# The specification's two examples, to the letter, are also the demo's stories.
+STORIES = Path(meruit.__file__).parent / "cli" / "stories"
+SUMMARIZATION = (STORIES / "summarisation" / "criteria.yaml").read_text(encoding="utf-8")
+CLASSIFICATION = (STORIES / "classification" / "criteria.yaml").read_text(encoding="utf-8")
 
 GOOD = {"metric": "accuracy", "metric_type": "percentage", "comparison": "gte", "threshold": 0.9}
 METRICS = ("accuracy", "latency_ms", "output_length")

@@ -290,3 +290,42 @@ def test_a_refused_question_takes_no_other_down(first: int) -> None:
         "contains_all": Status.INDETERMINATE,
         "gte": Status.MET,
     }
+
+
+def test_an_extractor_that_fails_before_it_can_be_awaited_costs_its_own_criterion() -> None:
+    class Hasty(Answers):
+        def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            raise RuntimeError("too soon")
+
+    engine = VerificationEngine({"x": Hasty(mine=1), "y": Answers(fine=1)})
+    result = verify(criterion("mine", "numeric", "gte", 0), criterion("fine", "numeric", "gte", 0), engine=engine)
+    assert statuses(result) == [Status.INDETERMINATE, Status.MET]
+    assert "too soon" in (result.criterion_results[0].error or "")
+
+
+def test_an_extractor_that_answers_at_once_is_welcome() -> None:
+    class Plain(Answers):
+        def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            return self.answer
+
+    engine = VerificationEngine({"x": Plain(mine=1)})
+    assert verify(criterion("mine", "numeric", "gte", 0), engine=engine).success
+
+
+def test_a_strangers_own_timeout_is_told_as_its_own() -> None:
+    class Late(Answers):
+        async def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            raise TimeoutError("the model's endpoint")
+
+    result = verify(criterion("mine", "numeric", "gte", 0), engine=VerificationEngine({"x": Late(mine=1)}))
+    assert "the model's endpoint" in (result.criterion_results[0].error or "")
+
+
+def test_what_an_extractor_does_with_its_answer_later_changes_nothing() -> None:
+    extractor = Answers(mine=1)
+    engine = VerificationEngine({"x": extractor})
+    asked = criterion("mine", "numeric", "gte", 1)
+    assert verify(asked, engine=engine).success
+    extractor.answer["mine"] = 0
+    assert verify(asked, engine=engine).success
+    assert extractor.calls == 1

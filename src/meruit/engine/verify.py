@@ -1,10 +1,11 @@
 """The verification engine: work and criteria in, one verdict out, never an exception."""
 
 import asyncio
+import inspect
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -169,20 +170,23 @@ class VerificationEngine:
         kept = None if key is None else self._cache.get(key)
         if kept is not None:
             return kept
-        answer = await self._patiently(extractor.extract(work.input, work.output, work.metadata))
+        answer = await self._patiently(lambda: extractor.extract(work.input, work.output, work.metadata))
         if isinstance(answer, BaseException):
             return missing_answer(owner, answer)
         if key is not None and is_complete(prepared, owner, answer):
-            self._cache.put(key, answer)
+            # A copy: the extractor may go on using its own.
+            self._cache.put(key, dict(answer))
         return answer
 
-    async def _patiently(self, asked: Awaitable[Any]) -> Any:
-        """A stranger's answer, or whatever kept it from answering."""
+    async def _patiently(self, ask: Callable[[], Any]) -> Any:
+        """A stranger's answer, or whatever kept it from answering; one that answers at once is welcome too."""
+        limit = asyncio.timeout(self._patience_s)
         try:
-            async with asyncio.timeout(self._patience_s):
-                return await asked
-        except TimeoutError:
-            return TimeoutError(f"no answer within {self._patience_s:g} s")
+            async with limit:
+                answer = ask()
+                return await answer if inspect.isawaitable(answer) else answer
+        except TimeoutError as late:
+            return TimeoutError(f"no answer within {self._patience_s:g} s") if limit.expired() else late
         except asyncio.CancelledError as leaving:
             # Whoever awaits us may cancel us; a stranger that merely says so has failed.
             task = asyncio.current_task()
@@ -225,7 +229,7 @@ class VerificationEngine:
             "measured_metrics": {name: value for name, value in result.metrics.items() if name not in claimed},
         }
         answer = await self._patiently(
-            governance.validate_outcome(
+            lambda: governance.validate_outcome(
                 contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
             )
         )
