@@ -159,8 +159,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object's members; two of one name would read differently to different readers."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twice[:MAX_KEY_SHOWN]!r} stands twice in one object")
     return members
 

@@ -79,6 +79,7 @@ class Registry(Generic[P]):
         self._found: dict[str, P] = {}
         self._loaded = False
         self._loading = threading.RLock()
+        self._failure: MeruitError | None = None
 
     def put(self, plugin: P) -> None:
         """Take a plugin in; a second one of the same name is refused."""
@@ -113,23 +114,22 @@ class Registry(Generic[P]):
             return
         # Engines may be built in several threads at once; none may see half of the plugins.
         with self._loading:
+            if self._failure is not None:
+                raise self._failure
             package = f"meruit.{self.room}"
             spec = find_spec(package)
             if spec is not None:
                 for module in pkgutil.iter_modules(spec.submodule_search_locations):
                     importlib.import_module(f"{package}.{module.name}")
             for point in metadata.entry_points(group=package):
-                _load_plugin(point)
+                try:
+                    point.load()
+                except Exception as problem:
+                    self._failure = MeruitError(
+                        f"the plugin {point.name!r} ({point.value}) cannot be loaded: {problem}; repair or uninstall it"
+                    )
+                    raise self._failure from problem
             self._loaded = True
-
-
-def _load_plugin(point: metadata.EntryPoint) -> None:
-    try:
-        point.load()
-    except Exception as problem:
-        raise MeruitError(
-            f"the plugin {point.name!r} ({point.value}) cannot be loaded: {problem}; repair or uninstall it"
-        ) from problem
 
 
 class MetricRegistry(Registry[Metric]):

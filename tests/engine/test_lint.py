@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.engine.lint import Finding, Gold, LintReport, Severity, lint, null_agents
+from meruit.engine.lint import Gold, LintFinding, LintReport, Severity, lint, null_agents
 from meruit.engine.mutants import MAX_SIZE
 from meruit.engine.verify import VerificationEngine
 from meruit.metrics.extractor import MetricExtractor
@@ -367,7 +367,7 @@ def test_criteria_that_some_outcome_satisfies_do_not_contradict(
 def test_the_same_criterion_twice_is_a_warning() -> None:
     found = report(criterion(), criterion(id="again", name="Again"), criterion(threshold=3))
     assert found.findings == [
-        Finding(Severity.WARNING, "duplicate", "says the same as 'word_count', so that it counts twice", "again")
+        LintFinding(Severity.WARNING, "duplicate", "says the same as 'word_count', so that it counts twice", "again")
     ]
     assert found.ok
 

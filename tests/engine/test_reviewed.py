@@ -3,8 +3,10 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,14 @@ import pytest
 
 from meruit import (
     Cause,
+    Checked,
+    Fault,
     GovernanceResult,
     GovernanceStatus,
+    LatencyExtractor,
+    Measured,
     MetricExtractor,
+    Missing,
     ReasonCode,
     Status,
     SuccessCriteria,
@@ -25,6 +32,7 @@ from meruit import (
 from meruit.judge.batch import BatchUnsupported, judge_columns
 from meruit.model.canonical import digest, payload_digest
 from meruit.model.errors import MeruitError
+from meruit.registry import Check, checks, metrics
 
 
 def criterion(metric: str, kind: str, comparison: str, threshold: Any, **keys: Any) -> dict[str, Any]:
@@ -329,3 +337,199 @@ def test_what_an_extractor_does_with_its_answer_later_changes_nothing() -> None:
     extractor.answer["mine"] = 0
     assert verify(asked, engine=engine).success
     assert extractor.calls == 1
+
+
+def test_judging_again_answers_only_the_question_that_was_asked() -> None:
+    engine = VerificationEngine()
+    one, other = (
+        {"criteria": [criterion("contains_keywords", "contains", "contains_all", words)]} for words in (["a"], ["b"])
+    )
+    result = engine.verify_sync("c", {}, {"text": "a"}, one, {})
+    with pytest.raises(MeruitError, match="judged by other criteria"):
+        rejudge(engine.compile(other).plan, result)
+
+
+@pytest.mark.parametrize("answer", [Says(True, ["odd"]), Says(False, ["fraud"]), RuntimeError("down")])
+def test_judging_again_keeps_what_governance_said(answer: Any) -> None:
+    engine = VerificationEngine(governance=Governance(answer))
+    prepared = engine.compile({"criteria": [WORDS]})
+    result = engine.verify_sync("c", {}, {"text": "a"}, prepared, {})
+    assert rejudge(prepared.plan, result).to_json() == result.to_json()
+
+
+def test_a_record_can_be_judged_again_where_its_metrics_are_not_installed() -> None:
+    asked = SuccessCriteria.model_validate(
+        {
+            "criteria": [
+                criterion("accuracy", "percentage", "gte", 90),
+                criterion("contains_keywords", "contains", "contains_all", ["a"]),
+                criterion("contains_keywords", "contains", "contains_all", ["b"], id="second"),
+            ]
+        }
+    )
+    output = {"predictions": ["x"] * 10, "text": "a"}
+    result = VerificationEngine().verify_sync("c", {"ground_truth": ["x"] * 10}, output, asked, {})
+    stored = VerificationResult.from_json(result.to_json())
+    again = rejudge(SuccessCriteria.model_validate_json(asked.model_dump_json()), stored)
+    assert again.to_json() == result.to_json()
+    assert again.criterion_results[0].met
+
+
+def test_more_than_all_was_not_found() -> None:
+    engine = VerificationEngine({"x": Answers(mine=3)})
+    result = verify(criterion("mine", "count", "contains_all", ["a", "b"], bonus=1), engine=engine)
+    assert (statuses(result), result.bonus) == ([Status.INDETERMINATE], 0.0)
+
+
+def test_strangers_are_given_copies() -> None:
+    class Meddler(Answers):
+        async def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            task_output["deep"]["n"] = 99
+            return {"one": 1}
+
+    class Reader(Answers):
+        async def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            return {"two": task_output["deep"]["n"]}
+
+    output = {"deep": {"n": 1}}
+    engine = VerificationEngine({"x": Meddler(one=1), "y": Reader(two=1)})
+    asked = (criterion("one", "numeric", "gte", 0), criterion("two", "numeric", "lte", 1))
+    assert verify(*asked, output=output, engine=engine).success
+    assert output == {"deep": {"n": 1}}
+
+
+def test_an_extract_of_ones_own_is_called() -> None:
+    class Mine(LatencyExtractor):
+        async def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            return {"latency_ms": 7}
+
+    result = verify(criterion("latency_ms", "latency", "lte", 9), engine=VerificationEngine({"x": Mine()}))
+    assert result.metrics == {"latency_ms": 7}
+
+
+def test_a_passing_failure_is_not_kept() -> None:
+    extractor = Answers(mine=Missing("503", Cause.EXTRACTOR_ERROR, Fault.SYSTEM))
+    engine = VerificationEngine({"x": extractor})
+    asked = criterion("mine", "numeric", "gte", 0)
+    assert not verify(asked, engine=engine).success
+    extractor.answer["mine"] = 1
+    assert verify(asked, engine=engine).success
+
+
+def test_a_read_only_mapping_is_digested_like_any_other() -> None:
+    result = VerificationEngine().verify_sync("c", {}, MappingProxyType({"text": "a"}), {"criteria": [WORDS]}, {})
+    assert result.output_digest == payload_digest({"text": "a"})
+
+
+def test_keys_that_are_no_text_are_no_json() -> None:
+    with pytest.raises(TypeError):
+        digest({1: "a"})
+
+
+def test_masked_entries_are_missing() -> None:
+    plan = VerificationEngine().compile({"criteria": [WORDS]}).plan
+    for kind in (np.int64, np.float64):
+        column = np.ma.array(np.array([5, 5], kind), mask=[False, True])
+        assert judge_columns(plan, {"word_count": column}).states.tolist() == [[1, 2]]
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("crash", [SystemExit(0), Unspeakable(), KeyError("x")])
+def test_whatever_a_metric_of_ours_does_costs_its_own_criterion(
+    crash: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(_work: Any) -> Any:
+        raise crash
+
+    monkeypatch.setitem(metrics._found, "word_count", metrics.get("word_count")._replace(prepare=lambda _ask: measure))
+    result = verify(WORDS, criterion("output_length", "count", "gte", 1), output={"text": "a"})
+    assert statuses(result) == [Status.INDETERMINATE, Status.MET]
+
+
+def test_a_metric_that_cannot_be_prepared_costs_its_own_criterion(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(_ask: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(metrics._found, "word_count", metrics.get("word_count")._replace(prepare=prepare))
+    result = verify(WORDS, criterion("output_length", "count", "gte", 1), output={"text": "a"})
+    assert statuses(result) == [Status.INDETERMINATE, Status.MET]
+    assert result.criterion_results[0].fault == "system"
+
+
+@pytest.mark.parametrize("score", [None, [1], float("inf"), 1, "1e-10000000", "1" * 100, "nan", ""])
+def test_a_check_that_gives_no_score_is_indeterminate(score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks.names()
+    monkeypatch.setitem(checks._found, "mine", Check("mine", "A check.", lambda _a, _w: Checked(score), "1"))
+    result = verify({"assert": "mine"}, WORDS, output={"text": "a"})
+    assert statuses(result) == [Status.INDETERMINATE, Status.MET]
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        Measured(1, [1]),  # type: ignore[arg-type]
+        Measured(1, None, "bogus"),  # type: ignore[arg-type]
+        Missing("x", "weird"),  # type: ignore[arg-type]
+        Missing(7),  # type: ignore[arg-type]
+        Measured(1, {"a": {1: 2}}),
+    ],
+)
+def test_whatever_a_plugin_answers_the_record_can_be_read_back(finding: Any) -> None:
+    result = verify(criterion("mine", "numeric", "gte", 0), engine=VerificationEngine({"x": Answers(mine=finding)}))
+    assert VerificationResult.from_json(result.to_json()) == result
+
+
+def test_details_are_a_copy() -> None:
+    details = {"seen": [1]}
+    engine = VerificationEngine({"x": Answers(mine=Measured(1, details))})
+    result = verify(criterion("mine", "numeric", "gte", 0), engine=engine)
+    details["seen"].append(2)
+    assert result.criterion_results[0].details == {"seen": [1]}
+
+
+@pytest.mark.parametrize("number", ["1e99999999999999999999", Decimal("sNaN"), Decimal("Infinity")])
+def test_a_number_beyond_all_numbers_is_refused(number: Any) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        SuccessCriteria.model_validate({"criteria": [{**WORDS, "threshold": number}]})
+    with pytest.raises(ValueError, match="expected"):
+        SuccessCriteria.model_validate({"criteria": [{**WORDS, "params": {"a": Decimal("sNaN")}}]})
+
+
+def test_money_is_also_told_in_whole_millionths() -> None:
+    asked = [{**WORDS, "bonus": "9007199254.740991", "id": str(number)} for number in range(5)]
+    result = verify(*asked, output={"text": "a"})
+    assert (result.bonus_micros, result.penalty_micros) == (5 * 9007199254740991, 0)
+
+
+def test_criteria_in_use_are_not_forgotten_for_others() -> None:
+    engine = VerificationEngine()
+    hot = SuccessCriteria.model_validate({"criteria": [WORDS]})
+    engine.verify_sync("c", {}, {"text": "a"}, hot)
+    kept = engine._prepared[id(hot)][1]
+    for number in range(300):
+        engine.verify_sync(
+            "c", {}, {"text": "a"}, SuccessCriteria.model_validate({"criteria": [{**WORDS, "threshold": number}]})
+        )
+        engine.verify_sync("c", {}, {"text": "a"}, hot)
+    assert engine._prepared[id(hot)][1] is kept
+
+
+def test_what_cannot_be_copied_is_handed_over_as_it_is() -> None:
+    engine = VerificationEngine({"x": Answers(mine=1)})
+    assert verify(criterion("mine", "numeric", "gte", 1), output={"lock": threading.Lock()}, engine=engine).success
+
+
+def test_an_interrupt_inside_a_running_loop_reaches_the_caller_too() -> None:
+    class Interrupted(Answers):
+        async def extract(self, task_input: Any, task_output: Any, metadata: Any) -> Any:
+            raise KeyboardInterrupt
+
+    async def inside() -> None:
+        verify(criterion("mine", "numeric", "gte", 1), engine=VerificationEngine({"x": Interrupted(mine=1)}))
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(inside())

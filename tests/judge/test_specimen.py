@@ -67,6 +67,7 @@ def common(number: int, name: str, **rest: Any) -> dict[str, Any]:
         "axis": "__default__",
         "required": True,
         "weight": 1.0,
+        "natural": None,
         **rest,
     }
 
@@ -108,6 +109,7 @@ def test_a_result_in_full(plan: Plan) -> None:
             exact="0",
             fault="agent",
             provenance="observed",
+            natural="latency",
         ),
         common(
             2,
@@ -201,6 +203,8 @@ def test_a_result_in_full(plan: Plan) -> None:
         "output_digest": "out",
         "metadata_digest": "meta",
         "versions": {"engine": "1"},
+        "bonus_micros": 530_000,
+        "penalty_micros": 1_020_000,
     }
 
 
@@ -232,7 +236,7 @@ def test_a_digest_follows_the_meaning_of_the_criteria() -> None:
 
 def test_what_a_plan_remembers_is_bounded(plan_of: Callable[..., Plan]) -> None:
     plan = plan_of({}, {})
-    plan.known.update({(Status.MET,) * number: object() for number in range(3, MAX_KNOWN + 3)})
+    plan.known.update({(Status.MET,) * 3 + (number,): object() for number in range(MAX_KNOWN // 2)})  # type: ignore[misc]
     result = conclude(plan, [0.9, 0.1], Circumstances("c", WHEN))
     assert list(plan.known) == [(Status.MET, Status.NOT_MET)]
     assert conclude(plan, [0.8, 0.2], Circumstances("c", WHEN)).bounds == result.bounds

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
+from meruit.engine.plainly import describe
 from meruit.judge.compare import wanted
 from meruit.judge.plan import Plan, Trait, compile_plan
 from meruit.metrics.extractor import Family, MetricExtractor
@@ -61,7 +62,10 @@ class Catalogue:
             self._take(name, extractor)
 
     def _take(self, name: str, extractor: MetricExtractor) -> None:
-        ours = {metric.name: metric for metric in extractor.members()} if isinstance(extractor, Family) else {}
+        ours: dict[str, Metric] = {}
+        # Whoever writes an extract of her own wants it called.
+        if isinstance(extractor, Family) and type(extractor).extract is Family.extract:
+            ours = {metric.name: metric for metric in extractor.members()}
         for metric in extractor.supported_metrics():
             if metric in self._ours or metric in self._theirs:
                 raise ExtractorConflict(
@@ -151,6 +155,9 @@ def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slo
         return Slot(label, metric.name, metric.prepare(ask), cache_key=key, version=metric.version)
     except AuthorError as problem:
         return _flawed(label, metric.name, str(problem))
+    except Exception as crash:  # noqa: BLE001 - a plugin that cannot prepare costs its own criteria only
+        why = f"{metric.name} cannot be prepared: {describe(crash)}"
+        return Slot(label, metric.name, None, flaw=Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM))
 
 
 def _flawed(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:

@@ -1,5 +1,6 @@
 """Proving criteria before anyone is judged by them: what passes by doing nothing, and what can never fail."""
 
+import copy
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +31,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-class Finding(Record, frozen=True):
+class LintFinding(Record, frozen=True):
     """One thing that is wrong with the criteria."""
 
     severity: Severity
@@ -43,7 +44,7 @@ class LintReport(Record, frozen=True):
     """What was tried, and what was found."""
 
     ok: bool
-    findings: list[Finding]
+    findings: list[LintFinding]
     null_agents: dict[str, str] = msgspec.field(default_factory=dict)
     """The verdict on each agent that does nothing."""
     gold: str | None = None
@@ -72,6 +73,9 @@ def lint(
     gold: Gold | None = None,
 ) -> LintReport:
     """Try the criteria on paper, on agents that do nothing, and on a gold output and its mutants."""
+    # Nothing here is claimed to have happened, so nobody is asked whether it is plausible.
+    engine = copy.copy(engine)
+    engine.governance = None
     prepared = engine.compile(criteria)
     given = work_input or {}
     findings = list(_on_paper(prepared))
@@ -82,7 +86,7 @@ def lint(
         verdicts[name] = str(result.verdict)
         if result.success or result.verdict is Verdict.PASS:
             message = f"an agent that returns {name} passes; add a criterion that it fails"
-            findings.append(Finding(Severity.ERROR, "null_agent_passes", message))
+            findings.append(LintFinding(Severity.ERROR, "null_agent_passes", message))
     if gold is None:
         return LintReport(_clean(findings), findings, verdicts)
     result = engine.verify_sync("lint", given, gold.output, prepared, gold.metadata)
@@ -100,21 +104,21 @@ def null_agents(work_input: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {"{}": {}, "an empty text": {"text": ""}, "an echo of the input": {**seen, "text": echo}}
 
 
-def _clean(findings: Iterable[Finding]) -> bool:
+def _clean(findings: Iterable[LintFinding]) -> bool:
     return not any(finding.severity is Severity.ERROR for finding in findings)
 
 
-def _on_paper(prepared: Prepared) -> Iterator[Finding]:
+def _on_paper(prepared: Prepared) -> Iterator[LintFinding]:
     """What shows without running anything."""
     plan = prepared.plan
     for rule, slot in zip(plan.rules, prepared.slot_of, strict=True):
         flaw = None if slot is None else prepared.slots[slot].flaw
         if flaw is not None:
-            yield Finding(Severity.ERROR, str(flaw.cause), flaw.why, rule.id)
+            yield LintFinding(Severity.ERROR, str(flaw.cause), flaw.why, rule.id)
         elif slot is None and checks.find(rule.subject) is None:
             known = nearest(rule.subject, checks.names())
             message = f"no check is named {rule.subject!r}{known}, so this assertion always fails"
-            yield Finding(Severity.ERROR, "unsupported_assertion", message, rule.id)
+            yield LintFinding(Severity.ERROR, "unsupported_assertion", message, rule.id)
         else:
             ours = slot is not None and prepared.slots[slot].owner is None
             metric = metrics.find(rule.subject) if ours else None
@@ -126,14 +130,14 @@ def _on_paper(prepared: Prepared) -> Iterator[Finding]:
     yield from _aggregation_findings(plan)
 
 
-def _type_findings(rule: Rule, metric: Metric | None) -> Iterator[Finding]:
+def _type_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:
     declared = rule.criterion.metric_type
     if metric is not None and declared in SHARES and metric.kind not in SHARES | YES_OR_NO:
         message = f"{rule.subject} is no share of anything; its metric_type is {metric.kind}, not {declared}"
-        yield Finding(Severity.ERROR, "wrong_type", message, rule.id)
+        yield LintFinding(Severity.ERROR, "wrong_type", message, rule.id)
 
 
-def _range_findings(rule: Rule, metric: Metric | None) -> Iterator[Finding]:
+def _range_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:
     if rule.bracket is None:
         return
     possible = rule.bracket.possible
@@ -146,9 +150,9 @@ def _range_findings(rule: Rule, metric: Metric | None) -> Iterator[Finding]:
     all_inside = meets.low <= possible.low and possible.high <= meets.high
     never_met, never_fails = (all_inside, none_inside) if meets.negated else (none_inside, all_inside)
     if never_met:
-        yield Finding(Severity.ERROR, "never_met", f"no possible value of {rule.subject} meets this", rule.id)
+        yield LintFinding(Severity.ERROR, "never_met", f"no possible value of {rule.subject} meets this", rule.id)
     elif never_fails:
-        yield Finding(Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id)
+        yield LintFinding(Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id)
 
 
 def _overlap(one: Interval, other: Interval, *, whole: bool) -> bool:
@@ -158,13 +162,13 @@ def _overlap(one: Interval, other: Interval, *, whole: bool) -> bool:
     return low <= high
 
 
-def _money_findings(rule: Rule) -> Iterator[Finding]:
+def _money_findings(rule: Rule) -> Iterator[LintFinding]:
     if rule.provenance is Provenance.CLAIMED and rule.bonus:
         message = f"{rule.subject} is what the agent says of itself; a bonus on it pays for the claim"
-        yield Finding(Severity.WARNING, "claimed_bonus", message, rule.id)
+        yield LintFinding(Severity.WARNING, "claimed_bonus", message, rule.id)
 
 
-def _contradictions(plan: Plan) -> Iterator[Finding]:
+def _contradictions(plan: Plan) -> Iterator[LintFinding]:
     """Gates on one metric that no value can meet together."""
     gates: dict[str, list[tuple[Interval, Rule]]] = {}
     whole: dict[str, bool] = {}
@@ -187,41 +191,41 @@ def _contradictions(plan: Plan) -> Iterator[Finding]:
                 yield _contradiction(floor, rule)
 
 
-def _contradiction(one: Rule, other: Rule) -> Finding:
+def _contradiction(one: Rule, other: Rule) -> LintFinding:
     message = f"contradicts {other.id!r}: no value of {one.subject} meets both, and both are required"
-    return Finding(Severity.ERROR, "contradictory", message, one.id)
+    return LintFinding(Severity.ERROR, "contradictory", message, one.id)
 
 
-def _duplicates(plan: Plan) -> Iterator[Finding]:
+def _duplicates(plan: Plan) -> Iterator[LintFinding]:
     seen: dict[str, str] = {}
     for rule in plan.rules:
         said = rule.criterion.model_dump_json(exclude={"id", "name"})
         if said in seen:
             message = f"says the same as {seen[said]!r}, so that it counts twice"
-            yield Finding(Severity.WARNING, "duplicate", message, rule.id)
+            yield LintFinding(Severity.WARNING, "duplicate", message, rule.id)
         seen.setdefault(said, rule.id)
 
 
-def _aggregation_findings(plan: Plan) -> Iterator[Finding]:
+def _aggregation_findings(plan: Plan) -> Iterator[LintFinding]:
     criteria = plan.criteria
     gated = any(rule.gates for rule in plan.rules)
     if not plan.rules:
-        yield Finding(Severity.ERROR, "no_criteria", "there are no criteria, and nothing passes by default")
+        yield LintFinding(Severity.ERROR, "no_criteria", "there are no criteria, and nothing passes by default")
     elif plan.aggregation is Aggregation.ALL and not gated:
-        yield Finding(Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing")
+        yield LintFinding(Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing")
     elif plan.aggregation is Aggregation.WEIGHTED and plan.minimum[0] == 0 and not gated:
-        yield Finding(Severity.ERROR, "never_fails", "a minimum score of 0 is always reached")
+        yield LintFinding(Severity.ERROR, "never_fails", "a minimum score of 0 is always reached")
     if criteria.minimum_weighted_score is not None and plan.aggregation is not Aggregation.WEIGHTED:
         message = f"minimum_weighted_score does nothing under {plan.aggregation!s}"
-        yield Finding(Severity.WARNING, "unused", message)
+        yield LintFinding(Severity.WARNING, "unused", message)
 
 
-def _gold_findings(result: VerificationResult) -> Iterator[Finding]:
+def _gold_findings(result: VerificationResult) -> Iterator[LintFinding]:
     if result.success and result.verdict is Verdict.PASS:
         return
     reasons = "; ".join(reason.message for reason in result.reasons) or "the score is too low"
     message = f"the gold output does not pass ({result.verdict}, success {result.success}): {reasons}"
-    yield Finding(Severity.ERROR, "gold_fails", message)
+    yield LintFinding(Severity.ERROR, "gold_fails", message)
 
 
 def _words(plan: Plan, gold: VerificationResult) -> list[str]:
@@ -261,8 +265,8 @@ def _try_mutants(
     return tried, failed_by
 
 
-def _survivors(plan: Plan, failed_by: Mapping[str, str]) -> Iterator[Finding]:
+def _survivors(plan: Plan, failed_by: Mapping[str, str]) -> Iterator[LintFinding]:
     for rule in plan.rules:
         if rule.id not in failed_by:
             message = "no mutant of the gold output fails this: does it ask for anything?"
-            yield Finding(Severity.ERROR, "survived", message, rule.id)
+            yield LintFinding(Severity.ERROR, "survived", message, rule.id)

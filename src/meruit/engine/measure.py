@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from meruit.engine.cache import ResultCache
 from meruit.engine.catalogue import Prepared, Slot
-from meruit.engine.plainly import describe, presentable, writable_details
+from meruit.engine.plainly import describe, presentable, writable, writable_details
 from meruit.model.criterion import SuccessCriterion
 from meruit.model.errors import nearest
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Skipped
@@ -62,7 +62,7 @@ def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[A
         finding: Evidence = slot.measure(work)
         if finding.__class__ is not float and finding.__class__ is not int:
             finding = presentable(finding)
-    except Exception as crash:  # noqa: BLE001 - whatever a metric does costs its own criteria only
+    except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a metric does costs its own criteria only
         return Missing(f"{slot.label} failed: {describe(crash)}", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
     if key is not None:
         cache.put(key, finding)
@@ -97,23 +97,33 @@ def _check(criterion: SuccessCriterion, work: Work) -> Evidence:
         why = f"unsupported assertion: no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
         return Checked("0", {"unsupported_assertion": assertion.check, "message": why}, Fault.AUTHOR)
     try:
-        finding: object = check.run(assertion, work)
-    except Exception as crash:  # noqa: BLE001 - whatever a check does costs its own criterion only
+        return _found(assertion.check, check.run(assertion, work))
+    except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a check does costs its own criterion only
         return Missing(f"{assertion.check} failed: {describe(crash)}", Cause.CHECK_ERROR, Fault.SYSTEM)
-    # A plugin's annotations are a promise, not a proof.
-    if not isinstance(finding, Checked | Missing | Skipped):
-        why = f"{assertion.check} answered {type(finding).__name__}, not a finding"
-        return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM)
-    if isinstance(finding, Checked):
-        return Checked(finding.score, writable_details(finding.details), finding.fault)
-    return finding
+
+
+def _found(name: str, finding: object) -> Evidence:
+    """What a check answered, held to what it promised."""
+    match finding:
+        case Checked(score=str()):
+            return Checked(finding.score, writable_details(finding.details), Fault(finding.fault))
+        case Missing():
+            return presentable(finding)
+        case Skipped():
+            return Skipped(writable(str(finding.why)))
+        case _:
+            return Missing(f"{name} answered {_kind(finding)}", Cause.CHECK_ERROR, Fault.SYSTEM)
+
+
+def _kind(finding: object) -> str:
+    """What came instead of a finding."""
+    return f"a score that is {type(finding.score).__name__}" if isinstance(finding, Checked) else type(finding).__name__
 
 
 def is_complete(prepared: Prepared, owner: str, answer: Any) -> bool:
     """Whether an extractor's answer holds all that was asked of it, so that it is worth keeping."""
-    return isinstance(answer, Mapping) and all(
-        answer.get(slot.metric) is not None for slot in prepared.slots if slot.owner == owner
-    )
+    asked = [slot.metric for slot in prepared.slots if slot.owner == owner]
+    return isinstance(answer, Mapping) and not any(isinstance(answer.get(name), Missing | None) for name in asked)
 
 
 def missing_answer(owner: str, crash: BaseException) -> Missing:

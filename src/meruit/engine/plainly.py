@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from meruit.judge.compare import EXACT_INTEGERS
-from meruit.model.evidence import Cause, Evidence, Fault, Measured, Missing, Value
+from meruit.model.evidence import Cause, Evidence, Fault, Measured, Missing, Provenance, Value
 
 MAX_LIST_VALUE = 10_000
 """The longest list that a metric may return as its value."""
@@ -21,13 +21,16 @@ def presentable(finding: Any) -> Evidence:
     """Plain JSON values only, so that a record can hold and repeat them."""
     match finding:
         case Missing():
-            found = "Metric not found: " if finding.cause is Cause.METRIC_MISSING else ""
-            return Missing(found + writable(finding.why), finding.cause, finding.fault)
+            # A plugin's annotations are a promise, not a proof.
+            cause, fault = Cause(finding.cause), Fault(finding.fault)
+            found = "Metric not found: " if cause is Cause.METRIC_MISSING else ""
+            return Missing(found + writable(str(finding.why)), cause, fault)
         case Measured():
             value = _plain(finding.value)
             if isinstance(value, Missing):
                 return value
-            return Measured(value, writable_details(finding.details), finding.provenance)
+            provenance = None if finding.provenance is None else Provenance(finding.provenance)
+            return Measured(value, writable_details(finding.details), provenance)
         case _:
             return _plain(finding)
 
@@ -71,14 +74,17 @@ def writable(text: str) -> str:
 
 
 def writable_details(details: Any) -> Any:
-    """Details as a record can hold them."""
+    """A copy of the details, as a record can hold and repeat them."""
+    if details is None:
+        return None
     try:
-        msgspec.json.encode(details)
-    except UnicodeEncodeError:
-        return _spelled_out(details)
+        try:
+            written = msgspec.json.encode(details)
+        except UnicodeEncodeError:
+            written = msgspec.json.encode(_spelled_out(details))
+        return msgspec.json.decode(written, type=dict[str, Any])
     except (TypeError, ValueError, RecursionError):
         return {"message": "the details cannot be written down"}
-    return details
 
 
 def _spelled_out(value: Any) -> Any:
@@ -95,6 +101,10 @@ def _spelled_out(value: Any) -> Any:
 
 def describe(crash: BaseException) -> str:
     """A crash in one short line that any terminal and any JSON can hold."""
-    text = f"{type(crash).__name__}: {crash}" if str(crash) else type(crash).__name__
+    try:
+        said = str(crash)
+    except Exception:  # noqa: BLE001 - a stranger's exception may fail to explain itself
+        said = ""
+    text = f"{type(crash).__name__}: {said}" if said else type(crash).__name__
     line = " ".join(writable(text).split())
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"

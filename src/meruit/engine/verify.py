@@ -1,6 +1,7 @@
 """The verification engine: work and criteria in, one verdict out, never an exception."""
 
 import asyncio
+import copy
 import inspect
 import threading
 import time
@@ -10,15 +11,13 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import msgspec
-
 from meruit.documents.authoring import read_model
 from meruit.documents.document import Document
 from meruit.engine.cache import ResultCache
 from meruit.engine.catalogue import ENGINE_VERSION, Catalogue, Prepared
 from meruit.engine.measure import Digests, fill_in, is_complete, measure, missing_answer
 from meruit.engine.plainly import describe, writable
-from meruit.judge.verdict import Circumstances, conclude
+from meruit.judge.verdict import Circumstances, conclude, governed
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
@@ -118,7 +117,9 @@ class VerificationEngine:
             if prepared.owners:
                 evidence = fill_in(prepared, evidence, await self._answers(prepared, work, digests))
             result = self._conclude(contract_id, prepared, evidence, digests)
-            return result if self.governance is None else await self._governed(self.governance, result, work)
+            if self.governance is None:
+                return result
+            return await self._governed(self.governance, prepared.plan.slots, result, work)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._refused(contract_id, crash)
 
@@ -152,6 +153,7 @@ class VerificationEngine:
         remembered = self._prepared.get(id(criteria))
         # An id may be taken over by another object once the first is gone; holding the object rules that out.
         if remembered is not None and remembered[0] is criteria:
+            self._prepared.move_to_end(id(criteria))
             return remembered[1]
         prepared = self.compile(criteria)
         self._prepared[id(criteria)] = (criteria, prepared)
@@ -170,7 +172,7 @@ class VerificationEngine:
         kept = None if key is None else self._cache.get(key)
         if kept is not None:
             return kept
-        answer = await self._patiently(lambda: extractor.extract(work.input, work.output, work.metadata))
+        answer = await self._patiently(lambda: extractor.extract(*_copies(work)))
         if isinstance(answer, BaseException):
             return missing_answer(owner, answer)
         if key is not None and is_complete(prepared, owner, answer):
@@ -213,12 +215,12 @@ class VerificationEngine:
         )
 
     async def _governed(
-        self, governance: GovernanceClient, result: VerificationResult, work: Work
+        self, governance: GovernanceClient, slots: tuple[str, ...], result: VerificationResult, work: Work
     ) -> VerificationResult:
         """Ask whether the outcome is plausible; no answer means a person must look, and no success until then."""
         claimed = {
-            judged.metric: judged.value
-            for judged in result.criterion_results
+            slot: judged.value
+            for slot, judged in zip(slots, result.criterion_results, strict=True)
             if judged.provenance is Provenance.CLAIMED and judged.value is not None
         }
         context = {
@@ -239,24 +241,12 @@ class VerificationEngine:
         if not isinstance(valid, bool) or not isinstance(flags, list | tuple):
             what = describe(answer) if isinstance(answer, BaseException) else f"it answered {type(answer).__name__}"
             reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance gave no clear answer: {what}")
-            return msgspec.structs.replace(
-                result,
-                success=False,
-                governance=GovernanceStatus.REVIEW,
-                governance_flags=["governance_unavailable"],
-                reasons=[*result.reasons, reason],
-            )
+            return governed(result, GovernanceStatus.REVIEW, ["governance_unavailable"], reason)
         flags = [writable(str(flag)) for flag in flags]
         if valid:
-            return msgspec.structs.replace(result, governance=GovernanceStatus.CLEAR, governance_flags=flags)
+            return governed(result, GovernanceStatus.CLEAR, flags)
         reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {', '.join(flags)}")
-        return msgspec.structs.replace(
-            result,
-            success=False,
-            governance=GovernanceStatus.INVALID,
-            governance_flags=flags,
-            reasons=[*result.reasons, reason],
-        )
+        return governed(result, GovernanceStatus.INVALID, flags, reason)
 
     def _refused(self, contract_id: str, problem: Exception) -> VerificationResult:
         """The result of a request that could not be judged: no pass, no failure, and why."""
@@ -293,14 +283,29 @@ def _identifier(contract_id: Any) -> str:
 
 
 def _work(work_input: Any, work_output: Any, metadata: Any) -> Work:
-    for name, part in (
-        ("work_input", work_input),
-        ("work_output", work_output),
-        ("execution_metadata", metadata),
-    ):
-        if part is not None and not isinstance(part, Mapping):
-            raise Refusal(ReasonCode.BAD_INPUT, f"{name} is {type(part).__name__}; it must be a mapping")
-    return Work(output=work_output or {}, input=work_input or {}, metadata=metadata or {})
+    return Work(
+        output=_mapping("work_output", work_output),
+        input=_mapping("work_input", work_input),
+        metadata=_mapping("execution_metadata", metadata),
+    )
+
+
+def _mapping(name: str, part: Any) -> Mapping[str, Any]:
+    if part is None:
+        return {}
+    if isinstance(part, dict):
+        return part
+    if isinstance(part, Mapping):
+        return dict(part)
+    raise Refusal(ReasonCode.BAD_INPUT, f"{name} is {type(part).__name__}; it must be a mapping")
+
+
+def _copies(work: Work) -> tuple[Any, Any, Any]:
+    """The work for a stranger, who may do with it as he likes."""
+    try:
+        return copy.deepcopy((work.input, work.output, work.metadata))
+    except Exception:  # noqa: BLE001 - what cannot be copied is handed over as it is
+        return work.input, work.output, work.metadata
 
 
 def _digests(work: Work) -> Digests:

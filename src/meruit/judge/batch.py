@@ -117,6 +117,8 @@ def _questions(plan: Plan, columns: Mapping[str, Any]) -> list[_Question]:
 
 def _array(name: str, column: Any) -> npt.NDArray[Any]:
     """The column as numbers or truth values; what single values would not be taken for is refused."""
+    if isinstance(column, np.ma.MaskedArray):
+        column = np.ma.filled(column.astype(np.float64), np.nan)
     array = np.asarray(column)
     if array.ndim != 1:
         raise BatchUnsupported(f"column {name!r} has {array.ndim} dimensions, not 1")

@@ -125,6 +125,9 @@ def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> Interv
 
 def _domain(criterion: SuccessCriterion, natural: MetricType | None) -> Interval:
     """The values that are possible for the criterion's type, on the scale that the metric counts in."""
+    if criterion.comparison in CONTAINMENT:
+        # Whatever the type, a number is then the share that was found.
+        return Interval(0.0, 1.0)
     if _in_percent(criterion) and not _counts_in_fractions(natural):
         return Interval(0.0, 100.0)
     return domain_of(criterion.metric_type or MetricType.NUMERIC)

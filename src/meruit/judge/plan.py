@@ -66,6 +66,7 @@ class Rule(NamedTuple):
     shown_penalty: float | None
     axis: str
     provenance: Provenance | None
+    natural: MetricType | None
     when_met: Foregone
     when_not: Foregone
 
@@ -172,6 +173,7 @@ def _rule(
         shown_penalty=shown_penalty,
         axis=axis,
         provenance=trait.provenance,
+        natural=trait.natural,
         when_met=(
             *(criterion.comparison, True, shown_weight, shown_bonus, None, None),
             *(name, position, Status.MET, 1.0, "1", gates, axis, None, Fault.NONE),

@@ -1,12 +1,16 @@
 """Each criterion judged on its evidence, and all of them brought to a verdict."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from fractions import Fraction
 from typing import NamedTuple, cast
 
+import msgspec
+
 from meruit.judge.aggregate import Aggregate, Tally, aggregate
-from meruit.judge.plan import Plan, Rule
+from meruit.judge.plan import Plan, Rule, Trait, compile_plan
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Skipped, Value
 from meruit.model.kinds import Aggregation
@@ -20,8 +24,8 @@ from meruit.model.verdict import (
     VerificationResult,
 )
 
-MAX_KNOWN = 4_096
-"""How many combinations of ended criteria a plan remembers the outcome of."""
+MAX_KNOWN = 65_536
+"""How many ended criteria, in all combinations together, a plan remembers the outcomes of."""
 
 
 class Circumstances(NamedTuple):
@@ -66,6 +70,8 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
         output_digest=circumstances.output_digest,
         metadata_digest=circumstances.metadata_digest,
         versions=circumstances.versions,
+        bonus_micros=whole.bonus,
+        penalty_micros=whole.penalty,
     )
 
 
@@ -76,18 +82,36 @@ def _brought_together(plan: Plan, results: Sequence[CriterionResult]) -> Aggrega
     ended = tuple([result.status for result in results])
     whole = plan.known.get(ended)
     if whole is None:
-        if len(plan.known) >= MAX_KNOWN:
+        if len(plan.known) * len(results) >= MAX_KNOWN:
             plan.known.clear()
         whole = plan.known[ended] = aggregate(plan, list(zip(plan.rules, results, strict=True)))
     # The plan keeps it without knowing its type, which is defined above it.
     return cast("Aggregate", whole)
 
 
-def rejudge(plan: Plan, result: VerificationResult) -> VerificationResult:
-    """The verdict on the evidence that a result carries, governance aside: what a stranger recomputes."""
-    if [judged.criterion_id for judged in result.criterion_results] != [rule.id for rule in plan.rules]:
-        raise MeruitError("the result was judged by other criteria than the plan's, or not at all")
-    return conclude(
+def governed(
+    result: VerificationResult, status: GovernanceStatus, flags: list[str], reason: Reason | None = None
+) -> VerificationResult:
+    """The result, once somebody was asked whether it can be believed: only a clear answer leaves success as it was."""
+    return msgspec.structs.replace(
+        result,
+        success=result.success and status is GovernanceStatus.CLEAR,
+        governance=status,
+        governance_flags=flags,
+        reasons=result.reasons if reason is None else [*result.reasons, reason],
+    )
+
+
+def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> VerificationResult:
+    """The verdict on the evidence that a result carries, and on what governance said: what a stranger recomputes.
+
+    Needs no metric installed: all that judging depends on is in the record. Raises MeruitError when the result was
+    judged by other criteria, because its evidence answers other questions.
+    """
+    plan = criteria if isinstance(criteria, Plan) else _recorded_plan(criteria, result)
+    if plan.digest != result.criteria_digest:
+        raise MeruitError("the result was judged by other criteria, or not at all")
+    again = conclude(
         plan,
         [evidence_of(judged) for judged in result.criterion_results],
         Circumstances(
@@ -99,6 +123,24 @@ def rejudge(plan: Plan, result: VerificationResult) -> VerificationResult:
             versions=result.versions,
         ),
     )
+    if result.governance is GovernanceStatus.NOT_CHECKED:
+        return again
+    said = next((reason for reason in result.reasons if reason.code in _OF_GOVERNANCE), None)
+    return governed(again, result.governance, result.governance_flags, said)
+
+
+_OF_GOVERNANCE = (ReasonCode.GOVERNANCE_INVALID, ReasonCode.GOVERNANCE_UNAVAILABLE)
+
+
+def _recorded_plan(criteria: SuccessCriteria, result: VerificationResult) -> Plan:
+    """The plan as it was, from what the record says of each metric."""
+    traits = {judged.metric: Trait(judged.natural, judged.provenance) for judged in result.criterion_results}
+    slots = tuple(
+        name if (name := f"{judged.metric}[{judged.criterion_id}]") in result.metrics else judged.metric
+        for judged in result.criterion_results
+    )
+    fits = len(slots) == len(criteria.criteria)
+    return compile_plan(criteria, lambda metric: traits.get(metric, Trait()), slots if fits else None)
 
 
 def evidence_of(result: CriterionResult) -> Evidence:
@@ -127,7 +169,7 @@ def _judge(rule: Rule, found: Evidence) -> CriterionResult:
         return _unmeasured(rule, met)
     threshold = rule.threshold.copy() if rule.shared else rule.threshold
     decided = rule.when_met if met else rule.when_not
-    return CriterionResult(rule.subject, found, threshold, *decided, provenance, details)
+    return CriterionResult(rule.subject, found, threshold, *decided, provenance, details, rule.natural)
 
 
 _NO_FINDING = Missing("an assertion needs what its check found, not a value", Cause.CHECK_ERROR, Fault.SYSTEM)
@@ -145,11 +187,14 @@ def _unmeasured(rule: Rule, found: Missing | Skipped | Checked) -> CriterionResu
             return _open(rule, found.why, Status.EXCLUDED, None, Fault.NONE)
 
 
+_SCORE = re.compile(r"[0-9]{1,30}(/[0-9]{1,30}|\.[0-9]{1,30})?")
+
+
 def _checked(rule: Rule, found: Checked) -> CriterionResult:
-    """An assertion's own score; one outside 0 and 1 is refused."""
+    """An assertion's own score; one outside 0 and 1 is refused, and so is one that would take long to read."""
     try:
-        score = Fraction(found.score)
-    except (ValueError, ZeroDivisionError):
+        score = Fraction(found.score) if _SCORE.fullmatch(found.score) else Fraction(-1)
+    except (TypeError, ZeroDivisionError):
         score = Fraction(-1)
     if not 0 <= score <= 1:
         why = f"the check gave the score {found.score!r}, not one from 0 to 1"
@@ -199,6 +244,7 @@ def _open(rule: Rule, why: str, status: Status, cause: Cause | None, fault: Faul
         cause=cause,
         fault=fault,
         provenance=rule.provenance,
+        natural=rule.natural,
     )
 
 

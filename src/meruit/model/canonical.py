@@ -65,11 +65,17 @@ def _floatless(value: Any) -> Any:
     if isinstance(value, int | float | Decimal):
         return _number(Decimal(repr(value)) if isinstance(value, float) else Decimal(value))
     if isinstance(value, Mapping):
-        # A key of the author's that begins like ours is told apart by a second sign.
-        return {f"${key}" if str(key).startswith("$") else str(key): _floatless(item) for key, item in value.items()}
+        return {_key(key): _floatless(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_floatless(item) for item in value]
     raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"a key is text, not {type(key).__name__}")
+    # A key of the author's that begins like ours is told apart by a second sign.
+    return f"${key}" if key.startswith("$") else key
 
 
 def _number(number: Decimal) -> int | dict[str, str]:

@@ -19,7 +19,10 @@ LARGEST_MICROS = 2**53
 def number_as_written(value: Any) -> Number:
     """A finite number as written; numeric text keeps every digit."""
     if isinstance(value, str) and len(value) <= MAX_DIGITS and WRITTEN.fullmatch(value):
-        value = Decimal(value)
+        try:
+            value = Decimal(value)
+        except ArithmeticError:
+            raise ValueError(f"expected a number of common size, got {value[:40]}") from None
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         found = f"the text {value[:40]!r}" if isinstance(value, str) else _kind(value)
         raise ValueError(f"expected a number, got {found}")  # noqa: TRY004 - pydantic collects ValueErrors
@@ -43,7 +46,7 @@ def plain_json(value: Any) -> Any:
     """The value, if it can be written down; criteria are digested and stored."""
     try:
         canonical(value)
-    except (TypeError, ValueError, RecursionError) as problem:
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as problem:
         why = "it contains itself or is nested too deeply" if isinstance(problem, RecursionError) else str(problem)
         raise ValueError(f"expected plain JSON: {why}") from None
     return value

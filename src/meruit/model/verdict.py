@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from meruit.model.evidence import Cause, Fault, Provenance, Value
-from meruit.model.kinds import ComparisonOperator
+from meruit.model.kinds import ComparisonOperator, MetricType
 from meruit.model.record import Record
 
 
@@ -117,6 +117,8 @@ class CriterionResult(Record, frozen=True):
     fault: Fault = Fault.NONE
     provenance: Provenance | None = None
     details: Mapping[str, Any] | None = None
+    natural: MetricType | None = None
+    """The type that the metric had by itself, where we computed it; without it, percent could not be judged again."""
 
 
 class VerificationResult(Record, frozen=True):
@@ -148,3 +150,6 @@ class VerificationResult(Record, frozen=True):
     metadata_digest: str | None = None
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     """The version of each metric that was asked, and of the engine."""
+    bonus_micros: int = 0
+    """The bonus in whole millionths, for whoever settles."""
+    penalty_micros: int = 0
