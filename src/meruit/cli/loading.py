@@ -37,7 +37,7 @@ def prepare(engine: VerificationEngine, criteria: SuccessCriteria, file: str) ->
     prepared = engine.compile(criteria)
     problems = []
     for rule, slot in zip(prepared.plan.rules, prepared.slot_of, strict=True):
-        flaw = None if slot is None else prepared.slots[slot].flaw
+        flaw = prepared.slots[slot].flaw
         if flaw is not None:
             # Without params, only what the threshold lists can be at fault.
             part = "params" if rule.criterion.params else "threshold"

@@ -1,6 +1,7 @@
 """Who computes which metric, and what each criterion asks of whom."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from meruit.engine.plainly import describe
@@ -8,11 +9,12 @@ from meruit.judge.compare import wanted
 from meruit.judge.plan import Plan, Trait, compile_plan
 from meruit.metrics.extractor import Family, MetricExtractor
 from meruit.model.canonical import digest
-from meruit.model.criterion import SuccessCriteria, SuccessCriterion
+from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
 from meruit.model.errors import AuthorError, ExtractorConflict, nearest
-from meruit.model.evidence import Cause, Fault, Missing, Provenance
+from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Provenance
 from meruit.model.kinds import CONTAINMENT
-from meruit.registry import Ask, Measure, Metric, metrics
+from meruit.model.work import Work
+from meruit.registry import Ask, Metric, checks, metrics
 
 ENGINE_VERSION = "1"
 """Changes when the same work would be measured or judged otherwise."""
@@ -23,9 +25,10 @@ class Slot(NamedTuple):
 
     label: str
     """What its value is called in the result."""
-    metric: str
-    measure: Measure | None
-    """A metric of ours; None when a stranger's extractor answers, or nobody can."""
+    subject: str
+    """The metric, or the check, that is asked."""
+    measure: Callable[[Work], Evidence] | None
+    """A metric or check of ours; None when a stranger's extractor answers, or nobody can."""
     owner: str | None = None
     """The extractor that answers, by the name it was given to the engine."""
     flaw: Missing | None = None
@@ -33,6 +36,8 @@ class Slot(NamedTuple):
     cache_key: tuple[str, ...] | None = None
     """For costly metrics: what distinguishes this question from others about the same work."""
     version: str = "1"
+    crash: Cause = Cause.EXTRACTOR_ERROR
+    """What it is called when measuring fails."""
 
 
 class Prepared(NamedTuple):
@@ -40,8 +45,8 @@ class Prepared(NamedTuple):
 
     plan: Plan
     slots: tuple[Slot, ...]
-    slot_of: tuple[int | None, ...]
-    """For each criterion its slot; None for an assertion."""
+    slot_of: tuple[int, ...]
+    """For each criterion its slot."""
     in_order: bool
     """Whether each criterion has the slot of its own position, so that evidence needs no sorting."""
     owners: tuple[str, ...]
@@ -94,33 +99,29 @@ class Catalogue:
         """Compile the criteria: each distinct question becomes one slot."""
         # A copy of our own: what happens to the author's lists and mappings later changes nothing here.
         criteria = criteria.model_copy(deep=True)
-        slots: dict[Hashable, Slot] = {}
-        keys: list[Hashable | None] = []
+        slots: dict[tuple[str, str], Slot] = {}
+        keys: list[tuple[str, str]] = []
         labels: set[str] = set()
         for criterion, identity in zip(criteria.criteria, criteria.ids, strict=True):
-            if criterion.metric is None:
-                keys.append(None)
-                continue
-            ask = _ask(criterion)
-            key = (criterion.metric, self._distinction(criterion.metric, ask, identity))
-            if key not in slots:
-                label = criterion.metric if criterion.metric not in labels else f"{criterion.metric}[{identity}]"
+            # An assertion shares its slot with no other.
+            ask, metric = _ask(criterion), criterion.metric or ""
+            key = (metric, self._distinction(metric, ask, identity) if metric else identity)
+            if criterion.assertion is not None:
+                slots[key] = _slot_of_check(criterion.assertion, identity)
+            elif key not in slots:
+                label = metric if metric not in labels else f"{metric}[{identity}]"
                 labels.add(label)
-                slots[key] = self._slot(criterion.metric, ask, label, key[1])
+                slots[key] = self._slot(metric, ask, label, key[1])
             keys.append(key)
         order = {key: index for index, key in enumerate(slots)}
-        names = tuple(
-            slots[key].label if key is not None else criterion.label
-            for key, criterion in zip(keys, criteria.criteria, strict=True)
-        )
         return Prepared(
-            plan=compile_plan(criteria, self.trait, names),
+            plan=compile_plan(criteria, self.trait, tuple(slots[key].label for key in keys)),
             slots=tuple(slots.values()),
-            slot_of=tuple(None if key is None else order[key] for key in keys),
+            slot_of=tuple(order[key] for key in keys),
             in_order=keys == list(order),
             owners=tuple(dict.fromkeys(slot.owner for slot in slots.values() if slot.owner is not None)),
             versions={"engine": ENGINE_VERSION}
-            | {slot.label: slot.version for slot in slots.values() if slot.flaw is None},
+            | {slot.label: slot.version for slot in slots.values() if slot.flaw is None and slot.version},
         )
 
     def _distinction(self, metric: str, ask: Ask, identity: str) -> str:
@@ -158,6 +159,22 @@ def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slo
     except Exception as crash:  # noqa: BLE001 - a plugin that cannot prepare costs its own criteria only
         why = f"{metric.name} cannot be prepared: {describe(crash)}"
         return Slot(label, metric.name, None, flaw=Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM))
+
+
+def _slot_of_check(assertion: Assertion, label: str) -> Slot:
+    """An assertion's check. An unknown one fails as specified, on its author's account, and the rest go on."""
+    check = checks.find(assertion.check)
+    if check is not None:
+        return Slot(
+            label,
+            assertion.check,
+            partial(check.run, assertion),
+            version=check.version,
+            crash=Cause.CHECK_ERROR,
+        )
+    why = f"unsupported assertion: no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
+    unsupported = Checked("0", {"unsupported_assertion": assertion.check, "message": why}, Fault.AUTHOR)
+    return Slot(label, assertion.check, lambda _work: unsupported, version="")
 
 
 def _flawed(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:

@@ -112,15 +112,15 @@ def _on_paper(prepared: Prepared) -> Iterator[LintFinding]:
     """What shows without running anything."""
     plan = prepared.plan
     for rule, slot in zip(plan.rules, prepared.slot_of, strict=True):
-        flaw = None if slot is None else prepared.slots[slot].flaw
+        flaw = prepared.slots[slot].flaw
         if flaw is not None:
             yield LintFinding(Severity.ERROR, str(flaw.cause), flaw.why, rule.id)
-        elif slot is None and checks.find(rule.subject) is None:
+        elif rule.criterion.assertion is not None and checks.find(rule.subject) is None:
             known = nearest(rule.subject, checks.names())
             message = f"no check is named {rule.subject!r}{known}, so this assertion always fails"
             yield LintFinding(Severity.ERROR, "unsupported_assertion", message, rule.id)
         else:
-            ours = slot is not None and prepared.slots[slot].owner is None
+            ours = prepared.slots[slot].owner is None
             metric = metrics.find(rule.subject) if ours else None
             yield from _type_findings(rule, metric)
             yield from _range_findings(rule, metric)

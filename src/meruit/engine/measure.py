@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 
 from meruit.engine.cache import ResultCache
 from meruit.engine.catalogue import Prepared, Slot
-from meruit.engine.plainly import describe, presentable, writable, writable_details
-from meruit.model.criterion import SuccessCriterion
-from meruit.model.errors import nearest
-from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Skipped
+from meruit.engine.plainly import describe, presentable
+from meruit.model.evidence import Cause, Evidence, Fault, Missing
 from meruit.model.work import Work
-from meruit.registry import checks
 
 
 class Digests(NamedTuple):
@@ -35,16 +32,13 @@ def measure(prepared: Prepared, work: Work, digests: Digests, cache: ResultCache
     found = [_measure_slot(slot, work, digests, cache) for slot in prepared.slots]
     if prepared.in_order:
         return found
-    return [
-        found[slot] if slot is not None else _check(rule.criterion, work)
-        for slot, rule in zip(prepared.slot_of, prepared.plan.rules, strict=True)
-    ]
+    return [found[slot] for slot in prepared.slot_of]
 
 
 def fill_in(prepared: Prepared, evidence: list[Evidence], answers: Mapping[str, Any]) -> list[Evidence]:
     """The evidence with what the awaited extractors said."""
     return [
-        _answer(prepared.slots[slot], answers) if found is AWAITED and slot is not None else found
+        _answer(prepared.slots[slot], answers) if found is AWAITED else found
         for slot, found in zip(prepared.slot_of, evidence, strict=True)
     ]
 
@@ -62,8 +56,8 @@ def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[A
         finding: Evidence = slot.measure(work)
         if finding.__class__ is not float and finding.__class__ is not int:
             finding = presentable(finding)
-    except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a metric does costs its own criteria only
-        return Missing(f"{slot.label} failed: {describe(crash)}", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
+    except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
+        return Missing(f"{slot.subject} failed: {describe(crash)}", slot.crash, Fault.SYSTEM)
     if key is not None:
         cache.put(key, finding)
     return finding
@@ -77,9 +71,9 @@ def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:
     if not isinstance(answer, Mapping):
         why = f"the extractor {slot.owner!r} returned {type(answer).__name__}, not a mapping of metrics"
         return Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
-    value = answer.get(slot.metric)
+    value = answer.get(slot.subject)
     if value is None:
-        why = f"Metric not found: the extractor {slot.owner!r} returned no {slot.metric!r}"
+        why = f"Metric not found: the extractor {slot.owner!r} returned no {slot.subject!r}"
         return Missing(why, fault=Fault.SYSTEM)
     try:
         return presentable(value)
@@ -87,42 +81,9 @@ def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:
         return missing_answer(slot.owner or "", crash)
 
 
-def _check(criterion: SuccessCriterion, work: Work) -> Evidence:
-    """An assertion's finding. An unknown one fails as specified, on its author's account, and the rest go on."""
-    assertion = criterion.assertion
-    if assertion is None:  # A criterion without a metric always has one; this tells the type checker.
-        return Missing("neither metric nor assertion", Cause.AUTHOR_ERROR, Fault.AUTHOR)
-    check = checks.find(assertion.check)
-    if check is None:
-        why = f"unsupported assertion: no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
-        return Checked("0", {"unsupported_assertion": assertion.check, "message": why}, Fault.AUTHOR)
-    try:
-        return _found(assertion.check, check.run(assertion, work))
-    except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a check does costs its own criterion only
-        return Missing(f"{assertion.check} failed: {describe(crash)}", Cause.CHECK_ERROR, Fault.SYSTEM)
-
-
-def _found(name: str, finding: object) -> Evidence:
-    """What a check answered, held to what it promised."""
-    match finding:
-        case Checked(score=str()):
-            return Checked(finding.score, writable_details(finding.details), Fault(finding.fault))
-        case Missing():
-            return presentable(finding)
-        case Skipped():
-            return Skipped(writable(str(finding.why)))
-        case _:
-            return Missing(f"{name} answered {_kind(finding)}", Cause.CHECK_ERROR, Fault.SYSTEM)
-
-
-def _kind(finding: object) -> str:
-    """What came instead of a finding."""
-    return f"a score that is {type(finding.score).__name__}" if isinstance(finding, Checked) else type(finding).__name__
-
-
 def is_complete(prepared: Prepared, owner: str, answer: Any) -> bool:
     """Whether an extractor's answer holds all that was asked of it, so that it is worth keeping."""
-    asked = [slot.metric for slot in prepared.slots if slot.owner == owner]
+    asked = [slot.subject for slot in prepared.slots if slot.owner == owner]
     return isinstance(answer, Mapping) and not any(isinstance(answer.get(name), Missing | None) for name in asked)
 
 

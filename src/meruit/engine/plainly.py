@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from meruit.judge.compare import EXACT_INTEGERS
-from meruit.model.evidence import Cause, Evidence, Fault, Measured, Missing, Provenance, Value
+from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped, Value
 
 MAX_LIST_VALUE = 10_000
 """The longest list that a metric may return as its value."""
@@ -17,7 +17,7 @@ MAX_MESSAGE = 200
 """The longest description of a crash."""
 
 
-def presentable(finding: Any) -> Evidence:
+def presentable(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of finding
     """Plain JSON values only, so that a record can hold and repeat them."""
     match finding:
         case Missing():
@@ -30,7 +30,14 @@ def presentable(finding: Any) -> Evidence:
             if isinstance(value, Missing):
                 return value
             provenance = None if finding.provenance is None else Provenance(finding.provenance)
-            return Measured(value, writable_details(finding.details), provenance)
+            return Measured(value, _writable_details(finding.details), provenance)
+        case Checked(score=str()):
+            return Checked(finding.score, _writable_details(finding.details), Fault(finding.fault))
+        case Checked():
+            why = f"the check gave a score that is {type(finding.score).__name__}, not text such as 2/3"
+            return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM)
+        case Skipped():
+            return Skipped(writable(str(finding.why)))
         case _:
             return _plain(finding)
 
@@ -73,7 +80,7 @@ def writable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def writable_details(details: Any) -> Any:
+def _writable_details(details: Any) -> Any:
     """A copy of the details, as a record can hold and repeat them."""
     if details is None:
         return None
