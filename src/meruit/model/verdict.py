@@ -1,6 +1,6 @@
 """What was decided: per criterion, per axis, and for the whole."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -76,6 +76,10 @@ class Bounds(Record, frozen=True):
 
     low: float
     high: float
+
+    def __iter__(self) -> Iterator[float]:
+        """Low, then high: `low, high = result.bounds`."""
+        return iter((self.low, self.high))
 
 
 class AxisScore(Record, frozen=True):
