@@ -8,11 +8,12 @@ import pytest
 
 from meruit.judge.compare import bracket, compile_test
 from meruit.judge.plan import Plan, Trait, compile_plan
-from meruit.judge.verdict import MAX_KNOWN, Circumstances, conclude, evidence_of, rejudge
+from meruit.judge.verdict import MAX_KNOWN, Circumstances, conclude, evidence_of, governed, rejudge
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
+from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped
 from meruit.model.kinds import MetricType
-from meruit.model.verdict import Status
+from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, Status
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CRITERIA = SuccessCriteria.model_validate(
@@ -400,3 +401,47 @@ def test_who_claims_a_value_answers_for_it(provenance: Provenance, blame: Fault)
     assert result.criterion_results[0].fault is blame
     half = conclude(plan, [0.5], Circumstances("c", WHEN))
     assert (half.success, half.metrics) == (True, {"slot": 0.5})
+
+
+DOUBT = Reason(ReasonCode.GOVERNANCE_INVALID, "governance rejects the outcome: clock")
+
+
+@pytest.mark.parametrize(
+    ("status", "flags", "reason", "success"),
+    [
+        (GovernanceStatus.CLEAR, ["odd"], None, True),
+        (GovernanceStatus.INVALID, ["clock"], DOUBT, False),
+        (GovernanceStatus.REVIEW, [], Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, "down"), False),
+    ],
+)
+def test_what_governance_said_is_part_of_the_record(
+    status: GovernanceStatus, flags: list[str], reason: Reason | None, success: bool, plan_of: Callable[..., Plan]
+) -> None:
+    plan = plan_of({}, {"required": False})
+    result = governed(conclude(plan, [0.9, 0.1], Circumstances("c", WHEN)), status, flags, reason)
+    assert (result.success, result.governance, result.governance_flags) == (success, status, flags)
+    assert result.reasons[1:] == ([] if reason is None else [reason])
+    assert result.reasons[0].message == "m1 is not met"
+    assert rejudge(plan, result) == result
+
+
+def test_a_record_is_judged_again_from_what_it_says_of_its_metrics() -> None:
+    made = SuccessCriteria.model_validate(
+        {
+            "criteria": [
+                {"metric": "accuracy", "metric_type": "percentage", "comparison": "gte", "threshold": 90},
+                {"metric": "words", "metric_type": "count", "comparison": "gte", "threshold": 1},
+                {"metric": "words", "metric_type": "count", "comparison": "lte", "threshold": 5, "id": "few"},
+                {"metric": "gone", "metric_type": "count", "comparison": "gte", "threshold": 1, "required": False},
+            ]
+        }
+    )
+    traits = {"accuracy": Trait(MetricType.ACCURACY, Provenance.COMPUTED), "gone": Trait(None, Provenance.OBSERVED)}
+    plan = compile_plan(made, lambda name: traits.get(name, Trait()), ("accuracy", "words", "words[few]", "gone"))
+    evidence: list[Evidence] = [0.95, 3, 4, Missing("nobody looked")]
+    result = conclude(plan, evidence, Circumstances("c", WHEN))
+    assert result.metrics == {"accuracy": 0.95, "words": 3, "words[few]": 4}
+    assert rejudge(made, result) == result
+    other = SuccessCriteria.model_validate({"criteria": [{"assert": "x"}]})
+    with pytest.raises(MeruitError, match="judged by other criteria, or not at all"):
+        rejudge(other, result)
