@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
@@ -533,3 +534,21 @@ def test_an_interrupt_inside_a_running_loop_reaches_the_caller_too() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(inside())
+
+
+def test_threads_that_share_an_engine_do_not_disturb_each_other() -> None:
+    engine = VerificationEngine()
+    # More sets than are remembered, so that threads push out what others are using.
+    sets = [SuccessCriteria.model_validate({"criteria": [{**WORDS, "threshold": number}]}) for number in range(260)]
+
+    def judge(number: int) -> bool:
+        result = engine.verify_sync("c", {}, {"text": "a " * 130}, sets[number % 260], {})
+        return result.success is (number % 260 <= 130)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(judge, range(6_000)))
+    finally:
+        sys.setswitchinterval(before)

@@ -79,6 +79,7 @@ class VerificationEngine:
         self._patience_s = patience_s
         self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
         self._prepared: OrderedDict[int, tuple[SuccessCriteria, Prepared]] = OrderedDict()
+        self._remembering = threading.Lock()
 
     @property
     def extractors(self) -> dict[str, MetricExtractor]:
@@ -150,15 +151,18 @@ class VerificationEngine:
             return criteria
         if not isinstance(criteria, SuccessCriteria):
             return self.compile(criteria)
-        remembered = self._prepared.get(id(criteria))
-        # An id may be taken over by another object once the first is gone; holding the object rules that out.
-        if remembered is not None and remembered[0] is criteria:
-            self._prepared.move_to_end(id(criteria))
-            return remembered[1]
+        # Threads share the memory, and one may be pushing out what another has just found.
+        with self._remembering:
+            remembered = self._prepared.get(id(criteria))
+            # An id may be taken over by another object once the first is gone; holding the object rules that out.
+            if remembered is not None and remembered[0] is criteria:
+                self._prepared.move_to_end(id(criteria))
+                return remembered[1]
         prepared = self.compile(criteria)
-        self._prepared[id(criteria)] = (criteria, prepared)
-        if len(self._prepared) > MAX_PREPARED:
-            self._prepared.popitem(last=False)
+        with self._remembering:
+            self._prepared[id(criteria)] = (criteria, prepared)
+            if len(self._prepared) > MAX_PREPARED:
+                self._prepared.popitem(last=False)
         return prepared
 
     async def _answers(self, prepared: Prepared, work: Work, digests: Digests) -> dict[str, Any]:
