@@ -27,20 +27,24 @@ def digest(value: Any) -> str:
 
 def payload_digest(payload: Any) -> str | None:
     """SHA-256 of a payload's sorted JSON; None when it is not JSON at all."""
+    written = payload_bytes(payload)
+    return None if written is None else sha256(written).hexdigest()
+
+
+def payload_bytes(payload: Any) -> bytes | None:
+    """A payload's sorted JSON; None when it is not JSON at all."""
     try:
         written = dumps(payload, option=_SORTED)
     except (TypeError, RecursionError):
-        return _slow_digest(payload)
+        return _slow_bytes(payload)
     # What is no number is written as null, and must not be taken for it.
-    if b"null" in written and _holds_nan(payload):
-        return None
-    return sha256(written).hexdigest()
+    return None if b"null" in written and _holds_nan(payload) else written
 
 
-def _slow_digest(payload: Any) -> str | None:
+def _slow_bytes(payload: Any) -> bytes | None:
     """For integers beyond 64 bits, which the fast writer refuses; None for what is not JSON at all."""
     try:
-        return sha256(json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()).hexdigest()
+        return json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         return None
 

@@ -78,3 +78,14 @@ class MissingPolicy(StrEnum):
     """It stays in the mean, as 0 in the low bound and 1 in the high one."""
     EXCLUDE = "exclude"
     """It leaves the mean, by its author's explicit wish."""
+
+
+class Tier(StrEnum):
+    """Where user-written metric code runs, from the narrowest to the widest."""
+
+    EXPR = "expr"
+    """One expression in CEL."""
+    PYTHON = "python"
+    """Metric code in a small Python without a way out."""
+    PYTHON_FULL = "python-full"
+    """CPython in a jail, for numpy and the rest of the language; the operator must allow it."""

@@ -1,0 +1,1 @@
+"""User code in a box: one contract, three tiers."""

@@ -1,0 +1,236 @@
+"""The `python` tier: a small Python, written in Rust, that knows no system call, in a process behind walls."""
+
+import atexit
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meruit.sandbox.contract import FROZEN_CLOCK, SEED, Failed, Failure, in_one_line, read_answer
+
+if TYPE_CHECKING:
+    import pydantic_monty
+
+START_S = 20.0
+"""How long a worker may take to start."""
+GRACE_S = 0.2
+"""What a worker that does not stop by itself is given beyond the limit before it is killed."""
+MAX_CALLS = 5_000
+"""After so many calls a worker is replaced, whatever its memory has become."""
+MAX_DEPTH = 500
+MAX_SUSPENSIONS = 10
+REJECTED = "!"
+"""Begins an answer that is no result; no JSON does."""
+
+# The stranger's code has globals of its own: what it defines or overwrites, it does not share with these names.
+PRELUDE = """
+import json
+
+def answered(code, context):
+    space = {"print": lambda *what, **how: None, "__name__": "metric"}
+    exec(code, space)
+    if "metric" not in space:
+        return "!unsupported_construct the code defines no function metric(input, output, metadata)"
+    found = space["metric"](**json.loads(context))
+    if isinstance(found, dict) and not all([isinstance(name, str) for name in found]):
+        return "!result_rejected a metric's name is text"
+    try:
+        answer = json.dumps(found)
+    except Exception as problem:
+        return "!result_rejected " + str(problem)
+    return answer if len(answer) <= 65536 else "!result_rejected the result is larger than 64 KiB"
+"""
+CALL = "answered(code, context)"
+
+
+@cache
+def engine() -> str:
+    """The interpreter and its version."""
+    return f"pydantic-monty {metadata.version('pydantic-monty')}"
+
+
+class Interpreter:
+    """One worker process with a session ready for the next call."""
+
+    def __init__(self, memory_limit_mb: int) -> None:
+        from pydantic_monty import Monty
+
+        self._memory_limit_mb = memory_limit_mb
+        self._pool = Monty(
+            binary_path=_launcher(memory_limit_mb),
+            min_processes=1,
+            max_processes=1,
+            checkout_timeout=START_S,
+            max_checkouts_per_worker=MAX_CALLS,
+            feed_duration_limit_grace=GRACE_S,
+            turn_duration_limit_grace=GRACE_S,
+        )
+        self._pool.__enter__()
+        self._session: pydantic_monty.MontySession | None = None
+        self._timeout_ms = 0
+
+    def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
+        """The metrics of one call, in a session that no other call has seen."""
+        import pydantic_monty as monty
+
+        session = self._session_for(timeout_ms)
+        try:
+            answer = session.feed_run(CALL, inputs={"code": code, "context": context.decode()}, print_callback=_discard)
+        except monty.MontyCrashedError as gone:
+            if gone.timed_out:
+                raise _late(timeout_ms) from None
+            raise Failed(Failure.CRASHED, f"the code took its worker down: {in_one_line(str(gone))}") from None
+        except monty.MontyError as problem:
+            raise _explained(problem, timeout_ms) from None
+        finally:
+            self._leave(session)
+        if not isinstance(answer, str):
+            raise Failed(Failure.RESULT_REJECTED, "the result is no JSON")
+        if answer.startswith(REJECTED):
+            failure, _, message = answer.removeprefix(REJECTED).partition(" ")
+            raise Failed(Failure(failure), in_one_line(message))
+        return read_answer(answer.encode())
+
+    def renew(self) -> None:
+        """Have a session ready, so that the next call need not wait for one."""
+        if self._session is None:
+            self._session = self._new_session(self._timeout_ms)
+
+    def close(self) -> None:
+        """End the worker."""
+        self._close_session()
+        self._pool.__exit__(None, None, None)
+
+    def _session_for(self, timeout_ms: int) -> "pydantic_monty.MontySession":
+        """The session that is ready, unless it was made for another limit; whoever takes it closes it."""
+        if self._session is not None and self._timeout_ms != timeout_ms:
+            self._close_session()
+        session = self._new_session(timeout_ms) if self._session is None else self._session
+        self._session = None
+        return session
+
+    def _new_session(self, timeout_ms: int) -> "pydantic_monty.MontySession":
+        self._timeout_ms = timeout_ms
+        session = self._pool.checkout(
+            script_name="metric.py",
+            limits={
+                "max_feed_duration_secs": timeout_ms / 1000,
+                "max_memory": self._memory_limit_mb * 2**20,
+                "max_recursion_depth": MAX_DEPTH,
+                "max_suspensions": MAX_SUSPENSIONS,
+            },
+            os_policy={
+                "datetime": datetime.fromisoformat(FROZEN_CLOCK),
+                "sleep": "zero",
+                "random_start": {"seed": SEED},
+            },
+        )
+        opened = session.__enter__()
+        opened.feed_run(PRELUDE)
+        return opened
+
+    def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._leave(session)
+
+    def _leave(self, session: "pydantic_monty.MontySession") -> None:
+        # A session whose worker is gone has nothing left to close.
+        with contextlib.suppress(Exception):
+            session.__exit__(None, None, None)
+
+
+def _discard(_stream: str, _text: str) -> None:
+    """What code prints goes nowhere."""
+
+
+def _late(timeout_ms: int) -> Failed:
+    return Failed(Failure.TIMEOUT, f"no answer within {timeout_ms} ms")
+
+
+UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError")
+
+
+# Any: the library's errors share no typed face beyond their text.
+def _explained(problem: Any, timeout_ms: int) -> Failed:
+    """What the interpreter's complaint means here."""
+    import builtins
+
+    import pydantic_monty as monty
+
+    said = in_one_line(str(problem))
+    kind, _, message = said.partition(": ")
+    if isinstance(problem, monty.MontySyntaxError):
+        return Failed(Failure.UNSUPPORTED_CONSTRUCT, said)
+    if kind == "TimeoutError" and "time limit exceeded" in message:
+        return _late(timeout_ms)
+    if kind == "MemoryError":
+        return Failed(Failure.MEMORY, said)
+    lacking = kind == "NameError" and any(f"name {name!r} is not defined" == message for name in dir(builtins))
+    if lacking or kind in UNSUPPORTED or (kind == "AttributeError" and message.startswith(("module ", "'module' "))):
+        return Failed(Failure.UNSUPPORTED_CONSTRUCT, said)
+    return Failed(Failure.CRASHED, f"{said}{_line_of(problem)}")
+
+
+def _line_of(problem: Any) -> str:
+    """Where in the author's code it happened."""
+    frames = problem.traceback() if hasattr(problem, "traceback") else []
+    lines = [frame.line for frame in frames if frame.filename == "<string>"]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+@cache
+def _launcher(memory_limit_mb: int) -> str:
+    """A program that puts up the walls and then becomes the interpreter; the library starts workers by one path."""
+    # Its home in the pinned version; there is no public name for it.
+    from pydantic_monty._binary import find_monty_binary
+
+    try:
+        program = find_monty_binary()
+    except FileNotFoundError as problem:
+        raise Failed(Failure.SANDBOX_UNAVAILABLE, str(problem)) from None
+    code = (
+        f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); "
+        f"from meruit.sandbox.launch import main; main({program!r}, {str(memory_limit_mb)!r}, *sys.argv[1:])"
+    )
+    folder = _folder()
+    script = Path(folder, "launch")
+    script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", "-s", "-S", "-c", code])} "$@"\n')
+    script.chmod(0o700)
+    _probe(str(script))
+    return str(script)
+
+
+def _folder() -> str:
+    """A folder of ours where a program may be started, gone when this process ends."""
+    for parent in (None, os.environ.get("XDG_RUNTIME_DIR"), str(Path.home() / ".cache")):
+        with contextlib.suppress(OSError):
+            folder = tempfile.mkdtemp(prefix="meruit-", dir=parent)
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            script = Path(folder, "probe")
+            script.touch(0o700)
+            # False on a file system that is mounted to hold data only.
+            if os.access(script, os.X_OK):
+                return folder
+    raise Failed(Failure.SANDBOX_UNAVAILABLE, "no folder was found in which a program may be started; set TMPDIR")
+
+
+def _probe(launcher: str) -> None:
+    """Start the interpreter once behind its walls; says why where they do not stand."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own launcher
+            [launcher, "--version"], capture_output=True, text=True, timeout=START_S, check=False, env={}
+        )
+    except (OSError, subprocess.SubprocessError) as problem:
+        raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started: {problem}") from None
+    if done.returncode != 0 or not done.stdout.strip():
+        why = in_one_line(done.stderr) or f"exit code {done.returncode}"
+        raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started behind its walls: {why}")

@@ -1,0 +1,191 @@
+"""The `python-full` tier, seen from outside: a zygote behind walls, and a sealed child of it for every call."""
+
+import array
+import contextlib
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from meruit.sandbox.contract import MAX_RESULT_BYTES, Failed, Failure, in_one_line, read_answer
+from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY
+
+START_S = 30.0
+"""How long loading may take."""
+ORDER_S = 10.0
+"""How long the zygote may take to fork or to end a child."""
+ENDING_S = 2.0
+PIECE = 1 << 16
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUTF8": "1",
+    "TZ": "UTC",
+    # One thread: there is no way to start another in the jail.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+SIGXCPU, SIGSEGV = 24, 11
+
+
+@cache
+def engine() -> str:
+    """The interpreter, and numpy where it is installed, with their versions."""
+    name = f"{platform.python_implementation()} {platform.python_version()}"
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        name += f", numpy {metadata.version('numpy')}"
+    return name
+
+
+class Jail:
+    """A zygote, and a child of it ready for the next call."""
+
+    def __init__(self, memory_limit_mb: int, language: str = "python") -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel: socket.socket | None = None
+        folders = _folders("cel_expr_python", "orjson", "pydantic") if language == "expr" else _folders("numpy")
+        code = (
+            f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from meruit.sandbox.zygote import main; "
+            f"main({theirs.fileno()}, {memory_limit_mb}, {language!r}, {folders!r})"
+        )
+        try:
+            self._zygote = subprocess.Popen(  # noqa: S603 - our own interpreter and code
+                [sys.executable, "-P", "-s", "-S", "-c", code],
+                env=ENVIRONMENT,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as problem:
+            self._control.close()
+            raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be started: {problem}") from None
+        finally:
+            theirs.close()
+        said = self._heard(START_S)
+        if said != READY:
+            self.close()
+            why = in_one_line(said.decode("utf-8", "replace").partition(" ")[2]) or "it ended while loading"
+            raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be closed: {why}")
+        self._fork()
+
+    def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
+        """The metrics of one call, in a process that no other call has seen."""
+        channel, deadline = self._channel, time.monotonic() + timeout_ms / 1000
+        if channel is None:
+            raise Failed(Failure.SANDBOX_UNAVAILABLE, "the jail has no child to run this")
+        request = code.encode()
+        try:
+            channel.settimeout(timeout_ms / 1000)
+            channel.sendall(LENGTHS.pack(len(request), len(context)) + request + context)
+            length, failed = ANSWER.unpack(_received(channel, ANSWER.size, deadline))
+            if length > MAX_RESULT_BYTES:
+                raise Failed(Failure.RESULT_REJECTED, f"the result is larger than {MAX_RESULT_BYTES // 1024} KiB")
+            answer = _received(channel, length, deadline)
+        except TimeoutError:
+            raise Failed(Failure.TIMEOUT, f"no answer within {timeout_ms} ms") from None
+        except (EOFError, OSError):
+            raise self._death() from None
+        if failed:
+            raise _told(answer)
+        return read_answer(answer)
+
+    def renew(self) -> None:
+        """End the child of the last call, whatever it is doing, and have another ready."""
+        self._end_child()
+        self._fork()
+
+    def close(self) -> None:
+        """End the zygote and its child."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        # Its end of the line goes silent, and it leaves with all its children.
+        self._control.close()
+        try:
+            self._zygote.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            self._zygote.kill()
+            self._zygote.wait()
+
+    def _fork(self) -> None:
+        """Ask for a child. A request may be written before it lives, so nobody waits for it here."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            given = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))]
+            try:
+                self._control.sendmsg([FORK], given)
+            except OSError:
+                ours.close()
+                raise
+        self._channel = ours
+
+    def _end_child(self) -> int:
+        """How the child ended, as the kernel puts it."""
+        channel, self._channel = self._channel, None
+        if channel is None:
+            return 0
+        process_id = self._heard(ORDER_S)
+        channel.close()
+        self._control.send(END + process_id)
+        return int(self._heard(ORDER_S))
+
+    def _heard(self, patience_s: float) -> bytes:
+        self._control.settimeout(patience_s)
+        try:
+            return self._control.recv(2_000)
+        except TimeoutError:
+            return b""
+        except OSError:
+            return b""
+
+    def _death(self) -> Failed:
+        """Why a child fell silent."""
+        try:
+            status = self._end_child()
+        except (OSError, ValueError):
+            return Failed(Failure.CRASHED, "the jail was ended from outside while the code ran")
+        if not os.WIFSIGNALED(status):
+            return Failed(Failure.CRASHED, "the code ended its process without an answer")
+        number = os.WTERMSIG(status)
+        if number == SIGXCPU:
+            return Failed(Failure.TIMEOUT, "the code used up its processor time")
+        hint = " (a crash in C, or recursion without end)" if number == SIGSEGV else ""
+        return Failed(Failure.CRASHED, f"the code's process was ended by signal {number}{hint}")
+
+
+def _received(channel: socket.socket, size: int, deadline: float) -> bytes:
+    parts: list[bytes] = []
+    while size > 0:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        channel.settimeout(left)
+        part = channel.recv(min(size, PIECE))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _told(answer: bytes) -> Failed:
+    """A failure as the child tells it; what it says is the code's word, so only known names count."""
+    name, _, message = answer.decode("utf-8", "replace").partition(" ")
+    told = {Failure.MEMORY, Failure.RESULT_REJECTED, Failure.UNSUPPORTED_CONSTRUCT}
+    return Failed(Failure(name) if name in told else Failure.CRASHED, in_one_line(message) or "it gave no reason")
+
+
+def _folders(*modules: str) -> list[str]:
+    """Where the modules to preload are installed, and nowhere else."""
+    found = (find_spec(module) for module in modules)
+    return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin))

@@ -1,0 +1,57 @@
+"""Started in the interpreter's place: puts up the walls around itself, then becomes the interpreter.
+
+Standard library only, and as little of it as possible: it runs before every worker.
+"""
+
+import os
+import sys
+
+from meruit.sandbox.confine import (
+    CallLimit,
+    Unconfined,
+    become_nobody,
+    interpreter_policy,
+    limit_files,
+    limit_resources,
+    no_new_privileges,
+)
+
+ROOM_BYTES = 512 * 1024 * 1024
+"""Address space that the worker takes before it runs anything: its program, its stacks, its allocator's reserve."""
+LIFETIME_CPU_S = 6 * 3600
+"""An end for a worker that survives its host, and far more than a worker uses before it is replaced."""
+MAX_FILES = 16
+LIBRARY_FOLDERS = tuple(
+    f"{root}/{folder}"
+    for root in ("", "/usr")
+    for folder in ("lib", "lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu")
+)
+LIBRARIES = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1")
+LOADERS = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "ld-musl-x86_64.so.1", "ld-musl-aarch64.so.1")
+
+
+def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
+    """Become the program behind walls; leaves with 126 and a reason on stderr when one of them does not stand."""
+    try:
+        # Out of the host's terminal: an interrupt is for the host.
+        os.setsid()
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        # By its descriptor: the user that we become may have no way to the folder it lies in.
+        descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
+        libraries, loaders = (
+            [f"{folder}/{name}" for folder in LIBRARY_FOLDERS for name in names] for names in (LIBRARIES, LOADERS)
+        )
+        if os.fstat(descriptor).st_mode & 0o001:
+            become_nobody()
+        no_new_privileges()
+        limit_files([*libraries, "/etc/ld.so.cache"], [descriptor, *loaders])
+        room = int(memory_limit_mb) * 2**20 + ROOM_BYTES
+        limit_resources(AS=room, CPU=LIFETIME_CPU_S, NOFILE=MAX_FILES, FSIZE=0, CORE=0, MEMLOCK=0)
+        CallLimit(interpreter_policy()).enforce()
+        # One arena, grown in large steps: fewer calls through the filter.
+        settings = {"MALLOC_ARENA_MAX": "1", "MALLOC_TOP_PAD_": "1048576"}
+        os.execve(descriptor, [program, *arguments], settings)  # noqa: S606 - the path is our own choice
+    except (Unconfined, OSError) as refused:
+        sys.stderr.write(f"{refused}\n")
+        sys.stderr.flush()
+        os._exit(126)

@@ -1,0 +1,187 @@
+"""Warm workers, a bounded number of them: one call at a time each, and a fresh start after every call."""
+
+import atexit
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
+
+from meruit.sandbox.contract import Failed, Failure
+
+MAX_WAITING = 10_000
+"""Calls that may wait for a free worker."""
+CLOSING_S = 5.0
+"""How long closing waits for calls that are still running."""
+
+Metrics = dict[str, float]
+
+
+class Worker(Protocol):
+    """A process that runs one call for us, behind its walls."""
+
+    def run(self, code: str, context: bytes, timeout_ms: int) -> Metrics:
+        """The metrics; raises `Failed` for everything else."""
+
+    def renew(self) -> None:
+        """Leave nothing of the last call behind, and be ready for the next."""
+
+    def close(self) -> None:
+        """End the process."""
+
+
+class Job(NamedTuple):
+    """One call, waiting or running."""
+
+    future: "Future[Metrics]"
+    code: str
+    context: bytes
+    timeout_ms: int
+
+
+class Pool:
+    """Workers for one tier. A thread belongs to each; they start when calls wait, and stay warm."""
+
+    def __init__(self, hire: Callable[[], Worker], size: int) -> None:
+        self.process_id = os.getpid()
+        self._hire = hire
+        self._size = size
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._changing = threading.Lock()
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, code: str, context: bytes, timeout_ms: int) -> "Future[Metrics]":
+        """Put a call in line; its future ends with the metrics, or with `Failed`."""
+        future: Future[Metrics] = Future()
+        with self._changing:
+            if self._closed:
+                raise Failed(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed")
+            waiting = self._jobs.qsize()
+            if waiting >= MAX_WAITING:
+                raise Failed(Failure.SANDBOX_UNAVAILABLE, f"{waiting:,} calls are waiting already; try again later")
+            if waiting >= self._idle and len(self._threads) < self._size:
+                # A daemon: a host that ends does not wait for a stranger's endless loop.
+                thread = threading.Thread(target=self._serve, daemon=True, name=f"sandbox-{len(self._threads)}")
+                self._threads.append(thread)
+                self._idle += 1
+                thread.start()
+            self._jobs.put(Job(future, code, context, timeout_ms))
+        return future
+
+    def close(self) -> None:
+        """End every worker; calls that wait are reported as unavailable."""
+        with self._changing:
+            if self._closed:
+                return
+            self._closed = True
+            self._drain()
+            for _ in self._threads:
+                self._jobs.put(None)
+        if self.process_id == os.getpid():
+            for thread in self._threads:
+                thread.join(CLOSING_S)
+
+    def _drain(self) -> None:
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if job is not None and job.future.set_running_or_notify_cancel():
+                job.future.set_exception(Failed(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed"))
+
+    def _serve(self) -> None:
+        worker: Worker | None = None
+        try:
+            while (job := self._jobs.get()) is not None:
+                self._count(-1)
+                worker = self._serve_one(job, worker)
+                self._count(+1)
+        finally:
+            if worker is not None:
+                worker.close()
+
+    def _serve_one(self, job: Job, worker: Worker | None) -> Worker | None:
+        """Run one call and answer it, then prepare for the next while nobody waits; None when the worker is gone."""
+        if not job.future.set_running_or_notify_cancel():
+            return worker
+        try:
+            worker = self._hire() if worker is None else worker
+            metrics = worker.run(job.code, job.context, job.timeout_ms)
+        except Failed as failed:
+            job.future.set_exception(failed)
+        except Exception as crash:  # noqa: BLE001 - a fault of ours is reported, and never as a metric
+            job.future.set_exception(Failed(Failure.SANDBOX_UNAVAILABLE, f"the sandbox itself failed: {crash!r}"))
+            return _without(worker)
+        else:
+            job.future.set_result(metrics)
+        if worker is None:
+            return None
+        try:
+            worker.renew()
+        except Exception:  # noqa: BLE001 - the next call hires another, or says why that fails
+            return _without(worker)
+        return worker
+
+    def _count(self, change: int) -> None:
+        with self._changing:
+            self._idle += change
+
+
+def _without(worker: Worker | None) -> Worker | None:
+    """No worker; the one there was is ended, as far as it can be."""
+    if worker is not None:
+        with contextlib.suppress(Exception):
+            worker.close()
+    return None
+
+
+class _Shared(NamedTuple):
+    pool: Pool
+    users: set[int]
+
+
+_pools: dict[object, _Shared] = {}
+_sharing = threading.RLock()
+
+
+def share(key: object, user: int, make: Callable[[], Pool]) -> Pool:
+    """The pool of that key, made when it is first asked for; it lasts until its last user lets go."""
+    with _sharing:
+        if key not in _pools:
+            _pools[key] = _Shared(make(), set())
+        _pools[key].users.add(user)
+        return _pools[key].pool
+
+
+def let_go(key: object, user: int) -> None:
+    """One user less; the last one closes the pool."""
+    with _sharing:
+        shared = _pools.get(key)
+        if shared is None:
+            return
+        shared.users.discard(user)
+        if shared.users:
+            return
+        del _pools[key]
+    shared.pool.close()
+
+
+def _close_all() -> None:
+    with _sharing:
+        pools = [shared.pool for shared in _pools.values()]
+        _pools.clear()
+    for pool in pools:
+        pool.close()
+
+
+def _forget() -> None:
+    """After a fork the workers belong to the parent; the child starts its own."""
+    global _sharing  # noqa: PLW0603 - the lock may have been held by a thread that does not exist here
+    _sharing = threading.RLock()
+    _pools.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,319 @@
+"""Runs inside the jail: loads everything once, then forks a child for each call and seals it before it hears a word.
+
+Standard library only, apart from what it preloads. The host speaks to the zygote on a control socket and to each
+child on a socket of its own; a child answers once and ends.
+"""
+
+import array
+import builtins
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from meruit.sandbox import confine
+
+FORK, END = b"fork", b"end"
+READY, REFUSED = b"ready", b"refused"
+MAX_NOTE = 1_000
+LENGTHS = struct.Struct(">II")
+"""Before a request: how long its code and its context are."""
+ANSWER = struct.Struct(">IB")
+"""Before an answer: how long it is, and whether it is a failure."""
+CHANNEL = 3
+"""The one descriptor that a child may read and write."""
+MOST_FILES = 256
+"""More descriptors than a zygote ever has."""
+CPU_S = 120
+"""An end for a child that everybody forgot; the host kills it long before."""
+LONGEST_MESSAGE = 400
+FROZEN_S = 946_684_800
+"""2000-01-01T00:00:00Z, the only moment in the jail."""
+SEED = 0
+
+# fmt: off
+STANDARD = (
+    "abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath", "codecs", "collections",
+    "collections.abc", "colorsys", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib",
+    "encodings.ascii", "encodings.cp1252", "encodings.idna", "encodings.latin_1", "encodings.utf_16",
+    "encodings.utf_8_sig", "enum", "fractions", "functools", "graphlib", "hashlib", "heapq", "hmac", "html",
+    "html.entities", "html.parser", "io", "ipaddress", "itertools", "json", "keyword", "locale", "math", "numbers",
+    "operator", "os", "pprint", "random", "re", "reprlib", "secrets", "shlex", "statistics", "string", "stringprep",
+    "struct", "textwrap", "time", "token", "tokenize", "types", "typing", "unicodedata", "urllib.parse", "uuid",
+    "weakref", "xml.etree.ElementTree", "zlib",
+)
+NUMERIC = (
+    "numpy", "numpy.fft", "numpy.lib", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "numpy.strings",
+)
+# fmt: on
+
+
+class Nowhere(io.TextIOBase):
+    """Where printed text goes."""
+
+    def write(self, text: str) -> int:
+        """Take it and forget it."""
+        return len(text)
+
+    def writable(self) -> bool:
+        """Yes, for what it is worth."""
+        return True
+
+
+def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) -> None:
+    """Load, put up the walls that a parent can have, and fork children until the host goes away."""
+    host = socket.socket(fileno=control)
+    try:
+        run = _prepared(language, folders)
+        seal = confine.CallLimit(confine.jail_policy(CHANNEL))
+        room = confine.address_space_now() + memory_limit_mb * 2**20
+        confine.hide_memory()
+        confine.become_nobody()
+        confine.no_new_privileges()
+        if confine.landlock_version() > 0:
+            confine.limit_files()
+        confine.limit_resources(AS=room, FSIZE=0, CORE=0, MEMLOCK=0)
+    except BaseException as refused:  # noqa: BLE001 - whatever it is, the host is told
+        host.send(REFUSED + f" {type(refused).__name__}: {refused}".encode("utf-8", "replace")[:MAX_NOTE])
+        os._exit(1)
+    # Children share these pages with us as long as nobody writes to them.
+    gc.collect()
+    gc.freeze()
+    host.send(READY)
+    _serve(host, seal, run)
+
+
+Run = Callable[[str, bytes], bytes]
+
+EMPTY = b'{"input":{},"output":{"a":"a"},"metadata":{}}'
+WARMING = (
+    ("size(output.a) + 1", EMPTY),
+    ("def metric(input, output, metadata):\n    return {'a': len(output['a']) / 2.0}\n", EMPTY),
+)
+"""A call of no consequence: an expression, and metric code."""
+
+
+def _prepared(language: str, folders: list[str]) -> Run:
+    sys.path.extend(folders)
+    if language == "expr":
+        from meruit.sandbox.expression import evaluate
+
+        # What is loaded when first used must be loaded before the doors close.
+        evaluate(*WARMING[0])
+
+        def run(code: str, context: bytes) -> bytes:
+            return json.dumps(evaluate(code, context)).encode()
+    else:
+        for name in STANDARD:
+            importlib.import_module(name)
+        for name in NUMERIC:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        run = _measured
+    _settle()
+    return run
+
+
+def _settle() -> None:
+    """One moment, one seed, no environment, nothing to print to, nowhere to import from."""
+    os.environ.clear()
+    sys.argv[:] = ["metric"]
+    sys.path.clear()
+    sys.path_importer_cache.clear()
+    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "PathFinder"]
+    sys.stdin, sys.stdout, sys.stderr = io.StringIO(), Nowhere(), Nowhere()
+    sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = None  # type: ignore[misc]
+    chance = random.Random(SEED)  # noqa: S311 - it is meant to repeat
+
+    def urandom(size: int, /) -> bytes:
+        return chance.randbytes(size)
+
+    # `secrets`, and numpy's generators through it, ask here.
+    os.urandom = random._urandom = urandom  # type: ignore[attr-defined]  # noqa: SLF001
+    random.seed(SEED)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(SEED)
+    _stop_clocks()
+
+
+def _stop_clocks() -> None:
+    import datetime as dt
+
+    def still(value: float) -> Callable[[], float]:
+        return lambda: value
+
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
+        setattr(time, name, still(float(FROZEN_S)))
+        setattr(time, f"{name}_ns", still(FROZEN_S * 10**9))
+    for name in ("gmtime", "localtime", "ctime"):
+        setattr(time, name, _at_that_moment(getattr(time, name)))
+    time.sleep = lambda _seconds, /: None
+
+    class datetime(dt.datetime):  # noqa: N801 - it stands in for the one of that name
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> "datetime":
+            return cls.fromtimestamp(FROZEN_S, tz) if tz else cls(2000, 1, 1)
+
+        @classmethod
+        def utcnow(cls) -> "datetime":
+            return cls(2000, 1, 1)
+
+        @classmethod
+        def today(cls) -> "datetime":
+            return cls(2000, 1, 1)
+
+    class date(dt.date):  # noqa: N801 - as above
+        @classmethod
+        def today(cls) -> "date":
+            return cls(2000, 1, 1)
+
+    for kind in (datetime, date):
+        kind.__module__, kind.__qualname__ = "datetime", kind.__name__
+        setattr(dt, kind.__name__, kind)
+
+
+def _at_that_moment(real: Callable[[float], Any]) -> Callable[..., Any]:
+    return lambda seconds=None, /: real(FROZEN_S if seconds is None else seconds)
+
+
+def _serve(host: socket.socket, seal: confine.CallLimit, run: Run) -> NoReturn:
+    """One order of the host after another; its silence ends us and our children."""
+    children: set[int] = set()
+    parent = os.getpid()
+    while True:
+        order, given, _, _ = host.recvmsg(64, socket.CMSG_SPACE(struct.calcsize("i")))
+        if order == FORK:
+            channel = array.array("i", given[0][2])[0]
+            child = os.fork()
+            if child == 0:
+                _become_child(parent, channel, seal, run)
+            os.close(channel)
+            children.add(child)
+            host.send(str(child).encode())
+        elif order.startswith(END):
+            child = int(order[len(END) :])
+            host.send(str(_ended(child)).encode())
+            children.discard(child)
+        else:
+            for child in children:
+                _ended(child)
+            os._exit(0)
+
+
+def _ended(child: int) -> int:
+    """Kill a child that may be dead already, and say how it ended."""
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+def _become_child(parent: int, channel: int, seal: confine.CallLimit, run: Run) -> NoReturn:
+    """Seal ourselves, then hear and answer one request. Whatever fails from here on is silence, which is a failure."""
+    try:
+        confine.die_with_parent(parent)
+        if channel != CHANNEL:
+            os.dup2(channel, CHANNEL)
+        os.closerange(CHANNEL + 1, MOST_FILES)
+        confine.limit_resources(CPU=CPU_S, NOFILE=0, NPROC=0)
+        seal.enforce()
+        # A fork starts chance anew, unless it is told where.
+        random.seed(SEED)
+        # Touching once what every call touches takes the page faults before anyone waits.
+        with contextlib.suppress(Exception):
+            run(*WARMING[run is _measured])
+        lengths = LENGTHS.unpack(_received(LENGTHS.size))
+        code, context = (_received(length) for length in lengths)
+        _answer(run, code.decode(), context)
+    finally:
+        os._exit(0)
+
+
+def _received(size: int) -> bytes:
+    parts: list[bytes] = []
+    while size > 0:
+        part = os.read(CHANNEL, min(size, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _answer(run: Run, code: str, context: bytes) -> None:
+    failed = 0
+    try:
+        said = run(code, context)
+    except MemoryError:
+        failed, said = 1, b"memory the code used more memory than it may"
+    except BaseException as problem:  # noqa: BLE001 - all that code can do is fail
+        failed, said = 1, _told(problem).encode("utf-8", "backslashreplace")
+    left = memoryview(ANSWER.pack(len(said), failed) + said)
+    while left:
+        left = left[os.write(CHANNEL, left) :]
+
+
+class Rejected(Exception):
+    """An answer that is no result; its text begins with the failure's name."""
+
+
+def _measured(code: str, context: bytes) -> bytes:
+    """What the code's `metric` says of the context, as JSON; the host decides whether to believe it."""
+    dumps, loads = json.dumps, json.loads
+    try:
+        compiled = compile(code, "metric.py", "exec")
+    except (SyntaxError, ValueError, RecursionError) as wrong:
+        line = f" (line {wrong.lineno})" if isinstance(wrong, SyntaxError) and wrong.lineno else ""
+        said = wrong.msg if isinstance(wrong, SyntaxError) else wrong
+        raise Rejected(f"unsupported_construct {said}{line}") from None
+    module = types.ModuleType("metric")
+    sys.modules["metric"] = module
+    module.__dict__["__builtins__"] = builtins
+    exec(compiled, module.__dict__)  # noqa: S102 - what this process is for
+    metric = module.__dict__.get("metric")
+    if not callable(metric):
+        raise Rejected("unsupported_construct the code defines no function metric(input, output, metadata)")
+    found = metric(**loads(context))
+    try:
+        if isinstance(found, dict):
+            if not all(isinstance(name, str) for name in found):
+                raise Rejected("result_rejected a metric's name is text")
+            found = {name: _plain(value) for name, value in found.items()}
+        written = dumps(found).encode()
+    except (TypeError, ValueError, RecursionError) as wrong:
+        raise Rejected(f"result_rejected {wrong}") from None
+    if len(written) > 1 << 16:
+        raise Rejected("result_rejected the result is larger than 64 KiB")
+    return written
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's as one of Python's."""
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
+def _told(problem: BaseException) -> str:
+    """The failure's name and what happened, with the line of the author's code."""
+    if isinstance(problem, Rejected):
+        return str(problem)[:LONGEST_MESSAGE]
+    failure = getattr(problem, "failure", None) or (
+        "unsupported_construct" if isinstance(problem, ImportError) else "crashed"
+    )
+    lines = []
+    trace = problem.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "metric.py":
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    where = f" (line {lines[-1]})" if lines else ""
+    what = "" if failure != "crashed" and hasattr(problem, "failure") else f"{type(problem).__name__}: "
+    return f"{failure} {what}{str(problem)[:LONGEST_MESSAGE]}{where}"
