@@ -1,5 +1,7 @@
 """Settings: every key of the specified file is honoured or refused by its name, and an engine is built of them."""
 
+import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,21 @@ from meruit.config import (
     DEFAULT_PATH,
     PATH_VARIABLE,
     ExtractorSettings,
+    SandboxSettings,
     Settings,
     load_criteria,
     load_payload,
     read_bytes,
 )
+from meruit.engine.custom import CustomCode
+from meruit.judge.plan import Trait, compile_plan
+from meruit.model.criterion import MAX_CODE_BYTES, SuccessCriteria
 from meruit.model.errors import ConfigError, CriteriaError, DocumentError, ExtractorConflict
 from meruit.model.governance import GovernanceResult
+from meruit.model.kinds import Tier
 from meruit.model.verdict import GovernanceStatus
 from meruit.registry import metrics
+from meruit.sandbox import sandbox
 
 SPECIFIED = Path(__file__).parent.parent / DEFAULT_PATH
 
@@ -125,9 +133,9 @@ def test_the_specified_file_loads_and_says_what_it_says() -> None:
     }
     assert all(entry.enabled for entry in loaded.extractors.values())
     assert loaded.extractors["text_quality"].config == {"rouge_types": ["rouge1", "rouge2", "rougeL"]}
-    sandbox = loaded.extractors["custom"].sandbox
-    assert sandbox is not None
-    assert (sandbox.timeout_ms, sandbox.memory_limit_mb) == (5000, 256)
+    limits = loaded.extractors["custom"].sandbox
+    assert limits is not None
+    assert (limits.timeout_ms, limits.memory_limit_mb, limits.allow_python_full) == (5000, 256, False)
     assert loaded.verification.governance_check
     assert loaded.verification.store_outcomes
     assert loaded.verification.max_criteria_per_task == 10
@@ -168,6 +176,27 @@ def test_the_specified_file_gives_the_same_metrics_as_none() -> None:
         (
             "extractors:\n  latency:\n    class: LatencyExtractor\n    sandbox: {}",
             "line 4, extractors.latency.sandbox: only CustomExtractor runs in a sandbox",
+        ),
+        (
+            "extractors:\n  mine:\n    class: CustomExtractor\n    config: {code: x}",
+            "line 4, extractors.mine.config: CustomExtractor takes no config; its limits stand under sandbox",
+        ),
+        (
+            "extractors:\n  one: {class: CustomExtractor}\n  two: {class: CustomExtractor}",
+            "line 1, extractors: one and two are both CustomExtractor; enable one of them",
+        ),
+        *(
+            (
+                f"extractors: {{custom: {{class: CustomExtractor, sandbox: {{{limit}}}}}}}",
+                f"line 1, extractors.custom.sandbox.{limit.partition(':')[0]}: expected ",
+            )
+            for limit in (
+                "timeout_ms: 0",
+                "timeout_ms: 60001",
+                "memory_limit_mb: 15",
+                "memory_limit_mb: 8193",
+                "allow_python_full: perhaps",
+            )
         ),
     ],
 )
@@ -225,7 +254,7 @@ def test_without_any_file_the_defaults_are_the_specified_ones(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     loaded = Settings.load(environ={})
     assert loaded == Settings()
-    assert {entry.class_name for entry in loaded.extractors.values()} == BUILT_IN.keys()
+    assert {entry.class_name for entry in loaded.extractors.values()} == {*BUILT_IN, "CustomExtractor"}
     assert loaded.verification.max_criteria_per_task == 10
 
 
@@ -253,9 +282,8 @@ def test_a_folder_in_the_usual_files_place_is_no_default(tmp_path: Path, monkeyp
 
 
 def test_what_is_asked_and_not_done_is_noticed_by_its_key() -> None:
-    outcomes, custom = Settings.load(SPECIFIED).notices()
+    (outcomes,) = Settings.load(SPECIFIED).notices()
     assert outcomes.startswith("verification.store_outcomes: ")
-    assert custom.startswith("extractors.custom: ")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +291,7 @@ def test_what_is_asked_and_not_done_is_noticed_by_its_key() -> None:
     [
         "caching: {}",
         "verification: {store_outcomes: false}",
-        "extractors: {custom: {class: CustomExtractor, enabled: false}}",
+        "extractors: {custom: {class: CustomExtractor}}",
         "extractors: {latency: {class: LatencyExtractor}}",
     ],
 )
@@ -312,8 +340,130 @@ def test_a_config_that_the_class_does_not_take_is_refused_by_its_key(config: dic
     assert complaint in str(problem.value)
 
 
-def test_the_custom_extractor_is_passed_over() -> None:
+def test_the_custom_extractor_computes_nothing_of_its_own() -> None:
     assert chosen(extractors(custom={"class": "CustomExtractor"})) == set()
+
+
+USUAL = CustomCode(5_000, 256, frozenset({Tier.EXPR, Tier.PYTHON}))
+FULL = {"class": "CustomExtractor", "sandbox": {"allow_python_full": True}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed"),
+    [
+        (Settings(), USUAL),
+        (Settings.load(SPECIFIED), USUAL),
+        (settings("caching: {}"), USUAL),
+        (extractors(custom={"class": "CustomExtractor"}), USUAL),
+        (extractors(mine={"class": "CustomExtractor", "sandbox": {}}), USUAL),
+        (
+            extractors(custom={"class": "CustomExtractor", "sandbox": {"timeout_ms": 60_000, "memory_limit_mb": 16}}),
+            USUAL._replace(timeout_ms=60_000, memory_limit_mb=16),
+        ),
+        (extractors(custom=FULL), USUAL._replace(tiers=frozenset(Tier))),
+        (extractors(), None),
+        (extractors(latency={"class": "LatencyExtractor"}), None),
+        (extractors(custom={**FULL, "enabled": False}), None),
+        (extractors(one={**FULL, "enabled": False}, two={"class": "CustomExtractor"}), USUAL),
+    ],
+)
+def test_the_sandbox_section_says_what_custom_code_may_do(wanted: Settings, allowed: CustomCode | None) -> None:
+    assert build_engine(wanted).catalogue.sandboxes.policy == allowed
+    also = None if allowed is None else allowed._replace(tiers=frozenset(Tier))
+    assert build_engine(wanted, allow_python_full=True).catalogue.sandboxes.policy == also
+
+
+def test_the_settings_allow_what_a_sandbox_takes() -> None:
+    allowed = SandboxSettings.model_json_schema()["properties"]
+    assert allowed["timeout_ms"]["maximum"] == sandbox.MAX_TIMEOUT_MS
+    assert allowed["memory_limit_mb"]["minimum"] == sandbox.MIN_MEMORY_MB
+    assert allowed["memory_limit_mb"]["maximum"] == sandbox.MAX_MEMORY_MB
+
+
+# Code beside the criteria.
+
+
+CODE = "def metric(input, output, metadata):\n    return {'mine': 1}\n"
+
+
+def beside(folder: Path, code_file: object) -> Path:
+    """A criteria file in the folder whose metric's code is in another file."""
+    asked = {**WORDS, "metric": "mine"}
+    file = folder / "criteria.json"
+    whole = {"criteria": [asked], "custom_metrics": [{"metrics": ["mine"], "code_file": code_file}]}
+    file.write_text(json.dumps({"success_criteria": whole}, indent=1))
+    return file
+
+
+def code_refused(folder: Path, code_file: object) -> str:
+    with pytest.raises(CriteriaError) as refused:
+        load_criteria(beside(folder, code_file))
+    (problem,) = refused.value.problems
+    assert (problem.where, problem.line) == ("success_criteria.custom_metrics[0].code_file", 16)
+    return problem.message
+
+
+def test_code_is_read_from_a_file_beside_the_criteria(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "mine.py").write_text(f"\ufeff{CODE}")
+    for name in ("mine.py", "./mine.py", "deeper/mine.py", "deeper/../mine.py", str(tmp_path / "mine.py")):
+        assert load_criteria(beside(tmp_path, name)).custom_metrics[0].code == CODE
+    monkeypatch.chdir(tmp_path)
+    assert load_criteria("criteria.json").custom_metrics[0].code == CODE
+
+
+def test_a_digest_covers_the_code_wherever_it_stands(tmp_path: Path) -> None:
+    def digest(criteria: SuccessCriteria) -> str:
+        return compile_plan(criteria, lambda _name: Trait()).digest
+
+    (tmp_path / "mine.py").write_text(CODE)
+    read = load_criteria(beside(tmp_path, "mine.py"))
+    whole = read.model_dump(mode="json", exclude_defaults=True)
+    assert whole["custom_metrics"] == [{"metrics": ["mine"], "code": CODE}]
+    assert digest(SuccessCriteria.model_validate(whole)) == digest(read)
+    (tmp_path / "mine.py").write_text(CODE + "#")
+    assert digest(load_criteria(beside(tmp_path, "mine.py"))) != digest(read)
+
+
+def test_a_strangers_criteria_read_nothing_outside_their_folder(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (home / "link").symlink_to(secret)
+    (home / "way_out").symlink_to(tmp_path)
+    for name in ("../secret", str(secret), "link", "way_out/secret", "/etc/passwd", "/dev/zero"):
+        message = code_refused(home, name)
+        assert message == f"{name!r} lies outside the folder of the criteria; put the file beside them"
+
+
+def test_a_link_that_stays_in_the_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    (tmp_path / "link").symlink_to("mine.py")
+    assert load_criteria(beside(tmp_path, "link")).custom_metrics[0].code == CODE
+
+
+def test_whatever_is_wrong_with_the_code_file_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"# \xe9")
+    (tmp_path / "large").write_bytes(b"#" * (MAX_CODE_BYTES + 1))
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    assert code_refused(tmp_path, "gone.py") == "'gone.py' cannot be read: No such file or directory"
+    assert "cannot be read: " in code_refused(tmp_path, "loop")
+    assert "cannot be read: embedded null byte" in code_refused(tmp_path, "a\0b")
+    assert "cannot be read: " in code_refused(tmp_path, "x" * 5_000)
+    assert code_refused(tmp_path, ".") == "'.' is no file"
+    assert code_refused(tmp_path, "pipe") == "'pipe' is no file"
+    assert code_refused(tmp_path, "latin").startswith("'latin' is not UTF-8: ")
+    assert code_refused(tmp_path, "large") == "'large' is larger than 256 KiB"
+    assert code_refused(tmp_path, 7) == "expected text, got the number 7"
+
+
+def test_an_empty_code_file_is_told_on_the_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("\n")
+    with pytest.raises(CriteriaError, match=r"line 16, success_criteria.custom_metrics\[0\].code: the code is empty"):
+        load_criteria(beside(tmp_path, "empty.py"))
 
 
 def test_a_family_that_somebody_added_needs_no_line_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ SUMMARISATION = (STORIES / "summarisation" / "criteria.yaml").read_text(encoding
 CLASSIFICATION = (STORIES / "classification" / "criteria.yaml").read_text(encoding="utf-8")
 
 CRITERION = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
+EXPR = {"expr": "size(output.text)", "metric_type": "count", "comparison": "gte", "threshold": 2}
+CUSTOM = {"metrics": ["mine"], "code": "def metric(input, output, metadata):\n    return {'mine': 1}\n"}
 
 
 # Names.
@@ -58,6 +60,8 @@ def test_the_specified_names_are_public() -> None:
         "TextQualityExtractor",
         "ClassificationExtractor",
         "ContainsExtractor",
+        "CustomExtractor",
+        "Sandbox",
         "VerificationEngine",
         "CriterionResult",
         "VerificationResult",
@@ -87,7 +91,8 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_importing_meruit_imports_nothing_slow() -> None:
-    assert not {"pydantic", "msgspec", "click", "yaml", "orjson", "numpy"} & imported_by("import meruit")
+    slow = {"pydantic", "msgspec", "click", "yaml", "orjson", "numpy", "pydantic_monty", "cel_expr_python"}
+    assert not slow & imported_by("import meruit")
 
 
 def test_help_imports_neither_pydantic_nor_msgspec() -> None:
@@ -129,6 +134,8 @@ def test_the_schema_accepts_the_specifications_examples(criteria_schema: Any, te
         {**CRITERION, "comparison": "in_range", "threshold": {"min": 1}},
         {**CRITERION, "params": {"anything": [1]}, "id": "a", "name": "A", "missing": "exclude"},
         {**CRITERION, "comparison": "eq", "tolerance": 0.5, "penalty": 0.1},
+        EXPR,
+        {**EXPR, "metric": "own_name", "id": "a", "weight": 2, "comparison": "in_range", "threshold": [1, 5]},
     ],
 )
 def test_what_the_reader_takes_the_schema_accepts(criteria_schema: Any, criterion: dict[str, Any]) -> None:
@@ -153,12 +160,30 @@ def test_what_the_reader_takes_the_schema_accepts(criteria_schema: Any, criterio
         {"success_criteria": {"criteria": [CRITERION]}, "aggregation": "all"},
         {"aggregation": "all"},
         [],
+        {"criteria": [{**EXPR, "params": {}, "comparison": "contains_any"}]},
+        {"criteria": [{**EXPR, "params": {"a": 1}}]},
+        {"criteria": [{**EXPR, "expr": ""}]},
+        {"criteria": [{"expr": "1"}]},
+        {"criteria": [CRITERION], "custom_metrics": CUSTOM},
+        {"criteria": [CRITERION], "custom_metrics": [{**CUSTOM, "tier": "expr"}]},
+        {"criteria": [CRITERION], "custom_metrics": [{**CUSTOM, "metrics": []}]},
+        {"criteria": [CRITERION], "custom_metrics": [{**CUSTOM, "code_file": "mine.py"}]},
+        {"criteria": [CRITERION], "custom_metrics": [{"metrics": ["mine"]}]},
+        {"criteria": [CRITERION], "custom_metrics": [{**CUSTOM, "timeout_ms": 1}]},
     ],
 )
 def test_what_the_reader_refuses_the_schema_rejects(criteria_schema: Any, document: Any) -> None:
     with pytest.raises(ValueError, match="validation error"):
         meruit.SuccessCriteria.model_validate(document)
     assert not criteria_schema.is_valid(document)
+
+
+@pytest.mark.parametrize("custom", [CUSTOM, {**CUSTOM, "tier": "python-full"}, {"metrics": ["a"], "code_file": "a.py"}])
+def test_the_schema_accepts_code_and_files_of_code(criteria_schema: Any, custom: dict[str, Any]) -> None:
+    document = {"criteria": [CRITERION], "custom_metrics": [custom]}
+    parse_criteria(json.dumps(document), read_code=lambda _name: "code")
+    assert criteria_schema.is_valid(document)
+    assert criteria_schema.is_valid({"success_criteria": document})
 
 
 def test_the_schema_of_settings_accepts_the_usual_and_rejects_a_misspelt_key() -> None:

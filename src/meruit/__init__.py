@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     from meruit.config import Settings, load_criteria
     from meruit.documents.authoring import parse_criteria
     from meruit.engine.catalogue import Prepared
+    from meruit.engine.custom import CustomCode
     from meruit.engine.verify import VerificationEngine
     from meruit.judge.verdict import rejudge
     from meruit.metrics.content import ContainsExtractor
+    from meruit.metrics.custom import CustomExtractor
     from meruit.metrics.extractor import MetricExtractor
     from meruit.metrics.labels import ClassificationExtractor
     from meruit.metrics.latency import LatencyExtractor
     from meruit.metrics.text import TextQualityExtractor
-    from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
+    from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
     from meruit.model.errors import ConfigError, CriteriaError, MeruitError
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import GovernanceClient, GovernanceResult
-    from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale
+    from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale, Tier
     from meruit.model.verdict import (
         AxisScore,
         Bounds,
@@ -35,23 +37,27 @@ if TYPE_CHECKING:
     )
     from meruit.model.work import Work
     from meruit.registry import Ask
+    from meruit.sandbox.contract import Failure, SandboxResult
+    from meruit.sandbox.sandbox import Sandbox
 
 _HOMES = {
     "config": ("Settings", "load_criteria"),
     "documents.authoring": ("parse_criteria",),
     "engine.catalogue": ("Prepared",),
+    "engine.custom": ("CustomCode",),
     "engine.verify": ("VerificationEngine",),
     "judge.verdict": ("rejudge",),
     "metrics.content": ("ContainsExtractor",),
+    "metrics.custom": ("CustomExtractor",),
     "metrics.extractor": ("MetricExtractor",),
     "metrics.labels": ("ClassificationExtractor",),
     "metrics.latency": ("LatencyExtractor",),
     "metrics.text": ("TextQualityExtractor",),
-    "model.criterion": ("Assertion", "SuccessCriteria", "SuccessCriterion"),
+    "model.criterion": ("Assertion", "CustomMetric", "SuccessCriteria", "SuccessCriterion"),
     "model.errors": ("ConfigError", "CriteriaError", "MeruitError"),
     "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
     "model.governance": ("GovernanceClient", "GovernanceResult"),
-    "model.kinds": ("Aggregation", "ComparisonOperator", "MetricType", "MissingPolicy", "Scale"),
+    "model.kinds": ("Aggregation", "ComparisonOperator", "MetricType", "MissingPolicy", "Scale", "Tier"),
     "model.verdict": (
         "AxisScore",
         "Bounds",
@@ -65,6 +71,8 @@ _HOMES = {
     ),
     "model.work": ("Work",),
     "registry": ("Ask",),
+    "sandbox.contract": ("Failure", "SandboxResult"),
+    "sandbox.sandbox": ("Sandbox",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -82,6 +90,10 @@ __all__ = [
     "ContainsExtractor",
     "CriteriaError",
     "CriterionResult",
+    "CustomCode",
+    "CustomExtractor",
+    "CustomMetric",
+    "Failure",
     "Fault",
     "GovernanceClient",
     "GovernanceResult",
@@ -97,6 +109,8 @@ __all__ = [
     "Provenance",
     "Reason",
     "ReasonCode",
+    "Sandbox",
+    "SandboxResult",
     "Scale",
     "Settings",
     "Skipped",
@@ -104,6 +118,7 @@ __all__ = [
     "SuccessCriteria",
     "SuccessCriterion",
     "TextQualityExtractor",
+    "Tier",
     "Verdict",
     "VerificationEngine",
     "VerificationResult",

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from meruit.config import CUSTOM, ExtractorSettings, Settings
+from meruit.engine.custom import CustomCode
 from meruit.engine.plainly import describe
 from meruit.engine.verify import VerificationEngine
 from meruit.metrics.content import ContainsExtractor
@@ -16,6 +17,7 @@ from meruit.metrics.text import TextQualityExtractor
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.model.governance import GovernanceClient
+from meruit.model.kinds import CONTAINMENT, ComparisonOperator, Tier
 from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics
 
@@ -24,8 +26,13 @@ BUILT_IN: dict[str, type[Family]] = {
 }
 
 
-def build_engine(settings: Settings, governance: GovernanceClient | None = None) -> VerificationEngine:
-    """The engine that the settings describe; raises ConfigError naming the key that cannot be honoured."""
+def build_engine(
+    settings: Settings, governance: GovernanceClient | None = None, *, allow_python_full: bool = False
+) -> VerificationEngine:
+    """The engine that the settings describe; raises ConfigError naming the key that cannot be honoured.
+
+    `allow_python_full` allows that tier of custom code whatever the settings say of it.
+    """
     extractors = {
         name: _extractor(f"extractors.{name}", chosen)
         for name, chosen in settings.extractors.items()
@@ -39,7 +46,18 @@ def build_engine(settings: Settings, governance: GovernanceClient | None = None)
         governance if settings.verification.governance_check else None,
         cache_ttl_s=settings.caching.extractor_results_ttl,
         max_criteria_per_task=settings.verification.max_criteria_per_task,
+        custom=_custom_code(settings, allow_python_full=allow_python_full),
     )
+
+
+def _custom_code(settings: Settings, *, allow_python_full: bool) -> CustomCode | None:
+    sandbox = settings.sandbox
+    if sandbox is None:
+        return None
+    usual = CustomCode(sandbox.timeout_ms, sandbox.memory_limit_mb)
+    if sandbox.allow_python_full or allow_python_full:
+        return usual._replace(tiers=usual.tiers | {Tier.PYTHON_FULL})
+    return usual
 
 
 def _extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
@@ -94,12 +112,23 @@ def _criteria_schema() -> dict[str, Any]:
     common = {
         name: shape
         for name, shape in criterion["properties"].items()
-        if name in SuccessCriterion.COMMON and name != "metric"
+        if name in SuccessCriterion.COMMON and name not in ("metric", "expr")
     }
     definitions["MetricCriterion"] = {
         **criterion,
         "title": "A metric against a threshold",
+        "properties": {name: shape for name, shape in criterion["properties"].items() if name != "expr"},
         "required": ["metric", "metric_type", "comparison", "threshold"],
+    }
+    numeric = [str(operator) for operator in ComparisonOperator if operator not in CONTAINMENT]
+    definitions["ExprCriterion"] = {
+        **criterion,
+        "title": "An expression against a threshold",
+        "properties": {
+            **{name: shape for name, shape in criterion["properties"].items() if name != "params"},
+            "comparison": {"enum": numeric, "description": criterion["properties"]["comparison"]["description"]},
+        },
+        "required": ["expr", "metric_type", "comparison", "threshold"],
     }
     definitions["AssertionCriterion"] = {
         "title": "A typed assertion about the world",
@@ -107,8 +136,10 @@ def _criteria_schema() -> dict[str, Any]:
         "properties": {**common, "assert": {"type": "string", "minLength": 1}},
         "anyOf": [{"required": ["assert"]}, {"required": ["assertion"]}],
     }
-    either = [{"$ref": "#/$defs/MetricCriterion"}, {"$ref": "#/$defs/AssertionCriterion"}]
-    definitions["SuccessCriterion"] = {"anyOf": either}
+    forms = ("MetricCriterion", "ExprCriterion", "AssertionCriterion")
+    definitions["SuccessCriterion"] = {"anyOf": [{"$ref": f"#/$defs/{form}"} for form in forms]}
+    definitions["CustomMetric"] = _custom_schema(definitions["CustomMetric"])
+    del definitions["Tier"]
     # The model takes an empty list, so that the engine can say what it is worth; a file may not hold one.
     schema["properties"]["criteria"]["minItems"] = 1
     definitions["SuccessCriteria"] = schema
@@ -119,3 +150,20 @@ def _criteria_schema() -> dict[str, Any]:
         "additionalProperties": False,
     }
     return {"$defs": definitions, "anyOf": [wrapped, {"$ref": "#/$defs/SuccessCriteria"}]}
+
+
+def _custom_schema(custom: dict[str, Any]) -> dict[str, Any]:
+    """A custom metric as files hold it: its code, or the file beside the criteria that holds it."""
+    tiers = [str(tier) for tier in Tier if tier is not Tier.EXPR]
+    beside = {"type": "string", "minLength": 1, "description": "A file in the folder of the criteria with the code."}
+    properties = custom["properties"]
+    return {
+        **custom,
+        "properties": {
+            **properties,
+            "tier": {"enum": tiers, "default": str(Tier.PYTHON), "description": properties["tier"]["description"]},
+            "code_file": beside,
+        },
+        "required": ["metrics"],
+        "oneOf": [{"required": ["code"]}, {"required": ["code_file"]}],
+    }

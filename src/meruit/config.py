@@ -4,16 +4,18 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from meruit.documents.authoring import parse_criteria, read_model
 from meruit.documents.document import parse
-from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import ConfigError, DocumentError, Problem
+from meruit.model.criterion import MAX_CODE_BYTES, SuccessCriteria
+from meruit.model.errors import ConfigError, DocumentError, MeruitError, Problem
+from meruit.sandbox.contract import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS
 
 DEFAULT_PATH = Path("config/outcome-verification.yaml")
 PATH_VARIABLE = "MERUIT_CONFIG"
@@ -30,8 +32,10 @@ class _Section(BaseModel):
 class SandboxSettings(_Section):
     """The limits of custom metric code."""
 
-    timeout_ms: int = Field(default=5_000, gt=0)
-    memory_limit_mb: int = Field(default=256, gt=0)
+    timeout_ms: int = Field(default=DEFAULT_TIMEOUT_MS, gt=0, le=60_000)
+    memory_limit_mb: int = Field(default=DEFAULT_MEMORY_MB, ge=16, le=8_192)
+    allow_python_full: bool = False
+    """Whether criteria may ask for CPython in a jail, which offers more and keeps less out."""
 
 
 class ExtractorSettings(_Section):
@@ -63,6 +67,7 @@ def _specified_extractors() -> dict[str, ExtractorSettings]:
         "text_quality": "TextQualityExtractor",
         "classification": "ClassificationExtractor",
         "contains": "ContainsExtractor",
+        "custom": CUSTOM,
     }
     return {name: ExtractorSettings.model_validate({"class": found}) for name, found in classes.items()}
 
@@ -73,6 +78,22 @@ class Settings(_Section):
     extractors: dict[str, ExtractorSettings] = Field(default_factory=_specified_extractors)
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
     caching: CachingSettings = Field(default_factory=CachingSettings)
+
+    @field_validator("extractors")
+    @classmethod
+    def _one_custom(cls, extractors: dict[str, ExtractorSettings]) -> dict[str, ExtractorSettings]:
+        """There is one sandbox policy, or none."""
+        customs = [name for name, chosen in extractors.items() if chosen.enabled and chosen.class_name == CUSTOM]
+        if len(customs) > 1:
+            raise ValueError(f"{' and '.join(customs)} are both {CUSTOM}; enable one of them")
+        return extractors
+
+    @property
+    def sandbox(self) -> SandboxSettings | None:
+        """The limits of custom metric code; None where none is run."""
+        chosen = (entry for entry in self.extractors.values() if entry.enabled and entry.class_name == CUSTOM)
+        custom = next(chosen, None)
+        return None if custom is None else custom.sandbox or SandboxSettings()
 
     @classmethod
     def load(cls, path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> "Settings":
@@ -95,15 +116,16 @@ class Settings(_Section):
         except DocumentError as refused:
             raise ConfigError(name, refused.problems) from None
         settings = read_model(document, cls, error=ConfigError)
-        problems = [
-            Problem(
-                f"extractors.{key}.sandbox",
-                f"only {CUSTOM} runs in a sandbox",
-                document.line_of(("extractors", key, "sandbox")),
-            )
-            for key, extractor in settings.extractors.items()
-            if extractor.sandbox is not None and extractor.class_name != CUSTOM
-        ]
+        problems = []
+        for key, extractor in settings.extractors.items():
+            custom = extractor.class_name == CUSTOM
+            if extractor.sandbox is not None and not custom:
+                line = document.line_of(("extractors", key, "sandbox"))
+                problems.append(Problem(f"extractors.{key}.sandbox", f"only {CUSTOM} runs in a sandbox", line))
+            if extractor.config and custom:
+                line = document.line_of(("extractors", key, "config"))
+                wrong = f"{CUSTOM} takes no config; its limits stand under sandbox"
+                problems.append(Problem(f"extractors.{key}.config", wrong, line))
         if problems:
             raise ConfigError(name, problems)
         return settings
@@ -112,17 +134,46 @@ class Settings(_Section):
         """What the file asks for and this version does not do, by the key's name."""
         if "store_outcomes" in self.verification.model_fields_set and self.verification.store_outcomes:
             yield "verification.store_outcomes: this version keeps no outcomes; save what --json prints"
-        for name, extractor in self.extractors.items():
-            if extractor.enabled and extractor.class_name == CUSTOM:
-                yield f"extractors.{name}: this version runs no custom metric code, and knows no such metrics"
 
 
 def load_criteria(
     path: str | Path, *, known_metrics: list[str] | None = None, max_criteria: int | None = None
 ) -> SuccessCriteria:
-    """Criteria from a YAML or JSON file; raises CriteriaError with every problem, each with its line."""
+    """Criteria from a YAML or JSON file; raises CriteriaError with every problem, each with its line.
+
+    A custom metric's `code_file` is read from the file's own folder; criteria on standard input have none.
+    """
     text = read_bytes(path)
-    return parse_criteria(text, _called(path), known_metrics=known_metrics, max_criteria=max_criteria)
+    return parse_criteria(
+        text,
+        _called(path),
+        known_metrics=known_metrics,
+        max_criteria=max_criteria,
+        read_code=None if str(path) == "-" else partial(_code_beside, Path(path).parent),
+    )
+
+
+def _code_beside(folder: Path, name: str) -> str:
+    """The code in a file of that folder, and of no other: whoever wrote the criteria may be a stranger."""
+    try:
+        home = folder.resolve(strict=True)
+        file = (home / name).resolve(strict=True)
+        if not file.is_relative_to(home):
+            raise MeruitError(f"{name!r} lies outside the folder of the criteria; put the file beside them")
+        # Neither a folder nor a pipe that nobody writes to.
+        if not file.is_file():
+            raise MeruitError(f"{name!r} is no file")
+        with file.open("rb") as opened:
+            content = opened.read(MAX_CODE_BYTES + 1)
+        if len(content) > MAX_CODE_BYTES:
+            raise MeruitError(f"{name!r} is larger than {MAX_CODE_BYTES // 1024} KiB")
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise MeruitError(f"{name!r} is not UTF-8: {problem.reason} at offset {problem.start}") from None
+    except (OSError, ValueError, RuntimeError) as problem:
+        # On older Pythons a loop of links is a RuntimeError.
+        reason = getattr(problem, "strerror", None) or problem
+        raise MeruitError(f"{name!r} cannot be read: {reason}") from None
 
 
 def load_payload(path: str | Path) -> dict[str, Any]:

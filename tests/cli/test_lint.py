@@ -117,3 +117,27 @@ def test_names_cannot_write_on_the_terminal(lint: Run, write: Write) -> None:
 def test_a_deep_gold_output_is_damaged_and_judged(lint: Run, write: Write, depth: int) -> None:
     write("gold.json", f'{{"text": "two words", "deep": {"[" * depth}{"]" * depth}}}')
     assert lint(criterion(), arguments=("--gold", "gold.json")).returncode == 0
+
+
+CODE = "def metric(input, output, metadata):\n    return {'mine': len(output['text'].split())}\n"
+
+
+def own(code: str = CODE, **custom: Any) -> dict[str, Any]:
+    return {"criteria": [criterion(metric="mine")], "custom_metrics": [{"metrics": ["mine"], "code": code, **custom}]}
+
+
+def test_code_of_ones_own_is_tried(run: Run, write: Write) -> None:
+    write("gold.json", {"text": "two words"})
+    ended = run("lint", write("c.json", own()), "--gold", "gold.json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    ended = run("lint", write("c.json", own(CODE.replace("text", "txt"))), "--gold", "gold.json")
+    assert ended.returncode == 1
+    assert "error: custom_metrics[0]: custom code (tier python): " in ended.stdout
+
+
+def test_code_that_asks_for_more_than_is_allowed_is_a_finding_until_it_is_allowed(run: Run, write: Write) -> None:
+    write("c.json", own(tier="python-full"))
+    ended = run("lint", "c.json")
+    assert ended.returncode == 1
+    assert "error: mine: the tier python-full is not allowed here" in ended.stdout
+    assert "not allowed here" not in run("lint", "c.json", "--allow-python-full").stdout

@@ -550,3 +550,84 @@ def test_a_long_value_is_cut_to_its_cell(capsys: pytest.CaptureFixture[str]) -> 
     out = capsys.readouterr().out
     assert r"calm\x1b[0m, " in out
     assert "…  = angry" in out
+
+
+# Code of one's own.
+
+
+CODE = "def metric(input, output, metadata):\n    return {'mine': len(output['text'].split())}\n"
+
+
+def own(*more: dict[str, Any], **custom: Any) -> dict[str, Any]:
+    customs = [{"metrics": ["mine"], **({} if "code_file" in custom else {"code": CODE}), **custom}]
+    return {"criteria": [criterion(metric="mine"), *more], "custom_metrics": customs}
+
+
+@pytest.fixture
+def judge(run: Run, write: Write) -> Run:
+    def call(criteria: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
+        write("out.json", {"text": "two words"})
+        return run("verify", write("c.json", criteria), "--output", "out.json", *arguments)
+
+    return call
+
+
+def test_work_is_judged_by_code_of_ones_own(judge: Run, write: Write) -> None:
+    ended = judge(own(criterion(metric="letters", expr="size(output.text)")), "--json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["metrics"] == {"mine": 2, "letters": 9}
+    write("mine.py", CODE)
+    assert judge(own(code_file="mine.py")).returncode == 0
+
+
+def test_code_that_fails_leaves_the_verdict_open(judge: Run) -> None:
+    ended = judge(own(code=CODE.replace("text", "txt")))
+    assert ended.returncode == 3
+    assert "custom code (tier python): " in ended.stdout
+
+
+def test_criteria_from_standard_input_name_no_file(run: Run, write: Write) -> None:
+    write("out.json", {"text": "two words"})
+    ended = run("verify", "-", "--output", "out.json", stdin=json.dumps(own(code_file="mine.py")).encode())
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "put the code itself in `code`" in ended.stderr
+
+
+def test_a_tier_that_is_not_allowed_is_no_fault_of_the_criteria(judge: Run) -> None:
+    ended = judge(own(tier="python-full"))
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert ended.stderr.startswith("error: c.json: custom_metrics[0].tier: the tier python-full is not allowed here; ")
+    assert "--allow-python-full" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_tier_can_be_allowed_for_one_run(judge: Run) -> None:
+    ended = judge(own(tier="python-full"), "--allow-python-full", "--json")
+    result = json.loads(ended.stdout)
+    (judged,) = result["criterion_results"]
+    if judged["cause"] == "sandbox_unavailable":
+        pytest.skip(judged["error"])
+    assert (ended.returncode, result["metrics"]) == (0, {"mine": 2})
+
+
+def test_where_the_operator_runs_no_code_the_places_of_all_code_are_told(judge: Run, write: Write) -> None:
+    write("s.yaml", "extractors: {text: {class: TextQualityExtractor}}")
+    twice = own(criterion(metric="mine", threshold=1), criterion(metric="letters", expr="1"))
+    ended = judge(twice, "--config", "s.yaml")
+    assert ended.returncode == 3
+    first, second = ended.stderr.splitlines()
+    assert first.startswith("error: c.json: custom_metrics[0].code: this engine runs no custom code")
+    assert second.startswith("error: c.json: criteria[2].expr: this engine runs no custom code")
+
+
+def test_one_mistake_of_the_author_makes_it_bad_input(judge: Run) -> None:
+    ended = judge(own(criterion(params={"language": "en"}), tier="python-full"))
+    assert ended.returncode == 2
+    assert "criteria[1].params: word_count takes no params" in ended.stderr
+    assert "custom_metrics[0].tier: " in ended.stderr
+
+
+def test_a_name_that_is_taken_is_told_with_its_line(judge: Run) -> None:
+    ended = judge(own(metrics=["mine", "word_count"]))
+    assert ended.returncode == 2
+    assert "line 1, custom_metrics[0].metrics: word_count is a metric already; give yours another name" in ended.stderr

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 import meruit
 from meruit.documents.authoring import parse_criteria, read_model
 from meruit.documents.document import MAX_PROBLEMS, parse
-from meruit.model.errors import ConfigError, CriteriaError, DocumentError
+from meruit.model.errors import ConfigError, CriteriaError, DocumentError, MeruitError
 from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, Scale
 
 # The specification's two examples, to the letter, are also the demo's stories.
@@ -213,6 +213,145 @@ class TestWholeFiles:
         assert problem.endswith("xxx…")
         [unknown] = told(written(metric="m" * 500), known_metrics=METRICS)
         assert len(unknown) < 150
+
+
+class TestCodeOfOnesOwn:
+    TEXT = """success_criteria:
+  custom_metrics:
+    - metrics: [mine, yours]
+      code: |
+        def metric(input, output, metadata):
+            return {"mine": 1, "yours": 2}
+  criteria:
+    - {metric: mine, metric_type: count, comparison: gte, threshold: 1}
+    - {expr: size(output.text), metric_type: count, comparison: gte, threshold: 1}
+    - {metric: own_name, expr: size(output.text), metric_type: count, comparison: gte, threshold: 1}
+"""
+
+    def test_metrics_that_the_file_declares_are_known(self) -> None:
+        read = parse_criteria(self.TEXT, known_metrics=METRICS)
+        assert read.custom_metrics[0].metrics == ("mine", "yours")
+        assert read.custom_metrics[0].code.endswith('return {"mine": 1, "yours": 2}\n')
+        assert read.ids == ("mine", "size(output.text)", "own_name")
+
+    def test_metrics_that_nobody_declares_are_compared_with_those_too(self) -> None:
+        text = self.TEXT.replace("metric: mine,", "metric: minne,")
+        (problem,) = told(text, known_metrics=METRICS)
+        assert problem.startswith("line 8, success_criteria.criteria[0].metric: Unknown metric: minne (did you mean 'm")
+
+    def test_a_declared_name_that_is_taken_is_told_and_what_to_do(self) -> None:
+        assert told(self.TEXT.replace("yours", "latency_ms"), known_metrics=METRICS) == [
+            (
+                "line 3, success_criteria.custom_metrics[0].metrics: latency_ms is a metric already; "
+                "give yours another name"
+            )
+        ]
+
+    def test_every_mistake_is_told_with_its_line(self) -> None:
+        text = """
+custom_metrics:
+  - metrics: [a, a]
+    tier: expr
+    code: ''
+  - metrics: 5
+    cod: x
+  - text
+  - metrics: [b, 7]
+    code: x
+criteria:
+  - expr: ''
+  - expr: "1"
+    metric_type: count
+    comparison: contains_all
+    threshold: [a]
+"""
+        assert told(text, known_metrics=METRICS) == [
+            "line 3, custom_metrics[0].metrics: the metric 'a' is listed twice",
+            "line 4, custom_metrics[0].tier: an expression is no custom metric: write `expr:` on the criterion instead",
+            "line 5, custom_metrics[0].code: expected text with at least 1 character, got text ''",
+            "line 6, custom_metrics[1].metrics: expected a list, got the number 5",
+            "line 6, custom_metrics[1]: needs 'code'",
+            "line 7, custom_metrics[1]: unknown key 'cod' (did you mean 'code'?)",
+            "line 8, custom_metrics[2]: expected a mapping, got text 'text'",
+            "line 9, custom_metrics[3].metrics[1]: expected text, got the number 7; quote it if it is meant as text",
+            "line 12, criteria[0].expr: expected text with at least 1 character, got text ''",
+            (
+                "line 13, criteria[1]: an expr gives a number, in which contains_all finds nothing; "
+                "compare it with gte, lte or eq"
+            ),
+        ]
+
+    @pytest.mark.parametrize("customs", [5, "x", None, {"metrics": ["a"]}])
+    def test_what_is_no_list_of_custom_metrics_is_refused(self, customs: Any) -> None:
+        text = json.dumps({"criteria": [GOOD], "custom_metrics": customs})
+        (problem,) = told(text, known_metrics=METRICS, read_code=str)
+        assert problem.startswith("line 1, custom_metrics: expected a list, got ")
+
+
+class TestCodeInAFile:
+    def written(self, *customs: dict[str, Any], wrapped: bool = False) -> str:
+        whole = {"criteria": [GOOD], "custom_metrics": list(customs)}
+        return json.dumps({"success_criteria": whole} if wrapped else whole, indent=1)
+
+    @pytest.mark.parametrize("wrapped", [True, False])
+    def test_the_code_takes_the_place_of_the_file(self, wrapped: bool) -> None:
+        inline, beside = {"metrics": ["a"], "code": "code of a"}, {"metrics": ["b"], "code_file": "b"}
+        read = parse_criteria(self.written(inline, beside, wrapped=wrapped), read_code="code of {}".format)
+        assert [custom.code for custom in read.custom_metrics] == ["code of a", "code of b"]
+        same = self.written(inline, {"metrics": ["b"], "code": "code of b"}, wrapped=wrapped)
+        assert parse_criteria(same) == read
+
+    def test_without_a_reader_it_is_refused(self) -> None:
+        (problem,) = told(self.written({"metrics": ["b"], "code_file": "b"}))
+        assert problem.endswith(
+            "custom_metrics[0]: code_file is read only beside a criteria file; put the code itself in `code`"
+        )
+
+    def test_code_and_a_file_of_it_are_one_too_many(self) -> None:
+        both = {"metrics": ["b"], "code": "x", "code_file": "b"}
+        (problem,) = told(self.written(both), read_code=str)
+        assert problem == "line 16, custom_metrics[0].code_file: either code or code_file, not both"
+
+    def test_neither_code_nor_a_file_is_one_too_few(self) -> None:
+        (problem,) = told(self.written({"metrics": ["b"]}), read_code=str)
+        assert problem.endswith("custom_metrics[0]: needs 'code'")
+
+    def test_what_the_reader_will_not_read_is_told_beside_all_else(self) -> None:
+        def never(name: str) -> str:
+            raise MeruitError(f"no {name}")
+
+        customs = (
+            {"metrics": ["b"], "code_file": "b"},
+            {"metrics": [], "code_file": 3},
+            {"metrics": ["d"], "code": ""},
+        )
+        assert told(self.written(*customs), read_code=never) == [
+            "line 15, custom_metrics[0].code_file: no b",
+            (
+                "line 18, custom_metrics[1].metrics: "
+                "expected a list with at least 1 item after validation, not 0, got a list"
+            ),
+            "line 19, custom_metrics[1].code_file: expected text, got the number 3",
+            "line 25, custom_metrics[2].code: expected text with at least 1 character, got text ''",
+        ]
+
+    def test_no_more_files_are_read_than_custom_metrics_are_taken(self) -> None:
+        read: list[str] = []
+
+        def remembered(name: str) -> str:
+            read.append(name)
+            return "code"
+
+        customs = ({"metrics": [f"m{number}"], "code_file": f"{number}"} for number in range(1_000))
+        assert (
+            "custom_metrics: expected a list with at most 64 items"
+            in told(self.written(*customs), read_code=remembered)[0]
+        )
+        assert len(read) == 64
+
+    def test_what_is_wrong_with_the_code_read_is_told_on_the_line_of_the_file(self) -> None:
+        (problem,) = told(self.written({"metrics": ["b"], "code_file": "b"}), read_code=lambda _name: " ")
+        assert problem == "line 15, custom_metrics[0].code: the code is empty"
 
 
 class Source(BaseModel):

@@ -144,8 +144,8 @@ def test_the_reserved_axis_is_refused() -> None:
 
 
 def test_a_criterion_is_a_metric_or_an_assertion() -> None:
-    assert "either a metric or an assertion" in refusal(assertion={"assert": "x"})
-    with pytest.raises(ValidationError, match="either a metric or an assertion"):
+    assert "either a metric, an `expr` or an assertion" in refusal(assertion={"assert": "x"})
+    with pytest.raises(ValidationError, match="either a metric, an `expr` or an assertion"):
         SuccessCriterion.model_validate({"weight": 1})
     with pytest.raises(ValidationError, match="also needs metric_type, comparison, threshold"):
         SuccessCriterion.model_validate({"metric": "m"})

@@ -11,6 +11,7 @@ from meruit.cli.output import (
     once,
     paint,
     print_json,
+    python_full_option,
     say,
     table,
     visible,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--metadata", "metadata_file", metavar="META.json", help="How the gold run went.")
 @config_option
+@python_full_option
 @json_option
 def lint(
     *,
@@ -39,6 +41,7 @@ def lint(
     gold_file: str | None,
     metadata_file: str | None,
     config: str | None,
+    allow_python_full: bool,
     as_json: bool,
 ) -> int:
     """Prove the criteria before anyone is judged by them.
@@ -55,7 +58,7 @@ def lint(
     once(criteria, input_file, gold_file, metadata_file, config)
     if metadata_file is not None and gold_file is None:
         raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
-    _, engine, wanted = load(criteria, config)
+    _, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
     metadata = load_payload(metadata_file) if metadata_file is not None else {}
     report = prove(
         engine,

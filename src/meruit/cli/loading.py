@@ -9,7 +9,8 @@ from meruit.documents.document import told
 from meruit.engine.catalogue import Prepared
 from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import CriteriaError, Problem
+from meruit.model.errors import CriteriaError, Problem, Unavailable
+from meruit.model.evidence import Fault
 
 
 class Loaded(NamedTuple):
@@ -20,10 +21,10 @@ class Loaded(NamedTuple):
     criteria: SuccessCriteria
 
 
-def load(criteria: str, config: str | None) -> Loaded:
+def load(criteria: str, config: str | None, *, allow_python_full: bool = False) -> Loaded:
     """Read the settings and the criteria; raises with every problem of the file that is wrong."""
     settings = Settings.load(config)
-    engine = build_engine(settings)
+    engine = build_engine(settings, allow_python_full=allow_python_full)
     wanted = load_criteria(
         criteria,
         known_metrics=engine.catalogue.names(),
@@ -33,16 +34,20 @@ def load(criteria: str, config: str | None) -> Loaded:
 
 
 def prepare(engine: VerificationEngine, criteria: SuccessCriteria, file: str) -> Prepared:
-    """Compile the criteria; raises CriteriaError naming each that asks what its metric cannot answer."""
+    """Compile the criteria; raises CriteriaError naming each that asks what its metric cannot answer.
+
+    Where nothing is wrong with the criteria, but this installation does not do what they ask, it is Unavailable.
+    """
     prepared = engine.compile(criteria)
-    problems = []
-    for rule, slot in zip(prepared.plan.rules, prepared.slot_of, strict=True):
-        flaw = prepared.slots[slot].flaw
-        if flaw is not None:
+    problems: dict[Problem, Fault] = {}
+    for rule, slot in zip(prepared.plan.rules, (prepared.slots[number] for number in prepared.slot_of), strict=True):
+        if slot.flaw is not None:
             # Without params, only what the threshold lists can be at fault.
             part = "params" if rule.criterion.params else "threshold"
             # A pattern may hold line breaks, and each criterion gets one line.
-            problems.append(Problem(f"criteria[{rule.position}].{part}", visible(flaw.why)))
+            problem = Problem(slot.place or f"criteria[{rule.position}].{part}", visible(slot.flaw.why))
+            problems[problem] = slot.flaw.fault
     if problems:
-        raise CriteriaError("standard input" if file == "-" else file, told(problems))
+        kind = Unavailable if {*problems.values()} == {Fault.SYSTEM} else CriteriaError
+        raise kind("standard input" if file == "-" else file, told(problems))
     return prepared

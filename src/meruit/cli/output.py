@@ -25,6 +25,12 @@ config_option = click.option(
     "--config", metavar="FILE", help="Settings; else $MERUIT_CONFIG, else config/outcome-verification.yaml."
 )
 
+python_full_option = click.option(
+    "--allow-python-full",
+    is_flag=True,
+    help="Let the criteria's code ask for the tier python-full: CPython in a jail.",
+)
+
 _COLOURS = {
     "met": "green",
     "pass": "green",

@@ -2,7 +2,7 @@
 
 import click
 
-from meruit.cli.output import ExitCode, config_option, json_option, note, once, print_json
+from meruit.cli.output import ExitCode, config_option, json_option, note, once, print_json, python_full_option
 
 
 @click.command()
@@ -12,8 +12,9 @@ from meruit.cli.output import ExitCode, config_option, json_option, note, once, 
 @click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
 @click.option("--contract-id", default="local", show_default=True, help="Written into the result.")
 @config_option
+@python_full_option
 @json_option
-def verify(
+def verify(  # noqa: PLR0913 - one an option
     *,
     criteria: str,
     output_file: str,
@@ -21,6 +22,7 @@ def verify(
     metadata_file: str | None,
     contract_id: str,
     config: str | None,
+    allow_python_full: bool,
     as_json: bool,
 ) -> int:
     """Judge one piece of work by its criteria.
@@ -34,7 +36,7 @@ def verify(
     once(criteria, output_file, input_file, metadata_file, config)
     if not contract_id.isprintable():
         raise click.UsageError("--contract-id holds characters that cannot be printed")
-    settings, engine, wanted = load(criteria, config)
+    settings, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
     prepared = prepare(engine, wanted, criteria)
     result = engine.verify_sync(
         contract_id,

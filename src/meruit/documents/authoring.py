@@ -1,6 +1,6 @@
 """A document becomes a validated model, or every problem of it is told at once, in the author's words."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar, get_args
 
@@ -11,13 +11,17 @@ from pydantic_core import ErrorDetails
 from meruit.documents.complaints import ABOUT_A_KEY, found, message, short
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, told
 from meruit.documents.tree import DUPLICATE, Path, spelled
-from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import CriteriaError, DocumentError, Problem, nearest
+from meruit.model.criterion import MAX_CUSTOM_METRICS, SuccessCriteria
+from meruit.model.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 
 M = TypeVar("M", bound=BaseModel)
 
 WRAPPER = "success_criteria"
 """The key that may stand around all criteria of a file."""
+
+CUSTOM = "custom_metrics"
+"""The key of the metrics that a file brings along."""
+CODE_FILE = "code_file"
 
 _EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]"
 
@@ -40,8 +44,12 @@ def parse_criteria(
     *,
     known_metrics: Collection[str] | None = None,
     max_criteria: int | None = None,
+    read_code: Callable[[str], str] | None = None,
 ) -> SuccessCriteria:
-    """Read a criteria file; CriteriaError with every problem of it and its line."""
+    """Read a criteria file; CriteriaError with every problem of it and its line.
+
+    `read_code` reads a `code_file` and raises MeruitError for one that it will not; without it, none is read.
+    """
     try:
         document = parse(text, name)
     except DocumentError as refused:
@@ -56,10 +64,11 @@ def parse_criteria(
     if not isinstance(content, dict):
         wish = f"expected a mapping, got {found(content)}; for example {_EXAMPLE}"
         raise CriteriaError(name, told([*problems, Problem(spelled(prefix), wish, document.line_of(prefix))]))
-    problems += [
-        Problem(spelled(path), fault, document.line_of(path))
-        for path, fault in _beyond_the_model(content.get("criteria"), prefix, known_metrics, max_criteria)
-    ]
+    beyond = [*_beyond_the_model(content, prefix, known_metrics, max_criteria)]
+    if read_code is not None:
+        document, unread = _with_code(document, prefix, read_code)
+        beyond += unread
+    problems += [Problem(spelled(path), fault, document.line_of(path)) for path, fault in beyond]
     try:
         criteria = read_model(document, SuccessCriteria, error=CriteriaError, prefix=prefix)
     except CriteriaError as refused:
@@ -81,11 +90,15 @@ def _beside(document: Document, key: str) -> Problem:
     return Problem("", f"{short(repr(key))} stands beside {WRAPPER}; move it inside", document.line_of((key,)))
 
 
-# Any: the document has not been validated yet.
+# Any, here and below: the document has not been validated yet.
 def _beyond_the_model(
-    criteria: Any, prefix: Path, known_metrics: Collection[str] | None, max_criteria: int | None
+    content: dict[str, Any], prefix: Path, known_metrics: Collection[str] | None, max_criteria: int | None
 ) -> Iterator[tuple[Path, str]]:
     """Find what only the raw document shows, so that it is told even where validation fails."""
+    criteria, declared = content.get("criteria"), _declared(content)
+    for number, name in declared:
+        if known_metrics is not None and name in known_metrics:
+            yield (*prefix, CUSTOM, number, "metrics"), f"{short(name)} is a metric already; give yours another name"
     if not isinstance(criteria, list):
         return
     place = (*prefix, "criteria")
@@ -95,16 +108,79 @@ def _beyond_the_model(
         limit = f"at most {max_criteria} are taken (verification.max_criteria_per_task in the configuration)"
         yield place, f"{len(criteria):,} criteria; {limit}"
     if known_metrics is not None:
+        known = dict.fromkeys([*known_metrics, *(name for _, name in declared)])
         unknown = (
             (number, criterion["metric"])
             for number, criterion in enumerate(criteria)
             if isinstance(criterion, Mapping)
+            # The metric of an expression is the name that it gives itself.
+            and "expr" not in criterion
             and isinstance(criterion.get("metric"), str)
-            and criterion["metric"] not in known_metrics
+            and criterion["metric"] not in known
         )
         for number, metric in islice(unknown, MAX_PROBLEMS + 1):
-            named = f"{short(metric)}{nearest(metric, known_metrics)}"
+            named = f"{short(metric)}{nearest(metric, known)}"
             yield (*place, number, "metric"), f"Unknown metric: {named}; `meruit metrics` lists all"
+
+
+def _customs(content: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The custom metrics of a file that can be read as such, numbered."""
+    customs = content.get(CUSTOM)
+    listed = enumerate(customs) if isinstance(customs, list) else ()
+    return [(number, custom) for number, custom in listed if isinstance(custom, dict)]
+
+
+def _declared(content: dict[str, Any]) -> list[tuple[int, str]]:
+    """Every name that a custom metric of the file declares, with the number of that metric."""
+    return [
+        (number, name)
+        for number, custom in _customs(content)
+        if isinstance(names := custom.get("metrics"), list)
+        for name in names
+        if isinstance(name, str)
+    ]
+
+
+def _with_code(
+    document: Document, prefix: Path, read_code: Callable[[str], str]
+) -> tuple[Document, list[tuple[Path, str]]]:
+    """The document with each `code_file` replaced by the code in it, and what could not be."""
+    content: dict[str, Any] = document.value[WRAPPER] if prefix else document.value
+    lines, faults = dict(document.lines), list[tuple[Path, str]]()
+    customs = content.get(CUSTOM)
+    replaced: dict[int, dict[str, Any]] = {}
+    for number, custom in _customs(content):
+        if CODE_FILE not in custom:
+            continue
+        place = (*prefix, CUSTOM, number)
+        # More than are taken are refused by their number, and need not be read.
+        code, fault = _code_of(custom, read_code) if number < MAX_CUSTOM_METRICS else (_UNREAD, "")
+        if fault:
+            faults.append(((*place, CODE_FILE), fault))
+        replaced[number] = {key: value for key, value in custom.items() if key != CODE_FILE} | {"code": code}
+        # What is wrong with the code is wrong on the line that names its file.
+        lines[*place, "code"] = lines[*place, CODE_FILE]
+    if not replaced:
+        return document, faults
+    content = content | {CUSTOM: [replaced.get(number, custom) for number, custom in enumerate(customs or [])]}
+    return Document(document.name, {WRAPPER: content} if prefix else content, lines), faults
+
+
+def _code_of(custom: dict[str, Any], read_code: Callable[[str], str]) -> tuple[str, str]:
+    """The code in the file that a custom metric names, or what is wrong; the rest of the metric is read in any case."""
+    file = custom[CODE_FILE]
+    if "code" in custom:
+        return _UNREAD, f"either code or {CODE_FILE}, not both"
+    if not isinstance(file, str):
+        return _UNREAD, f"expected text, got {found(file)}"
+    try:
+        return read_code(file), ""
+    except MeruitError as refused:
+        return _UNREAD, str(refused)
+
+
+_UNREAD = "unread"
+"""Stands for code that could not be read."""
 
 
 def _problem(document: Document, model: type[BaseModel], detail: ErrorDetails, prefix: Path) -> Problem:

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from meruit.engine.custom import CustomCode, OwnCode, Sandboxes, expr_owner, own_code
 from meruit.engine.plainly import describe
 from meruit.judge.compare import wanted
-from meruit.judge.plan import Plan, Trait, compile_plan
+from meruit.judge.plan import COMPUTED_HERE, Plan, Trait, compile_plan
+from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.extractor import Family, MetricExtractor
 from meruit.model.canonical import digest
 from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
@@ -33,6 +35,8 @@ class Slot(NamedTuple):
     """The extractor that answers, by the name it was given to the engine."""
     flaw: Missing | None = None
     """Why it cannot be asked at all."""
+    place: str | None = None
+    """The key of the criteria that is at fault for it, where that is known."""
     cache_key: tuple[str, ...] | None = None
     """For costly metrics: what distinguishes this question from others about the same work."""
     version: str = "1"
@@ -52,13 +56,18 @@ class Prepared(NamedTuple):
     owners: tuple[str, ...]
     """The extractors that have to be awaited."""
     versions: dict[str, str]
+    custom: Mapping[str, CustomExtractor]
+    """The code that the criteria bring along, by the owner that slots name."""
+    sandboxes: Sandboxes
+    """Where the engine that compiled it lets such code run."""
 
 
 class Catalogue:
     """Who computes which metric."""
 
-    def __init__(self, extractors: Mapping[str, MetricExtractor] | None) -> None:
+    def __init__(self, extractors: Mapping[str, MetricExtractor] | None, custom: CustomCode | None = None) -> None:
         self.extractors = dict(extractors or {})
+        self.sandboxes = Sandboxes(custom)
         self._ours: dict[str, Metric] = {}
         self._theirs: dict[str, str] = {}
         if extractors is None:
@@ -99,29 +108,41 @@ class Catalogue:
         """Compile the criteria: each distinct question becomes one slot."""
         # A copy of our own: what happens to the author's lists and mappings later changes nothing here.
         criteria = criteria.model_copy(deep=True)
+        own = own_code(criteria, self.sandboxes, self.extractors)
         slots: dict[tuple[str, str], Slot] = {}
         keys: list[tuple[str, str]] = []
         labels: set[str] = set()
+        subjects = {criterion.subject for criterion in criteria.criteria}
         for criterion, identity in zip(criteria.criteria, criteria.ids, strict=True):
-            # An assertion shares its slot with no other.
-            ask, metric = _ask(criterion), criterion.metric or ""
-            key = (metric, self._distinction(metric, ask, identity) if metric else identity)
+            # An assertion and an expression share their slot with no other.
+            ask, subject = _ask(criterion), criterion.subject
+            shared = criterion.metric is not None and criterion.expr is None
+            key = (subject, self._distinction(subject, ask, identity)) if shared else ("", identity)
             if criterion.assertion is not None:
                 slots[key] = _slot_of_check(criterion.assertion, identity)
             elif key not in slots:
-                label = metric if metric not in labels else f"{metric}[{identity}]"
+                label = _label(subject, identity, labels, subjects)
                 labels.add(label)
-                slots[key] = self._slot(metric, ask, label, key[1])
+                if criterion.expr is not None:
+                    slots[key] = _slot_of_own(own, expr_owner(identity), subject, label)
+                else:
+                    slots[key] = self._slot(subject, ask, label, key[1], own)
             keys.append(key)
         order = {key: index for index, key in enumerate(slots)}
         return Prepared(
-            plan=compile_plan(criteria, self.trait, tuple(slots[key].label for key in keys)),
+            plan=compile_plan(
+                criteria,
+                lambda metric: COMPUTED_HERE if metric in own.owner_of else self.trait(metric),
+                tuple(slots[key].label for key in keys),
+            ),
             slots=tuple(slots.values()),
             slot_of=tuple(order[key] for key in keys),
             in_order=keys == list(order),
             owners=tuple(dict.fromkeys(slot.owner for slot in slots.values() if slot.owner is not None)),
             versions={"engine": ENGINE_VERSION}
             | {slot.label: slot.version for slot in slots.values() if slot.flaw is None and slot.version},
+            custom=own.extractors,
+            sandboxes=self.sandboxes,
         )
 
     def _distinction(self, metric: str, ask: Ask, identity: str) -> str:
@@ -132,7 +153,9 @@ class Catalogue:
         refused = ask.params or (ask.wanted and metric in self._ours)
         return identity if refused else ""
 
-    def _slot(self, name: str, ask: Ask, label: str, distinction: str) -> Slot:
+    def _slot(self, name: str, ask: Ask, label: str, distinction: str, own: OwnCode) -> Slot:
+        if name in own.owner_of:
+            return self._slot_of_custom(name, ask, label, own)
         metric = self._ours.get(name)
         if metric is not None:
             return _slot_of_ours(metric, ask, label, distinction)
@@ -144,6 +167,28 @@ class Catalogue:
             return Slot(label, name, None, owner=owner, version=str(self.extractors[owner].version))
         why = f"Metric not found: nobody here computes {name!r}{nearest(name, self.names())}"
         return _flawed(label, name, why, Cause.UNKNOWN_METRIC)
+
+    def _slot_of_custom(self, name: str, ask: Ask, label: str, own: OwnCode) -> Slot:
+        owner = own.owner_of[name]
+        if name in self._ours or name in self._theirs:
+            why = f"{name!r} is a metric of this engine already; give the custom metric another name"
+            return _flawed(label, name, why)._replace(place=f"{owner}.metrics")
+        if ask.params:
+            return _flawed(label, name, f"{name} is computed by custom code, which takes no params")
+        return _slot_of_own(own, owner, name, label)
+
+
+def _label(subject: str, identity: str, labels: set[str], subjects: set[str]) -> str:
+    """What a slot's value is called: `subject[id]` where the subject is taken, and nobody else is called just so."""
+    name = f"{subject}[{identity}]"
+    return name if subject in labels and name not in subjects else subject
+
+
+def _slot_of_own(own: OwnCode, owner: str, subject: str, label: str) -> Slot:
+    """What the author's own code answers."""
+    if owner in own.flaws:
+        return Slot(label, subject, None, flaw=own.flaws[owner].why, place=own.flaws[owner].place)
+    return Slot(label, subject, None, owner=owner, version=own.extractors[owner].version)
 
 
 def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slot:

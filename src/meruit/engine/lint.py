@@ -10,17 +10,19 @@ from typing import Any
 import msgspec
 
 from meruit.engine.catalogue import Prepared
+from meruit.engine.custom import expr_owner
 from meruit.engine.mutants import Mutant, mutants
+from meruit.engine.tryout import Trouble, try_out
 from meruit.engine.verify import VerificationEngine
 from meruit.judge.compare import EXACT_INTEGERS, Interval, domain_of, wanted
 from meruit.judge.plan import Plan, Rule
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import nearest
-from meruit.model.evidence import Provenance
+from meruit.model.evidence import Cause, Provenance
 from meruit.model.kinds import SHARES, YES_OR_NO, Aggregation
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
-from meruit.model.work import PRIVATE_INPUTS
+from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.registry import Metric, checks, metrics
 
 
@@ -78,9 +80,12 @@ def lint(
     engine.governance = None
     prepared = engine.compile(criteria)
     given = work_input or {}
-    findings = list(_on_paper(prepared))
+    findings = [*_on_paper(prepared), *_about_names(prepared.plan.criteria)]
     verdicts: dict[str, str] = {}
     metadata = AT_ONCE if gold is None else gold.metadata
+    tried_on = Work(input=given, output={} if gold is None else gold.output, metadata=metadata)
+    troubles = try_out(prepared, tried_on, good=gold is not None)
+    findings.extend(_trouble_findings(prepared.plan, troubles))
     for name, output in null_agents(given).items():
         result = engine.verify_sync("lint", given, output, prepared, metadata)
         verdicts[name] = str(result.verdict)
@@ -91,6 +96,9 @@ def lint(
         return LintReport(_clean(findings), findings, verdicts)
     result = engine.verify_sync("lint", given, gold.output, prepared, gold.metadata)
     findings.extend(_gold_findings(result))
+    if any(trouble.cause is Cause.TIMEOUT for trouble in troubles):
+        # Hundreds of mutants would each take as long, and prove nothing.
+        return LintReport(_clean(findings), findings, verdicts, str(result.verdict))
     aimed = mutants(gold.output, gold.metadata, words=_words(prepared.plan, result), sizes=_sizes(prepared.plan))
     tried, failed_by = _try_mutants(engine, prepared, given, aimed)
     findings.extend(_survivors(prepared.plan, failed_by))
@@ -128,6 +136,29 @@ def _on_paper(prepared: Prepared) -> Iterator[LintFinding]:
     yield from _contradictions(plan)
     yield from _duplicates(plan)
     yield from _aggregation_findings(plan)
+
+
+def _about_names(criteria: SuccessCriteria) -> Iterator[LintFinding]:
+    """What declared metrics and named expressions are called, and whether anybody calls for them."""
+    asked = {criterion.metric for criterion in criteria.criteria if criterion.expr is None}
+    for number, custom in enumerate(criteria.custom_metrics):
+        for name in custom.metrics:
+            if name not in asked:
+                message = f"custom_metrics[{number}] computes {name!r}, which no criterion uses"
+                yield LintFinding(Severity.WARNING, "unused_metric", message)
+    for criterion, identity in zip(criteria.criteria, criteria.ids, strict=True):
+        if criterion.expr is not None and metrics.find(criterion.subject) is not None:
+            message = f"the expr is called {criterion.subject!r}, like a metric that it is not; give it another name"
+            yield LintFinding(Severity.WARNING, "misleading_name", message, identity)
+
+
+def _trouble_findings(plan: Plan, troubles: Iterable[Trouble]) -> Iterator[LintFinding]:
+    """What the criteria's own code did when it was tried."""
+    criterion_of = {expr_owner(rule.id): rule.id for rule in plan.rules if rule.criterion.expr is not None}
+    for owner, cause, message in troubles:
+        criterion = criterion_of.get(owner)
+        said = message if criterion is not None else f"{owner}: {message}"
+        yield LintFinding(Severity.ERROR, str(cause), said, criterion)
 
 
 def _type_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:

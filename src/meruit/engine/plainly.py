@@ -24,7 +24,7 @@ def presentable(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind 
             # A plugin's annotations are a promise, not a proof.
             cause, fault = Cause(finding.cause), Fault(finding.fault)
             found = "Metric not found: " if cause is Cause.METRIC_MISSING else ""
-            return Missing(found + writable(str(finding.why)), cause, fault)
+            return Missing(found + writable(str(finding.why)), cause, fault, _writable_details(finding.details))
         case Measured():
             value = _plain(finding.value)
             if isinstance(value, Missing):

@@ -15,9 +15,11 @@ from meruit.documents.authoring import read_model
 from meruit.documents.document import Document
 from meruit.engine.cache import ResultCache
 from meruit.engine.catalogue import ENGINE_VERSION, Catalogue, Prepared
+from meruit.engine.custom import CustomCode
 from meruit.engine.measure import Digests, fill_in, is_complete, measure, missing_answer
 from meruit.engine.plainly import describe, writable
 from meruit.judge.verdict import Circumstances, conclude, governed
+from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
@@ -37,6 +39,8 @@ from meruit.model.work import Work
 DEFAULT_TTL_S = 300.0
 DEFAULT_PATIENCE_S = 60.0
 """How long an extractor or governance may take to answer."""
+GRACE_S = 15.0
+"""How long custom code may take beyond its own limit, for a worker to become free and start."""
 MAX_PREPARED = 256
 """How many sets of criteria an engine remembers compiled."""
 
@@ -57,11 +61,12 @@ class Refusal(MeruitError):
 class VerificationEngine:
     """Core engine for verifying task outcomes.
 
-    Without extractors it computes every installed metric; with them, exactly theirs. Without governance, results
-    say that nobody checked their plausibility.
+    Without extractors it computes every installed metric; with them, exactly theirs. Criteria may bring code of
+    their own, which runs in a sandbox as `custom` says; None runs none. Without governance, results say that nobody
+    checked their plausibility.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one a setting
         self,
         extractors: Mapping[str, MetricExtractor] | None = None,
         governance: GovernanceClient | None = None,
@@ -71,8 +76,9 @@ class VerificationEngine:
         clock: Callable[[], datetime] = utc_now,
         timer: Callable[[], float] = time.monotonic,
         patience_s: float = DEFAULT_PATIENCE_S,
+        custom: CustomCode | None = CustomCode(),  # noqa: B008 - a frozen value
     ) -> None:
-        self.catalogue = Catalogue(extractors)
+        self.catalogue = Catalogue(extractors, custom)
         self.governance = governance
         self._max_criteria = max_criteria_per_task
         self._clock = clock
@@ -146,7 +152,10 @@ class VerificationEngine:
     def _ready(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
         """Compiled criteria; a set that was seen before is not compiled again."""
         if isinstance(criteria, Prepared):
-            if not self.extractors.keys() >= set(criteria.owners):
+            strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys()
+            # Another engine may allow other code, and more of it.
+            barred = criteria.custom and criteria.sandboxes.policy != self.catalogue.sandboxes.policy
+            if strange or barred:
                 raise Refusal(ReasonCode.BAD_INPUT, "these criteria were compiled by another engine; compile them here")
             return criteria
         if not isinstance(criteria, SuccessCriteria):
@@ -171,12 +180,15 @@ class VerificationEngine:
         return dict(zip(prepared.owners, await asyncio.gather(*asked), strict=True))
 
     async def _answer(self, prepared: Prepared, owner: str, work: Work, digests: Digests) -> Any:
-        extractor = self.extractors[owner]
+        extractor = prepared.custom.get(owner) or self.extractors[owner]
         key = None if None in digests else (owner, type(extractor).__qualname__, extractor.version, digests)
         kept = None if key is None else self._cache.get(key)
         if kept is not None:
             return kept
-        answer = await self._patiently(lambda: extractor.extract(*_copies(work)))
+        # Work crosses into a sandbox as JSON, so no copy protects it any better.
+        given = _parts if type(extractor) is CustomExtractor else _copies
+        patience_s = self._patience_with(extractor, len(prepared.owners))
+        answer = await self._patiently(lambda: extractor.extract(*given(work)), patience_s)
         if isinstance(answer, BaseException):
             return missing_answer(owner, answer)
         if key is not None and is_complete(prepared, owner, answer):
@@ -184,15 +196,21 @@ class VerificationEngine:
             self._cache.put(key, dict(answer))
         return answer
 
-    async def _patiently(self, ask: Callable[[], Any]) -> Any:
+    def _patience_with(self, extractor: MetricExtractor, asked: int) -> float:
+        """Never less than what custom code may take, one after another: its own limit says best what went wrong."""
+        if isinstance(extractor, CustomExtractor):
+            return max(self._patience_s, asked * extractor.timeout_ms / 1000 + GRACE_S)
+        return self._patience_s
+
+    async def _patiently(self, ask: Callable[[], Any], patience_s: float) -> Any:
         """A stranger's answer, or whatever kept it from answering; one that answers at once is welcome too."""
-        limit = asyncio.timeout(self._patience_s)
+        limit = asyncio.timeout(patience_s)
         try:
             async with limit:
                 answer = ask()
                 return await answer if inspect.isawaitable(answer) else answer
         except TimeoutError as late:
-            return TimeoutError(f"no answer within {self._patience_s:g} s") if limit.expired() else late
+            return TimeoutError(f"no answer within {patience_s:g} s") if limit.expired() else late
         except asyncio.CancelledError as leaving:
             # Whoever awaits us may cancel us; a stranger that merely says so has failed.
             task = asyncio.current_task()
@@ -237,7 +255,8 @@ class VerificationEngine:
         answer = await self._patiently(
             lambda: governance.validate_outcome(
                 contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
-            )
+            ),
+            self._patience_s,
         )
         valid, flags = getattr(answer, "valid", None), getattr(answer, "flags", None)
         if isinstance(flags, str):
@@ -307,9 +326,13 @@ def _mapping(name: str, part: Any) -> Mapping[str, Any]:
 def _copies(work: Work) -> tuple[Any, Any, Any]:
     """The work for a stranger, who may do with it as he likes."""
     try:
-        return copy.deepcopy((work.input, work.output, work.metadata))
+        return copy.deepcopy(_parts(work))
     except Exception:  # noqa: BLE001 - what cannot be copied is handed over as it is
-        return work.input, work.output, work.metadata
+        return _parts(work)
+
+
+def _parts(work: Work) -> tuple[Any, Any, Any]:
+    return work.input, work.output, work.metadata
 
 
 def _digests(work: Work) -> Digests:

@@ -35,6 +35,10 @@ Foregone = tuple[
 """All that a result holds between its threshold and its provenance, in order; the same for every work."""
 
 
+COMPUTED_HERE = Trait(None, Provenance.COMPUTED)
+"""Of whatever the author's own code or expression computes."""
+
+
 class Rule(NamedTuple):
     """One criterion, ready to be judged."""
 
@@ -109,7 +113,7 @@ def compile_plan(
             criterion,
             weight=int(weights[index] / unit),
             aggregation=criteria.aggregation,
-            trait=trait(criterion.metric) if criterion.metric is not None else Trait(),
+            trait=_trait(criterion, trait),
         )
         for index, criterion in enumerate(criteria.criteria)
     )
@@ -141,7 +145,6 @@ def _rule(
     aggregation: Aggregation,
     trait: Trait,
 ) -> Rule:
-    subject = criterion.metric if criterion.assertion is None else criterion.assertion.check
     # Who claims a value answers for it; anything else that is impossible is the measurement's fault.
     blame = Fault.AGENT if trait.provenance is Provenance.CLAIMED else Fault.SYSTEM
     gates, axis, shown_weight = (
@@ -151,16 +154,16 @@ def _rule(
     )
     shown_bonus = None if criterion.bonus is None else float(criterion.bonus)
     shown_penalty = None if criterion.penalty is None else float(criterion.penalty)
-    numbers = bracket(criterion, trait.natural) if criterion.metric is not None else None
+    numbers = bracket(criterion, trait.natural) if criterion.assertion is None else None
     return Rule(
         position=position,
         id=name,
-        subject=subject or "",
+        subject=criterion.subject,
         slot=slot,
         criterion=criterion,
         threshold=criterion.threshold,
         shared=isinstance(criterion.threshold, list | dict),
-        test=compile_test(criterion, numbers, blame) if criterion.metric is not None else None,
+        test=compile_test(criterion, numbers, blame) if criterion.assertion is None else None,
         bracket=numbers,
         weight=weight,
         shown_weight=shown_weight,
@@ -183,6 +186,13 @@ def _rule(
             *(name, position, Status.NOT_MET, 0.0, "0", gates, axis, None, Fault.AGENT),
         ),
     )
+
+
+def _trait(criterion: SuccessCriterion, trait: Callable[[str], Trait]) -> Trait:
+    """What is known of the value; an expression's own name says nothing about what another of that name is."""
+    if criterion.expr is not None:
+        return COMPUTED_HERE
+    return Trait() if criterion.metric is None else trait(criterion.metric)
 
 
 def _gates(criterion: SuccessCriterion, aggregation: Aggregation) -> bool:

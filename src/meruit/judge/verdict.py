@@ -134,9 +134,16 @@ _OF_GOVERNANCE = (ReasonCode.GOVERNANCE_INVALID, ReasonCode.GOVERNANCE_UNAVAILAB
 
 def _recorded_plan(criteria: SuccessCriteria, result: VerificationResult) -> Plan:
     """The plan as it was, from what the record says of each metric."""
-    traits = {judged.metric: Trait(judged.natural, judged.provenance) for judged in result.criterion_results}
+    traits = {
+        judged.metric: Trait(judged.natural, judged.provenance)
+        for criterion, judged in zip(criteria.criteria, result.criterion_results, strict=False)
+        if criterion.metric is not None and criterion.expr is None
+    }
+    subjects = {criterion.subject for criterion in criteria.criteria}
     slots = tuple(
-        name if (name := f"{judged.metric}[{judged.criterion_id}]") in result.metrics else judged.metric
+        name
+        if (name := f"{judged.metric}[{judged.criterion_id}]") in result.metrics and name not in subjects
+        else judged.metric
         for judged in result.criterion_results
     )
     fits = len(slots) == len(criteria.criteria)
@@ -146,7 +153,7 @@ def _recorded_plan(criteria: SuccessCriteria, result: VerificationResult) -> Pla
 def evidence_of(result: CriterionResult) -> Evidence:
     """The evidence that a criterion's result rests on."""
     if result.cause is not None:
-        return Missing(result.error or "", result.cause, result.fault)
+        return Missing(result.error or "", result.cause, result.fault, result.details)
     if result.error is not None:
         return Skipped(result.error)
     if result.comparison is None:
@@ -166,7 +173,8 @@ def _judge(rule: Rule, found: Evidence) -> CriterionResult:
             details, provenance, found = found.details, found.provenance or provenance, found.value
     met = rule.test(found) if rule.test is not None else _NO_FINDING
     if isinstance(met, Missing):
-        return _unmeasured(rule, met)
+        # How a value came about is worth knowing above all where the value cannot be judged.
+        return _unmeasured(rule, met if details is None else Missing(met.why, met.cause, met.fault, details))
     threshold = rule.threshold.copy() if rule.shared else rule.threshold
     decided = rule.when_met if met else rule.when_not
     return CriterionResult(rule.subject, found, threshold, *decided, provenance, details, rule.natural)
@@ -181,10 +189,9 @@ def _unmeasured(rule: Rule, found: Missing | Skipped | Checked) -> CriterionResu
         case Checked():
             return _checked(rule, found)
         case Missing():
-            status = Status.EXCLUDED if rule.excludable else Status.INDETERMINATE
-            return _open(rule, found.why, status, found.cause, found.fault)
+            return _open(rule, found, Status.EXCLUDED if rule.excludable else Status.INDETERMINATE)
         case Skipped():
-            return _open(rule, found.why, Status.EXCLUDED, None, Fault.NONE)
+            return _open(rule, found, Status.EXCLUDED)
 
 
 _SCORE = re.compile(r"[0-9]{1,30}(/[0-9]{1,30}|\.[0-9]{1,30})?")
@@ -222,8 +229,11 @@ def _checked(rule: Rule, found: Checked) -> CriterionResult:
     )
 
 
-def _open(rule: Rule, why: str, status: Status, cause: Cause | None, fault: Fault) -> CriterionResult:
+def _open(rule: Rule, found: Missing | Skipped, status: Status) -> CriterionResult:
     """Neither a pass nor a failure; what is at stake stays written on it."""
+    cause, fault, details = (
+        (found.cause, found.fault, found.details) if isinstance(found, Missing) else (None, Fault.NONE, None)
+    )
     return CriterionResult(
         metric=rule.subject,
         value=None,
@@ -233,7 +243,7 @@ def _open(rule: Rule, why: str, status: Status, cause: Cause | None, fault: Faul
         weight=rule.shown_weight,
         bonus=rule.shown_bonus,
         penalty=rule.shown_penalty,
-        error=why,
+        error=found.why,
         criterion_id=rule.id,
         index=rule.position,
         status=status,
@@ -244,6 +254,7 @@ def _open(rule: Rule, why: str, status: Status, cause: Cause | None, fault: Faul
         cause=cause,
         fault=fault,
         provenance=rule.provenance,
+        details=details,
         natural=rule.natural,
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from meruit.model.evidence import Measured, Missing, Provenance, Value
 from meruit.model.work import Work
-from meruit.registry import Ask, Metric, metrics
+from meruit.registry import Ask, Finding, Metric, metrics
 
 
 class MetricExtractor(ABC):
@@ -20,8 +20,8 @@ class MetricExtractor(ABC):
     @abstractmethod
     async def extract(
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
-    ) -> Mapping[str, Value]:
-        """The metrics of one piece of work; leave out what cannot be measured."""
+    ) -> Mapping[str, Finding]:
+        """The metrics of one piece of work; leave out what cannot be measured, or say why with `Missing`."""
 
     @abstractmethod
     def supported_metrics(self) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -26,9 +27,21 @@ from meruit.model.kinds import (
     MetricType,
     MissingPolicy,
     Scale,
+    Tier,
 )
 from meruit.model.numbers import Number
 from meruit.model.threshold import at_least_zero, fitting, money, numbers_in, plain_json, scale_of, share
+
+MAX_EXPRESSION = 4_096
+"""Characters of one expression."""
+MAX_CODE_BYTES = 256 * 1024
+"""Of one custom metric's code, in UTF-8."""
+MAX_NAMES = 64
+"""Metrics that one piece of code may compute."""
+MAX_NAME = 200
+"""Characters of a metric's name."""
+MAX_CUSTOM_METRICS = 64
+"""Pieces of code in one set of criteria."""
 
 _POSITIVE_SCHEMA = WithJsonSchema({"type": ["number", "string"], "minimum": 0})
 Weight = Annotated[Number, BeforeValidator(at_least_zero), _POSITIVE_SCHEMA]
@@ -75,17 +88,76 @@ class Assertion(BaseModel):
         return self.__pydantic_extra__ or {}
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a metric's name holds no control characters")
+    return name
+
+
+MetricName = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_printable)]
+
+
+class CustomMetric(BaseModel):
+    """Metrics that the author's own code computes: `metric(input, output, metadata)` returns a number for each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metrics: tuple[MetricName, ...] = Field(
+        min_length=1, max_length=MAX_NAMES, description="The names that criteria use, and the code returns."
+    )
+    tier: Tier = Field(default=Tier.PYTHON, description="Where the code runs: python, or python-full.")
+    code: str = Field(min_length=1, description="Defines `metric(input, output, metadata) -> {name: number}`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _itself(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "code_file" in data:
+            raise ValueError("code_file is read only beside a criteria file; put the code itself in `code`")
+        return data
+
+    @field_validator("metrics")
+    @classmethod
+    def _distinct(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name, times in Counter(names).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"the metric {twice!r} is listed twice")
+        return names
+
+    @field_validator("tier")
+    @classmethod
+    def _python(cls, tier: Tier) -> Tier:
+        if tier is Tier.EXPR:
+            raise ValueError("an expression is no custom metric: write `expr:` on the criterion instead")
+        return tier
+
+    @field_validator("code")
+    @classmethod
+    def _bounded(cls, code: str) -> str:
+        if not code.strip():
+            raise ValueError("the code is empty")
+        size = len(code.encode())
+        if size > MAX_CODE_BYTES:
+            raise ValueError(f"the code has {size:,} bytes; at most {MAX_CODE_BYTES // 1024} KiB are taken")
+        return code
+
+
 class SuccessCriterion(BaseModel):
-    """One thing that must hold: a metric against a threshold, or an assertion about the world."""
+    """One thing that must hold: a metric or an expression against a threshold, or an assertion about the world."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     COMMON: ClassVar[frozenset[str]] = frozenset(
-        {"metric", "weight", "required", "bonus", "penalty", "id", "name", "missing", "assertion", "axis"}
+        {"metric", "expr", "weight", "required", "bonus", "penalty", "id", "name", "missing", "assertion", "axis"}
     )
-    """The keys that mean the same in both forms; in a flat assertion every other key belongs to the check."""
+    """The keys that mean the same in every form; in a flat assertion every other key belongs to the check."""
 
     metric: str | None = Field(default=None, min_length=1, description="The metric's name.")
+    expr: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_EXPRESSION,
+        description="The metric itself: one CEL expression over input, output and metadata that gives a number.",
+    )
     metric_type: MetricType | None = Field(default=None, description="What kind of value it has.")
     comparison: ComparisonOperator | None = Field(default=None, description="How value and threshold compare.")
     threshold: Threshold = Field(default=None, description="What the value is held against, as written.")
@@ -117,6 +189,17 @@ class SuccessCriterion(BaseModel):
         kept = {key: value for key, value in data.items() if key in cls.COMMON}
         return kept | {"assertion": {key: value for key, value in data.items() if key not in cls.COMMON}}
 
+    @field_validator("expr")
+    @classmethod
+    def _written(cls, expr: str | None) -> str | None:
+        if expr is None:
+            return None
+        if not expr.strip():
+            raise ValueError("the expression is empty")
+        if not expr.translate(_LAYOUT).isprintable():
+            raise ValueError("an expression holds no control characters but line breaks and tabs")
+        return expr
+
     @field_validator("threshold", "params", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
@@ -131,7 +214,8 @@ class SuccessCriterion(BaseModel):
         try:
             return fitting(threshold, kind, comparison)
         except ValueError as problem:
-            raise ValueError(f"Invalid threshold for metric: {info.data.get('metric')}: {problem}") from None
+            named = info.data.get("metric") or info.data.get("expr")
+            raise ValueError(f"Invalid threshold for metric: {named}: {problem}") from None
 
     @field_validator("scale")
     @classmethod
@@ -156,32 +240,61 @@ class SuccessCriterion(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        if (self.metric is None) == (self.assertion is None):
-            raise ValueError("a criterion has either a metric or an assertion (`assert`), not both and not neither")
-        if self.metric is not None:
-            absent = [name for name in ("metric_type", "comparison", "threshold") if getattr(self, name) is None]
-            if absent:
-                raise ValueError(f"metric {self.metric!r} also needs {', '.join(absent)}")
-        else:
-            foreign = [
-                name
-                for name in ("metric_type", "comparison", "threshold", "params", "tolerance")
-                if getattr(self, name) not in (None, {})
-            ]
-            if foreign:
-                raise ValueError(f"an assertion takes no {', '.join(foreign)}")
+        measured = self.metric is not None or self.expr is not None
+        if measured == (self.assertion is not None):
+            raise ValueError(
+                "a criterion has either a metric, an `expr` or an assertion (`assert`): give one of them; "
+                "only an expr may have a metric beside it, as its name"
+            )
+        wrong = self._wrong_with_measuring() if measured else self._wrong_with_asserting()
+        if wrong is not None:
+            raise ValueError(wrong)
         if self.tolerance is not None and self.comparison not in EQUALITY:
             raise ValueError("tolerance is for eq and neq")
         if self.required is True and self.missing is MissingPolicy.EXCLUDE:
             raise ValueError("a required criterion cannot be excluded when missing: drop one of the two")
         return self
 
+    def _wrong_with_measuring(self) -> str | None:
+        absent = [name for name in ("metric_type", "comparison", "threshold") if getattr(self, name) is None]
+        if absent:
+            asking = f"metric {self.metric!r}" if self.expr is None else "an expr"
+            return f"{asking} also needs {', '.join(absent)}"
+        if self.expr is None:
+            return None
+        if self.params:
+            return "an expr takes no params: write what it needs into the expression"
+        if self.comparison in CONTAINMENT:
+            return f"an expr gives a number, in which {self.comparison} finds nothing; compare it with gte, lte or eq"
+        if isinstance(self.threshold, str):
+            return f"an expr gives a number, which is never the text {self.threshold[:MAX_NAME]!r}"
+        return None
+
+    def _wrong_with_asserting(self) -> str | None:
+        foreign = [
+            name
+            for name in ("metric_type", "comparison", "threshold", "params", "tolerance")
+            if getattr(self, name) not in (None, {})
+        ]
+        return f"an assertion takes no {', '.join(foreign)}" if foreign else None
+
     @property
     def label(self) -> str:
         """What it is called when it has no id of its own."""
-        if self.name is not None:
-            return self.name
-        return self.metric if self.metric is not None else self.assertion.check if self.assertion else ""
+        return self.name if self.name is not None else self.subject
+
+    @property
+    def subject(self) -> str:
+        """What is asked: the metric's name, or the expression's, or the check's."""
+        if self.metric is not None:
+            return self.metric
+        if self.expr is not None:
+            return self.name if self.name is not None else self.expr.strip()
+        return self.assertion.check if self.assertion is not None else ""
+
+
+_LAYOUT = dict.fromkeys(map(ord, "\n\r\t"))
+"""What an expression may hold besides printable characters."""
 
 
 class SuccessCriteria(BaseModel):
@@ -193,6 +306,9 @@ class SuccessCriteria(BaseModel):
     aggregation: Aggregation = Field(default=Aggregation.ALL, description="How criteria add up to success.")
     minimum_weighted_score: Share | None = Field(
         default=None, description="For weighted: the score that succeeds; 0.5 when not given."
+    )
+    custom_metrics: tuple[CustomMetric, ...] = Field(
+        default=(), max_length=MAX_CUSTOM_METRICS, description="Metrics that the author's own code computes."
     )
     penalize_missing: StrictBool = Field(
         default=False,
@@ -213,6 +329,10 @@ class SuccessCriteria(BaseModel):
         twice = next((name for name, times in given.items() if times > 1), None)
         if twice is not None:
             raise ValueError(f"two criteria share the id {twice!r}")
+        declared = Counter(name for custom in self.custom_metrics for name in custom.metrics)
+        twice = next((name for name, times in declared.items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"two custom metrics are named {twice!r}; give one of them another name")
         if self.criteria and not any(criterion.weight for criterion in self.criteria):
             raise ValueError("every weight is 0, so no score exists; give at least one criterion a weight")
         return self

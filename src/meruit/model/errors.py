@@ -55,6 +55,10 @@ class CriteriaError(DocumentError):
     """The criteria hold something that cannot be judged."""
 
 
+class Unavailable(CriteriaError):
+    """The criteria are sound, and ask for what this installation does not do."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'accuracy'?)`, or nothing when no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

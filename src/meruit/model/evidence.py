@@ -53,6 +53,20 @@ class Cause(StrEnum):
     """Measuring would exceed a named limit."""
     CHECK_ERROR = "check_error"
     """A state check could not read its source, or gave an impossible score."""
+    TIMEOUT = "timeout"
+    """Custom code took longer than it may."""
+    MEMORY = "memory"
+    """Custom code took more memory than it may."""
+    CRASHED = "crashed"
+    """Custom code raised, left, or took its worker down."""
+    RESULT_REJECTED = "result_rejected"
+    """Custom code answered something that is not a few finite numbers, or not the number that was asked."""
+    UNSUPPORTED_CONSTRUCT = "unsupported_construct"
+    """The tier that custom code is to run in cannot run what is written."""
+    NONDETERMINISTIC = "nondeterministic"
+    """Two runs of custom code on the same work differ."""
+    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+    """This machine, or its operator, does not run the custom code."""
 
 
 class Measured(Record, frozen=True):
@@ -70,6 +84,8 @@ class Missing(Record, frozen=True):
     why: str
     cause: Cause = Cause.METRIC_MISSING
     fault: Fault = Fault.AGENT
+    details: Mapping[str, Any] | None = None
+    """How it came to this, where more is known than a sentence says."""
 
 
 class Checked(Record, frozen=True):

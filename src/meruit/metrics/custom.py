@@ -1,0 +1,85 @@
+"""Metrics that somebody's own code computes, inside a sandbox: numbers out of it, or the reason why not."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from meruit.metrics.extractor import MetricExtractor
+from meruit.model.canonical import digest, payload_bytes
+from meruit.model.evidence import Cause, Fault, Measured, Missing
+from meruit.model.kinds import Tier
+from meruit.sandbox.contract import DEFAULT_TIMEOUT_MS, ContextError, Failure, SandboxResult, code_digest
+
+if TYPE_CHECKING:
+    from meruit.sandbox.sandbox import Sandbox
+
+Found = dict[str, Measured | Missing]
+
+
+class CustomExtractor(MetricExtractor):
+    """Extract the metrics that custom code computes; the code runs in the given sandbox and nowhere else."""
+
+    def __init__(
+        self,
+        code: str,
+        sandbox: "Sandbox",
+        metrics: Sequence[str] = ("custom",),
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> None:
+        self.code = code
+        self.sandbox = sandbox
+        self.metrics = tuple(metrics)
+        self.timeout_ms = timeout_ms
+        # The names too: equal code under other names gives another answer.
+        self.version = digest(
+            [code_digest(code), self.metrics, sandbox.tier, sandbox.engine, timeout_ms, sandbox.memory_limit_mb]
+        )
+
+    def supported_metrics(self) -> list[str]:
+        """Every name that `extract` may return."""
+        return list(self.metrics)
+
+    async def extract(
+        self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> Found:
+        """Each declared metric of one piece of work, with the evidence of the run; or why it has none."""
+        context = {"input": task_input, "output": task_output, "metadata": metadata}
+        try:
+            result = await self.sandbox.execute(self.code, context, self.timeout_ms)
+        except ContextError as refused:
+            return self._kept_out(context, refused)
+        return self._found(result)
+
+    def extract_sync(
+        self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> Found:
+        """The same for callers without an event loop."""
+        context = {"input": task_input, "output": task_output, "metadata": metadata}
+        try:
+            result = self.sandbox.execute_sync(self.code, context, self.timeout_ms)
+        except ContextError as refused:
+            return self._kept_out(context, refused)
+        return self._found(result)
+
+    def _found(self, result: SandboxResult) -> Found:
+        if result.failure is not None:
+            fault = Fault.SYSTEM if result.failure is Failure.SANDBOX_UNAVAILABLE else Fault.AUTHOR
+            why = f"custom code (tier {self.sandbox.tier}): {result.message or result.failure}"
+            details = {"sandbox": {**result.evidence, "failure": str(result.failure)}}
+            return dict.fromkeys(self.metrics, Missing(why, Cause(result.failure), fault, details))
+        numbers: Mapping[str, float] = result["metrics"]
+        if self.sandbox.tier is Tier.EXPR:
+            # An expression has no names to give; its one number is the one that was asked.
+            numbers = dict.fromkeys(self.metrics, numbers["value"])
+        return {name: self._number(name, numbers, result.evidence) for name in self.metrics}
+
+    def _number(self, name: str, numbers: Mapping[str, float], evidence: Mapping[str, Any]) -> Measured | Missing:
+        if name in numbers:
+            return Measured(numbers[name], {"sandbox": evidence})
+        failure = Failure.RESULT_REJECTED
+        why = f"custom code (tier {self.sandbox.tier}): metric() returned no {name!r}"
+        return Missing(why, Cause(failure), Fault.AUTHOR, {"sandbox": {**evidence, "failure": str(failure)}})
+
+    def _kept_out(self, context: Mapping[str, Any], refused: ContextError) -> Found:
+        """What it means that the work could not cross: it is no JSON, or too much of it."""
+        cause = Cause.WRONG_TYPE if payload_bytes(context) is None else Cause.TOO_COSTLY
+        return dict.fromkeys(self.metrics, Missing(f"custom code: {refused}", cause, Fault.AGENT))
