@@ -46,11 +46,12 @@ def build_engine(
         governance if settings.verification.governance_check else None,
         cache_ttl_s=settings.caching.extractor_results_ttl,
         max_criteria_per_task=settings.verification.max_criteria_per_task,
-        custom=_custom_code(settings, allow_python_full=allow_python_full),
+        custom=custom_code(settings, allow_python_full=allow_python_full),
     )
 
 
-def _custom_code(settings: Settings, *, allow_python_full: bool) -> CustomCode | None:
+def custom_code(settings: Settings, *, allow_python_full: bool = False) -> CustomCode | None:
+    """What of criteria's own code the settings let run; None when none."""
     sandbox = settings.sandbox
     if sandbox is None:
         return None

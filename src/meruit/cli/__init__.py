@@ -9,7 +9,7 @@ import click
 
 from meruit.cli.output import ExitCode, complain
 
-COMMANDS = ("demo", "lint", "metrics", "schema", "verify")
+COMMANDS = ("demo", "doctor", "lint", "metrics", "schema", "verify")
 """One file each in this folder, with a function of the same name."""
 
 

@@ -33,6 +33,8 @@ python_full_option = click.option(
 
 _COLOURS = {
     "met": "green",
+    "ready": "green",
+    "not ready": "red",
     "pass": "green",
     "not met": "red",
     "fail": "red",

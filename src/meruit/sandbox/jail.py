@@ -181,7 +181,7 @@ def _received(channel: socket.socket, size: int, deadline: float) -> bytes:
 def _told(answer: bytes) -> Failed:
     """A failure as the child tells it; what it says is the code's word, so only known names count."""
     name, _, message = answer.decode("utf-8", "replace").partition(" ")
-    told = {Failure.MEMORY, Failure.RESULT_REJECTED, Failure.UNSUPPORTED_CONSTRUCT}
+    told = {Failure.MEMORY, Failure.TIMEOUT, Failure.RESULT_REJECTED, Failure.UNSUPPORTED_CONSTRUCT}
     return Failed(Failure(name) if name in told else Failure.CRASHED, in_one_line(message) or "it gave no reason")
 
 

@@ -156,6 +156,8 @@ def _stop_clocks() -> None:
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
         setattr(time, name, still(float(FROZEN_S)))
         setattr(time, f"{name}_ns", still(FROZEN_S * 10**9))
+    time.clock_gettime = lambda _clock, /: float(FROZEN_S)
+    time.clock_gettime_ns = lambda _clock, /: FROZEN_S * 10**9
     for name in ("gmtime", "localtime", "ctime"):
         setattr(time, name, _at_that_moment(getattr(time, name)))
     time.sleep = lambda _seconds, /: None

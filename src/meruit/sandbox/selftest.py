@@ -1,0 +1,163 @@
+"""Does the box hold, here and now? Hostile code tried in each tier, and the world asked whether it got out."""
+
+import math
+import os
+import platform
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from meruit.model.kinds import Tier
+from meruit.model.record import Record
+from meruit.sandbox import confine
+from meruit.sandbox.contract import Failure, SandboxResult
+from meruit.sandbox.sandbox import Sandbox
+
+TIMEOUT_MS = 1_000
+GRACE_S = 0.5
+"""How much later than its limit an answer may come."""
+
+
+class World(NamedTuple):
+    """What hostile code would like to reach."""
+
+    folder: Path
+    secret: str
+
+    @property
+    def file(self) -> Path:
+        """A file that anybody on this machine may read."""
+        return self.folder / "secret"
+
+    def context(self) -> dict[str, Any]:
+        """What the code is told about it."""
+        return {"input": {"file": str(self.file), "new": str(self.folder / "new")}, "output": {"text": "a b c"}}
+
+
+class Trial(NamedTuple):
+    """One piece of code, and what must be true once it ran."""
+
+    name: str
+    code: str
+    holds: Callable[[SandboxResult, World], bool]
+
+
+class TrialResult(Record, frozen=True):
+    """How one trial went."""
+
+    name: str
+    held: bool
+    saw: str
+    """What came back."""
+
+
+class Examination(Record, frozen=True):
+    """What is known of one tier on this machine."""
+
+    tier: Tier
+    engine: str
+    ready: bool
+    """Whether it runs, and every trial held."""
+    reason: str
+    """Why it is not ready; empty when it is."""
+    trials: list[TrialResult]
+
+
+def surroundings() -> str:
+    """The machine, as far as walls are concerned."""
+    who = "root, whose workers become nobody" if os.geteuid() == 0 else f"user {os.geteuid()}"
+    landlock = confine.landlock_version() if platform.system() == "Linux" else 0
+    walls = f"Landlock {landlock}" if landlock else "no Landlock"
+    return f"{platform.system()} {platform.release()} on {platform.machine()}, {walls}, running as {who}"
+
+
+def examine(tier: Tier, memory_limit_mb: int = 256) -> Examination:
+    """Try hostile code in one tier; takes a second or two."""
+    with Sandbox(tier, memory_limit_mb, max_workers=1) as sandbox, tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder), secrets.token_hex(16))
+        world.folder.chmod(0o777)
+        world.file.write_text(world.secret)
+        world.file.chmod(0o644)
+        first = sandbox.execute_sync(_HONEST[tier].code, world.context(), TIMEOUT_MS * 10)
+        if first.failure is Failure.SANDBOX_UNAVAILABLE:
+            return Examination(tier, sandbox.engine, ready=False, reason=first.message, trials=[])
+        trials = [_tried(sandbox, trial, world) for trial in (*_HOSTILE[tier], _HONEST[tier])]
+    broken = [trial.name for trial in trials if not trial.held]
+    reason = f"the walls do not hold: {', '.join(broken)}" if broken else ""
+    return Examination(tier, sandbox.engine, ready=not broken, reason=reason, trials=trials)
+
+
+def _tried(sandbox: Sandbox, trial: Trial, world: World) -> TrialResult:
+    start = time.monotonic()
+    result = sandbox.execute_sync(trial.code, world.context(), TIMEOUT_MS)
+    took_s = time.monotonic() - start
+    told = f"{dict(result)} {result.message}"
+    clean = world.secret not in told and [file.name for file in world.folder.iterdir()] == [world.file.name]
+    held = clean and took_s <= TIMEOUT_MS / 1000 + GRACE_S and trial.holds(result, world)
+    return TrialResult(trial.name, held, f"{result.failure or dict(result.get('metrics', {}))}")
+
+
+def _nothing_gained(result: SandboxResult, _world: World) -> bool:
+    """Whatever it answers, it is not more than it had."""
+    gained: float = result.get("metrics", {}).get("gained", 0)
+    return gained <= 0
+
+
+def _fails_as(*failures: Failure) -> Callable[[SandboxResult, World], bool]:
+    return lambda result, _world: result.failure in failures
+
+
+def _measures(**metrics: float) -> Callable[[SandboxResult, World], bool]:
+    return lambda result, _world: result.failure is None and result["metrics"] == metrics
+
+
+def _code(body: str) -> str:
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    return f"def metric(input, output, metadata):\n{lines}"
+
+
+_PYTHON = (
+    Trial("reads a file", _code("return {'gained': len(open(input['file']).read())}"), _nothing_gained),
+    Trial("writes a file", _code("open(input['new'], 'w').write('x')\nreturn {'gained': 1}"), _nothing_gained),
+    Trial("reads the environment", _code("import os\nreturn {'gained': len(os.environ['PATH'])}"), _nothing_gained),
+    Trial("starts a program", _code("import os\nos.system('touch ' + input['new'])\nreturn {}"), _nothing_gained),
+    Trial("forks", _code("import os\nreturn {'gained': os.fork()}"), _nothing_gained),
+    Trial(
+        "opens a socket past Python",
+        _code("import ctypes\nreturn {'gained': ctypes.CDLL(None).socket(2, 1, 0)}"),
+        _nothing_gained,
+    ),
+    Trial("loops without end", _code("while True: pass"), _fails_as(Failure.TIMEOUT)),
+    Trial("takes memory without end", _code("x = [0]\nwhile True: x = x + x"), _fails_as(Failure.MEMORY)),
+    Trial("recurses without end", _code("def f(n): return f(n + 1)\nreturn f(0)"), _fails_as(Failure.CRASHED)),
+    Trial("answers NaN", _code("return {'gained': float('nan')}"), _fails_as(Failure.RESULT_REJECTED)),
+    Trial("poisons the next call", "import math\nmath.pi = 4\nlen = None\n" + _code("return {}"), _nothing_gained),
+)
+_HOSTILE: Mapping[Tier, tuple[Trial, ...]] = {
+    Tier.EXPR: (
+        Trial(
+            "takes memory without end",
+            "size('aaaaaaaa'" + ".replace('a', 'aaaaaaaaaaaaaaaa')" * 12 + ")",
+            _fails_as(Failure.MEMORY, Failure.CRASHED, Failure.TIMEOUT),
+        ),
+        Trial(
+            "loops without end",
+            "size(" + "[1,2,3,4,5,6,7,8].map(a, " * 12 + "1" + ")" * 12 + ")",
+            _fails_as(Failure.TIMEOUT, Failure.UNSUPPORTED_CONSTRUCT),
+        ),
+        Trial("answers NaN", "0.0 / 0.0", _fails_as(Failure.RESULT_REJECTED)),
+        Trial("answers a text", "output.text", _fails_as(Failure.RESULT_REJECTED)),
+        Trial("reaches for more than it is given", "environment.PATH", _fails_as(Failure.UNSUPPORTED_CONSTRUCT)),
+    ),
+    Tier.PYTHON: _PYTHON,
+    Tier.PYTHON_FULL: _PYTHON,
+}
+_HONEST_CODE = "import math\n" + _code("return {'words': len(output['text'].split()), 'pi': math.pi}")
+_HONEST: Mapping[Tier, Trial] = {
+    Tier.EXPR: Trial("honest work is measured", "size(output.text)", _measures(value=5)),
+    Tier.PYTHON: Trial("honest work is measured", _HONEST_CODE, _measures(words=3, pi=math.pi)),
+    Tier.PYTHON_FULL: Trial("honest work is measured", _HONEST_CODE, _measures(words=3, pi=math.pi)),
+}
