@@ -28,7 +28,7 @@ class Fake:
     answers: ClassVar[dict[Tier, list[Answer]]] = {}
     calls: ClassVar[list[Tier]] = []
 
-    def __init__(self, tier: Tier, memory_limit_mb: int = 256) -> None:
+    def __init__(self, tier: Tier, memory_limit_mb: int = 256, *, max_workers: int | None = None) -> None:
         self.tier, self.memory_limit_mb, self.engine = tier, memory_limit_mb, "fake 1"
 
     def execute_sync(self, code: str, context: Mapping[str, Any], timeout_ms: int = 5_000) -> SandboxResult:

@@ -27,6 +27,7 @@ class Sandboxes:
     def __init__(self, policy: CustomCode | None) -> None:
         self.policy = policy
         self._made: dict[Tier, Sandbox] = {}
+        self._alone: dict[Tier, Sandbox] = {}
 
     def allows(self, tier: Tier) -> bool:
         """Whether the operator lets code run there."""
@@ -40,6 +41,16 @@ class Sandboxes:
         limits = self.policy or CustomCode()
         sandbox = self._made.get(tier) or self._made.setdefault(tier, Sandbox(tier, limits.memory_limit_mb))
         return CustomExtractor(code, sandbox, metrics, limits.timeout_ms)
+
+    def apart(self, extractor: CustomExtractor) -> CustomExtractor:
+        """The same code in a process that nobody else uses: memory lies elsewhere there, which shows."""
+        from meruit.sandbox.sandbox import Sandbox
+
+        used = extractor.sandbox
+        alone = self._alone.get(used.tier) or self._alone.setdefault(
+            used.tier, Sandbox(used.tier, used.memory_limit_mb, max_workers=1)
+        )
+        return CustomExtractor(extractor.code, alone, extractor.metrics, extractor.timeout_ms)
 
 
 class Flaw(NamedTuple):

@@ -41,7 +41,7 @@ def _tried(
     first = _run(extractor, work)
     failed = _failure(first)
     if failed is None:
-        again = _run(extractor, work)
+        again = _run(sandboxes.apart(extractor), work)
         if _values(again) != _values(first):
             yield Trouble(owner, Cause.NONDETERMINISTIC, f"two runs on the same work differ: {_apart(first, again)}")
     elif failed.cause is Cause.UNSUPPORTED_CONSTRUCT:

@@ -141,10 +141,31 @@ def _settle() -> None:
 
     # `secrets`, and numpy's generators through it, ask here.
     os.urandom = random._urandom = urandom  # type: ignore[attr-defined]  # noqa: SLF001
-    random.seed(SEED)
+    _fix_chance()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(SEED)
     _stop_clocks()
+
+
+def _fix_chance() -> None:
+    """Generators that are given no seed begin where all begin."""
+    real = random.Random
+
+    class Random(real):  # type: ignore[misc, valid-type]
+        def __init__(self, x: Any = None) -> None:
+            super().__init__(SEED if x is None else x)
+
+        def seed(self, a: Any = None, version: int = 2) -> None:
+            super().seed(SEED if a is None else a, version)
+
+    Random.__module__, Random.__qualname__ = "random", "Random"
+    random.Random = Random  # type: ignore[misc]
+    shared = Random()
+    for name in dir(random):
+        method = getattr(random, name)
+        # The module's functions are the methods of one hidden generator.
+        if isinstance(getattr(method, "__self__", None), real):
+            setattr(random, name, getattr(shared, name))
 
 
 def _stop_clocks() -> None:
