@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from meruit.sandbox.contract import MAX_RESULT_BYTES, Failed, Failure, in_one_line, read_answer
-from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY
+from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, TELL
 
 START_S = 30.0
 """How long loading may take."""
@@ -50,6 +50,7 @@ class Jail:
     def __init__(self, memory_limit_mb: int, language: str = "python") -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel: socket.socket | None = None
+        self._count = 0
         folders = _folders("cel_expr_python", "orjson", "pydantic") if language == "expr" else _folders("numpy")
         code = (
             f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from meruit.sandbox.zygote import main; "
@@ -100,9 +101,12 @@ class Jail:
         return read_answer(answer)
 
     def renew(self) -> None:
-        """End the child of the last call, whatever it is doing, and have another ready."""
-        self._end_child()
+        """Have another child ready, and end that of the last call, whatever it is doing."""
+        channel, name = self._channel, self._name()
         self._fork()
+        if channel is not None:
+            channel.close()
+            self._control.send(END + name)
 
     def close(self) -> None:
         """End the zygote and its child."""
@@ -119,25 +123,20 @@ class Jail:
 
     def _fork(self) -> None:
         """Ask for a child. A request may be written before it lives, so nobody waits for it here."""
+        self._count += 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             given = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))]
             try:
-                self._control.sendmsg([FORK], given)
+                self._control.sendmsg([FORK + self._name()], given)
             except OSError:
                 ours.close()
                 raise
         self._channel = ours
 
-    def _end_child(self) -> int:
-        """How the child ended, as the kernel puts it."""
-        channel, self._channel = self._channel, None
-        if channel is None:
-            return 0
-        process_id = self._heard(ORDER_S)
-        channel.close()
-        self._control.send(END + process_id)
-        return int(self._heard(ORDER_S))
+    def _name(self) -> bytes:
+        """What the present child is called between the zygote and us."""
+        return b" %d" % self._count
 
     def _heard(self, patience_s: float) -> bytes:
         self._control.settimeout(patience_s)
@@ -150,8 +149,12 @@ class Jail:
 
     def _death(self) -> Failed:
         """Why a child fell silent."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
         try:
-            status = self._end_child()
+            self._control.send(TELL + self._name())
+            status = int(self._heard(ORDER_S))
         except (OSError, ValueError):
             return Failed(Failure.CRASHED, "the jail was ended from outside while the code ran")
         if not os.WIFSIGNALED(status):

@@ -24,13 +24,16 @@ from typing import Any, NoReturn
 
 from meruit.sandbox import confine
 
-FORK, END = b"fork", b"end"
+FORK, END, TELL = b"fork", b"end", b"tell"
+"""Orders, each with the name of a child: make it; end it; end it and tell how it ended."""
 READY, REFUSED = b"ready", b"refused"
 MAX_NOTE = 1_000
 LENGTHS = struct.Struct(">II")
 """Before a request: how long its code and its context are."""
 ANSWER = struct.Struct(">IB")
 """Before an answer: how long it is, and whether it is a failure."""
+BURYING_S = 0.005
+"""How long after a child was ended we look again whether it is dead."""
 CHANNEL = 3
 """The one descriptor that a child may read and write."""
 MOST_FILES = 256
@@ -212,24 +215,33 @@ def _at_that_moment(real: Callable[[float], Any]) -> Callable[..., Any]:
 
 def _serve(host: socket.socket, seal: confine.CallLimit, run: Run) -> NoReturn:
     """One order of the host after another; its silence ends us and our children."""
-    children: set[int] = set()
+    children: dict[bytes, int] = {}
+    ending: list[int] = []
     parent = os.getpid()
     while True:
-        order, given, _, _ = host.recvmsg(64, socket.CMSG_SPACE(struct.calcsize("i")))
+        # Nobody waits for the dead; they are buried when there is time.
+        ending = [child for child in ending if os.waitpid(child, os.WNOHANG)[0] == 0]
+        host.settimeout(BURYING_S if ending else None)
+        try:
+            said, given, _, _ = host.recvmsg(64, socket.CMSG_SPACE(struct.calcsize("i")))
+        except TimeoutError:
+            continue
+        order, _, name = said.partition(b" ")
         if order == FORK:
             channel = array.array("i", given[0][2])[0]
             child = os.fork()
             if child == 0:
                 _become_child(parent, channel, seal, run)
             os.close(channel)
-            children.add(child)
-            host.send(str(child).encode())
-        elif order.startswith(END):
-            child = int(order[len(END) :])
-            host.send(str(_ended(child)).encode())
-            children.discard(child)
+            children[name] = child
+        elif order == END:
+            child = children.pop(name)
+            os.kill(child, signal.SIGKILL)
+            ending.append(child)
+        elif order == TELL:
+            host.send(str(_ended(children.pop(name))).encode())
         else:
-            for child in children:
+            for child in children.values():
                 _ended(child)
             os._exit(0)
 
