@@ -38,7 +38,7 @@ SYSCALLS: Mapping[str, tuple[int | None, int | None]] = {
     "faccessat": (269, 48), "fstat": (5, 80), "futex": (202, 98), "getpid": (39, 172), "getrandom": (318, 278),
     "getrusage": (98, 165), "gettid": (186, 178), "gettimeofday": (96, 169), "landlock_add_rule": (445, 445),
     "landlock_create_ruleset": (444, 444), "landlock_restrict_self": (446, 446), "lseek": (8, 62),
-    "madvise": (28, 233), "membarrier": (324, 283), "mmap": (9, 222), "mprotect": (10, 226), "mremap": (25, 216),
+    "madvise": (28, 233), "mmap": (9, 222), "mprotect": (10, 226), "mremap": (25, 216),
     "munmap": (11, 215), "nanosleep": (35, 101), "newfstatat": (262, 79), "openat": (257, 56), "poll": (7, None),
     "ppoll": (271, 73), "prctl": (157, 167), "pread64": (17, 67), "prlimit64": (302, 261), "read": (0, 63),
     "readv": (19, 65), "restart_syscall": (219, 128), "rseq": (334, 293), "rt_sigaction": (13, 134),
@@ -78,7 +78,7 @@ _PR_SET_NAME, _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 15, 1,
 _SIGKILL = 9
 
 COMPUTING = (
-    *("brk", "munmap", "mremap", "madvise", "futex", "sched_yield", "sched_getaffinity", "membarrier"),
+    *("brk", "munmap", "mremap", "madvise", "futex", "sched_yield", "sched_getaffinity"),
     *("rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall", "exit", "exit_group"),
     *("clock_gettime", "clock_getres", "clock_nanosleep", "nanosleep", "gettimeofday", "time", "times"),
     *("getpid", "gettid", "getrusage", "close"),

@@ -13,6 +13,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from meruit.sandbox import confine
 from meruit.sandbox.contract import MAX_RESULT_BYTES, Failed, Failure, in_one_line, read_answer
 from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, TELL
 
@@ -48,6 +49,10 @@ class Jail:
     """A zygote, and a child of it ready for the next call."""
 
     def __init__(self, memory_limit_mb: int, language: str = "python") -> None:
+        try:
+            confine.machine()
+        except confine.Unconfined as refused:
+            raise Failed(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel: socket.socket | None = None
         self._count = 0
