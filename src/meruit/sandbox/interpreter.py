@@ -1,6 +1,7 @@
 """The `python` tier: a small Python, written in Rust, that knows no system call, in a process behind walls."""
 
 import atexit
+import builtins
 import contextlib
 import os
 import shlex
@@ -14,7 +15,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meruit.sandbox.contract import FROZEN_CLOCK, SEED, Failed, Failure, in_one_line, read_answer
+from meruit.sandbox.contract import (
+    DEFAULT_TIMEOUT_MS,
+    FROZEN_CLOCK,
+    MAX_RESULT_BYTES,
+    SEED,
+    Failed,
+    Failure,
+    in_one_line,
+    read_answer,
+)
 
 if TYPE_CHECKING:
     import pydantic_monty
@@ -25,30 +35,24 @@ GRACE_S = 0.2
 """What a worker that does not stop by itself is given beyond the limit before it is killed."""
 MAX_CALLS = 5_000
 """After so many calls a worker is replaced, whatever its memory has become."""
+THEIRS = "<string>"
+"""What the interpreter calls code that is executed from a text."""
 MAX_DEPTH = 500
 MAX_SUSPENSIONS = 10
-REJECTED = "!"
-"""Begins an answer that is no result; no JSON does."""
 
-# The stranger's code has globals of its own: what it defines or overwrites, it does not share with these names.
-PRELUDE = """
+# The stranger's code has globals of its own: what it defines or overwrites, it does not share with these names. What
+# crosses back is cut to one character more than the host accepts.
+WRAPPER = f"""
 import json
-
-def answered(code, context):
-    space = {"print": lambda *what, **how: None, "__name__": "metric"}
-    exec(code, space)
-    if "metric" not in space:
-        return "!unsupported_construct the code defines no function metric(input, output, metadata)"
-    found = space["metric"](**json.loads(context))
-    if isinstance(found, dict) and not all([isinstance(name, str) for name in found]):
-        return "!result_rejected a metric's name is text"
-    try:
-        answer = json.dumps(found)
-    except Exception as problem:
-        return "!result_rejected " + str(problem)
-    return answer if len(answer) <= 65536 else "!result_rejected the result is larger than 64 KiB"
+space = {{"__name__": "metric", "print": lambda *what, **how: None}}
+exec(code, space)
+found = space["metric"](**json.loads(context))
+if isinstance(found, dict) and [name for name in found if not isinstance(name, str)]:
+    raise TypeError("a metric's name is text")
+json.dumps(found)[:{MAX_RESULT_BYTES + 1}]
 """
-CALL = "answered(code, context)"
+CALLING = 5
+"""The line above on which the stranger's function is called; what fails further down is his result."""
 
 
 @cache
@@ -75,52 +79,48 @@ class Interpreter:
         )
         self._pool.__enter__()
         self._session: pydantic_monty.MontySession | None = None
-        self._timeout_ms = 0
+        self._timeout_ms = DEFAULT_TIMEOUT_MS
+        self._used = False
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
         """The metrics of one call, in a session that no other call has seen."""
         import pydantic_monty as monty
 
-        session = self._session_for(timeout_ms)
+        session = self._ready_for(timeout_ms)
+        self._used = True
         try:
-            answer = session.feed_run(CALL, inputs={"code": code, "context": context.decode()}, print_callback=_discard)
+            answer = session.feed_run(
+                WRAPPER, inputs={"code": code, "context": context.decode()}, print_callback=_discard
+            )
         except monty.MontyCrashedError as gone:
             if gone.timed_out:
                 raise _late(timeout_ms) from None
             raise Failed(Failure.CRASHED, f"the code took its worker down: {in_one_line(str(gone))}") from None
         except monty.MontyError as problem:
             raise _explained(problem, timeout_ms) from None
-        finally:
-            self._leave(session)
         if not isinstance(answer, str):
             raise Failed(Failure.RESULT_REJECTED, "the result is no JSON")
-        if answer.startswith(REJECTED):
-            failure, _, message = answer.removeprefix(REJECTED).partition(" ")
-            raise Failed(Failure(failure), in_one_line(message))
         return read_answer(answer.encode())
 
     def renew(self) -> None:
-        """Have a session ready, so that the next call need not wait for one."""
-        if self._session is None:
-            self._session = self._new_session(self._timeout_ms)
+        """Have a fresh session ready, so that the next call need not wait for one."""
+        self._ready_for(self._timeout_ms)
 
     def close(self) -> None:
         """End the worker."""
-        self._close_session()
+        self._leave()
         self._pool.__exit__(None, None, None)
 
-    def _session_for(self, timeout_ms: int) -> "pydantic_monty.MontySession":
-        """The session that is ready, unless it was made for another limit; whoever takes it closes it."""
-        if self._session is not None and self._timeout_ms != timeout_ms:
-            self._close_session()
-        session = self._new_session(timeout_ms) if self._session is None else self._session
-        self._session = None
-        return session
+    def _ready_for(self, timeout_ms: int) -> "pydantic_monty.MontySession":
+        """A session that is unused and has this limit."""
+        if self._session is None or self._used or self._timeout_ms != timeout_ms:
+            self._leave()
+            self._session = self._new_session(timeout_ms)
+            self._timeout_ms, self._used = timeout_ms, False
+        return self._session
 
     def _new_session(self, timeout_ms: int) -> "pydantic_monty.MontySession":
-        self._timeout_ms = timeout_ms
         session = self._pool.checkout(
-            script_name="metric.py",
             limits={
                 "max_feed_duration_secs": timeout_ms / 1000,
                 "max_memory": self._memory_limit_mb * 2**20,
@@ -133,19 +133,14 @@ class Interpreter:
                 "random_start": {"seed": SEED},
             },
         )
-        opened = session.__enter__()
-        opened.feed_run(PRELUDE)
-        return opened
+        return session.__enter__()
 
-    def _close_session(self) -> None:
+    def _leave(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            self._leave(session)
-
-    def _leave(self, session: "pydantic_monty.MontySession") -> None:
-        # A session whose worker is gone has nothing left to close.
-        with contextlib.suppress(Exception):
-            session.__exit__(None, None, None)
+            # A session whose worker is gone has nothing left to close.
+            with contextlib.suppress(Exception):
+                session.__exit__(None, None, None)
 
 
 def _discard(_stream: str, _text: str) -> None:
@@ -162,29 +157,38 @@ UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError")
 # Any: the library's errors share no typed face beyond their text.
 def _explained(problem: Any, timeout_ms: int) -> Failed:
     """What the interpreter's complaint means here."""
-    import builtins
-
     import pydantic_monty as monty
 
     said = in_one_line(str(problem))
     kind, _, message = said.partition(": ")
-    if isinstance(problem, monty.MontySyntaxError):
+    if isinstance(problem, monty.MontySyntaxError) or kind in UNSUPPORTED or _lacks(kind, message):
         return Failed(Failure.UNSUPPORTED_CONSTRUCT, said)
     if kind == "TimeoutError" and "time limit exceeded" in message:
         return _late(timeout_ms)
     if kind == "MemoryError":
         return Failed(Failure.MEMORY, said)
-    lacking = kind == "NameError" and any(f"name {name!r} is not defined" == message for name in dir(builtins))
-    if lacking or kind in UNSUPPORTED or (kind == "AttributeError" and message.startswith(("module ", "'module' "))):
-        return Failed(Failure.UNSUPPORTED_CONSTRUCT, said)
-    return Failed(Failure.CRASHED, f"{said}{_line_of(problem)}")
+    return _located(problem, said)
 
 
-def _line_of(problem: Any) -> str:
-    """Where in the author's code it happened."""
+def _lacks(kind: str, message: str) -> bool:
+    """Whether the code uses what CPython has and this interpreter does not."""
+    if kind == "NameError":
+        return message in {f"name {name!r} is not defined" for name in dir(builtins)}
+    return kind == "AttributeError" and message.startswith(("module ", "'module' "))
+
+
+def _located(problem: Any, said: str) -> Failed:
+    """Whose line it happened on: the author's, or one of ours that works on what he wrote."""
     frames = problem.traceback() if hasattr(problem, "traceback") else []
-    lines = [frame.line for frame in frames if frame.filename == "<string>"]
-    return f" (line {lines[-1]})" if lines else ""
+    theirs = [frame.line for frame in frames if frame.filename == THEIRS]
+    ours = [frame.line for frame in frames if frame.filename != THEIRS]
+    if theirs:
+        return Failed(Failure.CRASHED, f"{said} (line {theirs[-1]})")
+    if ours[-1:] == [CALLING] and said == "KeyError: metric":
+        return Failed(Failure.UNSUPPORTED_CONSTRUCT, "the code defines no function metric(input, output, metadata)")
+    if ours and ours[-1] > CALLING:
+        return Failed(Failure.RESULT_REJECTED, said)
+    return Failed(Failure.CRASHED, said)
 
 
 @cache
