@@ -55,8 +55,10 @@ class Limits(NamedTuple):
 class Failed(Exception):
     """Inside the room: a call that ended without numbers."""
 
-    def __init__(self, failure: Failure, message: str) -> None:
+    def __init__(self, failure: Failure, message: str, where: str = "") -> None:
         self.failure = failure
+        self.where = where
+        """On which line of the code, where that is known."""
         super().__init__(message)
 
 

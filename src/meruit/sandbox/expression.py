@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from cel_expr_python import cel
 
 MAX_EXPRESSION = 4_096
-CHEAP = 16_000_000
+CHEAP = 4_000_000
 """Characters of the expression times bytes of the work: a bound on what evaluating without loops can touch."""
+MATCHING = 25
+"""How much dearer a byte is when it is matched with a pattern, which may be as bad as linear patterns can be."""
 VALUE = "value"
 """What an expression's number is called among the metrics."""
 _LOOPS_OR_GROWS = re.compile(r"\b(all|exists|exists_one|existsOne|map|filter|transform\w*|replace|join|format)\s*\(")
@@ -38,7 +40,8 @@ def engine() -> str:
 
 def is_cheap(code: str, context: bytes) -> bool:
     """Whether evaluating is certain to take neither long nor much memory."""
-    return len(code) * len(context) <= CHEAP and _LOOPS_OR_GROWS.search(code) is None
+    price = MATCHING if "matches" in code else 1
+    return len(code) * len(context) * price <= CHEAP and _LOOPS_OR_GROWS.search(code) is None
 
 
 def evaluate(code: str, context: bytes) -> dict[str, float]:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import datetime
 from functools import cache
 from importlib import metadata
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from meruit.sandbox.contract import (
     DEFAULT_TIMEOUT_MS,
     FROZEN_CLOCK,
+    MAX_MESSAGE,
     MAX_RESULT_BYTES,
     SEED,
     Failed,
@@ -41,18 +43,41 @@ MAX_DEPTH = 500
 MAX_SUSPENSIONS = 10
 
 # The stranger's code has globals of its own: what it defines or overwrites, it does not share with these names. What
-# crosses back is cut to one character more than the host accepts.
+# crosses back is cut: a result to one character more than the host accepts, and so is a complaint.
+SPACE = 'space = {"__name__": "metric", "print": lambda *what, **how: None}'
 WRAPPER = f"""
 import json
-space = {{"__name__": "metric", "print": lambda *what, **how: None}}
-exec(code, space)
-found = space["metric"](**json.loads(context))
-if isinstance(found, dict) and [name for name in found if not isinstance(name, str)]:
-    raise TypeError("a metric's name is text")
-json.dumps(found)[:{MAX_RESULT_BYTES + 1}]
+{SPACE}
+answer = ""
+try:
+    exec(code, space)
+    if "metric" in space:
+        found = space["metric"](**json.loads(context))
+    else:
+        answer = "!Undefined"
+except BaseException as problem:
+    answer = "!" + type(problem).__name__ + ": " + str(problem)
+if not answer and isinstance(found, dict) and [name for name in found if not isinstance(name, str)]:
+    answer = "=a metric's name is text"
+if not answer:
+    try:
+        answer = json.dumps(found)
+    except BaseException as problem:
+        answer = "=" + str(problem)
+answer[:{MAX_RESULT_BYTES + 1}]
 """
-CALLING = 5
-"""The line above on which the stranger's function is called; what fails further down is his result."""
+RAISED, REJECTED = "!", "="
+"""What an answer begins with when it is none; no JSON begins so."""
+BARE = f"""
+import json
+{SPACE}
+exec(code, space)
+space["metric"](**json.loads(context))
+None
+"""
+"""The same without a net: it tells on which line the code fails."""
+QUICKLY_S = 0.05
+"""Code that failed within this time is run again to see on which line."""
 
 
 @cache
@@ -84,23 +109,42 @@ class Interpreter:
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
         """The metrics of one call, in a session that no other call has seen."""
+        given = {"code": code, "context": context.decode()}
+        start = time.monotonic()
+        answer = self._fed(WRAPPER, given, timeout_ms)
+        if not isinstance(answer, str):
+            raise Failed(Failure.RESULT_REJECTED, "the result is no JSON")
+        if answer.startswith(REJECTED):
+            raise Failed(Failure.RESULT_REJECTED, in_one_line(answer.removeprefix(REJECTED)))
+        if answer.startswith(RAISED):
+            quick = time.monotonic() - start < QUICKLY_S
+            where = self._line_of(given, timeout_ms) if quick and len(answer) <= MAX_MESSAGE else ""
+            raise _explained(in_one_line(answer.removeprefix(RAISED)), timeout_ms, where)
+        return read_answer(answer.encode())
+
+    # Any: whatever the code evaluates to.
+    def _fed(self, script: str, given: dict[str, str], timeout_ms: int) -> Any:
+        """What a script says in a fresh session; `Failed` for a worker or a limit that broke."""
         import pydantic_monty as monty
 
         session = self._ready_for(timeout_ms)
         self._used = True
         try:
-            answer = session.feed_run(
-                WRAPPER, inputs={"code": code, "context": context.decode()}, print_callback=_discard
-            )
+            return session.feed_run(script, inputs=given, print_callback=_discard)
         except monty.MontyCrashedError as gone:
             if gone.timed_out:
                 raise _late(timeout_ms) from None
             raise Failed(Failure.CRASHED, f"the code took its worker down: {in_one_line(str(gone))}") from None
         except monty.MontyError as problem:
-            raise _explained(problem, timeout_ms) from None
-        if not isinstance(answer, str):
-            raise Failed(Failure.RESULT_REJECTED, "the result is no JSON")
-        return read_answer(answer.encode())
+            raise _explained(in_one_line(str(problem)), timeout_ms, _line(problem)) from None
+
+    def _line_of(self, given: dict[str, str], timeout_ms: int) -> str:
+        """On which line code fails, which fails again as it did: there is neither time nor chance in here."""
+        try:
+            self._fed(BARE, given, timeout_ms)
+        except Failed as again:
+            return again.where
+        return ""
 
     def renew(self) -> None:
         """Have a fresh session ready, so that the next call need not wait for one."""
@@ -151,23 +195,21 @@ def _late(timeout_ms: int) -> Failed:
     return Failed(Failure.TIMEOUT, f"no answer within {timeout_ms} ms")
 
 
-UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError")
+UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError", "SyntaxError")
 
 
-# Any: the library's errors share no typed face beyond their text.
-def _explained(problem: Any, timeout_ms: int) -> Failed:
+def _explained(said: str, timeout_ms: int, where: str) -> Failed:
     """What the interpreter's complaint means here."""
-    import pydantic_monty as monty
-
-    said = in_one_line(str(problem))
     kind, _, message = said.partition(": ")
-    if isinstance(problem, monty.MontySyntaxError) or kind in UNSUPPORTED or _lacks(kind, message):
+    if kind == "Undefined":
+        return Failed(Failure.UNSUPPORTED_CONSTRUCT, "the code defines no function metric(input, output, metadata)")
+    if kind in UNSUPPORTED or _lacks(kind, message):
         return Failed(Failure.UNSUPPORTED_CONSTRUCT, said)
     if kind == "TimeoutError" and "time limit exceeded" in message:
         return _late(timeout_ms)
     if kind == "MemoryError":
         return Failed(Failure.MEMORY, said)
-    return _located(problem, said)
+    return Failed(Failure.CRASHED, f"{said}{where}", where)
 
 
 def _lacks(kind: str, message: str) -> bool:
@@ -177,18 +219,12 @@ def _lacks(kind: str, message: str) -> bool:
     return kind == "AttributeError" and message.startswith(("module ", "'module' "))
 
 
-def _located(problem: Any, said: str) -> Failed:
-    """Whose line it happened on: the author's, or one of ours that works on what he wrote."""
+# Any: the library's errors share no typed face.
+def _line(problem: Any) -> str:
+    """The author's line on which it happened."""
     frames = problem.traceback() if hasattr(problem, "traceback") else []
-    theirs = [frame.line for frame in frames if frame.filename == THEIRS]
-    ours = [frame.line for frame in frames if frame.filename != THEIRS]
-    if theirs:
-        return Failed(Failure.CRASHED, f"{said} (line {theirs[-1]})")
-    if ours[-1:] == [CALLING] and said == "KeyError: metric":
-        return Failed(Failure.UNSUPPORTED_CONSTRUCT, "the code defines no function metric(input, output, metadata)")
-    if ours and ours[-1] > CALLING:
-        return Failed(Failure.RESULT_REJECTED, said)
-    return Failed(Failure.CRASHED, said)
+    lines = [frame.line for frame in frames if frame.filename == THEIRS]
+    return f" (line {lines[-1]})" if lines else ""
 
 
 @cache
