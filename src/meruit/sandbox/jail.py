@@ -81,7 +81,7 @@ class Jail:
         if said != READY:
             self.close()
             why = in_one_line(said.decode("utf-8", "replace").partition(" ")[2]) or "it ended while loading"
-            raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be closed: {why}")
+            raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the jail's walls do not stand: {why}")
         self._fork()
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:

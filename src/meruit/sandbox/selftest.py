@@ -68,7 +68,7 @@ class Examination(Record, frozen=True):
 
 def surroundings() -> str:
     """The machine, as far as walls are concerned."""
-    who = "root, whose workers become nobody" if os.geteuid() == 0 else f"user {os.geteuid()}"
+    who = "root, whose workers give that up" if os.geteuid() == 0 else f"user {os.geteuid()}"
     landlock = confine.landlock_version() if platform.system() == "Linux" else 0
     walls = f"Landlock {landlock}" if landlock else "no Landlock"
     return f"{platform.system()} {platform.release()} on {platform.machine()}, {walls}, running as {who}"

@@ -38,8 +38,8 @@ CHANNEL = 3
 """The one descriptor that a child may read and write."""
 MOST_FILES = 256
 """More descriptors than a zygote ever has."""
-CPU_S = 120
-"""An end for a child that everybody forgot; the host kills it long before."""
+CHILD_LIMITS = {"CPU": 120, "NOFILE": 0, "NPROC": 0}
+"""No descriptor, no process; and an end for a child that everybody forgot, though the host kills it long before."""
 LONGEST_MESSAGE = 400
 FROZEN_S = 946_684_800
 """2000-01-01T00:00:00Z, the only moment in the jail."""
@@ -87,14 +87,35 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
         if confine.landlock_version() > 0:
             confine.limit_files()
         confine.limit_resources(AS=room, FSIZE=0, CORE=0, MEMLOCK=0)
+        _rehearse(seal)
     except BaseException as refused:  # noqa: BLE001 - whatever it is, the host is told
-        host.send(REFUSED + f" {type(refused).__name__}: {refused}".encode("utf-8", "replace")[:MAX_NOTE])
+        kind = "" if isinstance(refused, confine.Unconfined) else f"{type(refused).__name__}: "
+        host.send(REFUSED + f" {kind}{refused}".encode("utf-8", "replace")[:MAX_NOTE])
         os._exit(1)
     # Children share these pages with us as long as nobody writes to them.
     gc.collect()
     gc.freeze()
     host.send(READY)
     _serve(host, seal, run)
+
+
+def _rehearse(seal: confine.CallLimit) -> None:
+    """Seal a child that does nothing: a wall that does not stand is known before anybody's code arrives."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            confine.limit_resources(**CHILD_LIMITS)
+            seal.enforce()
+        except BaseException as refused:  # noqa: BLE001 - whatever it is, the parent is told
+            os.write(writing, str(refused).encode("utf-8", "replace")[:MAX_NOTE])
+        os._exit(0)
+    os.close(writing)
+    why = os.read(reading, MAX_NOTE)
+    os.close(reading)
+    os.waitpid(child, 0)
+    if why:
+        raise confine.Unconfined(why.decode("utf-8", "replace"))
 
 
 Run = Callable[[str, bytes], bytes]
@@ -259,7 +280,7 @@ def _become_child(parent: int, channel: int, seal: confine.CallLimit, run: Run) 
         if channel != CHANNEL:
             os.dup2(channel, CHANNEL)
         os.closerange(CHANNEL + 1, MOST_FILES)
-        confine.limit_resources(CPU=CPU_S, NOFILE=0, NPROC=0)
+        confine.limit_resources(**CHILD_LIMITS)
         seal.enforce()
         # A fork starts chance anew, unless it is told where.
         random.seed(SEED)
