@@ -52,6 +52,8 @@ class TrialResult(Record, frozen=True):
     held: bool
     saw: str
     """What came back."""
+    why: str = ""
+    """What was said about it."""
 
 
 class Examination(Record, frozen=True):
@@ -85,8 +87,10 @@ def examine(tier: Tier, memory_limit_mb: int = 256) -> Examination:
         if first.failure is Failure.SANDBOX_UNAVAILABLE:
             return Examination(tier, sandbox.engine, ready=False, reason=first.message, trials=[])
         trials = [_tried(sandbox, trial, world) for trial in (*_HOSTILE[tier], _HONEST[tier])]
-    broken = [trial.name for trial in trials if not trial.held]
-    reason = f"the walls do not hold: {', '.join(broken)}" if broken else ""
+    broken = [trial for trial in trials if not trial.held]
+    # What refuses to run at all has no wall that could break.
+    refused = next((trial.why for trial in broken if trial.saw == Failure.SANDBOX_UNAVAILABLE), None)
+    reason = refused or f"the walls do not hold: {', '.join(trial.name for trial in broken)}" if broken else ""
     return Examination(tier, sandbox.engine, ready=not broken, reason=reason, trials=trials)
 
 
@@ -97,7 +101,7 @@ def _tried(sandbox: Sandbox, trial: Trial, world: World) -> TrialResult:
     told = f"{dict(result)} {result.message}"
     clean = world.secret not in told and [file.name for file in world.folder.iterdir()] == [world.file.name]
     held = clean and took_s <= TIMEOUT_MS / 1000 + GRACE_S and trial.holds(result, world)
-    return TrialResult(trial.name, held, f"{result.failure or dict(result.get('metrics', {}))}")
+    return TrialResult(trial.name, held, f"{result.failure or dict(result.get('metrics', {}))}", result.message)
 
 
 def _nothing_gained(result: SandboxResult, _world: World) -> bool:
