@@ -2,14 +2,16 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
-from orjson import OPT_SORT_KEYS, dumps
+from orjson import OPT_PASSTHROUGH_DATACLASS, OPT_PASSTHROUGH_DATETIME, OPT_SORT_KEYS, dumps
 
 _SORTED = OPT_SORT_KEYS
+_PLAIN = OPT_SORT_KEYS | OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME
+"""Only what is JSON to begin with; the fast writer would write dates and objects as well."""
 
 LARGEST_INTEGER = 2**53
 """Beyond this, JSON's readers disagree on which integer is meant."""
@@ -34,7 +36,7 @@ def payload_digest(payload: Any) -> str | None:
 def payload_bytes(payload: Any) -> bytes | None:
     """A payload's sorted JSON; None when it is not JSON at all."""
     try:
-        written = dumps(payload, option=_SORTED)
+        written = dumps(payload, option=_PLAIN)
     except (TypeError, RecursionError):
         return _slow_bytes(payload)
     # What is no number is written as null, and must not be taken for it.
@@ -44,23 +46,28 @@ def payload_bytes(payload: Any) -> bytes | None:
 def _slow_bytes(payload: Any) -> bytes | None:
     """For integers beyond 64 bits, which the fast writer refuses; None for what is not JSON at all."""
     try:
-        return json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
+        written = json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         return None
+    # It would write the key 1 as "1", and then nobody could tell the two apart.
+    keys = (key for part in _parts(payload) if isinstance(part, Mapping) for key in part)
+    return written if all(isinstance(key, str) for key in keys) else None
 
 
 def _holds_nan(payload: Any) -> bool:
+    return any(isinstance(part, float) and not math.isfinite(part) for part in _parts(payload))
+
+
+def _parts(payload: Any) -> Iterator[Any]:
+    """Everything inside a payload, itself included."""
     waiting = [payload]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, float):
-            if not math.isfinite(value):
-                return True
-        elif isinstance(value, Mapping):
+        yield value
+        if isinstance(value, Mapping):
             waiting.extend(value.values())
         elif isinstance(value, list | tuple):
             waiting.extend(value)
-    return False
 
 
 def _floatless(value: Any) -> Any:

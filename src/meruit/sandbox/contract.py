@@ -105,6 +105,8 @@ def described(code: str, tier: Tier, engine: str, limits: Limits) -> dict[str, A
 def in_one_line(text: str) -> str:
     """A stranger's message, short and fit for any terminal and any JSON."""
     line = " ".join(text[: 4 * MAX_MESSAGE].encode("utf-8", "backslashreplace").decode().split())
+    # What moves a cursor, or turns the reading order, is spelled out.
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
 
 
@@ -150,7 +152,7 @@ def checked(said: Any) -> dict[str, float]:
     for name, value in said.items():
         wrong = _wrong_name(name) or _wrong_number(value)
         if wrong is not None:
-            raise Failed(Failure.RESULT_REJECTED, f"metric {str(name)[:MAX_NAME]!r}: {wrong}")
+            raise Failed(Failure.RESULT_REJECTED, in_one_line(f"metric {name!r:.60}: {wrong}"))
     return said
 
 

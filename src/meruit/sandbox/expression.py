@@ -23,7 +23,8 @@ MATCHING = 25
 """How much dearer a byte is when it is matched with a pattern, which may be as bad as linear patterns can be."""
 VALUE = "value"
 """What an expression's number is called among the metrics."""
-_LOOPS_OR_GROWS = re.compile(r"\b(all|exists|exists_one|existsOne|map|filter|transform\w*|replace|join|format)\s*\(")
+_LOOPS_OR_GROWS = re.compile(r"\b(all|exists|exists_one|existsOne|map|filter|transform\w*|replace|join|format)\b")
+"""Anywhere: between a name and its bracket there may be spaces and comments."""
 _NUMBERS = ("INT", "UINT", "DOUBLE")
 _HINTS = {
     "BOOL": "write `… ? 1 : 0`",

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from meruit.sandbox.contract import (
     DEFAULT_TIMEOUT_MS,
     FROZEN_CLOCK,
-    MAX_MESSAGE,
     MAX_RESULT_BYTES,
     SEED,
     Failed,
@@ -90,6 +89,7 @@ class Interpreter:
     """One worker process with a session ready for the next call."""
 
     def __init__(self, memory_limit_mb: int) -> None:
+        _only_in_one_process()
         from pydantic_monty import Monty
 
         self._memory_limit_mb = memory_limit_mb
@@ -118,7 +118,7 @@ class Interpreter:
             raise Failed(Failure.RESULT_REJECTED, in_one_line(answer.removeprefix(REJECTED)))
         if answer.startswith(RAISED):
             quick = time.monotonic() - start < QUICKLY_S
-            where = self._line_of(given, timeout_ms) if quick and len(answer) <= MAX_MESSAGE else ""
+            where = self._line_of(given, timeout_ms) if quick and len(answer) <= MAX_RESULT_BYTES else ""
             raise _explained(in_one_line(answer.removeprefix(RAISED)), timeout_ms, where)
         return read_answer(answer.encode())
 
@@ -187,6 +187,20 @@ class Interpreter:
                 session.__exit__(None, None, None)
 
 
+_home: list[int] = []
+"""The process in which the library's threads live."""
+
+
+def _only_in_one_process() -> None:
+    """Refuse in a process forked from one where the library ran: it would wait for that one's threads for ever."""
+    _home[:] = _home or [os.getpid()]
+    if _home != [os.getpid()]:
+        message = (
+            "this process was forked after its parent had used the tier python; start it with spawn, or fork first"
+        )
+        raise Failed(Failure.SANDBOX_UNAVAILABLE, message)
+
+
 def _discard(_stream: str, _text: str) -> None:
     """What code prints goes nowhere."""
 
@@ -227,9 +241,19 @@ def _line(problem: Any) -> str:
     return f" (line {lines[-1]})" if lines else ""
 
 
-@cache
+_launchers: dict[int, Path] = {}
+
+
 def _launcher(memory_limit_mb: int) -> str:
     """A program that puts up the walls and then becomes the interpreter; the library starts workers by one path."""
+    known = _launchers.get(memory_limit_mb)
+    # Whoever tidies up temporary folders may have taken it away.
+    if known is None or not known.exists():
+        known = _launchers[memory_limit_mb] = _new_launcher(memory_limit_mb)
+    return str(known)
+
+
+def _new_launcher(memory_limit_mb: int) -> Path:
     # Its home in the pinned version; there is no public name for it.
     from pydantic_monty._binary import find_monty_binary
 
@@ -241,12 +265,11 @@ def _launcher(memory_limit_mb: int) -> str:
         f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); "
         f"from meruit.sandbox.launch import main; main({program!r}, {str(memory_limit_mb)!r}, *sys.argv[1:])"
     )
-    folder = _folder()
-    script = Path(folder, "launch")
+    script = Path(_folder(), "launch")
     script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", "-s", "-S", "-c", code])} "$@"\n')
     script.chmod(0o700)
     _probe(str(script))
-    return str(script)
+    return script
 
 
 def _folder() -> str:
@@ -254,13 +277,19 @@ def _folder() -> str:
     for parent in (None, os.environ.get("XDG_RUNTIME_DIR"), str(Path.home() / ".cache")):
         with contextlib.suppress(OSError):
             folder = tempfile.mkdtemp(prefix="meruit-", dir=parent)
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            atexit.register(_remove, folder, os.getpid())
             script = Path(folder, "probe")
             script.touch(0o700)
             # False on a file system that is mounted to hold data only.
             if os.access(script, os.X_OK):
                 return folder
     raise Failed(Failure.SANDBOX_UNAVAILABLE, "no folder was found in which a program may be started; set TMPDIR")
+
+
+def _remove(folder: str, owner: int) -> None:
+    """Only where it was made: a forked child ends before its parent does."""
+    if owner == os.getpid():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _probe(launcher: str) -> None:

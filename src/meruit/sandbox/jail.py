@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -45,6 +46,18 @@ def engine() -> str:
     return name
 
 
+_jails: "weakref.WeakSet[Jail]" = weakref.WeakSet()
+
+
+def _forget() -> None:
+    """After a fork the jails are the parent's; a line to them kept open here would keep them alive without it."""
+    for jail in list(_jails):
+        jail.abandon()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 class Jail:
     """A zygote, and a child of it ready for the next call."""
 
@@ -54,6 +67,7 @@ class Jail:
         except confine.Unconfined as refused:
             raise Failed(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        _jails.add(self)
         self._channel: socket.socket | None = None
         self._count = 0
         folders = _folders("cel_expr_python", "orjson", "pydantic") if language == "expr" else _folders("numpy")
@@ -126,6 +140,14 @@ class Jail:
             self._zygote.kill()
             self._zygote.wait()
 
+    def abandon(self) -> None:
+        """Close our ends without a word."""
+        self._control.close()
+        if self._channel is not None:
+            self._channel.close()
+        # It is not ours to wait for.
+        self._zygote.returncode = 0
+
     def _fork(self) -> None:
         """Ask for a child. A request may be written before it lives, so nobody waits for it here."""
         self._count += 1
@@ -161,7 +183,7 @@ class Jail:
             self._control.send(TELL + self._name())
             status = int(self._heard(ORDER_S))
         except (OSError, ValueError):
-            return Failed(Failure.CRASHED, "the jail was ended from outside while the code ran")
+            return Failed(Failure.SANDBOX_UNAVAILABLE, "the jail was ended from outside while the code ran")
         if not os.WIFSIGNALED(status):
             return Failed(Failure.CRASHED, "the code ended its process without an answer")
         number = os.WTERMSIG(status)

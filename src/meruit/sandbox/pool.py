@@ -51,7 +51,8 @@ class Pool:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._changing = threading.Lock()
-        self._idle = 0
+        self._open = 0
+        """Calls that wait or run, or whose worker is not ready again."""
         self._closed = False
 
     def submit(self, code: str, context: bytes, timeout_ms: int) -> "Future[Metrics]":
@@ -63,11 +64,11 @@ class Pool:
             waiting = self._jobs.qsize()
             if waiting >= MAX_WAITING:
                 raise Failed(Failure.SANDBOX_UNAVAILABLE, f"{waiting:,} calls are waiting already; try again later")
-            if waiting >= self._idle and len(self._threads) < self._size:
+            self._open += 1
+            if self._open > len(self._threads) and len(self._threads) < self._size:
                 # A daemon: a host that ends does not wait for a stranger's endless loop.
                 thread = threading.Thread(target=self._serve, daemon=True, name=f"sandbox-{len(self._threads)}")
                 self._threads.append(thread)
-                self._idle += 1
                 thread.start()
             self._jobs.put(Job(future, code, context, timeout_ms))
         return future
@@ -95,9 +96,9 @@ class Pool:
         worker: Worker | None = None
         try:
             while (job := self._jobs.get()) is not None:
-                self._count(-1)
                 worker = self._serve_one(job, worker)
-                self._count(+1)
+                with self._changing:
+                    self._open -= 1
         finally:
             if worker is not None:
                 worker.close()
@@ -111,7 +112,7 @@ class Pool:
             metrics = worker.run(job.code, job.context, job.timeout_ms)
         except Failed as failed:
             job.future.set_exception(failed)
-        except Exception as crash:  # noqa: BLE001 - a fault of ours is reported, and never as a metric
+        except BaseException as crash:  # noqa: BLE001 - a fault of ours is reported, and never as a metric
             job.future.set_exception(Failed(Failure.SANDBOX_UNAVAILABLE, f"the sandbox itself failed: {crash!r}"))
             return _without(worker)
         else:
@@ -120,19 +121,15 @@ class Pool:
             return None
         try:
             worker.renew()
-        except Exception:  # noqa: BLE001 - the next call hires another, or says why that fails
+        except BaseException:  # noqa: BLE001 - the next call hires another, or says why that fails
             return _without(worker)
         return worker
-
-    def _count(self, change: int) -> None:
-        with self._changing:
-            self._idle += change
 
 
 def _without(worker: Worker | None) -> Worker | None:
     """No worker; the one there was is ended, as far as it can be."""
     if worker is not None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):
             worker.close()
     return None
 

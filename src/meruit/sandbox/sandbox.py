@@ -5,6 +5,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Self
 
 from meruit.model.errors import MeruitError, nearest
@@ -126,17 +127,20 @@ class Sandbox:
             ended.set_result(expression.evaluate(code, crossing))
             return ended
         if self._pool is None or self._pool.process_id != os.getpid():
-            self._pool = share(self._key, id(self), lambda: Pool(self._hired, self._key[2]))
+            tier, memory_limit_mb, size = self._key
+            # Nothing of this sandbox: a pool that held on to it would outlive it for ever.
+            self._pool = share(self._key, id(self), lambda: Pool(partial(_hired, tier, memory_limit_mb), size))
         return self._pool.submit(code, crossing, timeout_ms)
 
-    def _hired(self) -> Worker:
-        match self.tier:
-            case Tier.EXPR:
-                return jail.Jail(self.memory_limit_mb, "expr")
-            case Tier.PYTHON:
-                return interpreter.Interpreter(self.memory_limit_mb)
-            case Tier.PYTHON_FULL:
-                return jail.Jail(self.memory_limit_mb)
+
+def _hired(tier: Tier, memory_limit_mb: int) -> Worker:
+    match tier:
+        case Tier.EXPR:
+            return jail.Jail(memory_limit_mb, "expr")
+        case Tier.PYTHON:
+            return interpreter.Interpreter(memory_limit_mb)
+        case Tier.PYTHON_FULL:
+            return jail.Jail(memory_limit_mb)
 
 
 def _admit(code: str) -> None:
@@ -155,7 +159,7 @@ def _tier(tier: Tier | str) -> Tier:
         return Tier(tier)
     except ValueError:
         known = ", ".join(Tier)
-        raise MeruitError(f"no tier is named {tier!r}{nearest(str(tier), list(Tier))}; there are {known}") from None
+        raise MeruitError(f"no tier is named {tier!r}{nearest(str(tier), map(str, Tier))}; there are {known}") from None
 
 
 def _within(name: str, value: int, low: int, high: int) -> int:

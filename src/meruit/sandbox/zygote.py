@@ -9,7 +9,6 @@ import builtins
 import contextlib
 import gc
 import importlib
-import io
 import json
 import os
 import random
@@ -17,12 +16,12 @@ import signal
 import socket
 import struct
 import sys
-import time
 import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from meruit.sandbox import confine
+from meruit.sandbox.stillness import SEED, settle
 
 FORK, END, TELL = b"fork", b"end", b"tell"
 """Orders, each with the name of a child: make it; end it; end it and tell how it ended."""
@@ -40,10 +39,7 @@ MOST_FILES = 256
 """More descriptors than a zygote ever has."""
 CHILD_LIMITS = {"CPU": 120, "NOFILE": 0, "NPROC": 0}
 """No descriptor, no process; and an end for a child that everybody forgot, though the host kills it long before."""
-LONGEST_MESSAGE = 400
-FROZEN_S = 946_684_800
-"""2000-01-01T00:00:00Z, the only moment in the jail."""
-SEED = 0
+LONGEST_MESSAGE = 300
 
 # fmt: off
 STANDARD = (
@@ -54,7 +50,7 @@ STANDARD = (
     "html.entities", "html.parser", "io", "ipaddress", "itertools", "json", "keyword", "locale", "math", "numbers",
     "operator", "os", "pprint", "random", "re", "reprlib", "secrets", "shlex", "statistics", "string", "stringprep",
     "struct", "textwrap", "time", "token", "tokenize", "types", "typing", "unicodedata", "urllib.parse", "uuid",
-    "weakref", "xml.etree.ElementTree", "zlib",
+    "_strptime", "weakref", "xml.etree.ElementTree", "zlib",
 )
 NUMERIC = (
     "numpy", "numpy.fft", "numpy.lib", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "numpy.strings",
@@ -62,21 +58,9 @@ NUMERIC = (
 # fmt: on
 
 
-class Nowhere(io.TextIOBase):
-    """Where printed text goes."""
-
-    def write(self, text: str) -> int:
-        """Take it and forget it."""
-        return len(text)
-
-    def writable(self) -> bool:
-        """Yes, for what it is worth."""
-        return True
-
-
 def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) -> None:
     """Load, put up the walls that a parent can have, and fork children until the host goes away."""
-    host = socket.socket(fileno=control)
+    host, parent = socket.socket(fileno=control), os.getpid()
     try:
         run = _prepared(language, folders)
         seal = confine.CallLimit(confine.jail_policy(CHANNEL))
@@ -96,7 +80,7 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
     gc.collect()
     gc.freeze()
     host.send(READY)
-    _serve(host, seal, run)
+    _serve(host, parent, seal, run)
 
 
 def _rehearse(seal: confine.CallLimit) -> None:
@@ -145,100 +129,14 @@ def _prepared(language: str, folders: list[str]) -> Run:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         run = _measured
-    _settle()
+    settle()
     return run
 
 
-def _settle() -> None:
-    """One moment, one seed, no environment, nothing to print to, nowhere to import from."""
-    os.environ.clear()
-    sys.argv[:] = ["metric"]
-    sys.path.clear()
-    sys.path_importer_cache.clear()
-    sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "PathFinder"]
-    sys.stdin, sys.stdout, sys.stderr = io.StringIO(), Nowhere(), Nowhere()
-    sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = None  # type: ignore[misc]
-    chance = random.Random(SEED)  # noqa: S311 - it is meant to repeat
-
-    def urandom(size: int, /) -> bytes:
-        return chance.randbytes(size)
-
-    # `secrets`, and numpy's generators through it, ask here.
-    os.urandom = random._urandom = urandom  # type: ignore[attr-defined]  # noqa: SLF001
-    _fix_chance()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(SEED)
-    _stop_clocks()
-
-
-def _fix_chance() -> None:
-    """Generators that are given no seed begin where all begin."""
-    real = random.Random
-
-    class Random(real):  # type: ignore[misc, valid-type]
-        def __init__(self, x: Any = None) -> None:
-            super().__init__(SEED if x is None else x)
-
-        def seed(self, a: Any = None, version: int = 2) -> None:
-            super().seed(SEED if a is None else a, version)
-
-    Random.__module__, Random.__qualname__ = "random", "Random"
-    random.Random = Random  # type: ignore[misc]
-    shared = Random()
-    for name in dir(random):
-        method = getattr(random, name)
-        # The module's functions are the methods of one hidden generator.
-        if isinstance(getattr(method, "__self__", None), real):
-            setattr(random, name, getattr(shared, name))
-
-
-def _stop_clocks() -> None:
-    import datetime as dt
-
-    def still(value: float) -> Callable[[], float]:
-        return lambda: value
-
-    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
-        setattr(time, name, still(float(FROZEN_S)))
-        setattr(time, f"{name}_ns", still(FROZEN_S * 10**9))
-    time.clock_gettime = lambda _clock, /: float(FROZEN_S)
-    time.clock_gettime_ns = lambda _clock, /: FROZEN_S * 10**9
-    for name in ("gmtime", "localtime", "ctime"):
-        setattr(time, name, _at_that_moment(getattr(time, name)))
-    time.sleep = lambda _seconds, /: None
-
-    class datetime(dt.datetime):  # noqa: N801 - it stands in for the one of that name
-        @classmethod
-        def now(cls, tz: dt.tzinfo | None = None) -> "datetime":
-            return cls.fromtimestamp(FROZEN_S, tz) if tz else cls(2000, 1, 1)
-
-        @classmethod
-        def utcnow(cls) -> "datetime":
-            return cls(2000, 1, 1)
-
-        @classmethod
-        def today(cls) -> "datetime":
-            return cls(2000, 1, 1)
-
-    class date(dt.date):  # noqa: N801 - as above
-        @classmethod
-        def today(cls) -> "date":
-            return cls(2000, 1, 1)
-
-    for kind in (datetime, date):
-        kind.__module__, kind.__qualname__ = "datetime", kind.__name__
-        setattr(dt, kind.__name__, kind)
-
-
-def _at_that_moment(real: Callable[[float], Any]) -> Callable[..., Any]:
-    return lambda seconds=None, /: real(FROZEN_S if seconds is None else seconds)
-
-
-def _serve(host: socket.socket, seal: confine.CallLimit, run: Run) -> NoReturn:
+def _serve(host: socket.socket, parent: int, seal: confine.CallLimit, run: Run) -> NoReturn:
     """One order of the host after another; its silence ends us and our children."""
     children: dict[bytes, int] = {}
     ending: list[int] = []
-    parent = os.getpid()
     while True:
         # Nobody waits for the dead; they are buried when there is time.
         ending = [child for child in ending if os.waitpid(child, os.WNOHANG)[0] == 0]
@@ -327,9 +225,9 @@ def _measured(code: str, context: bytes) -> bytes:
     dumps, loads = json.dumps, json.loads
     try:
         compiled = compile(code, "metric.py", "exec")
-    except (SyntaxError, ValueError, RecursionError) as wrong:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as wrong:
         line = f" (line {wrong.lineno})" if isinstance(wrong, SyntaxError) and wrong.lineno else ""
-        said = wrong.msg if isinstance(wrong, SyntaxError) else wrong
+        said = wrong.msg if isinstance(wrong, SyntaxError) else str(wrong) or "the code is nested too deeply"
         raise Rejected(f"unsupported_construct {said}{line}") from None
     module = types.ModuleType("metric")
     sys.modules["metric"] = module
@@ -371,5 +269,5 @@ def _told(problem: BaseException) -> str:
             lines.append(trace.tb_lineno)
         trace = trace.tb_next
     where = f" (line {lines[-1]})" if lines else ""
-    what = "" if failure != "crashed" and hasattr(problem, "failure") else f"{type(problem).__name__}: "
+    what = "" if hasattr(problem, "failure") else f"{type(problem).__name__}: "
     return f"{failure} {what}{str(problem)[:LONGEST_MESSAGE]}{where}"
