@@ -1,0 +1,100 @@
+"""The box tried where it stands: what holds is said to hold, what does not is named, and what cannot run says why."""
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from meruit.model.kinds import Tier
+from meruit.sandbox import confine, jail, selftest
+from meruit.sandbox.contract import Failed, Failure, SandboxResult
+from meruit.sandbox.selftest import Trial, World, examine, surroundings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no broken wall."""
+    monkeypatch.setattr(selftest, "TIMEOUT_MS", 3_000)
+    monkeypatch.setattr(selftest, "GRACE_S", 60)
+
+
+@pytest.mark.parametrize("tier", Tier)
+@pytest.mark.usefixtures("expr", "small", "full")
+def test_where_a_tier_runs_its_walls_hold(tier: Tier) -> None:
+    found = examine(tier)
+    assert [trial for trial in found.trials if not trial.held] == []
+    assert (found.tier, found.ready, found.reason) == (tier, True, "")
+    assert found.engine
+    assert found.trials[-1].name == "honest work is measured"
+
+
+def held(result: SandboxResult, world: World) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("code", "holds", "why"),
+    [
+        ("1", lambda result, world: False, "a wall fell"),
+        ("2", held, ""),
+    ],
+)
+def test_a_wall_that_falls_is_named(
+    monkeypatch: pytest.MonkeyPatch, code: str, holds: Callable[[SandboxResult, World], bool], why: str
+) -> None:
+    monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: (Trial("a wall fell", code, holds),)})
+    found = examine(Tier.EXPR)
+    assert found.ready is not bool(why)
+    assert why in found.reason
+    assert [trial.held for trial in found.trials] == [not why, True]
+
+
+def test_a_trial_that_learns_the_secret_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Told in a message: an index that is not in the map is named there.
+    monkeypatch.setattr(World, "context", lambda world: {"output": {"text": "a b c", "leak": world.secret}})
+    monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: (Trial("tells", "output[output.leak]", held),)})
+    found = examine(Tier.EXPR)
+    assert found.reason == "the walls do not hold: tells"
+
+
+def test_a_trial_that_leaves_a_file_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leaves(_result: SandboxResult, world: World) -> bool:
+        (world.folder / "left").touch()
+        return True
+
+    trials = (Trial("leaves", "1", leaves), Trial("finds", "1", held))
+    monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: trials})
+    found = examine(Tier.EXPR)
+    assert [trial.held for trial in found.trials] == [True, False, False]
+    assert found.reason == "the walls do not hold: finds, honest work is measured"
+
+
+def test_an_answer_that_comes_too_late_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "GRACE_S", -60)
+    assert not examine(Tier.EXPR).ready
+
+
+def test_a_tier_that_cannot_start_is_not_ready_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise Failed(Failure.SANDBOX_UNAVAILABLE, "no wall here")
+
+    monkeypatch.setattr(jail, "Jail", refused)
+    found = examine(Tier.PYTHON_FULL, 40)
+    assert (found.ready, found.reason, found.trials) == (False, "no wall here", [])
+
+
+@pytest.mark.parametrize("user", [0, 1234])
+@pytest.mark.parametrize("version", [0, 6])
+def test_the_surroundings_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch, user: int, version: int) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(confine, "landlock_version", lambda: version)
+    said = surroundings()
+    assert said.startswith(f"Linux {platform.release()} on {platform.machine()}, ")
+    assert ("Landlock 6" if version else "no Landlock") in said
+    assert said.endswith("running as user 1234" if user else "running as root, whose workers give that up")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert "no Landlock" in surroundings()

@@ -1,0 +1,117 @@
+"""What a child of the jail says, and how: the parts that need no jail around them."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from meruit.sandbox.contract import Failed, Failure
+from meruit.sandbox.stillness import Nowhere
+from meruit.sandbox.zygote import LONGEST_MESSAGE, Rejected, _measured, _plain, _told
+
+CONTEXT = b'{"input":{"a":1},"output":"text","metadata":{}}'
+
+
+@pytest.fixture(autouse=True)
+def _no_metric_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring leaves a module of that name behind, as code in the jail may expect."""
+    monkeypatch.setitem(sys.modules, "metric", sys)
+
+
+def measured(*lines: str) -> Any:
+    code = "\n    ".join(("def metric(input, output, metadata):", *lines))
+    return json.loads(_measured(code, CONTEXT))
+
+
+def rejected(code: str) -> str:
+    with pytest.raises(Rejected) as raised:
+        _measured(code, CONTEXT)
+    return str(raised.value)
+
+
+def test_the_function_is_given_the_context_by_name() -> None:
+    assert measured("return {'a': input['a'], 'b': len(output), 'c': len(metadata)}") == {"a": 1, "b": 4, "c": 0}
+
+
+def test_what_is_no_mapping_is_written_all_the_same_for_the_host_to_refuse() -> None:
+    assert measured("return [1, True, None]") == [1, True, None]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def", "unsupported_construct invalid syntax (line 1)"),
+        ("\n\nx = = 1", "unsupported_construct invalid syntax (line 3)"),
+        ("a\x00b", "unsupported_construct source code string cannot contain null bytes"),
+        ("x = 1", "unsupported_construct the code defines no function metric(input, output, metadata)"),
+        ("metric = 3", "unsupported_construct the code defines no function metric(input, output, metadata)"),
+        ("def metric(**_): return {1: 2}", "result_rejected a metric's name is text"),
+        ("def metric(**_): return {'a': object()}", "result_rejected Object of type object is not JSON serializable"),
+        ("def metric(**_): return {'a': 10**5000}", "result_rejected Exceeds the limit"),
+        ("def metric(**_):\n    a = []\n    a.append(a)\n    return a", "result_rejected Circular reference detected"),
+        ("def metric(**_): return 'x' * 65_535", "result_rejected the result is larger than 64 KiB"),
+    ],
+)
+def test_what_is_no_answer_is_rejected_by_name(code: str, said: str) -> None:
+    assert rejected(code).startswith(said)
+
+
+def test_code_too_deep_to_compile_is_not_supported() -> None:
+    assert rejected("a" + " + a" * 60_000).startswith("unsupported_construct ")
+
+
+def test_code_that_replaces_the_writer_of_answers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dumps", json.dumps)
+    assert measured("import json", "json.dumps = lambda *_: 'forged'", "return {'a': 1}") == {"a": 1}
+
+
+def test_numbers_of_numpy_become_plain_numbers() -> None:
+    numpy = pytest.importorskip("numpy")
+    for number, kind in ((numpy.float64(1.5), float), (numpy.int32(3), int), (numpy.bool_(True), bool)):
+        assert type(_plain(number)) is kind
+    assert _plain("text") == "text"
+    assert type(_plain(numpy)) is type(numpy)
+
+
+def caught(code: str) -> BaseException:
+    try:
+        exec(compile(code, "metric.py", "exec"), {})
+    except BaseException as problem:  # noqa: BLE001 - whatever the code raises is what is asked for
+        return problem
+    raise AssertionError("the code raises nothing")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("\n1 / 0", "crashed ZeroDivisionError: division by zero (line 2)"),
+        ("def f():\n    raise KeyError('k')\nf()", "crashed KeyError: 'k' (line 2)"),
+        (
+            "import nowhere_at_all",
+            "unsupported_construct ModuleNotFoundError: No module named 'nowhere_at_all' (line 1)",
+        ),
+        ("raise SystemExit(3)", "crashed SystemExit: 3 (line 1)"),
+        ("raise KeyboardInterrupt", "crashed KeyboardInterrupt:  (line 1)"),
+    ],
+)
+def test_what_was_raised_is_told_with_its_line(code: str, said: str) -> None:
+    assert _told(caught(code)) == said
+
+
+def test_a_failure_that_has_a_name_keeps_it() -> None:
+    assert _told(Failed(Failure.TIMEOUT, "budget")) == "timeout budget"
+    assert _told(Failed(Failure.CRASHED, "it broke")).startswith("crashed ")
+    assert _told(Rejected("memory much")) == "memory much"
+
+
+def test_what_is_told_has_a_longest_length() -> None:
+    assert len(_told(Rejected("x" * 10_000))) == LONGEST_MESSAGE
+    assert len(_told(ValueError("x" * 10_000))) < LONGEST_MESSAGE + 100
+
+
+def test_printed_text_goes_nowhere() -> None:
+    nowhere = Nowhere()
+    assert nowhere.writable()
+    assert print("text", file=nowhere) is None
+    assert nowhere.write("text") == 4
