@@ -182,7 +182,6 @@ def test_the_engine_is_named_with_its_version() -> None:
     [
         "1",
         "size(output.text) > 3 ? 1 : 0",
-        "mapped(1)",
         "output.text.startsWith('allow') ? 1 : 0",
     ],
 )

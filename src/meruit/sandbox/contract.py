@@ -159,6 +159,8 @@ def checked(said: Any) -> dict[str, float]:
 def _wrong_name(name: Any) -> str | None:
     if not isinstance(name, str) or not name or len(name) > MAX_NAME:
         return f"a name is a text of 1 to {MAX_NAME} characters"
+    if "\ufffd" in name:
+        return "a name holds a character that could not be read"
     return None if name.isprintable() else "a name holds no control characters"
 
 
