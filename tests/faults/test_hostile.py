@@ -1,0 +1,55 @@
+"""Hostile code reaches nothing, outlasts nothing and leaves nothing behind: in every tier, as root and as anyone."""
+
+import json
+import os
+import sys
+
+import pytest
+from tests.faults.expressions import EXPRESSIONS
+from tests.faults.hostile import EXPR, SKIPPED, chosen
+from tests.faults.snippet import FULL, SMALL, Kind
+from tests.faults.snippets import SNIPPETS
+from tests.faults.started import run
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
+PATIENCE_S = 300
+PARTS = {SMALL: 3, FULL: 3, EXPR: 1}
+AT_LEAST = 60
+
+
+def as_user(user: str) -> str:
+    """The harness's option for this user; skips where there is no way to be one."""
+    if user == "root" and os.geteuid() != 0:
+        pytest.skip("these tests run as an ordinary user")
+    return "nobody" if user == "ordinary" and os.geteuid() == 0 else "self"
+
+
+@pytest.mark.parametrize("user", ["root", "ordinary"])
+@pytest.mark.parametrize(
+    ("tier", "part"), [(tier, f"{part}/{parts}") for tier, parts in PARTS.items() for part in range(1, parts + 1)]
+)
+def test_the_walls_hold(tier: str, part: str, user: str) -> None:
+    said = run("hostile", "--tier", tier, "--user", as_user(user), "--part", part, patience_s=PATIENCE_S)
+    if said.code == SKIPPED:
+        pytest.skip(said.error.strip())
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    broken = [f"{line['name']}: {'; '.join(line['why'])}" for line in lines if not line["ok"]]
+    told = {line["name"] for line in lines}
+    silent = [snippet.name for snippet in chosen(tier, part, []) if snippet.name not in told]
+    if silent:
+        broken.append(f"the host did not survive {silent[0]} (exit code {said.code}): {said.error[-2000:]}")
+    assert not broken, "\n".join(broken)
+    assert said.code == 0
+
+
+def test_every_kind_of_harm_is_tried() -> None:
+    assert {snippet.kind for snippet in SNIPPETS} == set(Kind)
+    assert len(SNIPPETS) >= AT_LEAST
+    names = [snippet.name for snippet in (*SNIPPETS, *EXPRESSIONS)]
+    assert len(names) == len(set(names))
+
+
+def test_no_two_snippets_try_the_same() -> None:
+    # The one exception is the same code twice in a row, which asks whether the second call remembers the first.
+    codes = [snippet.code for snippet in SNIPPETS if snippet.kind is not Kind.CONTEXT]
+    assert len(codes) == len(set(codes))
