@@ -33,6 +33,7 @@ from .world import TOKEN_NAME, World, descendants, marked, resident_mb, run_ns
 EXPR = "expr"
 SKIPPED = 77
 MEMORY_LIMIT_MB = 256
+LATE = "late"
 LATE_S = 0.5
 """How much later than its timeout an answer may come."""
 LOST_S = 10.0
@@ -174,6 +175,9 @@ def _reports(world: World, options: argparse.Namespace) -> Iterator[dict[str, An
         return
     for number, snippet in enumerate(chosen(options.tier, options.part, options.only)):
         line = bench.run(snippet, in_a_loop=number % 2 == 1)
+        # A machine that paused makes an answer late once; a wall that leaks time does so every time.
+        if line["why"] and all(why.startswith(LATE) for why in line["why"]):
+            line = bench.run(snippet, in_a_loop=number % 2 == 1)
         yield {"name": snippet.name, "kind": snippet.kind, "tier": options.tier, "user": user, **line}
         if "lost" in line:
             return
@@ -230,7 +234,7 @@ class Bench:
             *_promised(result),
             *_expected(snippet, self.tier, result),
             *self.world.leaked(_all_text(result), _numbers(result)),
-            *([f"late: {took_s * 1000:.0f} ms"] if took_s > snippet.timeout_ms / 1000 + LATE_S else []),
+            *([f"{LATE}: {took_s * 1000:.0f} ms"] if took_s > snippet.timeout_ms / 1000 + LATE_S else []),
         ]
         growth_mb = _peak_mb() - before_mb
         if growth_mb > HOST_GROWTH_MB:

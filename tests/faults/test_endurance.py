@@ -29,8 +29,6 @@ WORKERS_GROWTH = 1.3
 SETTLING_S = 2.0
 CONTEXT = {"input": {"n": 1}, "output": {"text": "a"}, "metadata": {}}
 LONG_MS = 60_000
-OWN_END_MS = 3_000
-"""The small Python's worker notices that its host is gone when its call is over, and its call ends by itself."""
 
 
 def kind_of(tier: str) -> str:
@@ -147,9 +145,7 @@ def test_closing_during_a_call_leaves_no_process(fresh: Fresh) -> None:
 @pytest.mark.parametrize("state", ["idle", "busy"])
 @pytest.mark.parametrize("tier", TIERS)
 def test_workers_do_not_outlive_a_killed_host(tier: str, state: str, tmp_path: Path) -> None:
-    ends_itself = (tier, state) == ("python", "busy")
-    timeout_ms = OWN_END_MS if ends_itself else LONG_MS
-    with start("doomed", tier, state, str(timeout_ms), folder=tmp_path) as host:
+    with start("doomed", tier, state, str(LONG_MS), folder=tmp_path) as host:
         assert host.stdout is not None
         assert host.stderr is not None
         assert host.stdout.readline() == "ready\n", host.stderr.read()
@@ -164,7 +160,7 @@ def test_workers_do_not_outlive_a_killed_host(tier: str, state: str, tmp_path: P
 
     assert workers
     try:
-        assert emptied(left, SETTLING_S + (OWN_END_MS / 1000 if ends_itself else 0))
+        assert emptied(left)
     finally:
         for process in left():
             os.kill(process.pid, signal.SIGKILL)

@@ -10,6 +10,7 @@ from meruit.sandbox.confine import (
     CallLimit,
     Unconfined,
     become_nobody,
+    die_with_parent,
     interpreter_policy,
     limit_files,
     limit_resources,
@@ -32,6 +33,7 @@ LOADERS = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "ld-musl-x86_64.so.1
 
 def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
     """Become the program behind walls; leaves with 126 and a reason on stderr when one of them does not stand."""
+    parent = os.getppid()
     try:
         # Out of the host's terminal: an interrupt is for the host.
         os.setsid()
@@ -43,6 +45,8 @@ def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
         )
         if os.fstat(descriptor).st_mode & 0o001:
             become_nobody()
+        # After the change of user, which would undo it.
+        die_with_parent(parent)
         no_new_privileges()
         limit_files([*libraries, "/etc/ld.so.cache"], [descriptor, *loaders])
         room = int(memory_limit_mb) * 2**20 + ROOM_BYTES
