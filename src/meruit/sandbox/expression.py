@@ -95,7 +95,8 @@ def _compiled(code: str) -> "cel.Expression":
     try:
         expression: cel.Expression = _environment().compile(code)
     except (RuntimeError, ValueError, TypeError) as problem:
-        # The library's own prefix and suffix say nothing to an author.
-        said = re.sub(r"^INVALID_ARGUMENT: (ERROR: )?(<input>:)?|\s*\[\w+\]$", "", str(problem))
+        # The first complaint, without the library's own words and its list of all that might have stood there.
+        first = str(problem).partition("\n")[0]
+        said = re.sub(r"^INVALID_ARGUMENT: (ERROR: )?(<input>:)?|\s*\[\w+\]$| expecting \{.*\}", "", first)
         raise Failed(Failure.UNSUPPORTED_CONSTRUCT, in_one_line(said)) from None
     return expression

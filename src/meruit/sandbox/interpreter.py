@@ -218,7 +218,9 @@ def _explained(said: str, timeout_ms: int, where: str) -> Failed:
     if kind == "Undefined":
         return Failed(Failure.UNSUPPORTED_CONSTRUCT, "the code defines no function metric(input, output, metadata)")
     if kind in UNSUPPORTED or _lacks(kind, message):
-        return Failed(Failure.UNSUPPORTED_CONSTRUCT, said)
+        lacking = message.removeprefix("The monty syntax parser does not yet support ")
+        told = said if lacking == message else f"this tier does not support {lacking}"
+        return Failed(Failure.UNSUPPORTED_CONSTRUCT, told)
     if kind == "TimeoutError" and "time limit exceeded" in message:
         return _late(timeout_ms)
     if kind == "MemoryError":
