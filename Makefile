@@ -6,7 +6,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test check static bench mutants docs lock clean
+.PHONY: help demo test check static bench endurance mutants docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,9 @@ check: static test  ## all that CI runs
 
 bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+endurance: $(READY)  ## ten thousand calls in a row and 64 at once in each tier of the sandbox (a minute or two)
+	@$(BIN)/python -m tests.faults.endurance
 
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results
