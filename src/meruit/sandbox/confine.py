@@ -57,6 +57,13 @@ class Is(NamedTuple):
     value: int
 
 
+class IsInt(NamedTuple):
+    """An argument of 32 bits must have exactly this value; the kernel does not look at the rest of the register."""
+
+    argument: int
+    value: int
+
+
 class Lacks(NamedTuple):
     """An argument must have none of these bits."""
 
@@ -71,30 +78,37 @@ class Has(NamedTuple):
     bit: int
 
 
-Condition = Is | Lacks | Has
+Condition = Is | IsInt | Lacks | Has
 EPERM, ENOSYS = 1, 38
 _PROT_EXEC, _MAP_ANONYMOUS, _CLONE_THREAD = 0x4, 0x20, 0x10000
 _PR_SET_NAME, _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 15, 1, 4, 38
 _SIGKILL = 9
 
-COMPUTING = (
-    *("brk", "munmap", "mremap", "madvise", "futex", "sched_yield", "sched_getaffinity"),
-    *("rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall", "exit", "exit_group"),
-    *("clock_gettime", "clock_getres", "clock_nanosleep", "nanosleep", "gettimeofday", "time", "times"),
-    *("getpid", "gettid", "getrusage", "close"),
-)
-"""What any computation needs of a kernel, and what can do no harm to anyone else."""
-
 Policy = Mapping[str, tuple[tuple[Condition, ...], ...]]
 """The calls that are allowed, each under any of its sets of conditions; none is named that is not."""
+
+# Wait and wake, private or shared, with a bit set or without; none that asks who holds a lock.
+_WAITING = (0, 1, 9, 10, 128, 129, 137, 138, 265, 393)
+_OF_ANOTHER = 0x80000000
+"""Begins the name of a clock that belongs to some other process."""
+
+COMPUTING: Policy = {
+    **dict.fromkeys(("brk", "munmap", "mremap", "madvise", "sched_yield", "close"), ((),)),
+    **dict.fromkeys(("rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall", "exit", "exit_group"), ((),)),
+    **dict.fromkeys(("nanosleep", "gettimeofday", "time", "times", "getpid", "gettid", "getrusage"), ((),)),
+    **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep"), ((Lacks(0, _OF_ANOTHER),),)),
+    "futex": tuple((IsInt(1, operation),) for operation in _WAITING),
+    "sched_getaffinity": ((IsInt(0, 0),),),
+}
+"""What any computation needs of a kernel, and what can neither harm nor see anyone else."""
 
 
 def jail_policy(channel: int) -> Policy:
     """For CPython that runs a stranger's code: it computes, and speaks on one descriptor. No open, no new process."""
     return {
-        **dict.fromkeys(COMPUTING, ((),)),
-        "read": ((Is(0, channel),),),
-        "write": ((Is(0, channel),),),
+        **COMPUTING,
+        "read": ((IsInt(0, channel),),),
+        "write": ((IsInt(0, channel),),),
         "mmap": ((Lacks(2, _PROT_EXEC),),),
         "mprotect": ((Lacks(2, _PROT_EXEC),),),
     }
@@ -103,7 +117,7 @@ def jail_policy(channel: int) -> Policy:
 def interpreter_policy() -> Policy:
     """For the interpreter's worker, which is yet to be executed and loaded; Landlock says which files it may open."""
     return {
-        **dict.fromkeys(COMPUTING, ((),)),
+        **COMPUTING,
         **dict.fromkeys(("read", "readv", "write", "writev", "pread64", "lseek", "poll", "ppoll"), ((),)),
         **dict.fromkeys(("openat", "newfstatat", "fstat", "statx", "access", "faccessat"), ((),)),
         **dict.fromkeys(("getrandom", "set_robust_list", "set_tid_address", "rseq", "arch_prctl"), ((),)),
@@ -113,7 +127,7 @@ def interpreter_policy() -> Policy:
         "mprotect": ((Lacks(2, _PROT_EXEC),),),
         "clone": ((Has(0, _CLONE_THREAD),),),
         "prlimit64": ((Is(2, 0),),),
-        "prctl": ((Is(0, _PR_SET_NAME),),),
+        "prctl": ((IsInt(0, _PR_SET_NAME),),),
     }
 
 
@@ -179,6 +193,8 @@ def _one_way(conditions: tuple[Condition, ...]) -> list[Instruction]:
                     (_LOAD, 0, 0, low),
                     (_JUMP_IF_EQUAL, 0, past, value & 0xFFFFFFFF),
                 ]
+            case IsInt(_, value):
+                test = [(_LOAD, 0, 0, low), (_JUMP_IF_EQUAL, 0, past, value)]
             case Lacks(_, bits):
                 test = [(_LOAD, 0, 0, low), (_JUMP_IF_ANY_BIT, past, 0, bits)]
             case Has(_, bit):

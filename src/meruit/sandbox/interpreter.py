@@ -6,10 +6,13 @@ import contextlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from importlib import metadata
@@ -39,6 +42,8 @@ MAX_CALLS = 5_000
 THEIRS = "<string>"
 """What the interpreter calls code that is executed from a text."""
 MAX_DEPTH = 500
+MAX_PRINTED = 1_000_000
+"""Characters that may be printed before the call is ended."""
 MAX_SUSPENSIONS = 10
 
 # The stranger's code has globals of its own: what it defines or overwrites, it does not share with these names. What
@@ -106,6 +111,7 @@ class Interpreter:
         self._session: pydantic_monty.MontySession | None = None
         self._timeout_ms = DEFAULT_TIMEOUT_MS
         self._used = False
+        self._process_id: int | None = None
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
         """The metrics of one call, in a session that no other call has seen."""
@@ -129,9 +135,12 @@ class Interpreter:
 
         session = self._ready_for(timeout_ms)
         self._used = True
+        printed = Printed(self.kill)
         try:
-            return session.feed_run(script, inputs=given, print_callback=_discard)
+            return session.feed_run(script, inputs=given, print_callback=printed)
         except monty.MontyCrashedError as gone:
+            if printed.too_much:
+                raise Failed(Failure.CRASHED, "the code prints too much") from None
             if gone.timed_out:
                 raise _late(timeout_ms) from None
             raise Failed(Failure.CRASHED, f"the code took its worker down: {in_one_line(str(gone))}") from None
@@ -150,6 +159,12 @@ class Interpreter:
         """Have a fresh session ready, so that the next call need not wait for one."""
         self._ready_for(self._timeout_ms)
 
+    def kill(self) -> None:
+        """End the process at once; from any thread, while a call may be running."""
+        if self._process_id is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process_id, signal.SIGKILL)
+
     def close(self) -> None:
         """End the worker."""
         self._leave()
@@ -161,6 +176,8 @@ class Interpreter:
             self._leave()
             self._session = self._new_session(timeout_ms)
             self._timeout_ms, self._used = timeout_ms, False
+            # Asked for now: a session that is at work does not answer.
+            self._process_id = self._session.worker_pid
         return self._session
 
     def _new_session(self, timeout_ms: int) -> "pydantic_monty.MontySession":
@@ -181,6 +198,7 @@ class Interpreter:
 
     def _leave(self) -> None:
         session, self._session = self._session, None
+        self._process_id = None
         if session is not None:
             # A session whose worker is gone has nothing left to close.
             with contextlib.suppress(Exception):
@@ -201,8 +219,20 @@ def _only_in_one_process() -> None:
         raise Failed(Failure.SANDBOX_UNAVAILABLE, message)
 
 
-def _discard(_stream: str, _text: str) -> None:
-    """What code prints goes nowhere."""
+class Printed:
+    """Where printed text goes that found a way around our own `print`: nowhere, and not much of it."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._left = MAX_PRINTED
+        self._end = end
+        self.too_much = False
+
+    def __call__(self, _stream: str, text: str) -> None:
+        """Forget the text; too much of it ends the worker, because an exception would not stop it."""
+        self._left -= len(text)
+        if self._left < 0 and not self.too_much:
+            self.too_much = True
+            self._end()
 
 
 def _late(timeout_ms: int) -> Failed:
@@ -244,15 +274,18 @@ def _line(problem: Any) -> str:
 
 
 _launchers: dict[int, Path] = {}
+_launching = threading.Lock()
 
 
 def _launcher(memory_limit_mb: int) -> str:
     """A program that puts up the walls and then becomes the interpreter; the library starts workers by one path."""
-    known = _launchers.get(memory_limit_mb)
-    # Whoever tidies up temporary folders may have taken it away.
-    if known is None or not known.exists():
-        known = _launchers[memory_limit_mb] = _new_launcher(memory_limit_mb)
-    return str(known)
+    # Several workers start at once, and what finds the program is not made for that.
+    with _launching:
+        known = _launchers.get(memory_limit_mb)
+        # Whoever tidies up temporary folders may have taken it away.
+        if known is None or not known.exists():
+            known = _launchers[memory_limit_mb] = _new_launcher(memory_limit_mb)
+        return str(known)
 
 
 def _new_launcher(memory_limit_mb: int) -> Path:
@@ -298,7 +331,13 @@ def _probe(launcher: str) -> None:
     """Start the interpreter once behind its walls; says why where they do not stand."""
     try:
         done = subprocess.run(  # noqa: S603 - our own launcher
-            [launcher, "--version"], capture_output=True, text=True, timeout=START_S, check=False, env={}
+            [launcher, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            check=False,
+            env={},
         )
     except (OSError, subprocess.SubprocessError) as problem:
         raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started: {problem}") from None

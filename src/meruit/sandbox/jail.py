@@ -127,6 +127,10 @@ class Jail:
             channel.close()
             self._control.send(END + name)
 
+    def kill(self) -> None:
+        """End the processes at once; from any thread, while a call may be running."""
+        self._zygote.kill()
+
     def close(self) -> None:
         """End the zygote and its child."""
         if self._channel is not None:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
@@ -13,8 +14,10 @@ from meruit.sandbox.contract import Failed, Failure
 
 MAX_WAITING = 10_000
 """Calls that may wait for a free worker."""
+MAX_WAITING_BYTES = 256 * 1024 * 1024
+"""What they may have been given, all together."""
 CLOSING_S = 5.0
-"""How long closing waits for calls that are still running."""
+"""How long closing waits for workers that were told to end."""
 
 Metrics = dict[str, float]
 
@@ -28,8 +31,11 @@ class Worker(Protocol):
     def renew(self) -> None:
         """Leave nothing of the last call behind, and be ready for the next."""
 
+    def kill(self) -> None:
+        """End the process at once; from any thread, while a call may be running."""
+
     def close(self) -> None:
-        """End the process."""
+        """End the process; by the thread that it belongs to."""
 
 
 class Job(NamedTuple):
@@ -50,9 +56,11 @@ class Pool:
         self._size = size
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._workers: set[Worker] = set()
         self._changing = threading.Lock()
         self._open = 0
         """Calls that wait or run, or whose worker is not ready again."""
+        self._waiting_bytes = 0
         self._closed = False
 
     def submit(self, code: str, context: bytes, timeout_ms: int) -> "Future[Metrics]":
@@ -60,61 +68,83 @@ class Pool:
         future: Future[Metrics] = Future()
         with self._changing:
             if self._closed:
-                raise Failed(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed")
+                raise _unavailable("the sandbox is closed")
             waiting = self._jobs.qsize()
-            if waiting >= MAX_WAITING:
-                raise Failed(Failure.SANDBOX_UNAVAILABLE, f"{waiting:,} calls are waiting already; try again later")
+            full = waiting >= MAX_WAITING or self._waiting_bytes + len(context) > MAX_WAITING_BYTES
+            if waiting and full:
+                raise _unavailable(f"{waiting:,} calls are waiting already; try again later")
+            if self._open >= len(self._threads) and len(self._threads) < self._size:
+                self._start_thread()
             self._open += 1
-            if self._open > len(self._threads) and len(self._threads) < self._size:
-                # A daemon: a host that ends does not wait for a stranger's endless loop.
-                thread = threading.Thread(target=self._serve, daemon=True, name=f"sandbox-{len(self._threads)}")
-                self._threads.append(thread)
-                thread.start()
+            self._waiting_bytes += len(context)
             self._jobs.put(Job(future, code, context, timeout_ms))
         return future
 
-    def close(self) -> None:
-        """End every worker; calls that wait are reported as unavailable."""
+    def close(self, *, wait: bool = True) -> None:
+        """End every worker, whatever it is doing; calls that wait or run are reported as unavailable."""
         with self._changing:
-            if self._closed:
-                return
-            self._closed = True
-            self._drain()
-            for _ in self._threads:
-                self._jobs.put(None)
-        if self.process_id == os.getpid():
-            for thread in self._threads:
-                thread.join(CLOSING_S)
+            if not self._closed:
+                self._closed = True
+                self._drain()
+                for _ in self._threads:
+                    self._jobs.put(None)
+            workers, threads = list(self._workers), list(self._threads)
+        if self.process_id != os.getpid():
+            return
+        for worker in workers:
+            worker.kill()
+        deadline = time.monotonic() + CLOSING_S
+        for thread in threads if wait else ():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _start_thread(self) -> None:
+        # A daemon: a host that ends does not wait for a stranger's endless loop.
+        thread = threading.Thread(target=self._serve, daemon=True, name=f"sandbox-{len(self._threads)}")
+        try:
+            thread.start()
+        except RuntimeError as problem:
+            if not self._threads:
+                raise _unavailable(f"no thread can be started for a worker: {problem}") from None
+            # The others will see to it.
+            return
+        self._threads.append(thread)
 
     def _drain(self) -> None:
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None and job.future.set_running_or_notify_cancel():
-                job.future.set_exception(Failed(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed"))
+        with contextlib.suppress(queue.Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if job is not None and job.future.set_running_or_notify_cancel():
+                    job.future.set_exception(_unavailable("the sandbox is closed"))
 
     def _serve(self) -> None:
         worker: Worker | None = None
         try:
             while (job := self._jobs.get()) is not None:
+                with self._changing:
+                    self._waiting_bytes -= len(job.context)
                 worker = self._serve_one(job, worker)
+                # What a call was given is not kept until the next one comes.
+                del job
                 with self._changing:
                     self._open -= 1
         finally:
-            if worker is not None:
-                worker.close()
+            self._without(worker)
 
     def _serve_one(self, job: Job, worker: Worker | None) -> Worker | None:
         """Run one call and answer it, then prepare for the next while nobody waits; None when the worker is gone."""
         if not job.future.set_running_or_notify_cancel():
             return worker
         try:
-            worker = self._hire() if worker is None else worker
+            worker = self._hired() if worker is None else worker
             metrics = worker.run(job.code, job.context, job.timeout_ms)
         except Failed as failed:
-            job.future.set_exception(failed)
+            closed = self._closed and failed.failure is Failure.CRASHED
+            told = _unavailable("the sandbox was closed while the code ran") if closed else failed
+            # Its frames hold all that the call was given, in a circle that would last until it is collected.
+            job.future.set_exception(told.with_traceback(None))
         except BaseException as crash:  # noqa: BLE001 - a fault of ours is reported, and never as a metric
-            job.future.set_exception(Failed(Failure.SANDBOX_UNAVAILABLE, f"the sandbox itself failed: {crash!r}"))
-            return _without(worker)
+            job.future.set_exception(_unavailable(f"the sandbox itself failed: {crash!r}"))
+            return self._without(worker)
         else:
             job.future.set_result(metrics)
         if worker is None:
@@ -122,16 +152,30 @@ class Pool:
         try:
             worker.renew()
         except BaseException:  # noqa: BLE001 - the next call hires another, or says why that fails
-            return _without(worker)
+            return self._without(worker)
         return worker
 
+    def _hired(self) -> Worker:
+        worker = self._hire()
+        with self._changing:
+            self._workers.add(worker)
+        if self._closed:
+            # It came too late to be killed with the others.
+            worker.kill()
+        return worker
 
-def _without(worker: Worker | None) -> Worker | None:
-    """No worker; the one there was is ended, as far as it can be."""
-    if worker is not None:
-        with contextlib.suppress(BaseException):
-            worker.close()
-    return None
+    def _without(self, worker: Worker | None) -> Worker | None:
+        """No worker; the one there was is ended, as far as it can be."""
+        if worker is not None:
+            with self._changing:
+                self._workers.discard(worker)
+            with contextlib.suppress(BaseException):
+                worker.close()
+        return None
+
+
+def _unavailable(why: str) -> Failed:
+    return Failed(Failure.SANDBOX_UNAVAILABLE, why)
 
 
 class _Shared(NamedTuple):
@@ -152,8 +196,8 @@ def share(key: object, user: int, make: Callable[[], Pool]) -> Pool:
         return _pools[key].pool
 
 
-def let_go(key: object, user: int) -> None:
-    """One user less; the last one closes the pool."""
+def let_go(key: object, user: int, *, wait: bool = False) -> None:
+    """One user less; the last one closes the pool, and may wait until its workers are gone."""
     with _sharing:
         shared = _pools.get(key)
         if shared is None:
@@ -162,7 +206,7 @@ def let_go(key: object, user: int) -> None:
         if shared.users:
             return
         del _pools[key]
-    shared.pool.close()
+    shared.pool.close(wait=wait)
 
 
 def _close_all() -> None:

@@ -87,8 +87,9 @@ class Sandbox:
             return SandboxResult(None, evidence, failed.failure, str(failed))
 
     def close(self) -> None:
-        """Let go of the workers; they end with the last sandbox that uses them."""
-        self._letting_go()
+        """Let go of the workers; they end with the last sandbox that uses them, whatever they are doing."""
+        if self._letting_go.detach() is not None:
+            let_go(self._key, id(self), wait=True)
         self._pool = None
 
     def __enter__(self) -> Self:
@@ -115,13 +116,20 @@ class Sandbox:
             return described(code, self.tier, self.engine, limits), self._started(code, crossing, limits.timeout_ms)
         except Failed as failed:
             ended: Future[Metrics] = Future()
-            ended.set_exception(failed)
+            # Without its frames, which hold the work.
+            ended.set_exception(failed.with_traceback(None))
             return described(code, self.tier, self.engine, limits), ended
 
-    def _started(self, code: str, crossing: bytes, timeout_ms: int) -> "Future[Metrics]":
+    def _stay_open(self) -> None:
         if not self._letting_go.alive:
+            let_go(self._key, id(self))
             raise Failed(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed")
+
+    def _started(self, code: str, crossing: bytes, timeout_ms: int) -> "Future[Metrics]":
+        self._stay_open()
         _admit(code)
+        if self.tier is Tier.EXPR:
+            expression.admit(code)
         if self.tier is Tier.EXPR and expression.is_cheap(code, crossing):
             ended: Future[Metrics] = Future()
             ended.set_result(expression.evaluate(code, crossing))
@@ -130,6 +138,8 @@ class Sandbox:
             tier, memory_limit_mb, size = self._key
             # Nothing of this sandbox: a pool that held on to it would outlive it for ever.
             self._pool = share(self._key, id(self), lambda: Pool(partial(_hired, tier, memory_limit_mb), size))
+            # It may have been closed in this very moment, by somebody who could not know of the pool.
+            self._stay_open()
         return self._pool.submit(code, crossing, timeout_ms)
 
 

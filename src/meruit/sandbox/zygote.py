@@ -33,6 +33,8 @@ ANSWER = struct.Struct(">IB")
 """Before an answer: how long it is, and whether it is a failure."""
 BURYING_S = 0.005
 """How long after a child was ended we look again whether it is dead."""
+CONTROL = 200
+"""The descriptor on which the host gives orders; never that of a child."""
 CHANNEL = 3
 """The one descriptor that a child may read and write."""
 MOST_FILES = 256
@@ -60,7 +62,10 @@ NUMERIC = (
 
 def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) -> None:
     """Load, put up the walls that a parent can have, and fork children until the host goes away."""
-    host, parent = socket.socket(fileno=control), os.getpid()
+    # However many files the host has open: what children must close is below the limit they close to.
+    os.dup2(control, CONTROL)
+    os.close(control)
+    host, parent = socket.socket(fileno=CONTROL), os.getpid()
     try:
         run = _prepared(language, folders)
         seal = confine.CallLimit(confine.jail_policy(CHANNEL))
