@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from meruit.sandbox import expression
 from meruit.sandbox.contract import Failed, Failure, written
-from meruit.sandbox.expression import CHEAP, MAX_EXPRESSION, engine, evaluate, is_cheap
+from meruit.sandbox.expression import CHEAP, MAX_EXPRESSION, admit, engine, evaluate, is_cheap
 from meruit.sandbox.sandbox import Sandbox
 
 WORK = {
@@ -257,3 +257,24 @@ def test_big_work_is_read_alike_in_a_jail(expr: Sandbox) -> None:
     assert expr.execute_sync("size(output.filter(x, size(x) == 1000))", work, 60_000) == {"metrics": {"value": 2_000}}
     assert expr.execute_sync("size(output)          ", work, 60_000) == {"metrics": {"value": 2_000}}
     assert len(json.dumps(work)) * 20 > CHEAP
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "output.matches('a') ? 1 : 0",
+        "[output.matches('^0\\\\pL{200}')].size()",
+        "output.matches(input) ? 1 : 0",
+        "strings.quote('a') == '' ? 1 : 0",
+        "string(1) == '1' ? 1 : 0",
+    ],
+)
+def test_what_compiles_a_pattern_or_makes_text_goes_to_a_jail(code: str) -> None:
+    assert not is_cheap(code, written({}))
+
+
+def test_a_long_text_is_refused_before_anyone_reads_it() -> None:
+    with pytest.raises(Failed, match="at most 4,096"):
+        admit("a" * (MAX_EXPRESSION + 1))
+    with Sandbox("expr") as box:
+        assert box.execute_sync("a" * 200_000, {}).failure is Failure.UNSUPPORTED_CONSTRUCT

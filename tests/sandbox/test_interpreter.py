@@ -274,8 +274,19 @@ def test_the_engine_is_named_with_its_version() -> None:
 
 
 def test_printed_text_has_a_place_to_vanish(capfd: pytest.CaptureFixture[str]) -> None:
-    interpreter._discard("stdout", "loud")
+    ended: list[bool] = []
+    printed = interpreter.Printed(lambda: ended.append(True))
+    for _ in range(3):
+        printed("stdout", "x" * (interpreter.MAX_PRINTED // 2))
+    assert (ended, printed.too_much) == ([True], True)
     assert capfd.readouterr() == ("", "")
+
+
+def test_printing_without_end_ends_the_call(small: Sandbox, metric: Write) -> None:
+    started = time.monotonic()
+    found = small.execute_sync(metric("p = eval('print', {})", "while True: p('x' * 10_000)"), {}, LONG_MS)
+    assert (found.failure, found.message) == (Failure.CRASHED, "the code prints too much")
+    assert time.monotonic() - started < LONG_MS / 1000 / 2
 
 
 # Machines on which it cannot be started.

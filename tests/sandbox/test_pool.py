@@ -25,12 +25,17 @@ class Hand:
     def __init__(self, firm: "Firm") -> None:
         self.firm = firm
         self.done: list[str] = []
+        self.killed = threading.Event()
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> Metrics:
         self.done.append(code)
         if code == "wait":
             self.firm.started.release()
             assert self.firm.gate.wait(PATIENCE_S)
+        if code == "loop":
+            self.firm.started.release()
+            assert self.killed.wait(PATIENCE_S)
+            raise Failed(Failure.CRASHED, "the code took its worker down")
         if code == "fail":
             raise Failed(Failure.MEMORY, "too much")
         if code == "break":
@@ -44,6 +49,9 @@ class Hand:
         self.done.append("renew")
         if self.firm.unrenewable:
             raise OSError("it is gone")
+
+    def kill(self) -> None:
+        self.killed.set()
 
     def close(self) -> None:
         self.done.append("close")
@@ -296,6 +304,81 @@ def test_only_so_many_calls_may_wait(one: Pool, firm: Firm, monkeypatch: pytest.
 # The end.
 
 
+def test_closing_ends_what_runs_and_does_not_call_it_the_codes_fault(firm: Firm) -> None:
+    pool = Pool(firm.hire, 3)
+    running = [asked(pool, "loop") for _ in range(3)]
+    for _ in running:
+        assert firm.started.acquire(timeout=PATIENCE_S)
+    pool.close()
+    for future in running:
+        assert failed(future) == (Failure.SANDBOX_UNAVAILABLE, "the sandbox was closed while the code ran")
+    assert all(hand.done[-1] == "close" for hand in firm.hands)
+
+
+def test_a_pool_that_is_forgotten_waits_for_nobody(firm: Firm) -> None:
+    pool = Pool(firm.hire, 1)
+    running = asked(pool, "wait")
+    assert firm.started.acquire(timeout=PATIENCE_S)
+    pool.close(wait=False)
+    assert not running.done()
+    assert firm.hands[0].killed.is_set()
+    firm.gate.set()
+    assert running.result(PATIENCE_S)
+
+
+def test_a_worker_that_is_hired_while_the_pool_closes_is_ended_too(firm: Firm) -> None:
+    hired, closed = threading.Event(), threading.Event()
+
+    def slowly() -> Worker:
+        hired.set()
+        assert closed.wait(PATIENCE_S)
+        return firm.hire()
+
+    pool = Pool(slowly, 1)
+    running = asked(pool, "loop")
+    assert hired.wait(PATIENCE_S)
+    pool.close(wait=False)
+    closed.set()
+    assert failed(running)[0] is Failure.SANDBOX_UNAVAILABLE
+
+
+def test_a_thread_that_cannot_start_fails_that_call_only(firm: Firm, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(firm.hire, 2)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as pressed:
+        pressed.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(Failed, match="no thread can be started"):
+            asked(pool)
+    assert answered(pool)
+    # With one worker there, a second that cannot start is done without.
+    with monkeypatch.context() as pressed:
+        pressed.setattr(threading.Thread, "start", refuse)
+        pool._open = 5
+        assert asked(pool).result(PATIENCE_S)
+    pool.close()
+
+
+def test_only_so_much_work_may_wait(one: Pool, firm: Firm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "MAX_WAITING_BYTES", 10)
+    running = asked(one, "wait", b"1" * 100)
+    assert firm.started.acquire(timeout=PATIENCE_S)
+    waiting = asked(one, context=b"1" * 8)
+    with pytest.raises(Failed, match="1 calls are waiting already"):
+        asked(one, context=b"1" * 8)
+    firm.gate.set()
+    assert running.result(PATIENCE_S)
+    assert waiting.result(PATIENCE_S)
+
+
+def test_a_failure_keeps_nothing_of_what_its_call_was_given(one: Pool) -> None:
+    problem = asked(one, "fail").exception(PATIENCE_S)
+    assert problem is not None
+    assert problem.__traceback__ is None
+
+
 def test_closing_answers_those_that_wait_and_lets_the_running_finish(
     firm: Firm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +476,8 @@ class Hand:
     def run(self, code, context, timeout_ms):
         return {"process": os.getpid()}
     def renew(self):
+        pass
+    def kill(self):
         pass
     def close(self):
         pass

@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -425,3 +427,36 @@ def test_a_host_that_ends_leaves_no_process_behind(arguments: list[str], tmp_pat
         said = ended.read()
     assert done.returncode == (-9 if arguments else 0), said
     assert said == ""
+
+
+COLD = """
+import asyncio
+from meruit.sandbox.sandbox import Sandbox
+
+CODE = "def metric(input, output, metadata):\\n    return {'n': input['n']}\\n"
+
+async def main():
+    box = Sandbox("python", max_workers=8)
+    found = await asyncio.gather(*(box.execute(CODE, {"input": {"n": n}}, 60_000) for n in range(16)))
+    assert [one.get("metrics") for one in found] == [{"n": n} for n in range(16)], [one.message for one in found]
+
+asyncio.run(main())
+"""
+
+
+def test_the_first_calls_of_a_process_may_all_come_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("tier", ["python", "python-full"])
+def test_closing_does_not_wait_for_an_endless_loop(tier: str, metric: Write) -> None:
+    box = Sandbox(tier, 66, max_workers=2)
+    assert box.execute_sync(metric("return {'a': 1}"), {}, LONG_MS).failure is None
+    with ThreadPoolExecutor(2) as others:
+        running = [others.submit(box.execute_sync, metric("while True: pass"), {}, LONG_MS) for _ in range(2)]
+        time.sleep(0.5)
+        box.close()
+        found = [each.result(PATIENCE_S) for each in running]
+    assert [one.failure for one in found] == [Failure.SANDBOX_UNAVAILABLE] * 2
+    assert box.execute_sync(metric("return {'a': 1}"), {}).message == "the sandbox is closed"
