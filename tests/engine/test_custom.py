@@ -221,7 +221,7 @@ def test_an_operator_may_run_no_custom_code_at_all() -> None:
     code, expression, word_count = verify(asked, engine).criterion_results
     for judged in (code, expression):
         assert (judged.cause, judged.fault) == (Cause.SANDBOX_UNAVAILABLE, Fault.SYSTEM)
-        assert "its operator switched CustomExtractor off" in (judged.error or "")
+        assert "its configuration enables no CustomExtractor" in (judged.error or "")
         assert judged.provenance is Provenance.COMPUTED
     assert word_count.met
 

@@ -108,7 +108,7 @@ def test_a_truth_value_of_numpy_is_no_number(full: Sandbox, metric: Write) -> No
         (["return {'a': 'b'}"], Failure.RESULT_REJECTED, "metric 'a': str is no number"),
         (["return {'a': float('nan')}"], Failure.RESULT_REJECTED, "nan is no finite number"),
         (["return {1: 1}"], Failure.RESULT_REJECTED, "a metric's name is text"),
-        (["return {'a': {1}}"], Failure.RESULT_REJECTED, "not JSON serializable"),
+        (["return {'a': {1}}"], Failure.RESULT_REJECTED, "metric 'a': set is no number; write float(…)"),
         (["return 1"], Failure.RESULT_REJECTED, "must return a mapping"),
         (["return None"], Failure.RESULT_REJECTED, "not NoneType"),
         (["return {'x' * 70_000: 1}"], Failure.RESULT_REJECTED, "larger than 64 KiB"),

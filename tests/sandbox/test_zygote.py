@@ -41,20 +41,21 @@ def test_what_is_no_mapping_is_written_all_the_same_for_the_host_to_refuse() -> 
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("def", "unsupported_construct invalid syntax (line 1)"),
-        ("\n\nx = = 1", "unsupported_construct invalid syntax (line 3)"),
-        ("a\x00b", "unsupported_construct source code string cannot contain null bytes"),
+        ("def", "unsupported_construct SyntaxError: invalid syntax (line 1)"),
+        ("\n\nx = = 1", "unsupported_construct SyntaxError: invalid syntax (line 3)"),
+        ("a\x00b", "source code string cannot contain null bytes"),
+        ("async def metric(**_): return {}", "unsupported_construct metric is an async function"),
         ("x = 1", "unsupported_construct the code defines no function metric(input, output, metadata)"),
         ("metric = 3", "unsupported_construct the code defines no function metric(input, output, metadata)"),
         ("def metric(**_): return {1: 2}", "result_rejected a metric's name is text"),
-        ("def metric(**_): return {'a': object()}", "result_rejected Object of type object is not JSON serializable"),
+        ("def metric(**_): return {'a': object()}", "result_rejected metric 'a': object is no number; write float(…)"),
         ("def metric(**_): return {'a': 10**5000}", "result_rejected Exceeds the limit"),
         ("def metric(**_):\n    a = []\n    a.append(a)\n    return a", "result_rejected Circular reference detected"),
         ("def metric(**_): return 'x' * 65_535", "result_rejected the result is larger than 64 KiB"),
     ],
 )
 def test_what_is_no_answer_is_rejected_by_name(code: str, said: str) -> None:
-    assert rejected(code).startswith(said)
+    assert said in rejected(code)
 
 
 def test_code_too_deep_to_compile_is_not_supported() -> None:
@@ -69,9 +70,11 @@ def test_code_that_replaces_the_writer_of_answers_changes_nothing(monkeypatch: p
 def test_numbers_of_numpy_become_plain_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     for number, kind in ((numpy.float64(1.5), float), (numpy.int32(3), int), (numpy.bool_(True), bool)):
-        assert type(_plain(number)) is kind
-    assert _plain("text") == "text"
-    assert type(_plain(numpy)) is type(numpy)
+        assert type(_plain("a", number)) is kind
+    assert _plain("a", "text") == "text"
+    for stranger in (numpy, numpy.array([1]), {1}, 1j):
+        with pytest.raises(Rejected, match="is no number; write float"):
+            _plain("a", stranger)
 
 
 def caught(code: str) -> BaseException:

@@ -175,6 +175,9 @@ class Catalogue:
             return _flawed(label, name, why)._replace(place=f"{owner}.metrics")
         if ask.params:
             return _flawed(label, name, f"{name} is computed by custom code, which takes no params")
+        if ask.wanted:
+            why = f"{name} is a number that custom code computes, in which nothing can be contained; use gte, lte or eq"
+            return _flawed(label, name, why)
         return _slot_of_own(own, owner, name, label)
 
 

@@ -98,7 +98,10 @@ def own_code(criteria: SuccessCriteria, sandboxes: Sandboxes, taken: Container[s
             why = f"an extractor of this engine is named {piece.owner!r}; rename it"
             own.flaws[piece.owner] = Flaw(Missing(why, Cause.AUTHOR_ERROR, Fault.SYSTEM), piece.place)
         elif sandboxes.policy is None:
-            why = "this engine runs no custom code: its operator switched CustomExtractor off"
+            why = (
+                "this engine runs no custom code: its configuration enables no CustomExtractor; "
+                "its operator may add extractors.custom"
+            )
             own.flaws[piece.owner] = Flaw(_unavailable(why), piece.place)
         elif not sandboxes.allows(piece.tier):
             own.flaws[piece.owner] = Flaw(_unavailable(_barred(piece.tier)), piece.chooser)

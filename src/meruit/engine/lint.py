@@ -12,7 +12,7 @@ import msgspec
 from meruit.engine.catalogue import Prepared
 from meruit.engine.custom import expr_owner
 from meruit.engine.mutants import Mutant, mutants
-from meruit.engine.tryout import Trouble, try_out
+from meruit.engine.tryout import OF_CODE, Trouble, try_out
 from meruit.engine.verify import VerificationEngine
 from meruit.judge.compare import EXACT_INTEGERS, Interval, domain_of, wanted
 from meruit.judge.plan import Plan, Rule
@@ -101,7 +101,9 @@ def lint(
         return LintReport(_clean(findings), findings, verdicts, str(result.verdict))
     aimed = mutants(gold.output, gold.metadata, words=_words(prepared.plan, result), sizes=_sizes(prepared.plan))
     tried, failed_by = _try_mutants(engine, prepared, given, aimed)
-    findings.extend(_survivors(prepared.plan, failed_by))
+    # What broke on the gold output has been told, and was not put to the test.
+    broken = {judged.criterion_id for judged in result.criterion_results if judged.cause in OF_CODE}
+    findings.extend(_survivors(prepared.plan, {*failed_by, *broken}))
     return LintReport(_clean(findings), findings, verdicts, str(result.verdict), tried, failed_by)
 
 
@@ -296,8 +298,8 @@ def _try_mutants(
     return tried, failed_by
 
 
-def _survivors(plan: Plan, failed_by: Mapping[str, str]) -> Iterator[LintFinding]:
+def _survivors(plan: Plan, told: set[str]) -> Iterator[LintFinding]:
     for rule in plan.rules:
-        if rule.id not in failed_by:
+        if rule.id not in told:
             message = "no mutant of the gold output fails this: does it ask for anything?"
             yield LintFinding(Severity.ERROR, "survived", message, rule.id)

@@ -94,7 +94,7 @@ def aggregate(plan: Plan, judged: Sequence[tuple[Rule, Judged]]) -> Aggregate:
     sums = tally(judged)
     verdict, success = outcome(plan, sums)
     bounds = _bounds(sums)
-    bonus, penalty = _owed(plan, judged) if plan.has_money else (0, 0)
+    bonus, penalty = _owed(judged) if plan.has_money else (0, 0)
     return Aggregate(
         sums=sums,
         verdict=verdict,
@@ -134,14 +134,16 @@ def tally(judged: Iterable[tuple[Rule, Judged]]) -> Tally:
     return Tally(earned, unknown_weight, total, met, unknown, gates, gates_failed, gates_open, caps_failed, caps_open)
 
 
-def _owed(plan: Plan, judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
+def _owed(judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
     """Bonus and penalty in millionths. What could not be measured moves no money, unless the criteria say so."""
     bonus = penalty = 0
     for rule, result in judged:
         if result.status is Status.MET:
             bonus += rule.bonus
-        elif result.status is Status.NOT_MET or (result.status is Status.INDETERMINATE and plan.penalize_missing):
+        elif result.status is Status.NOT_MET:
             penalty += rule.penalty
+        elif result.status is Status.INDETERMINATE:
+            penalty += rule.penalty_if_missing
     return bonus, penalty
 
 

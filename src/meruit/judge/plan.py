@@ -66,6 +66,8 @@ class Rule(NamedTuple):
     excludable: bool
     bonus: int
     penalty: int
+    penalty_if_missing: int
+    """What it costs that nothing could be measured: nothing, unless the criteria say so."""
     shown_bonus: float | None
     shown_penalty: float | None
     axis: str
@@ -88,7 +90,6 @@ class Plan(NamedTuple):
     """What one integer weight stands for."""
     axes: tuple[str, ...]
     has_money: bool
-    penalize_missing: bool
     partial_credit: bool
     """Whether some criterion may be met in part, as assertions may."""
     slots: tuple[str, ...]
@@ -105,15 +106,16 @@ def compile_plan(
     weights = [exact(criterion.weight) for criterion in criteria.criteria]
     unit = Fraction(1, math.lcm(*(weight.denominator for weight in weights))) if weights else Fraction(1)
     ids = criteria.ids
+    own_names = {name for custom in criteria.custom_metrics for name in custom.metrics}
     rules = tuple(
         _rule(
             index,
             ids[index],
             slots[index] if slots else criterion.label,
-            criterion,
+            criteria,
             weight=int(weights[index] / unit),
-            aggregation=criteria.aggregation,
             trait=_trait(criterion, trait),
+            own_code=criterion.expr is not None or criterion.metric in own_names,
         )
         for index, criterion in enumerate(criteria.criteria)
     )
@@ -127,7 +129,6 @@ def compile_plan(
         weight_unit=unit,
         axes=tuple(dict.fromkeys(rule.axis for rule in rules)),
         has_money=any(rule.bonus or rule.penalty for rule in rules),
-        penalize_missing=criteria.penalize_missing,
         partial_credit=any(rule.test is None for rule in rules),
         slots=tuple(rule.slot for rule in rules),
         known={},
@@ -139,16 +140,17 @@ def _rule(
     position: int,
     name: str,
     slot: str,
-    criterion: SuccessCriterion,
+    criteria: SuccessCriteria,
     *,
     weight: int,
-    aggregation: Aggregation,
     trait: Trait,
+    own_code: bool,
 ) -> Rule:
-    # Who claims a value answers for it; anything else that is impossible is the measurement's fault.
-    blame = Fault.AGENT if trait.provenance is Provenance.CLAIMED else Fault.SYSTEM
+    criterion = criteria.criteria[position]
+    # Who claims a value answers for it, and so does whoever wrote the code; else it is the measurement's fault.
+    blame = Fault.AGENT if trait.provenance is Provenance.CLAIMED else Fault.AUTHOR if own_code else Fault.SYSTEM
     gates, axis, shown_weight = (
-        _gates(criterion, aggregation),
+        _gates(criterion, criteria.aggregation),
         criterion.axis or DEFAULT_AXIS,
         float(criterion.weight),
     )
@@ -172,6 +174,8 @@ def _rule(
         excludable=criterion.missing is MissingPolicy.EXCLUDE,
         bonus=_micros(criterion.bonus),
         penalty=_micros(criterion.penalty),
+        # Nobody pays for what happened to the author's own code.
+        penalty_if_missing=_micros(criterion.penalty) if criteria.penalize_missing and not own_code else 0,
         shown_bonus=shown_bonus,
         shown_penalty=shown_penalty,
         axis=axis,

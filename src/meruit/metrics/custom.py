@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.canonical import digest, payload_bytes
+from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.sandbox.contract import DEFAULT_TIMEOUT_MS, ContextError, Failure, SandboxResult, code_digest
@@ -25,6 +26,11 @@ class CustomExtractor(MetricExtractor):
         metrics: Sequence[str] = ("custom",),
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> None:
+        # One text is a sequence of texts too.
+        if isinstance(metrics, str) or not metrics or len(set(metrics)) < len(metrics):
+            raise MeruitError(f"metrics is {metrics!r}; list the names that the code computes, each once")
+        if not hasattr(sandbox, "execute"):
+            raise MeruitError(f"a CustomExtractor takes code and a Sandbox that runs it, not {type(sandbox).__name__}")
         self.code = code
         self.sandbox = sandbox
         self.metrics = tuple(metrics)

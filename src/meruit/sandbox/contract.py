@@ -83,6 +83,11 @@ class SandboxResult(dict[str, Any]):
         self.message = message
         self.evidence = evidence
 
+    def __repr__(self) -> str:
+        if self.failure is None:
+            return f"SandboxResult({super().__repr__()})"
+        return f"SandboxResult(failure={str(self.failure)!r}, message={self.message!r})"
+
 
 def code_digest(code: str) -> str:
     """SHA-256 of the code as it was given."""

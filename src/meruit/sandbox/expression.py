@@ -67,12 +67,12 @@ def evaluate(code: str, context: bytes) -> dict[str, float]:
     try:
         found = expression.eval(data=orjson.loads(context))
     except (RuntimeError, ValueError, TypeError, RecursionError) as problem:
-        said = in_one_line(str(problem))
+        said = _in_plain_words(str(problem))
         failure = Failure.TIMEOUT if "budget exceeded" in said else Failure.CRASHED
         raise Failed(failure, said) from None
     kind = found.type().name()
     if kind == "ERROR":
-        raise Failed(Failure.CRASHED, in_one_line(str(found.plain_value())))
+        raise Failed(Failure.CRASHED, _in_plain_words(str(found.plain_value())))
     if kind not in _NUMBERS:
         hint = f"; {_HINTS[kind]}" if kind in _HINTS else ""
         raise Failed(Failure.RESULT_REJECTED, f"the expression gives {kind.lower()}, not a number{hint}")
@@ -97,8 +97,26 @@ def _compiled(code: str) -> "cel.Expression":
     try:
         expression: cel.Expression = _environment().compile(code)
     except (RuntimeError, ValueError, TypeError) as problem:
-        # The first complaint, without the library's own words and its list of all that might have stood there.
-        first = str(problem).partition("\n")[0]
-        said = re.sub(r"^INVALID_ARGUMENT: (ERROR: )?(<input>:)?|\s*\[\w+\]$| expecting \{.*\}", "", first)
-        raise Failed(Failure.UNSUPPORTED_CONSTRUCT, in_one_line(said)) from None
+        raise Failed(Failure.UNSUPPORTED_CONSTRUCT, _in_plain_words(str(problem))) from None
     return expression
+
+
+_REWORDED = (
+    # The library's own words for the kind of error, and its list of all that might have stood there.
+    (r"^[A-Z_]+: (ERROR: )?(<input>:)?|\s*\[[A-Z_]+\]$| expecting \{.*\}| \(in container ''\)", ""),
+    (
+        r"[Nn]o matching overloads? found : (\S+)\((.*)\)",
+        r"\1 is not defined for (\2): convert with double(…) or int(…)",
+    ),
+    (r'Key not found in map : "(.*)"', r"there is no key '\1'; ask with has(…) whether it is there"),
+    (r"undeclared reference to 'len'", "CEL has no 'len'; use size(…)"),
+    (r"undeclared reference to '(abs|min|max|round|floor|ceil|sqrt)'", r"CEL has no '\1'; use math.abs, math.least, …"),
+)
+
+
+def _in_plain_words(said: str) -> str:
+    """The library's first complaint, as an author understands it."""
+    said = said.partition("\n")[0]
+    for pattern, words in _REWORDED:
+        said = re.sub(pattern, words, said)
+    return in_one_line(said)

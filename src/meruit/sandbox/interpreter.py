@@ -255,6 +255,10 @@ def _explained(said: str, timeout_ms: int, where: str) -> Failed:
         return _late(timeout_ms)
     if kind == "MemoryError":
         return Failed(Failure.MEMORY, said)
+    if not where and kind == "TypeError" and message.startswith("metric() "):
+        said = f"metric must take input, output and metadata, by these names; {said}"
+    if not where and kind == "TypeError" and message.endswith("object is not callable"):
+        said = "metric is no function; write def metric(input, output, metadata)"
     return Failed(Failure.CRASHED, f"{said}{where}", where)
 
 

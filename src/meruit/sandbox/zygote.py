@@ -232,13 +232,15 @@ def _measured(code: str, context: bytes) -> bytes:
         compiled = compile(code, "metric.py", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as wrong:
         line = f" (line {wrong.lineno})" if isinstance(wrong, SyntaxError) and wrong.lineno else ""
-        said = wrong.msg if isinstance(wrong, SyntaxError) else str(wrong) or "the code is nested too deeply"
+        said = f"SyntaxError: {wrong.msg}" if isinstance(wrong, SyntaxError) else str(wrong) or "the code is too deep"
         raise Rejected(f"unsupported_construct {said}{line}") from None
     module = types.ModuleType("metric")
     sys.modules["metric"] = module
     module.__dict__["__builtins__"] = builtins
     exec(compiled, module.__dict__)  # noqa: S102 - what this process is for
     metric = module.__dict__.get("metric")
+    if isinstance(metric, types.FunctionType) and metric.__code__.co_flags & 0x80:
+        raise Rejected("unsupported_construct metric is an async function; write a plain def")
     if not callable(metric):
         raise Rejected("unsupported_construct the code defines no function metric(input, output, metadata)")
     found = metric(**loads(context))
@@ -246,7 +248,7 @@ def _measured(code: str, context: bytes) -> bytes:
         if isinstance(found, dict):
             if not all(isinstance(name, str) for name in found):
                 raise Rejected("result_rejected a metric's name is text")
-            found = {name: _plain(value) for name, value in found.items()}
+            found = {name: _plain(name, value) for name, value in found.items()}
         written = dumps(found).encode()
     except (TypeError, ValueError, RecursionError) as wrong:
         raise Rejected(f"result_rejected {wrong}") from None
@@ -255,9 +257,13 @@ def _measured(code: str, context: bytes) -> bytes:
     return written
 
 
-def _plain(value: Any) -> Any:
-    """A number of numpy's as one of Python's."""
-    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+def _plain(name: str, value: Any) -> Any:
+    """A number of numpy's as one of Python's; what JSON has no word for is refused here, by its name."""
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
+        return value
+    raise Rejected(f"result_rejected metric {name!r}: {type(value).__name__} is no number; write float(…)")
 
 
 def _told(problem: BaseException) -> str:
@@ -275,4 +281,6 @@ def _told(problem: BaseException) -> str:
         trace = trace.tb_next
     where = f" (line {lines[-1]})" if lines else ""
     what = "" if hasattr(problem, "failure") else f"{type(problem).__name__}: "
+    if not lines and isinstance(problem, TypeError) and str(problem).startswith("metric() "):
+        what = f"metric must take input, output and metadata, by these names; {what}"
     return f"{failure} {what}{str(problem)[:LONGEST_MESSAGE]}{where}"
