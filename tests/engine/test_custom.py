@@ -396,3 +396,11 @@ def test_a_record_with_code_is_plain_json() -> None:
     crashed, words = json.loads(result.to_json())["criterion_results"]
     assert crashed["details"]["sandbox"]["failure"] == "crashed"
     assert words["details"]["sandbox"]["timeout_ms"] == 5_000
+
+
+def test_nothing_is_contained_in_a_number() -> None:
+    wanted = {"metric": "mine", "metric_type": "numeric", "comparison": "contains_all", "threshold": ["a"], "bonus": 5}
+    custom = [{"metrics": ["mine"], "code": "def metric(input, output, metadata):\n    return {'mine': 1}\n"}]
+    result = verify(criteria(wanted, custom=custom))
+    assert (only(result).status, result.bonus) == (Status.INDETERMINATE, 0.0)
+    assert "in which nothing can be contained" in (only(result).error or "")

@@ -242,3 +242,24 @@ def test_an_expression_called_like_a_metric_that_it_is_not_is_a_warning() -> Non
     message, criterion = found(linted)["misleading_name"]
     assert "the expr is called 'accuracy'" in message
     assert criterion == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("expr", "said"),
+    [
+        ("output.total / 2.0", "3 for 3.0"),
+        ("output.whole * 2", "3.0 for 3"),
+        ("double(output.total) / 2.0 + double(output.list[0])", None),
+    ],
+)
+def test_an_expression_must_bear_either_spelling_of_a_number(expr: str, said: str | None) -> None:
+    asked = SuccessCriteria.model_validate({"criteria": [{**BASE, "expr": expr}]})
+    linted = lint(VerificationEngine(), asked, gold=Gold({"total": 100.0, "whole": 3, "list": [1, "a", True, None]}))
+    told = [finding.message for finding in linted.findings if finding.code == "crashed"]
+    assert [f"it fails when the work holds {said}" in message for message in told] == [True] * (said is not None)
+
+
+def test_what_broke_on_the_gold_output_is_not_said_to_have_survived() -> None:
+    broken = criteria("a", code="def metric(input, output, metadata):\n    return {'a': 1 / 0}\n")
+    linted = lint(VerificationEngine(), broken, gold=GOLD)
+    assert "survived" not in {finding.code for finding in linted.findings}

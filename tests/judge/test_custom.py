@@ -81,3 +81,37 @@ def test_a_name_that_looks_like_anothers_slot_confuses_nobody() -> None:
     result = judged(compile_plan(made, lambda _name: Trait(), ("m", "m[c]", "m")), 3, 4, 3)
     assert result.metrics == {"m": 3, "m[c]": 4}
     assert rejudge(made, result).to_json() == result.to_json()
+
+
+STAKES = {"bonus": "5.00", "penalty": "2.00"}
+OWN = [{"metrics": ["mine"], "code": "x"}]
+
+
+@pytest.mark.parametrize("asked", [{"metric": "mine"}, {"expr": "1"}, {"expr": "1", "metric": "theirs"}])
+@pytest.mark.parametrize("fault", Fault)
+def test_nobody_pays_for_what_happened_to_the_authors_code(asked: dict[str, Any], fault: Fault) -> None:
+    criteria = SuccessCriteria.model_validate(
+        {
+            "penalize_missing": True,
+            "custom_metrics": OWN,
+            "criteria": [{**asked, **NUMERIC, **STAKES}, {"metric": "theirs", **NUMERIC, **STAKES}],
+        }
+    )
+    plan = compile_plan(criteria, lambda _: Trait())
+    failed = Missing("it broke", Cause.CRASHED, fault)
+    result = judged(plan, failed, Missing("it was not there"))
+    assert (result.bonus, result.penalty) == (0.0, 2.0)
+    assert rejudge(criteria, result) == result
+
+
+def test_an_impossible_value_is_the_fault_of_whoever_wrote_the_code() -> None:
+    share = {"metric_type": "percentage", "comparison": "gte", "threshold": 0.9}
+    criteria = SuccessCriteria.model_validate(
+        {
+            "custom_metrics": OWN,
+            "criteria": [{"metric": "mine", **share}, {"expr": "95", **share}, {"metric": "theirs", **share}],
+        }
+    )
+    plan = compile_plan(criteria, lambda _: Trait(None, Provenance.COMPUTED))
+    faults = [each.fault for each in judged(plan, 95, 95, 95).criterion_results]
+    assert faults == [Fault.AUTHOR, Fault.AUTHOR, Fault.SYSTEM]

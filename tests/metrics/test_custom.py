@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit import CustomExtractor, Failure, Sandbox, SuccessCriteria, VerificationEngine, Work
+from meruit import CustomExtractor, Failure, MeruitError, Sandbox, SuccessCriteria, VerificationEngine, Work
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.sandbox.contract import MAX_CONTEXT_BYTES, ContextError, SandboxResult
@@ -169,3 +169,14 @@ def test_loading_the_metrics_loads_no_interpreter() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
+
+
+@pytest.mark.parametrize("metrics", ["mape", [], ["a", "a"]])
+def test_names_are_a_list_of_different_names(metrics: Any) -> None:
+    with pytest.raises(MeruitError, match="list the names that the code computes, each once"):
+        CustomExtractor(WORDS, Sandbox(), metrics)
+
+
+def test_code_needs_a_sandbox() -> None:
+    with pytest.raises(MeruitError, match="a Sandbox that runs it, not NoneType"):
+        CustomExtractor(WORDS, None)  # type: ignore[arg-type]

@@ -341,3 +341,9 @@ def test_the_evidence_names_all_that_a_rerun_needs() -> None:
 
 def test_code_that_is_not_unicode_has_a_digest_too() -> None:
     assert len({code_digest("\ud800"), code_digest("\ud801"), code_digest("")}) == 3
+
+
+def test_a_result_shows_how_it_ended() -> None:
+    assert repr(SandboxResult({"a": 1}, {})) == "SandboxResult({'metrics': {'a': 1}})"
+    failed = SandboxResult(None, {}, Failure.TIMEOUT, "too slow")
+    assert repr(failed) == "SandboxResult(failure='timeout', message='too slow')"

@@ -48,11 +48,12 @@ STANDARD = (
     "abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath", "codecs", "collections",
     "collections.abc", "colorsys", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib",
     "encodings.ascii", "encodings.cp1252", "encodings.idna", "encodings.latin_1", "encodings.utf_16",
-    "encodings.utf_8_sig", "enum", "fractions", "functools", "graphlib", "hashlib", "heapq", "hmac", "html",
-    "html.entities", "html.parser", "io", "ipaddress", "itertools", "json", "keyword", "locale", "math", "numbers",
-    "operator", "os", "pprint", "random", "re", "reprlib", "secrets", "shlex", "statistics", "string", "stringprep",
-    "struct", "textwrap", "time", "token", "tokenize", "types", "typing", "unicodedata", "urllib.parse", "uuid",
-    "_strptime", "weakref", "xml.etree.ElementTree", "zlib",
+    "encodings.utf_8_sig", "enum", "fnmatch", "fractions", "functools", "graphlib", "gzip", "hashlib", "heapq",
+    "hmac", "html", "html.entities", "html.parser", "io", "ipaddress", "itertools", "json", "keyword", "locale",
+    "math", "numbers", "operator", "os", "pathlib", "pprint", "random", "re", "reprlib", "secrets", "shlex",
+    "statistics", "string", "stringprep", "_strptime", "struct", "textwrap", "time", "token", "tokenize", "tomllib",
+    "traceback", "types", "typing", "unicodedata", "urllib.parse", "uuid", "weakref", "xml.etree.ElementTree",
+    "zlib",
 )
 NUMERIC = (
     "numpy", "numpy.fft", "numpy.lib", "numpy.linalg", "numpy.ma", "numpy.polynomial", "numpy.random", "numpy.strings",
