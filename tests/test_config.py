@@ -21,13 +21,14 @@ from meruit.config import (
 )
 from meruit.engine.custom import CustomCode
 from meruit.judge.plan import Trait, compile_plan
-from meruit.model.criterion import MAX_CODE_BYTES, SuccessCriteria
+from meruit.model import limits
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import ConfigError, CriteriaError, DocumentError, ExtractorConflict
 from meruit.model.governance import GovernanceResult
 from meruit.model.kinds import Tier
+from meruit.model.limits import MAX_CODE_BYTES
 from meruit.model.verdict import GovernanceStatus
 from meruit.registry import metrics
-from meruit.sandbox import sandbox
 
 SPECIFIED = Path(__file__).parent.parent / DEFAULT_PATH
 
@@ -375,9 +376,9 @@ def test_the_sandbox_section_says_what_custom_code_may_do(wanted: Settings, allo
 
 def test_the_settings_allow_what_a_sandbox_takes() -> None:
     allowed = SandboxSettings.model_json_schema()["properties"]
-    assert allowed["timeout_ms"]["maximum"] == sandbox.MAX_TIMEOUT_MS
-    assert allowed["memory_limit_mb"]["minimum"] == sandbox.MIN_MEMORY_MB
-    assert allowed["memory_limit_mb"]["maximum"] == sandbox.MAX_MEMORY_MB
+    assert allowed["timeout_ms"]["maximum"] == limits.MAX_TIMEOUT_MS
+    assert allowed["memory_limit_mb"]["minimum"] == limits.MIN_MEMORY_MB
+    assert allowed["memory_limit_mb"]["maximum"] == limits.MAX_MEMORY_MB
 
 
 # Code beside the criteria.

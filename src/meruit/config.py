@@ -13,9 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from meruit.documents.authoring import parse_criteria, read_model
 from meruit.documents.document import parse
-from meruit.model.criterion import MAX_CODE_BYTES, SuccessCriteria
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import ConfigError, DocumentError, MeruitError, Problem
-from meruit.sandbox.contract import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS
+from meruit.model.limits import (
+    DEFAULT_MEMORY_MB,
+    DEFAULT_TIMEOUT_MS,
+    MAX_CODE_BYTES,
+    MAX_MEMORY_MB,
+    MAX_TIMEOUT_MS,
+    MIN_MEMORY_MB,
+)
 
 DEFAULT_PATH = Path("config/outcome-verification.yaml")
 PATH_VARIABLE = "MERUIT_CONFIG"
@@ -32,8 +39,8 @@ class _Section(BaseModel):
 class SandboxSettings(_Section):
     """The limits of custom metric code."""
 
-    timeout_ms: int = Field(default=DEFAULT_TIMEOUT_MS, gt=0, le=60_000)
-    memory_limit_mb: int = Field(default=DEFAULT_MEMORY_MB, ge=16, le=8_192)
+    timeout_ms: int = Field(default=DEFAULT_TIMEOUT_MS, gt=0, le=MAX_TIMEOUT_MS)
+    memory_limit_mb: int = Field(default=DEFAULT_MEMORY_MB, ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)
     allow_python_full: bool = False
     """Whether criteria may ask for CPython in a jail, which offers more and keeps less out."""
 

@@ -21,7 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from meruit.sandbox.contract import MAX_METRICS, Failure, SandboxResult
+from meruit.model.limits import MAX_METRICS
+from meruit.sandbox.contract import Failure, SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 
 from .expressions import EXPRESSIONS, WORK

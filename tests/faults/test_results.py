@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meruit.sandbox.contract import MAX_METRICS, MAX_NAME, Failed, Failure, SandboxResult, read_answer
+from meruit.model.limits import MAX_METRICS, MAX_NAME
+from meruit.sandbox.contract import Failed, Failure, SandboxResult, read_answer
 from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")

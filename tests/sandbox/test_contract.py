@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from meruit.model.evidence import Cause
 from meruit.model.kinds import Tier
+from meruit.model.limits import MAX_METRICS, MAX_NAME
 from meruit.sandbox import contract
 from meruit.sandbox.contract import (
     MAX_MESSAGE,
-    MAX_METRICS,
-    MAX_NAME,
     MAX_RESULT_BYTES,
     ContextError,
     Failed,

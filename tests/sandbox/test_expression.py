@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meruit.model.limits import MAX_EXPRESSION
 from meruit.sandbox import expression
 from meruit.sandbox.contract import Failed, Failure, written
-from meruit.sandbox.expression import CHEAP, MAX_EXPRESSION, admit, engine, evaluate, is_cheap
+from meruit.sandbox.expression import CHEAP, admit, engine, evaluate, is_cheap
 from meruit.sandbox.sandbox import Sandbox
 
 WORK = {

@@ -19,9 +19,10 @@ import pytest
 
 from meruit import MeruitError
 from meruit.model.kinds import Tier
+from meruit.model.limits import MAX_TIMEOUT_MS
 from meruit.sandbox import pool as pooling
 from meruit.sandbox.contract import ContextError, Failure, SandboxResult
-from meruit.sandbox.sandbox import MAX_TIMEOUT_MS, Sandbox
+from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 

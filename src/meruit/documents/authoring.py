@@ -11,8 +11,9 @@ from pydantic_core import ErrorDetails
 from meruit.documents.complaints import ABOUT_A_KEY, found, message, short
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, told
 from meruit.documents.tree import DUPLICATE, Path, spelled
-from meruit.model.criterion import MAX_CUSTOM_METRICS, SuccessCriteria
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
+from meruit.model.limits import MAX_CUSTOM_METRICS
 
 M = TypeVar("M", bound=BaseModel)
 

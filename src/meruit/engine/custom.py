@@ -7,7 +7,7 @@ from meruit.metrics.custom import CustomExtractor
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import Tier
-from meruit.sandbox.contract import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS
+from meruit.model.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from meruit.sandbox.sandbox import Sandbox

@@ -8,7 +8,8 @@ from meruit.model.canonical import digest, payload_bytes
 from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
-from meruit.sandbox.contract import DEFAULT_TIMEOUT_MS, ContextError, Failure, SandboxResult, code_digest
+from meruit.model.limits import DEFAULT_TIMEOUT_MS
+from meruit.sandbox.contract import ContextError, Failure, SandboxResult, code_digest
 
 if TYPE_CHECKING:
     from meruit.sandbox.sandbox import Sandbox

@@ -29,19 +29,9 @@ from meruit.model.kinds import (
     Scale,
     Tier,
 )
+from meruit.model.limits import MAX_CODE_BYTES, MAX_CUSTOM_METRICS, MAX_EXPRESSION, MAX_METRICS, MAX_NAME
 from meruit.model.numbers import Number
 from meruit.model.threshold import at_least_zero, fitting, money, numbers_in, plain_json, scale_of, share
-
-MAX_EXPRESSION = 4_096
-"""Characters of one expression."""
-MAX_CODE_BYTES = 256 * 1024
-"""Of one custom metric's code, in UTF-8."""
-MAX_NAMES = 64
-"""Metrics that one piece of code may compute."""
-MAX_NAME = 200
-"""Characters of a metric's name."""
-MAX_CUSTOM_METRICS = 64
-"""Pieces of code in one set of criteria."""
 
 _POSITIVE_SCHEMA = WithJsonSchema({"type": ["number", "string"], "minimum": 0})
 Weight = Annotated[Number, BeforeValidator(at_least_zero), _POSITIVE_SCHEMA]
@@ -103,7 +93,7 @@ class CustomMetric(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     metrics: tuple[MetricName, ...] = Field(
-        min_length=1, max_length=MAX_NAMES, description="The names that criteria use, and the code returns."
+        min_length=1, max_length=MAX_METRICS, description="The names that criteria use, and the code returns."
     )
     tier: Tier = Field(default=Tier.PYTHON, description="Where the code runs: python, or python-full.")
     code: str = Field(min_length=1, description="Defines `metric(input, output, metadata) -> {name: number}`.")

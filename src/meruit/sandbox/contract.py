@@ -4,28 +4,24 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from meruit.model.canonical import LARGEST_INTEGER, payload_bytes
 from meruit.model.errors import MeruitError
 from meruit.model.kinds import Tier
+from meruit.model.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS, MAX_METRICS, MAX_NAME
+from meruit.sandbox.stillness import FROZEN_S, SEED
 
-MAX_CODE_BYTES = 256 * 1024
 MAX_CONTEXT_BYTES = 16 * 1024 * 1024
 MAX_RESULT_BYTES = 64 * 1024
-MAX_METRICS = 64
-MAX_NAME = 200
 MAX_MESSAGE = 400
 """The longest explanation that a tier passes on from inside the box."""
-FROZEN_CLOCK = "2000-01-01T00:00:00+00:00"
+FROZEN_CLOCK = datetime.fromtimestamp(FROZEN_S, UTC).isoformat()
 """The only moment that user code knows: the same work gives the same numbers, whenever it is measured."""
-SEED = 0
-"""Where chance begins in the box, hashing included."""
 CONTEXT = ("input", "output", "metadata")
 """What metric code is given, by name."""
-DEFAULT_TIMEOUT_MS = 5_000
-DEFAULT_MEMORY_MB = 256
 
 
 class Failure(StrEnum):

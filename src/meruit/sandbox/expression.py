@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from meruit.model.limits import MAX_EXPRESSION
 from meruit.sandbox.contract import Failed, Failure, checked, in_one_line
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
 
-MAX_EXPRESSION = 4_096
 CHEAP = 4_000_000
 """Characters of the expression times bytes of the work: a bound on what evaluating without loops can touch."""
 VALUE = "value"

@@ -19,16 +19,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meruit.model.limits import DEFAULT_TIMEOUT_MS
 from meruit.sandbox.contract import (
-    DEFAULT_TIMEOUT_MS,
     FROZEN_CLOCK,
     MAX_RESULT_BYTES,
-    SEED,
     Failed,
     Failure,
     in_one_line,
     read_answer,
 )
+from meruit.sandbox.stillness import SEED
 
 if TYPE_CHECKING:
     import pydantic_monty

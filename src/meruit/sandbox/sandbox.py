@@ -10,11 +10,16 @@ from typing import Any, Self
 
 from meruit.model.errors import MeruitError, nearest
 from meruit.model.kinds import Tier
-from meruit.sandbox import expression, interpreter, jail
-from meruit.sandbox.contract import (
+from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,
     MAX_CODE_BYTES,
+    MAX_MEMORY_MB,
+    MAX_TIMEOUT_MS,
+    MIN_MEMORY_MB,
+)
+from meruit.sandbox import expression, interpreter, jail
+from meruit.sandbox.contract import (
     Failed,
     Failure,
     Limits,
@@ -24,8 +29,6 @@ from meruit.sandbox.contract import (
 )
 from meruit.sandbox.pool import Metrics, Pool, Worker, let_go, share
 
-MAX_TIMEOUT_MS = 60_000
-MIN_MEMORY_MB, MAX_MEMORY_MB = 16, 8_192
 MOST_WORKERS = 64
 
 

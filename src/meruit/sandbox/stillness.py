@@ -15,6 +15,7 @@ from typing import Any
 FROZEN_S = 946_684_800
 """2000-01-01T00:00:00Z, the only moment in the jail."""
 SEED = 0
+"""Where chance begins in the box, hashing included."""
 
 
 class Nowhere(io.TextIOBase):
