@@ -67,10 +67,9 @@ class Jail:
         except confine.Unconfined as refused:
             raise Failed(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        _jails.add(self)
         self._channel: socket.socket | None = None
         self._count = 0
-        folders = _folders("cel_expr_python", "orjson", "pydantic") if language == "expr" else _folders("numpy")
+        folders = _folders("cel_expr_python", "orjson") if language == "expr" else _folders("numpy")
         code = (
             f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from meruit.sandbox.zygote import main; "
             f"main({theirs.fileno()}, {memory_limit_mb}, {language!r}, {folders!r})"
@@ -91,6 +90,7 @@ class Jail:
             raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be started: {problem}") from None
         finally:
             theirs.close()
+        _jails.add(self)
         said = self._heard(START_S)
         if said != READY:
             self.close()
@@ -173,9 +173,8 @@ class Jail:
         self._control.settimeout(patience_s)
         try:
             return self._control.recv(2_000)
-        except TimeoutError:
-            return b""
         except OSError:
+            # No answer in time is one of these too.
             return b""
 
     def _death(self) -> Failed:

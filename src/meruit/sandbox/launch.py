@@ -52,8 +52,8 @@ def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
         room = int(memory_limit_mb) * 2**20 + ROOM_BYTES
         limit_resources(AS=room, CPU=LIFETIME_CPU_S, NOFILE=MAX_FILES, FSIZE=0, CORE=0, MEMLOCK=0)
         CallLimit(interpreter_policy()).enforce()
-        # One arena, grown in large steps: fewer calls through the filter.
-        settings = {"MALLOC_ARENA_MAX": "1", "MALLOC_TOP_PAD_": "1048576"}
+        # Every further arena would reserve address space, which is limited.
+        settings = {"MALLOC_ARENA_MAX": "1"}
         os.execve(descriptor, [program, *arguments], settings)  # noqa: S606 - the path is our own choice
     except (Unconfined, OSError) as refused:
         sys.stderr.write(f"{refused}\n")
