@@ -29,3 +29,17 @@ class Caller(Record, frozen=True):
     """The public half of the key; empty for whoever calls a service that has no keys yet."""
     agent_id: str | None = None
     """The agent that an agent's key acts as, and the only one whose outcomes it sees."""
+
+    @property
+    def scope(self) -> "Scope":
+        """What of the records is this caller's to see."""
+        return Scope(self.tenant, self.agent_id if self.role is Role.AGENT else None, self.role is Role.AGENT)
+
+
+class Scope(Record, frozen=True):
+    """The part of the records that a query may reach; it stands in every WHERE."""
+
+    tenant: str
+    agent_id: str | None = None
+    only_own: bool = False
+    """An agent sees its own outcomes; one that has no name sees none."""

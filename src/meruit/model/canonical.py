@@ -7,7 +7,9 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any
 
-from orjson import OPT_PASSTHROUGH_DATACLASS, OPT_PASSTHROUGH_DATETIME, OPT_SORT_KEYS, dumps
+from orjson import OPT_PASSTHROUGH_DATACLASS, OPT_PASSTHROUGH_DATETIME, OPT_SORT_KEYS, dumps, loads
+
+from meruit.model.numbers import Number, plain
 
 _SORTED = OPT_SORT_KEYS
 _PLAIN = OPT_SORT_KEYS | OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME
@@ -100,3 +102,33 @@ def _number(number: Decimal) -> int | dict[str, str]:
     written = "".join(map(str, digits))
     shortest = written.rstrip("0")
     return {"$decimal": f"{'-' * sign}{shortest}E{exponent + len(written) - len(shortest)}"}
+
+
+def from_canonical(written: bytes) -> Any:
+    """What `canonical` wrote, every digit kept; ValueError for anything else."""
+    return _restored(loads(written))
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"$decimal"}:
+            return _decimal(value["$decimal"])
+        return {_name(key): _restored(item) for key, item in value.items()}
+    return [_restored(item) for item in value] if isinstance(value, list) else value
+
+
+def _name(key: str) -> str:
+    if not key.startswith("$"):
+        return key
+    if not key.startswith("$$"):
+        raise ValueError(f"{key!r} is no key of a canonical document")
+    return key[1:]
+
+
+def _decimal(text: Any) -> Number:
+    if not isinstance(text, str):
+        raise ValueError("a decimal is written as text")  # noqa: TRY004 - wrong content, not a wrong call
+    try:
+        return plain(Decimal(text))
+    except ArithmeticError:
+        raise ValueError(f"{text[:40]!r} is no number") from None

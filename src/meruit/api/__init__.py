@@ -1,0 +1,1 @@
+"""The HTTP service: what goes over the wire, and nothing that decides."""

@@ -1,0 +1,158 @@
+"""What a caller is told when a request cannot be served: RFC 9457 problems, never our internals or their values."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.types import ExceptionHandlersMap
+
+from meruit.api.body import BodyError, field_problem
+from meruit.api.logs import log
+from meruit.model.errors import DocumentError, MeruitError, Problem
+
+PROBLEM_TYPE = "application/problem+json"
+MAX_ERRORS = 100
+"""How many single problems one reply lists."""
+MAX_DRAINED_BYTES = 32 * 1024 * 1024
+"""A body refused for its size and announced as no larger is read to its end, so that the caller hears why."""
+NO_REQUEST_ID = "-"
+
+_KEPT_HEADERS = {"allow", "retry-after", "www-authenticate"}
+_CODES: dict[int, tuple[str, str]] = {
+    HTTPStatus.BAD_REQUEST: ("bad_request", "the request cannot be understood"),
+    HTTPStatus.UNAUTHORIZED: ("unauthorized", "send a valid key as `Authorization: Bearer …`"),
+    HTTPStatus.FORBIDDEN: ("forbidden", "this key may not do that"),
+    HTTPStatus.NOT_FOUND: ("not_found", "there is nothing here; /schema lists what there is"),
+    HTTPStatus.METHOD_NOT_ALLOWED: ("method_not_allowed", "use one of the methods in the header Allow"),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("too_large", "the body is larger than this route takes"),
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: ("unsupported_media_type", "send JSON as `Content-Type: application/json`"),
+    HTTPStatus.TOO_MANY_REQUESTS: ("too_many_requests", "wait before the next request"),
+    HTTPStatus.SERVICE_UNAVAILABLE: ("unavailable", "the service cannot answer now; try again later"),
+}
+_MISSING = re.compile(r"Missing required \w+ parameter '(?P<name>[^']+)'")
+_SAFE_MESSAGE = re.compile(r"(?:Expected `|Object missing |Object contains |Not one of the values known).*", re.DOTALL)
+
+
+class ApiProblem(MeruitError):
+    """A request that was refused, with everything the reply says about it."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        title: str | None = None,
+        errors: Iterable[Problem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.status = status
+        self.code = code
+        """A short slug that programs compare; the reply's `type` is made of it."""
+        self.detail = detail
+        self.title = title if title is not None else HTTPStatus(status).phrase
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+        super().__init__(detail)
+
+
+def problem_response(request: Request[Any, Any, Any], problem: ApiProblem) -> Response[bytes]:
+    """The reply that tells a caller about a problem."""
+    content: dict[str, Any] = {
+        "type": f"urn:meruit:problem:{problem.code}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": quote(request.scope["path"]),
+        "request_id": request_id_of(request),
+    }
+    if problem.errors:
+        content["errors"] = [_shown(error) for error in problem.errors[:MAX_ERRORS]]
+    # Half a surrogate pair in a document's key cannot be written as UTF-8.
+    body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+    return Response(body, status_code=problem.status, headers=problem.headers, media_type=PROBLEM_TYPE)
+
+
+def request_id_of(request: Request[Any, Any, Any]) -> str:
+    """The id that the observing middleware gave the request."""
+    return str(request.scope["state"].get("request_id", NO_REQUEST_ID))
+
+
+def _shown(error: Problem) -> dict[str, Any]:
+    shown: dict[str, Any] = {"where": error.where, "message": error.message}
+    return shown if error.line is None else {**shown, "line": error.line}
+
+
+def _refused(request: Request[Any, Any, Any], problem: ApiProblem) -> Response[bytes]:
+    return problem_response(request, problem)
+
+
+def _bad_body(request: Request[Any, Any, Any], error: BodyError) -> Response[bytes]:
+    return problem_response(request, ApiProblem(400, "bad_body", str(error), errors=error.problems))
+
+
+def _bad_document(request: Request[Any, Any, Any], error: DocumentError) -> Response[bytes]:
+    count = len(error.problems)
+    detail = "one problem was found" if count == 1 else f"{count} problems were found"
+    return problem_response(request, ApiProblem(400, "bad_criteria", detail, errors=error.problems))
+
+
+def _invalid(request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
+    """Name the fields that Litestar found wrong; its messages may quote values, so few of them pass."""
+    missing = _MISSING.match(error.detail)
+    if missing:
+        found = [Problem(missing["name"], "is required")]
+    else:
+        found = [_field(entry) for entry in error.extra or () if isinstance(entry, dict)]
+    detail = "; ".join(str(problem) for problem in found[:MAX_ERRORS]) or "the request is not valid"
+    return problem_response(request, ApiProblem(400, "invalid", detail, errors=found))
+
+
+def _field(entry: Mapping[str, Any]) -> Problem:
+    key = str(entry.get("key", ""))
+    message = str(entry.get("message", ""))
+    # Litestar looks a missing body up as an argument, and says only which key it missed.
+    if message == repr(key):
+        return Problem("body" if key == "data" else key, "is required")
+    message = field_problem(message).message
+    return Problem(key, message if _SAFE_MESSAGE.fullmatch(message) else "is not valid")
+
+
+def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """Litestar's own refusals; what they say in detail may quote the request, so it is said anew."""
+    if error.detail == "client disconnected prematurely":
+        return problem_response(request, ApiProblem(400, "bad_body", "the body ended before its announced end"))
+    known = _CODES.get(error.status_code)
+    if known is None:
+        return _internal(request, error)
+    headers = {name: value for name, value in (error.headers or {}).items() if name.lower() in _KEPT_HEADERS}
+    if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not _soon_read(request):
+        headers["Connection"] = "close"
+    return problem_response(request, ApiProblem(error.status_code, *known, headers=headers))
+
+
+def _soon_read(request: Request[Any, Any, Any]) -> bool:
+    length = request.content_length
+    return length is not None and length <= MAX_DRAINED_BYTES
+
+
+def _internal(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    log("request_failed", level="error", request_id=request_id_of(request), error=error)
+    detail = "something went wrong on our side; quote the request id when you report it"
+    return problem_response(request, ApiProblem(500, "internal", detail))
+
+
+handlers: ExceptionHandlersMap = {
+    ApiProblem: _refused,
+    BodyError: _bad_body,
+    DocumentError: _bad_document,
+    ValidationException: _invalid,
+    HTTPException: _http,
+    Exception: _internal,
+}
+"""What a Litestar app answers to each exception, whether raised in a route or before one was found."""

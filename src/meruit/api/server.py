@@ -1,0 +1,211 @@
+"""The process that listens: one uvicorn, which ends its answers before it ends itself."""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import ipaddress
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from litestar.types import ASGIApp
+
+from meruit.api.logs import Level
+from meruit.model.errors import MeruitError
+
+GRACE_S = 10
+"""How long answers that were begun may take once a shutdown began."""
+MAX_CONCURRENT = 1024
+"""Connections and requests at once; beyond, callers hear 503."""
+MAX_HEAD_BYTES = 64 * 1024
+"""How large a request's line and headers may be."""
+MAX_WAITING = 2048
+"""Connections that wait to be accepted."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopping:
+    """Says that the service is shutting down; an endless answer ends itself when it hears this."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._event = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self) -> None:
+        """Begin the shutdown; may be called from any thread, or from a signal's handler."""
+        self._begun = True
+        # A loop that is closed has nobody left to tell.
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    def is_set(self) -> bool:
+        """Whether the shutdown began."""
+        return self._begun
+
+    async def wait(self) -> None:
+        """Return as soon as the shutdown begins."""
+        self._loop = asyncio.get_running_loop()
+        if not self._begun:
+            await self._event.wait()
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, told when to stop by `Stopping` and by signals, of which the second ends the process at once."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Stopping, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+        self._tell_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # What is there now stays for good; the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        self._tell_started()
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._stopping.is_set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.begin()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Hear signals while serving; unlike uvicorn's own, a stop that was asked for is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        earlier = {number: signal.signal(number, self.handle_exit) for number in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._stopping.is_set():
+            signal.signal(sig, signal.SIG_DFL)
+            signal.raise_signal(sig)
+        self._stopping.begin()
+
+
+def run(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    ready: Callable[[str], None],
+    log_level: Level = "info",
+    stopping: Stopping | None = None,
+    trusted_proxies: Sequence[str] = (),
+) -> None:
+    """Serve until a signal or `stopping`; `ready` hears the URL. Raises MeruitError when it cannot begin."""
+    listener = _listen(host, port)
+    url = _url(host, listener)
+    config = uvicorn.Config(
+        # uvicorn and Litestar each type ASGI in their own words.
+        app,  # type: ignore[arg-type]
+        http=_protocol(),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        workers=1,
+        # Else anyone on this machine could choose the address that their failed attempts count for.
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=list(trusted_proxies),
+        limit_concurrency=MAX_CONCURRENT,
+        backlog=MAX_WAITING,
+        timeout_graceful_shutdown=GRACE_S,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+    )
+    server = _Server(config, stopping or Stopping(), lambda: ready(url))
+    try:
+        server.run(sockets=[listener])
+    except SystemExit:
+        raise MeruitError("the service could not start; the log above says why") from None
+    finally:
+        listener.close()
+        gc.unfreeze()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host of that name."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name == "posix":
+            # On Windows this would let two servers share a port.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host.strip("[]"), port))
+        listener.listen(MAX_WAITING)
+    except (OSError, OverflowError, UnicodeError) as problem:
+        listener.close()
+        raise MeruitError(_why(host, port, problem)) from None
+    return listener
+
+
+def _why(host: str, port: int, problem: Exception) -> str:
+    """Why nothing can listen there, and what to do."""
+    match getattr(problem, "errno", None):
+        case errno.EADDRINUSE:
+            return f"port {port} on {host} is in use; stop what uses it or choose another with --port (0 for any free)"
+        case errno.EACCES:
+            return f"port {port} on {host} needs more rights; choose one above 1023 with --port"
+        case _:
+            reason = getattr(problem, "strerror", None) or problem
+            return f"cannot listen on {host}, port {port}: {reason}; choose others with --host and --port"
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    name = f"[{host.strip('[]')}]" if ":" in host else host
+    return f"http://{name}:{listener.getsockname()[1]}"
+
+
+# uvicorn takes the class of a protocol, or its name.
+def _protocol() -> Any:
+    """The fast parser where it is installed, with the limit on headers that only the slow one has."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:
+        return "h11"
+
+    class Limited(HttpToolsProtocol):
+        """Gives up on a request whose headers never end."""
+
+        head_bytes: int | None = 0
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.head_bytes is not None:
+                self.head_bytes += len(data)
+                if self.head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                    self.send_400_response("The request's headers are too large.")
+
+        def on_message_begin(self) -> None:
+            self.head_bytes = 0
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self.head_bytes = None
+            super().on_headers_complete()
+
+    return Limited

@@ -1,0 +1,43 @@
+"""What happened, told to whoever listens: at least once, and in order for each subject."""
+
+from enum import StrEnum
+from typing import Any
+
+from meruit.model.record import Record
+
+SCHEMA_VERSION = "1"
+SOURCE = "meruit"
+
+
+class EventType(StrEnum):
+    """What can happen."""
+
+    OUTCOME_RECORDED = "outcome.recorded"
+    OUTCOME_RESCORED = "outcome.rescored"
+    OUTCOME_ERASED = "outcome.erased"
+    CRITERIA_REGISTERED = "criteria.registered"
+    KEY_CREATED = "key.created"
+    KEY_REVOKED = "key.revoked"
+
+
+class Event(Record, frozen=True):
+    """The envelope; `data` holds names and verdicts, never payloads or secrets."""
+
+    event_id: str
+    event_type: str
+    schema_version: str
+    idempotency_key: str
+    """The same for every delivery of one happening, so that a consumer can tell a second one."""
+    timestamp: str
+    source: str
+    tenant_id: str
+    data: dict[str, Any]
+
+
+class Numbered(Record, frozen=True):
+    """An event and its place in the outbox."""
+
+    seq: int
+    subject: str
+    """What it is about; events of one subject keep their order."""
+    event: Event

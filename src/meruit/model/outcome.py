@@ -1,0 +1,112 @@
+"""An outcome as it is kept: what was asked, what was done, what was decided, and every version of that."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.record import Record
+from meruit.model.verdict import Verdict, VerificationResult
+
+MAX_LABEL = 200
+"""Characters of an id or label that a caller gives."""
+
+
+class Labels(Record, frozen=True):
+    """Whose work it is, in the words of whoever records it."""
+
+    contract_id: str | None = None
+    """The outcome's own id when nobody names a contract."""
+    agent_id: str | None = None
+    consumer_id: str | None = None
+    domain: str | None = None
+
+
+class OutcomeSummary(Record, frozen=True):
+    """One line of a list: the latest version, without evidence."""
+
+    id: str
+    seq: int
+    """Its place among all outcomes; pages go by it."""
+    contract_id: str
+    agent_id: str | None
+    consumer_id: str | None
+    domain: str | None
+    created_at: datetime
+    version: int
+    verdict: Verdict
+    success: bool
+    score: float
+    criteria_digest: str
+
+
+class VerdictVersion(Record, frozen=True):
+    """One verdict on an outcome; a later one never changes it."""
+
+    version: int
+    criteria_digest: str
+    verdict: Verdict
+    success: bool
+    score: float
+    reason: str
+    created_at: datetime
+    leaf: int
+    """Its place in the audit log."""
+    result: VerificationResult | None
+    """None once erased."""
+
+
+class AgentOutcome(Record, frozen=True):
+    """What an agent may know of its own outcome: how it ended. It has no field for anything else."""
+
+    id: str
+    contract_id: str
+    created_at: datetime
+    version: int
+    verdict: Verdict
+    success: bool
+    score: float
+
+
+class OutcomeRecord(BaseModel):
+    """An outcome, persisted for audit and training. All but the last five fields are the specification's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    contract_id: str
+    agent_id: str | None
+    consumer_id: str | None
+    domain: str | None
+    success_criteria: SuccessCriteria
+    verification_result: VerificationResult | None
+    """None once erased."""
+    execution_metadata: dict[str, Any] | None
+    billing_impact: dict[str, Any]
+    """`cpc_base`, `bonus`, `penalty`, `total`; base and total are None where no contract prices the work."""
+    created_at: datetime
+    version: int
+    reason: str
+    criteria_digest: str
+    work_input: dict[str, Any] | None
+    work_output: dict[str, Any] | None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def in_micros(moment: datetime) -> int:
+    """A moment as whole microseconds since 1970, as stores keep it."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """The moment that `in_micros` wrote."""
+    return _EPOCH + micros * _MICROSECOND
+
+
+def written(moment: datetime) -> str:
+    """A moment as RFC 3339 text in UTC, one text for one moment."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Where the service reaches out into the world."""

@@ -1,0 +1,1 @@
+"""Records that last: SQLite and Postgres behind one contract."""

@@ -1,0 +1,139 @@
+"""One database: where it is, how it is opened, and that its tables are those of this version."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+
+from meruit.model.errors import MeruitError
+
+BUSY_S = 30.0
+"""How long a writer waits for another process to finish."""
+MAX_READERS = 16
+FILE = "meruit.db"
+
+
+class StoreError(MeruitError):
+    """The store cannot be used as asked; says what to do next."""
+
+
+class StoreUnavailable(StoreError):
+    """The database did not answer; trying again may help."""
+
+
+class Location(NamedTuple):
+    """Where records are: a folder of ours, and the database in it or elsewhere."""
+
+    folder: Path
+    """Holds the signing key, large evidence, and the SQLite file unless there is a URL."""
+    url: str | None = None
+    """`postgresql://…` when the records are there."""
+
+    @property
+    def kind(self) -> Literal["sqlite", "postgresql"]:
+        """Which database it is."""
+        return "sqlite" if self.url is None else "postgresql"
+
+    @property
+    def shown(self) -> str:
+        """The place, without its password."""
+        if self.url is None:
+            return str(self.folder / FILE)
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+
+class Database(NamedTuple):
+    """An open database: one way to write, several to read."""
+
+    location: Location
+    writer: Engine
+    reader: Engine
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self.writer.dispose()
+        self.reader.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database; raises StoreUnavailable when there is none."""
+        with told(self.location), self.reader.connect() as connection:
+            yield connection
+
+
+@contextmanager
+def told(location: Location) -> Iterator[None]:
+    """Turn what the driver complains about into what to do about it."""
+    try:
+        yield
+    except IntegrityError:
+        # A contradiction between records, not a database that fails.
+        raise
+    except DBAPIError as problem:
+        raise StoreUnavailable(f"{location.shown}: {_reason(problem)}") from problem
+
+
+def _reason(problem: DBAPIError) -> str:
+    said = str(problem.orig).strip().split("\n")[0]
+    match said:
+        case "database is locked":
+            return "another process has kept it locked; try again, or end that process"
+        case "database or disk is full":
+            return "the disk is full"
+        case _:
+            return said
+
+
+def connect(location: Location) -> Database:
+    """Open the database as it is; see `opening.open_database` for what users want."""
+    if location.url is not None:
+        return Database(location, *_postgres(location.url))
+    return Database(location, *_sqlite(location.folder / FILE))
+
+
+def _postgres(url: str) -> tuple[Engine, Engine]:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise StoreError("the database URL cannot be read; write postgresql://user:password@host:port/name") from None
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise StoreError(f"{parsed.drivername} is not supported; give a postgresql:// URL, or none for SQLite")
+    chosen = parsed.set(drivername="postgresql+psycopg")
+    try:
+        # A connection that died in the pool is replaced before use; a writer's loss is told to its callers.
+        writer = create_engine(chosen, pool_size=1, max_overflow=1, pool_pre_ping=True)
+        reader = create_engine(
+            chosen, pool_size=MAX_READERS, max_overflow=0, pool_pre_ping=True, isolation_level="REPEATABLE READ"
+        )
+    except (ModuleNotFoundError, NoSuchModuleError):
+        raise StoreError("Postgres needs its driver: pip install 'meruit[postgres]'") from None
+    return writer, reader
+
+
+def _sqlite(file: Path) -> tuple[Engine, Engine]:
+    url = f"sqlite+pysqlite:///{file}"
+    arguments = {"timeout": BUSY_S, "check_same_thread": False, "isolation_level": None, "cached_statements": 256}
+    writer = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=1, max_overflow=1)
+    reader = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=MAX_READERS, max_overflow=0)
+    event.listen(writer, "connect", _durable)
+    event.listen(reader, "connect", _durable)
+    # The driver begins nothing by itself; a writer says at once that it means to write, so it never has to give up.
+    event.listen(writer, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    event.listen(reader, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    return writer, reader
+
+
+# Any: SQLAlchemy hands over a record of its pool, which is of no use here.
+def _durable(connection: sqlite3.Connection, _record: Any) -> None:
+    """WAL lets readers read while one writes; FULL makes a commit outlive the machine."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA trusted_schema=OFF")

@@ -1,0 +1,136 @@
+"""A store in use: the database, its one writer, the evidence, and the key that signs for it."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import insert, select
+
+from meruit.model.outcome import in_micros
+from meruit.stores import tables
+from meruit.stores.blobs import Shelf
+from meruit.stores.database import Database, Location, StoreError, told
+from meruit.stores.opening import open_database
+from meruit.stores.recorder import Recorder
+from meruit.stores.writing import Writing
+from meruit.trust.entries import KeyEntry
+from meruit.trust.merkle import Frontier
+from meruit.trust.note import SigningKey
+
+KEY_FILE = "audit-key.pem"
+_CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def utc_now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
+
+
+class Surroundings(NamedTuple):
+    """Time and chance, which a test or a replay may choose."""
+
+    clock: Callable[[], datetime] = utc_now
+    entropy: Callable[[int], bytes] = os.urandom
+
+    def new_id(self, kind: str) -> str:
+        """An id nobody else has, in the order of time: `out_06e0…`."""
+        micros = in_micros(self.clock())
+        number = micros << 80 | int.from_bytes(self.entropy(10))
+        return f"{kind}_" + "".join(_CROCKFORD[number >> shift & 31] for shift in range(130, -1, -5))
+
+
+class Store:
+    """Everything that is kept, behind one door."""
+
+    def __init__(self, database: Database, signer: SigningKey, surroundings: Surroundings) -> None:
+        self.database = database
+        self.signer = signer
+        self.surroundings = surroundings
+        self.shelf = Shelf(database.location)
+        self.recorder = Recorder(database, signer, clock=surroundings.clock, new_id=surroundings.new_id)
+
+    @classmethod
+    def open(cls, location: Location, surroundings: Surroundings = Surroundings()) -> "Store":  # noqa: B008 - frozen
+        """Open a store, made when new; raises StoreError when it cannot be used."""
+        database = open_database(location)
+        try:
+            origin = _origin(database, surroundings)
+            signer = _signing_key(location.folder / KEY_FILE, origin, surroundings)
+            store = cls(database, signer, surroundings)
+        except BaseException:
+            database.close()
+            raise
+        if not _is_admitted(database, signer.vkey):
+            store.recorder.write(lambda writing: _admit(writing, signer.vkey))
+        return store
+
+    def close(self) -> None:
+        """Write what waits, and let go of everything."""
+        self.recorder.close()
+        self.database.close()
+
+
+def _origin(database: Database, surroundings: Surroundings) -> str:
+    """The log's own name, given once."""
+    with database.reading() as connection:
+        found = connection.execute(select(tables.log_state.c.origin)).scalar()
+    if found is not None:
+        return str(found)
+    with told(database.location), database.writer.begin() as connection:
+        if database.location.kind == "postgresql":
+            connection.exec_driver_sql("LOCK TABLE log_state IN EXCLUSIVE MODE")
+        found = connection.execute(select(tables.log_state.c.origin)).scalar()
+        if found is None:
+            found = f"meruit-{surroundings.entropy(8).hex()}"
+            connection.execute(
+                insert(tables.log_state),
+                {
+                    "id": 1,
+                    "origin": found,
+                    "size": 0,
+                    "peaks": Frontier(0, ()).to_bytes(),
+                    "outcomes": 0,
+                    "events": 0,
+                    "checkpoint_at": 0,
+                },
+            )
+    return str(found)
+
+
+def _signing_key(file: Path, origin: str, surroundings: Surroundings) -> SigningKey:
+    """The key in the file, made when there is none; nobody but its owner may read it."""
+    try:
+        if not file.exists():
+            made = SigningKey.generate(origin, surroundings.entropy(32)).to_pem()
+            unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+                opened.write(made)
+                opened.flush()
+                os.fsync(opened.fileno())
+            try:
+                # Of several that start at once, the first one's key is everybody's.
+                os.link(unfinished, file)
+            except FileExistsError:
+                pass
+            finally:
+                unfinished.unlink()
+        return SigningKey.from_pem(origin, file.read_bytes())
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise StoreError(f"the signing key {file} cannot be used: {reason}") from None
+
+
+def _is_admitted(database: Database, vkey: str) -> bool:
+    with database.reading() as connection:
+        return (
+            connection.execute(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)).first() is not None
+        )
+
+
+def _admit(writing: Writing, vkey: str) -> None:
+    """From here on this key may sign; a second process that was quicker has said so already."""
+    if not writing.read(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)):
+        index = writing.append(KeyEntry(writing.now.written, vkey))
+        writing.insert(tables.log_keys, vkey, index, writing.now.micros)

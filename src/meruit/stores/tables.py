@@ -1,0 +1,222 @@
+"""The tables. Tenant first in every key; moments are whole microseconds; text and bytes as they are."""
+
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+# SQLite's own integer key is the only one that needs no second index.
+_SEQ = BigInteger().with_variant(Integer, "sqlite")
+
+log_state = Table(
+    "log_state",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("origin", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("peaks", LargeBinary, nullable=False),
+    Column("outcomes", BigInteger, nullable=False),
+    Column("events", BigInteger, nullable=False),
+    Column("checkpoint_at", BigInteger, nullable=False),
+)
+"""One row, locked by whoever writes: all that follows from it is in the order of commits."""
+
+log_leaves = Table(
+    "log_leaves",
+    metadata,
+    Column("seq", _SEQ, primary_key=True, autoincrement=False),
+    Column("hash", LargeBinary, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("contract_id", Text),
+    Column("contract_seq", BigInteger),
+    Column("body", LargeBinary, nullable=False),
+    Index("log_leaves_by_contract", "tenant", "contract_id", "contract_seq", unique=True),
+)
+
+log_tiles = Table(
+    "log_tiles",
+    metadata,
+    Column("level", Integer, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("hash", LargeBinary, nullable=False),
+)
+"""The roots of complete subtrees of 256, 65,536… leaves, so that no proof reads more than a few hundred hashes."""
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("size", _SEQ, primary_key=True, autoincrement=False),
+    Column("note", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
+log_keys = Table(
+    "log_keys",
+    metadata,
+    Column("vkey", String(400), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("address", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("refs", BigInteger, nullable=False),
+    Column("content", LargeBinary),
+)
+"""Evidence by the digest of its content; what is large lies in a file beside the database, with only its size here."""
+
+criteria = Table(
+    "criteria",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("leaf", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+criteria_names = Table(
+    "criteria_names",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("contract_id", Text, nullable=False),
+    Column("agent_id", Text),
+    Column("consumer_id", Text),
+    Column("domain", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("evidence_leaf", BigInteger, nullable=False),
+    Column("input_address", Text),
+    Column("input_salt", LargeBinary),
+    Column("output_address", Text),
+    Column("output_salt", LargeBinary),
+    Column("metadata_address", Text),
+    Column("metadata_salt", LargeBinary),
+    Column("version", Integer, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("success", Integer, nullable=False),
+    Column("score", Float, nullable=False),
+    Column("criteria_digest", Text, nullable=False),
+    Index("outcomes_in_order", "tenant", "seq", unique=True),
+    Index("outcomes_by_contract", "tenant", "contract_id", "seq"),
+    Index("outcomes_by_agent", "tenant", "agent_id", "seq"),
+    Index("outcomes_by_verdict", "tenant", "verdict", "seq"),
+    Index("outcomes_by_criteria", "tenant", "criteria_digest", "seq"),
+)
+"""What never changes about an outcome, and how its latest version ended."""
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("outcome_id", Text, primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("criteria_digest", Text, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("success", Integer, nullable=False),
+    Column("score", Float, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("leaf", BigInteger, nullable=False),
+    Column("salt", LargeBinary),
+    Column("result", LargeBinary),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("secret_hash", LargeBinary, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("agent_id", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Index("keys_by_tenant", "tenant", "id"),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("reply", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", _SEQ, primary_key=True, autoincrement=False),
+    Column("tenant", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("idempotency_key", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("events_by_tenant", "tenant", "seq"),
+)
+"""The outbox: written with the record it tells of, read by whoever delivers."""
+
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("consumer", String(100), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String(100), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until", BigInteger, nullable=False),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("types", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Index("webhooks_by_tenant", "tenant", "id"),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("webhook_id", String(40), primary_key=True),
+    Column("seq", _SEQ, primary_key=True, autoincrement=False),
+    Column("subject", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", BigInteger, nullable=False),
+    Column("dead_at", BigInteger),
+    Column("error", Text, nullable=False),
+    Index("deliveries_due", "webhook_id", "dead_at", "next_at"),
+    Index("deliveries_by_subject", "webhook_id", "subject", "seq"),
+)
+"""What could not be delivered at once: waiting for another attempt, or dead."""

@@ -1,0 +1,267 @@
+"""One transaction of the recorder: rows, log entries and events are gathered, then written in one go."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Select, Table, Update, bindparam, func, select, update
+from sqlalchemy.sql.dml import Delete
+
+from meruit.model.events import EventType
+from meruit.stores import tables
+from meruit.stores.tiles import Tiles
+from meruit.trust.entries import Entry, entry_bytes
+from meruit.trust.merkle import Frontier, finished_tiles, leaf_hash
+from meruit.trust.note import Checkpoint, SigningKey
+
+CHECKPOINT_EVERY_MICROS = 1_000_000
+MAX_ROWS = 128
+"""Rows of one statement; each count that is used is a statement to be remembered, so counts are powers of two."""
+
+
+class Moment(NamedTuple):
+    """When a group is written; the same for all in it."""
+
+    micros: int
+    written: str
+
+
+class _Mark(NamedTuple):
+    rows: dict[Table, int]
+    blobs: int
+    changes: int
+    hashes: int
+    outcomes: int
+    events: int
+    fresh: int
+
+
+class Blob(NamedTuple):
+    """Evidence to be kept: its content, or None where that lies in a file already."""
+
+    tenant: str
+    address: str
+    size: int
+    content: bytes | None
+
+
+class LogState(NamedTuple):
+    """The one row that every writer holds."""
+
+    origin: str
+    frontier: Frontier
+    outcomes: int
+    events: int
+    checkpoint_at: int
+
+
+class Writing:
+    """What several callers write together: all of it becomes durable, or none."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        state: LogState,
+        now: Moment,
+        new_id: Callable[[str], str],
+        remembered: Mapping[tuple[str, ...], Any],
+    ) -> None:
+        self.now = now
+        self.new_id = new_id
+        self.outcomes, self.events = state.outcomes, state.events
+        self.fresh: dict[tuple[str, ...], Any] = {}
+        """What this transaction adds to what its recorder may remember once it is durable."""
+        self._learnt: list[tuple[tuple[str, ...], Any]] = []
+        self._remembered = remembered
+        self._connection = connection
+        self._state = state
+        self._rows: dict[Table, list[tuple[Any, ...]]] = {}
+        self._blobs: list[Blob] = []
+        self._changes: list[tuple[Update | Delete, dict[str, Any]]] = []
+        self._hashes: list[bytes] = []
+
+    def read(self, query: Select[Any]) -> Sequence[Any]:
+        """Rows as this transaction found them; what it has gathered itself is not among them yet."""
+        return self._connection.execute(query).all()
+
+    def insert(self, table: Table, *values: Any) -> None:
+        """A row, all its columns in order."""
+        self._rows.setdefault(table, []).append(values)
+
+    def change(self, statement: Update | Delete, **parameters: Any) -> None:
+        """An update or delete, done after every insert; bind parameters of one statement share its execution."""
+        self._changes.append((statement, parameters))
+
+    def keep(self, blob: Blob) -> None:
+        """Evidence, once more referred to."""
+        self._blobs.append(blob)
+
+    def next_outcome(self) -> int:
+        """The place of a new outcome among all."""
+        self.outcomes += 1
+        return self.outcomes
+
+    def append(
+        self, entry: Entry, tenant: str = "", contract_id: str | None = None, contract_seq: int | None = None
+    ) -> int:
+        """Add an entry to the audit log; answers its index."""
+        index = self._state.frontier.size + len(self._hashes)
+        body = entry_bytes(entry)
+        hashed = leaf_hash(body)
+        self._hashes.append(hashed)
+        self.insert(tables.log_leaves, index, hashed, tenant, contract_id, contract_seq, body)
+        if contract_id is not None:
+            self.learn(("contract", tenant, contract_id), contract_seq)
+        return index
+
+    def known(self, what: tuple[str, ...]) -> Any:
+        """What this transaction or a durable one has taught; None when neither did."""
+        found = self.fresh.get(what)
+        return self._remembered.get(what) if found is None else found
+
+    def learn(self, what: tuple[str, ...], value: Any) -> None:
+        """Something that holds once this is durable, and that later callers of the group may rely on."""
+        self._learnt.append((what, self.fresh.get(what)))
+        self.fresh[what] = value
+
+    def next_in_contract(self, tenant: str, contract_id: str) -> int:
+        """The number of the contract's next entry."""
+        known = self.fresh.get(("contract", tenant, contract_id))
+        if known is None:
+            query = select(func.max(tables.log_leaves.c.contract_seq)).where(
+                tables.log_leaves.c.tenant == tenant, tables.log_leaves.c.contract_id == contract_id
+            )
+            known = self._connection.execute(query).scalar() or 0
+        return int(known) + 1
+
+    def emit(self, tenant: str, kind: EventType, subject: str, idempotency_key: str, data: dict[str, Any]) -> int:
+        """Tell whoever listens, once this is durable."""
+        self.events += 1
+        written = msgspec.json.encode(data)
+        event_id = self.new_id("evt")
+        self.insert(
+            tables.events,
+            *(self.events, tenant, event_id, str(kind), subject, idempotency_key, self.now.micros, written),
+        )
+        return self.events
+
+    def mark(self) -> _Mark:
+        """Where a caller's part begins."""
+        return _Mark(
+            {table: len(rows) for table, rows in self._rows.items()},
+            len(self._blobs),
+            len(self._changes),
+            len(self._hashes),
+            self.outcomes,
+            self.events,
+            len(self._learnt),
+        )
+
+    def back_to(self, mark: _Mark) -> None:
+        """Forget what was gathered since: its caller is refused, the others are not."""
+        for table, rows in self._rows.items():
+            del rows[mark.rows.get(table, 0) :]
+        del self._blobs[mark.blobs :], self._changes[mark.changes :], self._hashes[mark.hashes :]
+        self.outcomes, self.events = mark.outcomes, mark.events
+        while len(self._learnt) > mark.fresh:
+            what, before = self._learnt.pop()
+            self.fresh[what] = before
+
+    def flush(self, signer: SigningKey, *, sign_now: bool = False) -> Frontier:
+        """Write all that was gathered, the log's new state last."""
+        for table, rows in self._rows.items():
+            self._insert(table, rows)
+        self._write_blobs()
+        self._write_changes()
+        return self._write_state(signer, sign_now=sign_now)
+
+    def _insert(self, table: Table, rows: list[tuple[Any, ...]], suffix: str = "") -> None:
+        style = self._connection.dialect.name
+        done = 0
+        while done < len(rows):
+            count = min(1 << ((len(rows) - done).bit_length() - 1), MAX_ROWS)
+            values = tuple(value for row in rows[done : done + count] for value in row)
+            self._connection.exec_driver_sql(_insert_text(table, count, style) + suffix, values)
+            done += count
+
+    def _write_blobs(self) -> None:
+        """Each content once; how often it is referred to is counted, so that the last to leave can erase it."""
+        counted: dict[tuple[str, str], list[Any]] = {}
+        for blob in self._blobs:
+            row = counted.setdefault(blob[:2], [blob.size, 0, blob.content])
+            row[1] += 1
+        rows = [(*key, *row) for key, row in counted.items()]
+        self._insert(
+            tables.blobs, rows, " ON CONFLICT (tenant, address) DO UPDATE SET refs = blobs.refs + excluded.refs"
+        )
+
+    def _write_changes(self) -> None:
+        grouped: dict[int, tuple[Update | Delete, list[dict[str, Any]]]] = {}
+        for statement, parameters in self._changes:
+            grouped.setdefault(id(statement), (statement, []))[1].append(parameters)
+        for statement, several in grouped.values():
+            self._connection.execute(statement, several if several != [{}] else None)
+
+    def _write_state(self, signer: SigningKey, *, sign_now: bool) -> Frontier:
+        old, frontier = self._state.frontier, self._state.frontier.grown(self._hashes)
+        self._write_tiles(old.size, frontier.size)
+        checkpoint_at = self._state.checkpoint_at
+        due = frontier.size > old.size and self.now.micros - checkpoint_at >= CHECKPOINT_EVERY_MICROS
+        if due or sign_now:
+            checkpoint_at = self.now.micros
+            note = signer.sign(Checkpoint(self._state.origin, frontier.size, frontier.root()).text())
+            self._insert(tables.checkpoints, [(frontier.size, note, checkpoint_at)], " ON CONFLICT (size) DO NOTHING")
+        if (frontier, self.outcomes, self.events, checkpoint_at) != (
+            *(old, self._state.outcomes, self._state.events, self._state.checkpoint_at),
+        ):
+            self._connection.execute(
+                _NEW_STATE,
+                {
+                    "new_size": frontier.size,
+                    "new_peaks": frontier.to_bytes(),
+                    "new_outcomes": self.outcomes,
+                    "new_events": self.events,
+                    "new_checkpoint_at": checkpoint_at,
+                },
+            )
+        return frontier
+
+    def _write_tiles(self, old_size: int, new_size: int) -> None:
+        tiles = Tiles(self._connection)
+        for level, seq in finished_tiles(old_size, new_size):
+            # This transaction's own leaves and lower tiles are all written by now.
+            self._insert(tables.log_tiles, [(level, seq, tiles.finished(level, seq))])
+
+
+_NEW_STATE = (
+    update(tables.log_state)
+    .where(tables.log_state.c.id == 1)
+    .values(
+        size=bindparam("new_size"),
+        peaks=bindparam("new_peaks"),
+        outcomes=bindparam("new_outcomes"),
+        events=bindparam("new_events"),
+        checkpoint_at=bindparam("new_checkpoint_at"),
+    )
+)
+
+
+@lru_cache(maxsize=512)
+def _insert_text(table: Table, count: int, dialect: str) -> str:
+    """One statement for several rows: the driver is called once, and lets other threads run once."""
+    names = [column.name for column in table.columns]
+    mark = "?" if dialect == "sqlite" else "%s"
+    row = f"({', '.join([mark] * len(names))})"
+    # Names of our own tables; values are bound.
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([row] * count)}"  # noqa: S608
+
+
+def read_state(connection: Connection) -> LogState:
+    """The log as it stands, locked until the transaction ends."""
+    row = connection.execute(_STATE_FOR_UPDATE).one()
+    return LogState(row.origin, Frontier.from_bytes(row.size, row.peaks), row.outcomes, row.events, row.checkpoint_at)
+
+
+# SQLite knows no such lock and leaves it out: its writer is alone from the start.
+_STATE_FOR_UPDATE = select(tables.log_state).where(tables.log_state.c.id == 1).with_for_update()

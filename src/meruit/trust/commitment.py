@@ -1,0 +1,29 @@
+"""Speaking for content without holding it: a salted hash that outlives what it stands for."""
+
+from hashlib import sha256
+
+SALT_BYTES = 16
+_PURPOSE = b"meruit-blob-v1\n"
+"""Keeps a commitment from ever being mistaken for another kind of hash over the same bytes."""
+
+
+def commitment(salt: bytes, content: bytes) -> str:
+    """The hash, in hex, that stands for content in the log.
+
+    Salted because content can be erased, and its salt with it: what remains then says nothing, even about a content
+    that could be guessed, such as a yes or a name.
+    """
+    if len(salt) != SALT_BYTES:
+        raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
+    return _digest(salt, content)
+
+
+def matches(commitment: str, salt: bytes, content: bytes) -> bool:
+    """Whether this is the content that was committed to."""
+    return len(salt) == SALT_BYTES and commitment == _digest(salt, content)
+
+
+def _digest(salt: bytes, content: bytes) -> str:
+    digest = sha256(_PURPOSE + salt)
+    digest.update(content)
+    return digest.hexdigest()
