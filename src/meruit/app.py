@@ -1,7 +1,7 @@
 """The composition root: settings in, a working engine out."""
 
 from importlib import import_module
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,6 +20,10 @@ from meruit.model.governance import GovernanceClient
 from meruit.model.kinds import CONTAINMENT, ComparisonOperator, Tier
 from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics
+from meruit.stores.location import FILE, Location
+
+if TYPE_CHECKING:
+    from meruit.stores.store import Store
 
 BUILT_IN: dict[str, type[Family]] = {
     kind.__name__: kind for kind in (LatencyExtractor, TextQualityExtractor, ClassificationExtractor, ContainsExtractor)
@@ -48,6 +52,20 @@ def build_engine(
         max_criteria_per_task=settings.verification.max_criteria_per_task,
         custom=custom_code(settings, allow_python_full=allow_python_full),
     )
+
+
+def open_store(location: Location, *, make: bool = False) -> "Store":
+    """The records there; raises StoreError for a place that holds none, unless they are to be made."""
+    # SQLAlchemy takes a moment to load, which commands that keep no records should not pay.
+    from meruit.stores.database import StoreError
+    from meruit.stores.store import Store
+
+    if not make and location.url is None and not (location.folder / FILE).exists():
+        raise StoreError(
+            f"{location.folder} holds no records yet; `meruit serve` or `meruit verify --record` makes them, "
+            "and --data names another folder"
+        )
+    return Store.open(location)
 
 
 def custom_code(settings: Settings, *, allow_python_full: bool = False) -> CustomCode | None:

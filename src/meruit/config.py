@@ -23,9 +23,12 @@ from meruit.model.limits import (
     MAX_TIMEOUT_MS,
     MIN_MEMORY_MB,
 )
+from meruit.stores.location import Location
 
 DEFAULT_PATH = Path("config/outcome-verification.yaml")
 PATH_VARIABLE = "MERUIT_CONFIG"
+DATA_VARIABLE, DATABASE_VARIABLE = "MERUIT_DATA", "MERUIT_DATABASE_URL"
+DEFAULT_DATA = Path("meruit-data")
 CUSTOM = "CustomExtractor"
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 """The largest file that is read."""
@@ -141,6 +144,14 @@ class Settings(_Section):
         """What the file asks for and this version does not do, by the key's name."""
         if "store_outcomes" in self.verification.model_fields_set and self.verification.store_outcomes:
             yield "verification.store_outcomes: this version keeps no outcomes; save what --json prints"
+
+
+def location_of(
+    data: str | None = None, database_url: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Location:
+    """Where records are: as given, else as the environment says, else SQLite in the usual folder."""
+    folder = data or environ.get(DATA_VARIABLE) or DEFAULT_DATA
+    return Location(Path(folder), database_url or environ.get(DATABASE_VARIABLE) or None)
 
 
 def load_criteria(

@@ -159,11 +159,16 @@ def _why(body: bytes, problem: Exception) -> str:
         return "the body begins with a byte order mark; send plain UTF-8"
     if str(problem) == "Integer value out of range":
         return _TOO_LONG
+    return f"the body is not JSON: {_first_fault(body) or problem}"
+
+
+def _first_fault(body: bytes) -> str | None:
+    """What another parser finds wrong: it always says where."""
     try:
         body.decode()
         orjson.loads(body)
     except UnicodeDecodeError as wrong:
-        return f"the body is not UTF-8: {wrong.reason} at byte {wrong.start}"
+        return f"{wrong.reason} in UTF-8 at byte {wrong.start}"
     except orjson.JSONDecodeError as wrong:
-        return f"the body is not JSON: {wrong}"
-    return f"the body is not JSON: {problem}"
+        return str(wrong)
+    return None

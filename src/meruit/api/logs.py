@@ -6,7 +6,6 @@ import sys
 import traceback
 from datetime import UTC, datetime
 from pathlib import PurePath
-from types import TracebackType
 from typing import Any, Literal, TextIO
 
 import orjson
@@ -119,7 +118,6 @@ def _shown(value: Any) -> Any:
 
 def _add_frames(line: dict[str, Any], error: Any) -> None:
     """Say where an error arose: a traceback's places quote nobody."""
-    found: TracebackType | None = getattr(error, "__traceback__", None)
-    if found is not None:
-        frames = traceback.extract_tb(found)[-MAX_FRAMES:]
+    if isinstance(error, BaseException) and error.__traceback__ is not None:
+        frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
         line["at"] = [f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

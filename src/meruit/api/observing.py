@@ -6,6 +6,7 @@ from collections.abc import Callable
 from http import HTTPMethod
 from typing import Any
 
+from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -33,21 +34,24 @@ class Instruments:
     """The numbers one service counts, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        own = {"namespace": "meruit", "registry": self.registry}
-        self.requests_total = Counter("requests", "Requests answered.", ("method", "route", "status"), **own)
-        self.request_seconds = Histogram(
-            "request_seconds", "From the first byte in to the last byte out.", ("route",), buckets=_SECONDS, **own
+        self.registry = own = CollectorRegistry()
+        self.requests_total = Counter(
+            "meruit_requests", "Requests answered.", ("method", "route", "status"), registry=own
         )
-        self.requests_in_flight = Gauge("requests_in_flight", "Requests being answered now.", **own)
-        self.verdicts_total = Counter("verdicts", "Verdicts given.", ("verdict",), **own)
-        self.recorded_total = Counter("recorded", "Outcomes recorded.", **own)
-        self.group_size = Histogram("group_size", "Outcomes written in one transaction.", buckets=_SIZES, **own)
-        self.recorder_queue = Gauge("recorder_queue", "Outcomes waiting to be written.", **own)
-        self.outbox_lag = Gauge("outbox_lag", "How far the delivery of events is behind.", **own)
-        self.webhook_attempts_total = Counter("webhook_attempts", "Deliveries tried.", ("result",), **own)
-        self.dead_letters_total = Counter("dead_letters", "Events given up on.", **own)
-        ProcessCollector(registry=self.registry)
+        self.request_seconds = Histogram(
+            "meruit_request_seconds", "From first byte in to last byte out.", ("route",), buckets=_SECONDS, registry=own
+        )
+        self.requests_in_flight = Gauge("meruit_requests_in_flight", "Requests being answered now.", registry=own)
+        self.verdicts_total = Counter("meruit_verdicts", "Verdicts given.", ("verdict",), registry=own)
+        self.recorded_total = Counter("meruit_recorded", "Outcomes recorded.", registry=own)
+        self.group_size = Histogram(
+            "meruit_group_size", "Outcomes written in one transaction.", buckets=_SIZES, registry=own
+        )
+        self.recorder_queue = Gauge("meruit_recorder_queue", "Outcomes waiting to be written.", registry=own)
+        self.outbox_lag = Gauge("meruit_outbox_lag", "How far the delivery of events is behind.", registry=own)
+        self.webhook_attempts_total = Counter("meruit_webhook_attempts", "Deliveries tried.", ("result",), registry=own)
+        self.dead_letters_total = Counter("meruit_dead_letters", "Events given up on.", registry=own)
+        ProcessCollector(registry=own)
 
     def exposition(self) -> bytes:
         """All numbers in Prometheus's text format."""
@@ -75,7 +79,7 @@ class Observing:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] != "http":
+        if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
         begun = self._clock()

@@ -91,7 +91,7 @@ class _Server(uvicorn.Server):
             for number, handler in earlier.items():
                 signal.signal(number, handler)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (what handlers are given)
         if self._stopping.is_set():
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
@@ -112,8 +112,7 @@ def run(
     listener = _listen(host, port)
     url = _url(host, listener)
     config = uvicorn.Config(
-        # uvicorn and Litestar each type ASGI in their own words.
-        app,  # type: ignore[arg-type]
+        app,
         http=_protocol(),
         ws="none",
         lifespan="on",

@@ -3,11 +3,13 @@
 import os
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class ExitCode(IntEnum):
@@ -17,6 +19,7 @@ class ExitCode(IntEnum):
     NOT_PASSED = 1
     BAD_INPUT = 2
     COULD_NOT_VERIFY = 3
+    CREDENTIALS = 4
     INTERRUPTED = 130
 
 
@@ -24,6 +27,20 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 config_option = click.option(
     "--config", metavar="FILE", help="Settings; else $MERUIT_CONFIG, else config/outcome-verification.yaml."
 )
+
+_data_option = click.option(
+    "--data", metavar="FOLDER", help="Where records are; else $MERUIT_DATA, else ./meruit-data."
+)
+_database_option = click.option(
+    "--database-url", metavar="URL", help="postgresql://… instead of SQLite; else $MERUIT_DATABASE_URL."
+)
+tenant_option = click.option("--tenant", default="default", show_default=True, help="Whose records.")
+
+
+def store_options(command: _Command) -> _Command:
+    """Say where the records are."""
+    return _data_option(_database_option(command))
+
 
 python_full_option = click.option(
     "--allow-python-full",

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from meruit.stores import tables
-from meruit.stores.database import Location, StoreError
+from meruit.stores.database import StoreError
+from meruit.stores.location import Location
 from meruit.stores.writing import Blob
 
 INLINE_BYTES = 64 * 1024

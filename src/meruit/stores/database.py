@@ -4,19 +4,18 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from meruit.model.errors import MeruitError
+from meruit.stores.location import FILE, Location
 
 BUSY_S = 30.0
 """How long a writer waits for another process to finish."""
 MAX_READERS = 16
-FILE = "meruit.db"
 
 
 class StoreError(MeruitError):
@@ -25,28 +24,6 @@ class StoreError(MeruitError):
 
 class StoreUnavailable(StoreError):
     """The database did not answer; trying again may help."""
-
-
-class Location(NamedTuple):
-    """Where records are: a folder of ours, and the database in it or elsewhere."""
-
-    folder: Path
-    """Holds the signing key, large evidence, and the SQLite file unless there is a URL."""
-    url: str | None = None
-    """`postgresql://…` when the records are there."""
-
-    @property
-    def kind(self) -> Literal["sqlite", "postgresql"]:
-        """Which database it is."""
-        return "sqlite" if self.url is None else "postgresql"
-
-    @property
-    def shown(self) -> str:
-        """The place, without its password."""
-        if self.url is None:
-            return str(self.folder / FILE)
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
 
 class Database(NamedTuple):

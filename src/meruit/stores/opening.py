@@ -8,7 +8,8 @@ from sqlalchemy import Connection, inspect, select, text
 
 from meruit.model.record import Record
 from meruit.stores import tables
-from meruit.stores.database import FILE, Database, Location, StoreError, connect, told
+from meruit.stores.database import Database, StoreError, connect, told
+from meruit.stores.location import FILE, Location
 
 REVISIONS = ("0001", "0002")
 """Every state that the tables have had, oldest first; each has a file under migrations/versions."""

@@ -11,7 +11,8 @@ from sqlalchemy import insert, select
 from meruit.model.outcome import in_micros
 from meruit.stores import tables
 from meruit.stores.blobs import Shelf
-from meruit.stores.database import Database, Location, StoreError, told
+from meruit.stores.database import Database, StoreError, told
+from meruit.stores.location import Location
 from meruit.stores.opening import open_database
 from meruit.stores.recorder import Recorder
 from meruit.stores.writing import Writing

@@ -1,0 +1,29 @@
+"""Where records are kept."""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
+
+FILE = "meruit.db"
+
+
+class Location(NamedTuple):
+    """Where records are: a folder of ours, and the database in it or elsewhere."""
+
+    folder: Path
+    """Holds the signing key, large evidence, and the SQLite file unless there is a URL."""
+    url: str | None = None
+    """`postgresql://…` when the records are there."""
+
+    @property
+    def kind(self) -> Literal["sqlite", "postgresql"]:
+        """Which database it is."""
+        return "sqlite" if self.url is None else "postgresql"
+
+    @property
+    def shown(self) -> str:
+        """The place, without its password."""
+        if self.url is None:
+            return str(self.folder / FILE)
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
