@@ -1,6 +1,15 @@
 """What holds for all tests."""
 
+import sys
+from pathlib import Path
+
 from hypothesis import HealthCheck, settings
+
+ROOT = str(Path(__file__).resolve().parents[1])
+if ROOT not in sys.path:
+    sys.path.insert(0, ROOT)
+
+pytest_plugins = ["tests.postgres"]
 
 # A loaded machine is no bug: speed lives in benchmarks/, never in a test.
 settings.register_profile("meruit", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -3,8 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -71,6 +72,20 @@ class CachingSettings(_Section):
     extractor_results_ttl: float = Field(default=300.0, ge=0, allow_inf_nan=False)
 
 
+class ServiceSettings(_Section):
+    """How `meruit serve` treats its callers."""
+
+    requests_per_minute: int = Field(default=60_000, gt=0)
+    """Of one key; a minute's share may come at once."""
+    max_body_bytes: int = Field(default=1_048_576, ge=1_024)
+    max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_PAYLOAD_BYTES)
+    """Of a request that carries work."""
+    webhook_networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks that webhooks may reach although they are not public, such as 10.0.0.0/8."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses whose X-Forwarded-For is believed."""
+
+
 def _specified_extractors() -> dict[str, ExtractorSettings]:
     classes = {
         "latency": "LatencyExtractor",
@@ -88,6 +103,7 @@ class Settings(_Section):
     extractors: dict[str, ExtractorSettings] = Field(default_factory=_specified_extractors)
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
     caching: CachingSettings = Field(default_factory=CachingSettings)
+    service: ServiceSettings = Field(default_factory=ServiceSettings)
 
     @field_validator("extractors")
     @classmethod
@@ -139,11 +155,6 @@ class Settings(_Section):
         if problems:
             raise ConfigError(name, problems)
         return settings
-
-    def notices(self) -> Iterator[str]:
-        """What the file asks for and this version does not do, by the key's name."""
-        if "store_outcomes" in self.verification.model_fields_set and self.verification.store_outcomes:
-            yield "verification.store_outcomes: this version keeps no outcomes; save what --json prints"
 
 
 def location_of(

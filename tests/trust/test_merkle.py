@@ -253,6 +253,21 @@ def test_the_largest_log_can_be_checked_and_a_larger_one_cannot() -> None:
         top = node_hash(top, sibling)
     assert is_included(LOG[0], 0, MAX_SIZE, path, top)
     assert not is_included(LOG[0], 0, MAX_SIZE + 1, path, top)
+    assert is_consistent(0, MAX_SIZE, [], EMPTY_ROOT, top)
+    assert not is_consistent(0, MAX_SIZE + 1, [], EMPTY_ROOT, top)
+    assert Frontier.from_bytes(MAX_SIZE, bytes(32 * 63)).size == MAX_SIZE
+
+
+def test_hashes_cannot_trade_bytes_with_their_neighbours() -> None:
+    short, rest = LOG[0][:31], LOG[0][31:] + LOG[1]
+    assert node_hash(short, rest) == root(2)
+    assert not is_included(short, 0, 2, [rest], root(2))
+    assert not is_included(short, 0, 2, [LOG[1]], node_hash(short, LOG[1]))
+    assert not is_included(LOG[1], 1, 2, [short], node_hash(short, LOG[1]))
+    assert not is_consistent(1, 2, [rest], short, root(2))
+    assert not is_consistent(1, 2, [LOG[1]], short, node_hash(short, LOG[1]))
+    assert not is_consistent(1, 2, [short], LOG[1], node_hash(LOG[1], short))
+    assert not is_consistent(0, 2, [], EMPTY_ROOT, short)
 
 
 # Consistency.
@@ -435,6 +450,11 @@ CONSISTENCY_PATHS = {
         "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
     ),
 }
+
+
+def test_the_leaves_are_the_published_ones() -> None:
+    assert leaf_hash(b"").hex() == ROOTS[1]
+    assert leaf_hash(b"\x00").hex() == CONSISTENCY_PATHS[1, 8][0]
 
 
 @pytest.mark.parametrize("size", range(9))

@@ -17,7 +17,7 @@ from meruit.trust.statement import MAX_SIGNATURES, StatementError, envelope, ope
 
 KEY = SigningKey.generate("example.com/log", bytes(range(32)))
 OTHER = SigningKey.generate("example.com/other", bytes(32))
-DIGEST, CRITERIA = "ab" * 32, "01" * 32
+DIGEST, CRITERIA = "0123456789abcdef" * 4, "01" * 32
 
 
 def stated(result: Verdict = Verdict.PASS, **more: Any) -> dict[str, Any]:
@@ -89,7 +89,9 @@ def test_a_statement_about_nothing_is_refused() -> None:
         statement.test_result({}, Verdict.PASS, passed=[], warned=[], failed=[], configuration={})
 
 
-@pytest.mark.parametrize("digest", ["", DIGEST[:-1], DIGEST + "0", DIGEST.upper(), "g" * 64, f"sha256:{DIGEST[7:]}"])
+@pytest.mark.parametrize(
+    "digest", ["", DIGEST[:-1], DIGEST + "0", DIGEST.upper(), "g" * 64, "X" * 64, f"sha256:{DIGEST[7:]}"]
+)
 def test_what_is_no_digest_is_refused(digest: str) -> None:
     with pytest.raises(StatementError, match="'output' is named by its SHA-256"):
         statement.test_result({"output": digest}, Verdict.PASS, passed=[], warned=[], failed=[], configuration={})

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, get_args
@@ -135,11 +136,9 @@ def _exactly(body: bytes) -> Any:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise BodyError(f"the key {name[:MAX_KEY_SHOWN]!r} stands twice in one object")
-            seen.add(name)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise BodyError(f"the key {twice[:MAX_KEY_SHOWN]!r} stands twice in one object")
     return members
 
 
@@ -157,7 +156,7 @@ def _why(body: bytes, problem: Exception) -> str:
         return "the body is empty; send a JSON document"
     if body.startswith(_BYTE_ORDER_MARK):
         return "the body begins with a byte order mark; send plain UTF-8"
-    if str(problem) == "Integer value out of range":
+    if str(problem).startswith("Integer value out of range"):
         return _TOO_LONG
     return f"the body is not JSON: {_first_fault(body) or problem}"
 

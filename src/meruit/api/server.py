@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -139,6 +140,7 @@ def run(
         gc.unfreeze()
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a host of that name."""
     try:
@@ -148,12 +150,10 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":
-            # On Windows this would let two servers share a port.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # On Windows this would let two servers share a port.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
         listener.bind((host.strip("[]"), port))
         listener.listen(MAX_WAITING)
     except (OSError, OverflowError, UnicodeError) as problem:
@@ -193,8 +193,9 @@ def _protocol() -> Any:
         head_bytes: int | None = 0
 
         def data_received(self, data: bytes) -> None:
+            in_head = self.head_bytes is not None
             super().data_received(data)
-            if self.head_bytes is not None:
+            if in_head and self.head_bytes is not None:
                 self.head_bytes += len(data)
                 if self.head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                     self.send_400_response("The request's headers are too large.")

@@ -9,7 +9,20 @@ import click
 
 from meruit.cli.output import ExitCode, complain
 
-COMMANDS = ("demo", "doctor", "lint", "metrics", "schema", "verify")
+COMMANDS = (
+    "audit",
+    "db",
+    "demo",
+    "doctor",
+    "keys",
+    "lint",
+    "metrics",
+    "outcome",
+    "rescore",
+    "schema",
+    "serve",
+    "verify",
+)
 """One file each in this folder, with a function of the same name."""
 
 

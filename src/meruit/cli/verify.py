@@ -30,14 +30,15 @@ def verify(  # noqa: PLR0913 - one an option
     Exit code 0 when it succeeded, 1 when it did not, 3 when something needed could not be measured.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
-    from meruit.cli.loading import load, prepare
+    from meruit.cli.loading import load
     from meruit.config import load_payload
+    from meruit.engine.sound import prepare
 
     once(criteria, output_file, input_file, metadata_file, config)
     if not contract_id.isprintable():
         raise click.UsageError("--contract-id holds characters that cannot be printed")
     settings, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
-    prepared = prepare(engine, wanted, criteria)
+    prepared = prepare(engine, wanted, "standard input" if criteria == "-" else criteria)
     result = engine.verify_sync(
         contract_id,
         load_payload(input_file) if input_file is not None else {},

@@ -40,19 +40,19 @@ def read_model(
 
 
 def parse_criteria(
-    text: str | bytes,
+    text: str | bytes | Mapping[str, Any],
     name: str = "criteria",
     *,
     known_metrics: Collection[str] | None = None,
     max_criteria: int | None = None,
     read_code: Callable[[str], str] | None = None,
 ) -> SuccessCriteria:
-    """Read a criteria file; CriteriaError with every problem of it and its line.
+    """Read a criteria file, or what a program parsed already; CriteriaError with every problem of it and its line.
 
     `read_code` reads a `code_file` and raises MeruitError for one that it will not; without it, none is read.
     """
     try:
-        document = parse(text, name)
+        document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     except DocumentError as refused:
         raise CriteriaError(name, map(_of_its_own, refused.problems)) from None
     whole = document.value

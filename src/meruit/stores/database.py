@@ -96,7 +96,7 @@ def _postgres(url: str) -> tuple[Engine, Engine]:
 
 def _sqlite(file: Path) -> tuple[Engine, Engine]:
     url = f"sqlite+pysqlite:///{file}"
-    arguments = {"timeout": BUSY_S, "check_same_thread": False, "isolation_level": None, "cached_statements": 256}
+    arguments = {"timeout": BUSY_S, "check_same_thread": False, "isolation_level": None, "cached_statements": 1024}
     writer = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=1, max_overflow=1)
     reader = create_engine(url, connect_args=arguments, poolclass=QueuePool, pool_size=MAX_READERS, max_overflow=0)
     event.listen(writer, "connect", _durable)
@@ -114,3 +114,5 @@ def _durable(connection: sqlite3.Connection, _record: Any) -> None:
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cache_size=-32768")
+    connection.execute("PRAGMA wal_autocheckpoint=8192")

@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
@@ -24,8 +24,15 @@ LASTING = frozenset({"criteria"})
 """Kinds of knowledge that stay true, whoever else writes."""
 
 T = TypeVar("T")
-Write = Callable[[Writing], T]
-"""What a caller wants written: gathers rows, answers what the caller is told. May be called again, in another group."""
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Write(Protocol[T_co]):
+    """What a caller wants written; it may be called again, in another group."""
+
+    def __call__(self, writing: Writing, /) -> T_co:
+        """Gather rows, answer what the caller is told."""
+        ...
 
 
 class Committed(NamedTuple):

@@ -1,6 +1,7 @@
 """A store in use: the database, its one writer, the evidence, and the key that signs for it."""
 
 import os
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,8 @@ from meruit.trust.merkle import Frontier
 from meruit.trust.note import SigningKey
 
 KEY_FILE = "audit-key.pem"
-_CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+ENTROPY_BYTES = 4096
+"""Asked of the system at a time; each question costs as much as a small record."""
 
 
 def utc_now() -> datetime:
@@ -29,17 +31,43 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class Entropy:
+    """The system's randomness, fetched in pages; a forked process fetches its own."""
+
+    def __init__(self, source: Callable[[int], bytes] = os.urandom) -> None:
+        self._source = source
+        self._page, self._used = b"", 0
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def __call__(self, count: int) -> bytes:
+        """So many bytes that nobody was given before."""
+        if count > ENTROPY_BYTES:
+            return self._source(count)
+        with self._lock:
+            if self._used + count > len(self._page):
+                self._page, self._used = self._source(ENTROPY_BYTES), 0
+            self._used += count
+            return self._page[self._used - count : self._used]
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._page = b""
+        self._used = 0
+
+
+_SHARED = Entropy()
+
+
 class Surroundings(NamedTuple):
     """Time and chance, which a test or a replay may choose."""
 
     clock: Callable[[], datetime] = utc_now
-    entropy: Callable[[int], bytes] = os.urandom
+    entropy: Callable[[int], bytes] = _SHARED
 
     def new_id(self, kind: str) -> str:
-        """An id nobody else has, in the order of time: `out_06e0…`."""
-        micros = in_micros(self.clock())
-        number = micros << 80 | int.from_bytes(self.entropy(10))
-        return f"{kind}_" + "".join(_CROCKFORD[number >> shift & 31] for shift in range(130, -1, -5))
+        """An id nobody else has, in the order of time: `out_0065…`."""
+        return f"{kind}_{in_micros(self.clock()):014x}{self.entropy(10).hex()}"
 
 
 class Store:

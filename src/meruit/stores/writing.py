@@ -17,7 +17,7 @@ from meruit.trust.note import Checkpoint, SigningKey
 
 CHECKPOINT_EVERY_MICROS = 1_000_000
 MAX_ROWS = 128
-"""Rows of one statement; each count that is used is a statement to be remembered, so counts are powers of two."""
+"""Rows of one statement, well within the parameters that a statement may have."""
 
 
 class Moment(NamedTuple):
@@ -180,7 +180,7 @@ class Writing:
         style = self._connection.dialect.name
         done = 0
         while done < len(rows):
-            count = min(1 << ((len(rows) - done).bit_length() - 1), MAX_ROWS)
+            count = min(len(rows) - done, MAX_ROWS)
             values = tuple(value for row in rows[done : done + count] for value in row)
             self._connection.exec_driver_sql(_insert_text(table, count, style) + suffix, values)
             done += count
@@ -247,7 +247,7 @@ _NEW_STATE = (
 )
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _insert_text(table: Table, count: int, dialect: str) -> str:
     """One statement for several rows: the driver is called once, and lets other threads run once."""
     names = [column.name for column in table.columns]

@@ -1,0 +1,222 @@
+"""The application: every route, in front of it who may ask and behind it the deployment."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, NamedTuple
+
+from litestar import Litestar, Request, Response, Router
+from litestar.datastructures import State
+from litestar.middleware import DefineMiddleware
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ASGIApp
+
+from meruit import __version__
+from meruit.api import audit, criteria, events, health, keys, outcomes, verify
+from meruit.api.access import Doorkeeper, authentication
+from meruit.api.logs import log
+from meruit.api.observing import Instruments, Observing
+from meruit.api.once import Attempts
+from meruit.api.problems import ApiProblem, handlers, problem_response
+from meruit.api.server import Stopping
+from meruit.api.service import Asked, Service
+from meruit.api.throttle import Throttle
+from meruit.app import build_engine
+from meruit.config import Settings
+from meruit.engine.custom import CustomCode
+from meruit.engine.dispatch import Dispatcher
+from meruit.engine.registrar import Registrar, Unsupported
+from meruit.model.errors import MeruitError, Unavailable
+from meruit.model.events import Event
+from meruit.sandbox.selftest import examine
+from meruit.sources.outbound import Outbound
+from meruit.stores.database import StoreUnavailable
+from meruit.stores.outcomes import NotFound
+from meruit.stores.recorder import Committed
+from meruit.stores.store import Store
+
+CARRY_WORK = [verify.verify_one, verify.verify_batch]
+"""Routes whose body may be as large as evidence."""
+ROUTES = [
+    criteria.register,
+    criteria.validate,
+    criteria.list_criteria,
+    criteria.read_criteria,
+    criteria.list_versions,
+    criteria.read_version,
+    outcomes.list_outcomes,
+    outcomes.read_outcome,
+    outcomes.list_verdicts,
+    outcomes.compare_verdicts,
+    outcomes.read_receipt,
+    outcomes.read_bundle,
+    keys.create_key,
+    keys.list_keys,
+    keys.revoke_key,
+    audit.read_checkpoint,
+    audit.read_key,
+    audit.read_consistency,
+    events.follow_events,
+    events.create_webhook,
+    events.list_webhooks,
+    events.delete_webhook,
+    events.list_dead,
+    events.redeliver,
+    health.health,
+    health.metrics,
+]
+
+
+def build_app(service: Service) -> ASGIApp:
+    """The whole service as one ASGI application."""
+    settings = service.settings
+    app = Litestar(
+        route_handlers=[
+            *ROUTES,
+            Router("/", route_handlers=CARRY_WORK, request_max_body_size=settings.max_evidence_bytes),
+        ],
+        request_class=Asked,
+        middleware=[DefineMiddleware(authentication(service.doorkeeper))],
+        exception_handlers={
+            **handlers,
+            NotFound: _not_found,
+            StoreUnavailable: _unavailable,
+            Unsupported: _unsupported,
+            Unavailable: _unavailable_here,
+        },
+        state=State({"service": service}),
+        lifespan=[_lifespan(service)],
+        openapi_config=_openapi(),
+        request_max_body_size=settings.max_body_bytes,
+        logging_config=None,
+        debug=False,
+    )
+    _count_groups(service)
+    return Observing(app, service.instruments, new_id=lambda: service.store.surroundings.new_id("req"))
+
+
+def build_service(settings: Settings, store: Store, stopping: Stopping, *, allow_python_full: bool = False) -> Service:
+    """The deployment that the settings describe; raises MeruitError where the sandbox does not hold."""
+    engine = build_engine(settings, allow_python_full=allow_python_full)
+    _refuse_open_sandbox(engine.catalogue.sandboxes.policy)
+    instruments, rate = Instruments(), settings.service.requests_per_minute
+    outbound = Outbound(allowed_networks=settings.service.webhook_networks)
+    return Service(
+        store=store,
+        registrar=Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task),
+        dispatcher=Dispatcher(
+            store, post=outbound.post, log=_log_event, report=_log_trouble, meter=_Counted(instruments)
+        ),
+        outbound=outbound,
+        instruments=instruments,
+        doorkeeper=Doorkeeper(store, Throttle(rate, rate)),
+        attempts=Attempts(),
+        settings=settings.service,
+        stopping=stopping,
+        ended=asyncio.Event(),
+        record_by_default=settings.verification.store_outcomes,
+    )
+
+
+def _refuse_open_sandbox(policy: CustomCode | None) -> None:
+    """Strangers' code is not served where it could get out."""
+    for tier in sorted(policy.tiers) if policy is not None else ():
+        found = examine(tier)
+        if not found.ready:
+            raise MeruitError(
+                f"the sandbox does not hold on this machine in the tier {tier}: {found.reason or 'a trial got out'}; "
+                "`meruit doctor` shows why. To serve without criteria's own code, disable CustomExtractor in the "
+                "configuration"
+            )
+
+
+def _openapi() -> OpenAPIConfig:
+    return OpenAPIConfig(
+        title="Meruit",
+        version=__version__,
+        description="Proves whether an AI agent's work was done, how well, what it cost, and what is owed.",
+        path="/schema",
+        # The pages that come with Litestar load scripts from the internet.
+        render_plugins=[JsonRenderPlugin(path="/openapi.json")],
+        components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
+        security=[{"key": []}],
+    )
+
+
+def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def live(_app: Litestar) -> AsyncIterator[None]:
+        async with service.outbound:
+            tell = asyncio.create_task(_when_stopping(service))
+            deliver = asyncio.create_task(service.dispatcher.run(service.ended))
+            try:
+                yield
+            finally:
+                service.ended.set()
+                tell.cancel()
+                await deliver
+
+    return live
+
+
+async def _when_stopping(service: Service) -> None:
+    """Let endless answers end before the server waits for them."""
+    await service.stopping.wait()
+    service.ended.set()
+
+
+class _Counted(NamedTuple):
+    """Deliveries, as Prometheus sees them."""
+
+    instruments: Instruments
+
+    def attempted(self, result: str) -> None:
+        self.instruments.webhook_attempts_total.labels(result).inc()
+
+    def died(self) -> None:
+        self.instruments.dead_letters_total.inc()
+
+    def lag(self, count: int) -> None:
+        self.instruments.outbox_lag.set(count)
+
+
+def _log_event(event: Event) -> None:
+    log(
+        "event",
+        event_id=event.event_id,
+        event_type=event.event_type,
+        tenant=event.tenant_id,
+        outcome_id=event.data.get("outcome_id"),
+    )
+
+
+def _log_trouble(problem: Exception) -> None:
+    log("delivery_failed", level="error", error=problem)
+
+
+def _count_groups(service: Service) -> None:
+    def count(done: Committed) -> None:
+        service.instruments.group_size.observe(done.callers)
+
+    service.store.recorder.listen(count)
+
+
+def _not_found(request: Request[Any, Any, Any], error: NotFound) -> Response[bytes]:
+    return problem_response(request, ApiProblem(404, "not_found", str(error)))
+
+
+def _unavailable(request: Request[Any, Any, Any], _error: StoreUnavailable) -> Response[bytes]:
+    detail = "the database does not answer; nothing is lost, ask again with the same Idempotency-Key"
+    return problem_response(request, ApiProblem(503, "unavailable", detail, headers={"Retry-After": "1"}))
+
+
+def _unsupported(request: Request[Any, Any, Any], error: Unsupported) -> Response[bytes]:
+    detail = "the criteria can be read, but what they ask for does not run"
+    return problem_response(request, ApiProblem(422, "unsupported_criteria", detail, errors=error.problems))
+
+
+def _unavailable_here(request: Request[Any, Any, Any], error: Unavailable) -> Response[bytes]:
+    detail = "the criteria are sound, and ask for what this installation does not do"
+    return problem_response(request, ApiProblem(422, "unavailable_here", detail, errors=error.problems))

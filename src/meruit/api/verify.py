@@ -1,0 +1,232 @@
+"""`/v1/verify`: work in, verdict out; recorded unless the caller wants none of that."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, post
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from meruit.api.access import allow
+from meruit.api.once import REPLAYED, another_request, checked_key, earlier, fingerprint
+from meruit.api.problems import ApiProblem
+from meruit.api.service import Asked, Service
+from meruit.api.wire import Body, Key, Label, encoded
+from meruit.engine.registrar import Judged, Ready, Submission
+from meruit.model.access import Caller, Role
+from meruit.model.outcome import Labels
+from meruit.model.record import Record
+from meruit.model.verdict import Verdict, VerificationResult
+from meruit.model.work import PRIVATE_INPUTS
+from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+
+MAX_BATCH = 100
+SUBMITTERS = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
+
+# Any: work is whatever JSON the agent was given and gave back.
+Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
+CriteriaReference = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?$",
+        description="Registered criteria: `name` for the latest version, or `name@version`.",
+    ),
+]
+
+
+class _Work(Body, frozen=True):
+    output: Payload
+    """What the agent returned."""
+    input: Payload = msgspec.field(default_factory=dict)
+    """What it was given, references included."""
+    metadata: Payload = msgspec.field(default_factory=dict)
+    """How the run went: `duration_ms` and so on, as whoever ran it measured."""
+    contract_id: Label | None = None
+    agent_id: Label | None = None
+    consumer_id: Label | None = None
+    domain: Label | None = None
+
+
+class VerifyRequest(_Work, frozen=True, kw_only=True):
+    """One piece of work and what it is judged by."""
+
+    criteria: CriteriaReference | dict[str, Any]
+    """Registered criteria by name, or criteria as a file holds them."""
+    record: bool | None = None
+    """Whether to keep the outcome; as the service is configured when not given."""
+
+
+class BatchRequest(Body, frozen=True):
+    """Up to a hundred pieces of work, judged by the same criteria."""
+
+    criteria: CriteriaReference | dict[str, Any]
+    items: Annotated[list[_Work], Meta(min_length=1, max_length=MAX_BATCH)]
+    record: bool | None = None
+
+
+class VerifyReply(Record, frozen=True):
+    """The verdict, and where it is kept."""
+
+    outcome_id: str | None
+    """None when it was not recorded."""
+    version: int | None
+    recorded: bool
+    result: VerificationResult
+
+
+class AgentReply(Record, frozen=True):
+    """What an agent learns: how it ended. It has no field for anything else."""
+
+    outcome_id: str | None
+    version: int | None
+    recorded: bool
+    verdict: Verdict
+    success: bool
+    score: float
+
+
+class BatchSummary(Record, frozen=True):
+    """How many ended how."""
+
+    total: int
+    succeeded: int
+    verdicts: dict[str, int]
+
+
+class BatchReply(Record, frozen=True):
+    """Every verdict, in the order of the items."""
+
+    summary: BatchSummary
+    results: list[VerifyReply]
+
+
+class AgentBatchReply(Record, frozen=True):
+    """What an agent learns of its items, in their order."""
+
+    summary: BatchSummary
+    results: list[AgentReply]
+
+
+@post("/v1/verify", status_code=200, guards=[SUBMITTERS], summary="Judge one piece of work", tags=["verify"])
+async def verify_one(
+    data: JSONBody[VerifyRequest], request: Asked, key: Key = None
+) -> Response[VerifyReply | AgentReply]:
+    """Judge work by criteria; a recorded outcome is durable before this answers."""
+    return await _answer(data, [data], request, key)
+
+
+@post("/v1/verify/batch", status_code=200, guards=[SUBMITTERS], summary="Judge up to 100 pieces", tags=["verify"])
+async def verify_batch(
+    data: JSONBody[BatchRequest], request: Asked, key: Key = None
+) -> Response[BatchReply | AgentBatchReply]:
+    """Judge several pieces of work by the same criteria; all are recorded together, or none."""
+    return await _answer(data, data.items, request, key)
+
+
+async def _answer(
+    data: VerifyRequest | BatchRequest,
+    items: Sequence[_Work],
+    request: Asked,
+    key: str | None,
+) -> Response[Any]:
+    caller, service = request.caller, request.service
+    recording = service.record_by_default if data.record is None else data.record
+    key = checked_key(key) if recording else None
+    size = len(await request.body())
+    labels = [_labels(caller, item) for item in items]
+    with service.attempts.alone(caller.tenant, key):
+        once = None
+        if key is not None:
+            once = Idempotent(key, fingerprint(caller, request.url.path, await request.body()), 200, b"")
+            before = await service.read(lambda connection: earlier(connection, caller.tenant, _given(once)))
+            if before is not None:
+                return _replayed(before)
+        ready = await _criteria(caller, data.criteria, service)
+        share = size // len(items)
+        judged = [
+            await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, share))
+            for item, label in zip(items, labels, strict=True)
+        ]
+        for one in judged:
+            service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
+        single = isinstance(data, VerifyRequest)
+        reply = _reply(caller, judged, recorded=recording, single=single)
+        if recording:
+            done = await _record(caller, judged, once, reply, service)
+            if done is not None:
+                return _replayed(done)
+        return encoded(reply)
+
+
+async def _record(
+    caller: Caller, judged: Sequence[Judged], once: Idempotent | None, reply: bytes, service: Service
+) -> Replay | None:
+    if once is not None:
+        once = once._replace(reply=reply)
+    try:
+        done = await service.registrar.record(caller.tenant, judged, once)
+    except IdempotencyConflict:
+        raise another_request() from None
+    if isinstance(done, Replay):
+        return done
+    service.instruments.recorded_total.inc(len(judged))
+    return None
+
+
+def _given(once: Idempotent | None) -> Idempotent:
+    # Asked only where a key was given.
+    assert once is not None  # noqa: S101
+    return once
+
+
+def _replayed(before: Replay) -> Response[Any]:
+    return encoded(before.reply, before.status, {REPLAYED: "true"})
+
+
+def _labels(caller: Caller, item: _Work) -> Labels:
+    """Whose work it is; an agent speaks for itself only, and not about how it was measured."""
+    agent_id = item.agent_id
+    if caller.role is Role.AGENT:
+        if agent_id not in (None, caller.agent_id):
+            raise ApiProblem(403, "forbidden", "an agent's key hands in that agent's work; leave agent_id out")
+        if item.metadata:
+            why = "how a run went is told by whoever ran it, not by the agent; leave metadata out"
+            raise ApiProblem(403, "forbidden", why)
+        private = sorted(PRIVATE_INPUTS & item.input.keys())
+        if private:
+            raise ApiProblem(403, "forbidden", f"an agent does not say what it is compared with: {', '.join(private)}")
+        agent_id = caller.agent_id
+    return Labels(item.contract_id, agent_id, item.consumer_id, item.domain)
+
+
+async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Service) -> Ready:
+    if isinstance(wanted, str):
+        name, _, version = wanted.partition("@")
+        return (await asyncio.to_thread(service.registrar.named, caller.tenant, name, int(version or 0) or None))[1]
+    if caller.role is Role.AGENT:
+        raise ApiProblem(
+            403, "forbidden", "an agent is judged by registered criteria; name them, as in `criteria: name`"
+        )
+    return service.registrar.ready(wanted)
+
+
+def _reply(caller: Caller, judged: Sequence[Judged], *, recorded: bool, single: bool) -> bytes:
+    version = 1 if recorded else None
+    shown = [_shown(caller, one, version) for one in judged]
+    if single:
+        return msgspec.json.encode(shown[0], order="deterministic")
+    verdicts = Counter(one.result.verdict.value for one in judged)
+    summary = BatchSummary(len(judged), sum(one.result.success for one in judged), dict(sorted(verdicts.items())))
+    return msgspec.json.encode({"summary": summary, "results": shown}, order="deterministic")
+
+
+def _shown(caller: Caller, one: Judged, version: int | None) -> VerifyReply | AgentReply:
+    result, outcome_id = one.result, one.outcome_id if version is not None else None
+    if caller.role is Role.AGENT:
+        return AgentReply(
+            *(outcome_id, version, version is not None, result.verdict, result.success, result.score),
+        )
+    return VerifyReply(outcome_id, version, version is not None, result)

@@ -1,0 +1,63 @@
+"""`meruit db`: the tables of a data directory."""
+
+import click
+
+from meruit.cli.output import ExitCode, json_option, print_json, say, store_options
+
+
+@click.group()
+def db() -> None:
+    """See and upgrade the database. Commands that use it upgrade it by themselves."""
+
+
+@db.command()
+@store_options
+@json_option
+def status(*, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Say what stands in the database; nothing is made or changed.
+
+    Exit code 0 when it can be used as it is, 1 when it is older, newer or not there.
+    """
+    import msgspec
+
+    from meruit.config import location_of
+    from meruit.stores import opening
+
+    found = opening.status(location_of(data, database_url))
+    if as_json:
+        print_json(msgspec.json.encode(msgspec.to_builtins(found) | {"current": found.current}))
+    elif not found.exists:
+        say(f"{found.location}: not there yet; `meruit db upgrade` or `meruit serve` makes it")
+    else:
+        need = "current" if found.current else f"this version needs {found.head}; {_next(found.revision, found.head)}"
+        say(f"{found.location}: tables at {found.revision} ({need})")
+        say(f"{found.outcomes:,} outcomes, {found.log_size:,} log entries, {found.events:,} events")
+    return ExitCode.PASSED if found.current else ExitCode.NOT_PASSED
+
+
+def _next(revision: str | None, head: str) -> str:
+    return "run `meruit db upgrade`" if revision is None or revision < head else "upgrade Meruit"
+
+
+@db.command()
+@store_options
+@json_option
+def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Bring the tables to this version; made when there are none. SQLite's file is copied first."""
+    import msgspec
+
+    from meruit.config import location_of
+    from meruit.stores import opening
+
+    location = location_of(data, database_url)
+    done = opening.upgrade(location)
+    if as_json:
+        told = {"before": done.before, "after": done.after, "backup": str(done.backup) if done.backup else None}
+        print_json(msgspec.json.encode({"location": location.shown} | told))
+    elif done.before == done.after:
+        say(f"{location.shown}: tables at {done.after}, nothing to do")
+    else:
+        say(f"{location.shown}: tables at {done.after} ({'new' if done.before is None else f'before: {done.before}'})")
+        if done.backup is not None:
+            say(f"as it was before: {done.backup}")
+    return ExitCode.PASSED

@@ -1,0 +1,54 @@
+"""`meruit serve`: the HTTP service."""
+
+import click
+
+from meruit.cli.output import ExitCode, config_option, note, python_full_option, say, store_options
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8484, show_default=True, help="0 for any free one.")
+@store_options
+@config_option
+@python_full_option
+def serve(
+    *, host: str, port: int, data: str | None, database_url: str | None, config: str | None, allow_python_full: bool
+) -> int:
+    """Serve verification over HTTP, with records that last.
+
+    Without options: SQLite in ./meruit-data, on this machine only, no set-up. Ends on SIGTERM or Ctrl-C, after the
+    requests it has begun.
+    """
+    # The web framework takes a moment to load.
+    from meruit.api.build import build_app, build_service
+    from meruit.api.logs import configure_logs
+    from meruit.api.server import Stopping, is_loopback, run
+    from meruit.app import open_store
+    from meruit.config import Settings, location_of
+    from meruit.model.errors import MeruitError
+    from meruit.stores import keys
+
+    settings = Settings.load(config)
+    store = open_store(location_of(data, database_url), make=True)
+    try:
+        with store.database.reading() as connection:
+            has_keys = keys.any_exists(connection)
+        if not has_keys and not is_loopback(host):
+            raise MeruitError(
+                f"{host} can be reached from other machines, and there is no key yet: "
+                "`meruit keys create NAME --role admin` makes one"
+            )
+        if not has_keys:
+            note("no keys yet: this machine may do everything; `meruit keys create NAME --role admin` changes that")
+        configure_logs()
+        stopping = Stopping()
+        service = build_service(settings, store, stopping, allow_python_full=allow_python_full)
+        proxies = settings.service.trusted_proxies
+        run(build_app(service), host, port, ready=_ready, stopping=stopping, trusted_proxies=proxies)
+    finally:
+        store.close()
+    return ExitCode.PASSED
+
+
+def _ready(url: str) -> None:
+    say(f"serving on {url}")

@@ -1,0 +1,219 @@
+"""Taking an outcome out of a store: as a bundle that a stranger can check, or as the receipt of one verdict."""
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Connection, select
+
+from meruit.model.access import Scope
+from meruit.model.outcome import VerdictVersion, in_micros
+from meruit.stores import audit, outcomes, tables
+from meruit.stores.database import StoreError, StoreUnavailable
+from meruit.stores.outcomes import NotFound
+from meruit.stores.records import result_from
+from meruit.stores.store import Store
+from meruit.stores.tiles import Tiles
+from meruit.stores.writing import CHECKPOINT_EVERY_MICROS
+from meruit.trust.bundle import (
+    FORMAT,
+    Annotations,
+    Bundle,
+    ConsistencyProof,
+    LoggedEntry,
+    Manifest,
+    Receipt,
+    Salts,
+    pack,
+    statement_about,
+)
+from meruit.trust.entries import VerdictEntry, read_entry
+from meruit.trust.merkle import Subtree, consistency_proof, inclusion_proof, range_root
+from meruit.trust.note import Checkpoint, NoteError, SigningKey, open_checkpoint
+from meruit.trust.statement import envelope
+
+RECEIPT_FORMAT = "meruit-receipt/1"
+MAX_TRIES = 20
+"""How often a checkpoint is asked for, while others keep writing to the same contract."""
+
+Sleep = Callable[[float], None]
+T = TypeVar("T")
+
+
+class _Signed(NamedTuple):
+    """A checkpoint that the store's key signed, and the hashes of the log."""
+
+    size: int
+    note: str
+    subtree: Subtree
+
+
+def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.sleep) -> bytes:
+    """A bundle of the outcome, all versions of its verdict included; raises NotFound.
+
+    Waits up to a second where the newest entries are not signed for yet.
+    """
+    if scope.only_own:
+        # An agent is never shown what it was judged by.
+        raise NotFound(f"no outcome {outcome_id!r}")
+
+    def needed(connection: Connection) -> int:
+        contract_id = outcomes.summary(connection, scope, outcome_id).contract_id
+        last = audit.last_in_contract(connection, scope.tenant, contract_id)
+        (newest,) = audit.window(connection, scope.tenant, contract_id, last, last)
+        return max(newest.position, _key_leaf(connection, store)) + 1
+
+    return pack(
+        _when_signed(store, needed, lambda found, signed: _bundle(store, scope, outcome_id, found, signed), sleep)
+    )
+
+
+def receipt(
+    store: Store, scope: Scope, outcome_id: str, version: int | None = None, *, sleep: Sleep = time.sleep
+) -> Receipt:
+    """The proof that a verdict is in the log, the latest unless another is asked for; raises NotFound."""
+
+    def wanted(connection: Connection) -> VerdictVersion:
+        number = outcomes.summary(connection, scope, outcome_id).version if version is None else version
+        return outcomes.version(connection, scope, outcome_id, number)
+
+    def taken(connection: Connection, signed: _Signed) -> Receipt:
+        verdict = wanted(connection)
+        logged = _logged(audit.leaf(connection, verdict.leaf), signed)
+        return Receipt(
+            format=RECEIPT_FORMAT,
+            outcome=outcome_id,
+            version=verdict.version,
+            index=logged.index,
+            entry=logged.body,
+            proof=logged.proof,
+            checkpoint=signed.note,
+            vkey=store.signer.vkey,
+        )
+
+    return _when_signed(store, lambda connection: wanted(connection).leaf + 1, taken, sleep)
+
+
+def checkpoint(store: Store, *, sleep: Sleep = time.sleep) -> str:
+    """The log as it is now, signed."""
+    return _when_signed(store, audit.log_size, lambda _connection, signed: signed.note, sleep)
+
+
+def _when_signed(
+    store: Store,
+    needed: Callable[[Connection], int],
+    read: Callable[[Connection, _Signed], T],
+    sleep: Sleep,
+) -> T:
+    """Read one state of the store, once a checkpoint covers what is needed; at most one is signed a second."""
+    waited = False
+    for _ in range(MAX_TRIES):
+        with store.database.reading() as connection:
+            latest = audit.latest_checkpoint(connection)
+            if latest is not None and latest.size >= needed(connection):
+                return read(connection, _ours(store.signer, latest, Tiles(connection)))
+            now = in_micros(store.surroundings.clock())
+            rest = CHECKPOINT_EVERY_MICROS - audit.checkpoint_age_micros(connection, now)
+        # Whoever waits asks again before signing: somebody else may have signed meanwhile.
+        if rest > 0 and not waited:
+            sleep(min(rest, CHECKPOINT_EVERY_MICROS) / 1_000_000)
+            waited = True
+        else:
+            store.recorder.write(audit.nothing, sign_now=True)
+            waited = False
+    raise StoreUnavailable("the contract is being written to without a pause; try again later")
+
+
+def _ours(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> _Signed:
+    """The checkpoint as this store's key signs it; machines that share a database each have a key of their own."""
+    subtree = cache(tiles.subtree)
+    try:
+        open_checkpoint(found.note, signer.verifier)
+    except NoteError:
+        signed = signer.sign(Checkpoint(signer.name, found.size, range_root(0, found.size, subtree)).text())
+        if signed.partition("\n\n")[0] != found.note.partition("\n\n")[0]:
+            raise StoreError(
+                f"the checkpoint of {found.size} entries does not fit the audit log: "
+                "the database was changed from outside; restore it from a copy"
+            ) from None
+        return _Signed(found.size, signed, subtree)
+    return _Signed(found.size, found.note, subtree)
+
+
+def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _Signed) -> Bundle:
+    row = _row(connection, scope.tenant, outcome_id)
+    contract_id, last = row.contract_id, audit.last_in_contract(connection, scope.tenant, row.contract_id)
+    window = audit.window(connection, scope.tenant, contract_id, _first(connection, row.evidence_leaf), last)
+    entries = [read_entry(leaf.body) for leaf in window]
+    verdicts = [one for one in entries if isinstance(one, VerdictEntry) and one.outcome == outcome_id]
+    criteria = {verdict.criteria: verdict.criteria_index for verdict in verdicts}
+    others = [audit.leaf(connection, index) for index in sorted({*criteria.values(), _key_leaf(connection, store)})]
+    begun = _first_checkpoint(connection, verdicts[0].criteria_index, store)
+    work = outcomes.evidence(connection, scope, outcome_id, store.shelf)._asdict()
+    work = {part: content for part, content in work.items() if content is not None}
+    kept = _results(connection, scope.tenant, outcome_id)
+    latest = verdicts[-1]
+    about = Annotations(outcome_id, latest.version, contract_id, last, signed.size)
+    result = result_from(kept[latest.version][1]) if latest.version in kept else None
+    return Bundle(
+        manifest=Manifest(FORMAT, outcome_id, [verdict.version for verdict in verdicts], []),
+        key=f"{store.signer.vkey}\n",
+        checkpoint=signed.note,
+        first_checkpoint=begun.note,
+        consistency=ConsistencyProof(consistency_proof(begun.size, signed.size, signed.subtree)),
+        entries=sorted((_logged(leaf, signed) for leaf in (*window, *others)), key=lambda entry: entry.index),
+        salts=Salts(
+            _hex(row.input_salt),
+            _hex(row.output_salt),
+            _hex(row.metadata_salt),
+            {str(version): salt.hex() for version, (salt, _) in kept.items()},
+        ),
+        criteria={digest: outcomes.criteria_body(connection, scope.tenant, digest) for digest in criteria},
+        work=work,
+        results={version: result for version, (_, result) in kept.items()},
+        statement=envelope(statement_about(latest, about, work, result), store.signer),
+    )
+
+
+def _first_checkpoint(connection: Connection, criteria_index: int, store: Store) -> _Signed:
+    """The first that was signed once the criteria were committed to."""
+    found = audit.checkpoint_covering(connection, criteria_index + 1)
+    if found is None:
+        raise StoreError("the checkpoints of the audit log are gone; restore the database from a copy")
+    return _ours(store.signer, found, Tiles(connection))
+
+
+def _logged(leaf: audit.Leaf, signed: _Signed) -> LoggedEntry:
+    return LoggedEntry(leaf.position, leaf.body, inclusion_proof(leaf.position, signed.size, signed.subtree))
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def _row(connection: Connection, tenant: str, outcome_id: str) -> Any:
+    table = tables.outcomes
+    return connection.execute(select(table).where(table.c.tenant == tenant, table.c.id == outcome_id)).one()
+
+
+def _first(connection: Connection, evidence_leaf: int) -> int:
+    """The number of the outcome's first entry in its contract."""
+    table = tables.log_leaves
+    return int(connection.execute(select(table.c.contract_seq).where(table.c.seq == evidence_leaf)).scalar_one())
+
+
+def _key_leaf(connection: Connection, store: Store) -> int:
+    """Where the log admits the key; a store does so when it is opened."""
+    table = tables.log_keys
+    return int(connection.execute(select(table.c.seq).where(table.c.vkey == store.signer.vkey)).scalar_one())
+
+
+def _results(connection: Connection, tenant: str, outcome_id: str) -> dict[int, tuple[bytes, bytes]]:
+    """Salt and result of each version, those left out that were erased."""
+    table = tables.verdicts
+    query = select(table.c.version, table.c.salt, table.c.result).where(
+        table.c.tenant == tenant, table.c.outcome_id == outcome_id, table.c.result.is_not(None)
+    )
+    return {row.version: (row.salt, row.result) for row in connection.execute(query)}
+
+
+def _hex(salt: bytes | None) -> str | None:
+    return None if salt is None else salt.hex()

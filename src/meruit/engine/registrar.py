@@ -1,0 +1,200 @@
+"""Verifying for the record: criteria made ready once, work judged, and the outcome handed to the store."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from meruit.documents.authoring import parse_criteria
+from meruit.engine.catalogue import Prepared
+from meruit.engine.sound import prepare
+from meruit.engine.tryout import Trouble, try_out
+from meruit.engine.verify import VerificationEngine
+from meruit.model.canonical import canonical, payload_bytes
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.errors import CriteriaError, MeruitError, Problem, nearest
+from meruit.model.outcome import Labels
+from meruit.model.verdict import VerificationResult
+from meruit.model.work import Work
+from meruit.registry import checks
+from meruit.stores import criteria as named
+from meruit.stores import outcomes
+from meruit.stores.blobs import Part
+from meruit.stores.criteria import NamedCriteria
+from meruit.stores.records import SALTS, Idempotent, NewOutcome, RecordAll, Recorded, Replay
+from meruit.stores.store import Store
+from meruit.trust.commitment import SALT_BYTES
+
+MAX_READY = 256
+"""Sets of criteria that are kept compiled."""
+SMALL_BYTES = 64 * 1024
+"""Work up to this size is judged where it arrives; larger work must not hold up everybody else."""
+
+
+class Unsupported(CriteriaError):
+    """Criteria that can be read, and whose code or assertions do not do what they must."""
+
+
+class Ready(NamedTuple):
+    """Criteria compiled, and in the form in which they are kept."""
+
+    prepared: Prepared
+    body: bytes
+    """Canonical; its SHA-256 is the criteria's digest."""
+
+    @property
+    def digest(self) -> str:
+        """The criteria's name for all time."""
+        return self.prepared.plan.digest
+
+
+class Submission(NamedTuple):
+    """Work that somebody hands in."""
+
+    input: Mapping[str, Any]
+    output: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    labels: Labels = Labels()
+    size: int = 0
+    """Of all of it, in bytes, where that is known."""
+
+
+class Judged(NamedTuple):
+    """Work with its verdict, not yet recorded."""
+
+    outcome_id: str
+    submission: Submission
+    ready: Ready
+    result: VerificationResult
+
+
+class Registrar:
+    """Judges work and keeps what was decided."""
+
+    def __init__(self, engine: VerificationEngine, store: Store, *, max_criteria: int | None = None) -> None:
+        self.engine = engine
+        self.store = store
+        self._max_criteria = max_criteria
+        self._ready: OrderedDict[bytes | str, Ready] = OrderedDict()
+        self._remembering = threading.Lock()
+
+    def ready(self, written: Mapping[str, Any] | SuccessCriteria) -> Ready:
+        """Criteria that somebody wrote, compiled; raises CriteriaError with every problem."""
+        if isinstance(written, SuccessCriteria):
+            return self._compiled(written, None)
+        key = payload_bytes(written)
+        found = self._recalled(key)
+        if found is not None:
+            return found
+        known = self.engine.catalogue.names()
+        return self._compiled(parse_criteria(written, known_metrics=known, max_criteria=self._max_criteria), key)
+
+    def named(self, tenant: str, name: str, version: int | None = None) -> tuple[NamedCriteria, Ready]:
+        """Registered criteria, compiled; raises NotFound."""
+        with self.store.database.reading() as connection:
+            found = named.find(connection, tenant, name, version)
+            known = self._recalled(found.digest)
+            if known is not None:
+                return found, known
+            body = outcomes.criteria_body(connection, tenant, found.digest)
+        return found, self._compiled(outcomes.criteria_from(body), found.digest)
+
+    def _recalled(self, key: bytes | str | None) -> Ready | None:
+        if key is None:
+            return None
+        with self._remembering:
+            found = self._ready.get(key)
+            if found is not None:
+                self._ready.move_to_end(key)
+            return found
+
+    def _compiled(self, criteria: SuccessCriteria, key: bytes | str | None) -> Ready:
+        body = canonical(criteria.model_dump(exclude_defaults=True))
+        made = Ready(prepare(self.engine, criteria), body)
+        if key is not None:
+            with self._remembering:
+                self._ready[key] = made
+                if len(self._ready) > MAX_READY:
+                    self._ready.popitem(last=False)
+        return made
+
+    def sound(self, ready: Ready) -> None:
+        """Raise Unsupported where an assertion is unknown, or the criteria's own code does not run."""
+        problems = [
+            Problem(f"criteria[{place}].assert", f"no check is named {name!r}{nearest(name, checks.names())}")
+            for place, criterion in enumerate(ready.prepared.plan.criteria.criteria)
+            if criterion.assertion is not None and checks.find(name := criterion.assertion.check) is None
+        ]
+        troubles: list[Trouble] = try_out(ready.prepared, Work(), good=False)
+        problems += [Problem(trouble.owner, trouble.message) for trouble in troubles]
+        if problems:
+            raise Unsupported("criteria", problems)
+
+    async def judge(self, ready: Ready, submission: Submission) -> Judged:
+        """The verdict on the work; whatever is wrong with the work is in it."""
+        outcome_id = self.store.surroundings.new_id("out")
+        arguments = (
+            submission.labels.contract_id or outcome_id,
+            submission.input,
+            submission.output,
+            ready.prepared,
+            submission.metadata,
+        )
+        if submission.size > SMALL_BYTES:
+            result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
+        else:
+            result = await self.engine.verify(*arguments)
+        return Judged(outcome_id, submission, ready, result)
+
+    def judge_sync(self, ready: Ready, submission: Submission) -> Judged:
+        """The same for callers without an event loop."""
+        outcome_id = self.store.surroundings.new_id("out")
+        contract_id = submission.labels.contract_id or outcome_id
+        result = self.engine.verify_sync(
+            contract_id, submission.input, submission.output, ready.prepared, submission.metadata
+        )
+        return Judged(outcome_id, submission, ready, result)
+
+    def draft(self, tenant: str, judged: Judged) -> NewOutcome:
+        """The outcome as the recorder takes it; large evidence is on disk when this returns."""
+        result, submission = judged.result, judged.submission
+        parts = (
+            (submission.input, result.input_digest),
+            (submission.output, result.output_digest),
+            (submission.metadata, result.metadata_digest),
+        )
+        kept = [self._part(tenant, payload_bytes(payload), address) for payload, address in parts]
+        return NewOutcome(
+            tenant=tenant,
+            id=judged.outcome_id,
+            labels=submission.labels,
+            input=kept[0],
+            output=kept[1],
+            metadata=kept[2],
+            criteria=judged.ready.body,
+            result=result,
+            salts=self.store.surroundings.entropy(SALTS * SALT_BYTES),
+        )
+
+    def _part(self, tenant: str, content: bytes | None, address: str | None) -> Part:
+        if content is None or address is None:
+            raise MeruitError("only work that is plain JSON can be recorded")
+        return self.store.shelf.part(tenant, content, address)
+
+    async def record(
+        self, tenant: str, judged: Sequence[Judged], once: Idempotent | None = None
+    ) -> list[Recorded] | Replay:
+        """Keep what was decided; answers when it is durable."""
+        if any(one.submission.size > SMALL_BYTES for one in judged):
+            drafts = await asyncio.to_thread(lambda: [self.draft(tenant, one) for one in judged])
+        else:
+            drafts = [self.draft(tenant, one) for one in judged]
+        return await self.store.recorder.record(RecordAll(tuple(drafts), once, tenant))
+
+    def record_sync(self, tenant: str, judged: Judged) -> Recorded:
+        """The same for callers without an event loop."""
+        recorded = self.store.recorder.write(RecordAll((self.draft(tenant, judged),), None, tenant))
+        # Without an idempotency key there is nothing to replay.
+        assert not isinstance(recorded, Replay)  # noqa: S101
+        return recorded[0]

@@ -1,0 +1,121 @@
+"""What changed between two verdicts on one piece of work."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from meruit.model.record import Record
+from meruit.model.verdict import CriterionResult, Verdict, VerificationResult
+
+OF_RESULTS = (
+    *("verdict", "success", "score", "weighted_score", "bounds", "coverage", "bonus", "penalty"),
+    *("governance", "criteria_digest"),
+)
+"""What of two whole results is compared."""
+OF_CRITERIA = (
+    *("status", "value", "threshold", "comparison", "weight", "required", "axis", "metric", "exact"),
+    *("bonus", "penalty", "error", "provenance"),
+)
+"""What of two judged criteria is compared."""
+
+
+class Change(Record, frozen=True):
+    """One field that differs."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def turned(self) -> "Change":
+        """The same change, seen from its end."""
+        return Change(self.field, self.after, self.before)
+
+
+class Kind(StrEnum):
+    """What happened to a criterion."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+_OPPOSITE = {Kind.ADDED: Kind.REMOVED, Kind.REMOVED: Kind.ADDED, Kind.CHANGED: Kind.CHANGED}
+
+
+class CriterionDifference(Record, frozen=True):
+    """One criterion that is new, gone, or judged otherwise."""
+
+    criterion_id: str
+    kind: Kind
+    changes: tuple[Change, ...]
+    """Of an added or removed criterion, all that it has: the other side is None."""
+
+    def turned(self) -> "CriterionDifference":
+        """The same difference, seen from its end."""
+        return CriterionDifference(
+            self.criterion_id, _OPPOSITE[self.kind], tuple(change.turned() for change in self.changes)
+        )
+
+
+class Ending(Record, frozen=True):
+    """How a verification ended."""
+
+    verdict: Verdict
+    success: bool
+    score: float
+
+
+class Difference(Record, frozen=True):
+    """All that differs between an earlier and a later verdict."""
+
+    before: Ending
+    after: Ending
+    changes: tuple[Change, ...]
+    criteria: tuple[CriterionDifference, ...]
+    """By criterion id, only those that differ."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both say the same."""
+        return not self.changes and not self.criteria
+
+    def turned(self) -> "Difference":
+        """The same difference, seen from its end."""
+        return Difference(
+            self.after,
+            self.before,
+            tuple(change.turned() for change in self.changes),
+            tuple(criterion.turned() for criterion in self.criteria),
+        )
+
+
+def difference(old: VerificationResult, new: VerificationResult) -> Difference:
+    """What the newer result says otherwise; criteria are matched by their ids."""
+    before = {judged.criterion_id: judged for judged in old.criterion_results}
+    after = {judged.criterion_id: judged for judged in new.criterion_results}
+    both = ((name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
+    return Difference(
+        Ending(old.verdict, old.success, old.score),
+        Ending(new.verdict, new.success, new.score),
+        _changes(OF_RESULTS, old, new),
+        tuple(found for one in both if (found := _of_criterion(*one)) is not None),
+    )
+
+
+def _of_criterion(name: str, old: CriterionResult | None, new: CriterionResult | None) -> CriterionDifference | None:
+    changes = _changes(OF_CRITERIA, old, new)
+    if old is None:
+        return CriterionDifference(name, Kind.ADDED, changes)
+    if new is None:
+        return CriterionDifference(name, Kind.REMOVED, changes)
+    return CriterionDifference(name, Kind.CHANGED, changes) if changes else None
+
+
+def _changes(fields: Sequence[str], old: Record | None, new: Record | None) -> tuple[Change, ...]:
+    pairs = ((field, getattr(old, field, None), getattr(new, field, None)) for field in fields)
+    return tuple(Change(*pair) for pair in pairs if _differ(*pair[1:]))
+
+
+def _differ(before: Any, after: Any) -> bool:
+    # To Python true is 1; to a reader it is not.
+    return before != after or isinstance(before, bool) is not isinstance(after, bool)

@@ -1,0 +1,354 @@
+"""An outcome packed for a stranger: the files of a bundle, and the steps in which they are checked."""
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from hashlib import sha256
+from io import BytesIO
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from meruit.model.errors import MeruitError
+from meruit.model.record import Record
+from meruit.model.verdict import Status, Verdict, VerificationResult
+from meruit.trust.entries import VerdictEntry, entry_bytes
+from meruit.trust.statement import test_result
+
+FORMAT = "meruit-bundle/1"
+PARTS = ("input", "output", "metadata")
+"""Of the work, as files and as an erasure name them."""
+RESULT = "result"
+"""What an erasure calls the results of all versions."""
+MAX_BUNDLE_BYTES = 128 * 1024 * 1024
+MAX_FILES = 5_000
+MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_UNPACKED_BYTES = 256 * 1024 * 1024
+FIRST_EXIT_CODE = 10
+"""Of a check that fails at the first step; each later step has the next one."""
+
+MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT = "manifest.json", "key.txt", "checkpoint.txt", "first-checkpoint.txt"
+CONSISTENCY, ENTRIES, SALTS, STATEMENT = "consistency.json", "entries.json", "salts.json", "statement.dsse.json"
+ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, ENTRIES, SALTS, STATEMENT})
+_PIECE = re.compile(
+    r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
+)
+_NO_MOMENT = (1980, 1, 1, 0, 0, 0)
+"""The earliest that a zip can say: equal bundles give equal bytes."""
+_LISTED = b"PK\x01\x02"
+"""How a zip begins each line of its list of files."""
+_ENCRYPTED = 0x1
+
+
+class Step(StrEnum):
+    """What is checked, in this order; each step may rely on those before it."""
+
+    BUNDLE = "bundle"
+    """It can be read at all."""
+    SIGNATURE = "signature"
+    """The checkpoints and the statement are signed by the key."""
+    INCLUSION = "inclusion"
+    """Every entry is in the log that the checkpoint signs."""
+    CONSISTENCY = "consistency"
+    """The log of today continues the log of then."""
+    SEQUENCE = "sequence"
+    """Nothing is left out, added or out of order."""
+    BLOBS = "blobs"
+    """Criteria, work and results are those that the entries commit to."""
+    METRICS = "metrics"
+    """The work has the values that the results say."""
+    JUDGE = "judge"
+    """The values lead to the verdicts."""
+    STATEMENT = "statement"
+    """The statement says what the latest verdict says."""
+
+    @property
+    def exit_code(self) -> int:
+        """How `meruit audit verify` ends when this is the first step that fails."""
+        return FIRST_EXIT_CODE + [*Step].index(self)
+
+
+class State(StrEnum):
+    """How a step ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """There was nothing left that could be checked."""
+    NOT_REACHED = "not reached"
+
+
+class StepFinding(Record, frozen=True):
+    """One step, and what was found."""
+
+    step: Step
+    state: State
+    message: str
+
+
+class Findings(Record, frozen=True):
+    """What checking a bundle came to."""
+
+    outcome: str | None
+    """None when the bundle could not be read so far."""
+    failed: Step | None
+    """The first step that fails; None when all is as it should be."""
+    steps: list[StepFinding]
+    notes: list[str]
+    """What was not checked, and what the checks rest on."""
+
+
+class Flaw(MeruitError):
+    """What is wrong with a bundle, and at which step it shows."""
+
+    def __init__(self, step: Step, what: str) -> None:
+        self.step = step
+        super().__init__(what)
+
+
+class Manifest(Record, frozen=True, forbid_unknown_fields=True):
+    """What the bundle is about, and what is in it."""
+
+    format: str
+    outcome: str
+    versions: list[int]
+    files: list[str]
+    """All but this one, sorted."""
+
+
+class LoggedEntry(Record, frozen=True, forbid_unknown_fields=True):
+    """An entry of the log, and the proof that it is one."""
+
+    index: int
+    body: bytes
+    proof: list[bytes]
+    """RFC 6962, against the checkpoint of the bundle."""
+
+
+class Entries(Record, frozen=True, forbid_unknown_fields=True):
+    """Every entry that the outcome's story needs, by index."""
+
+    entries: list[LoggedEntry]
+
+
+class ConsistencyProof(Record, frozen=True, forbid_unknown_fields=True):
+    """That the log of the checkpoint continues that of the first checkpoint."""
+
+    proof: list[bytes]
+
+
+class Salts(Record, frozen=True, forbid_unknown_fields=True):
+    """In hex; None or absent where the part was erased."""
+
+    input: str | None
+    output: str | None
+    metadata: str | None
+    results: dict[str, str]
+    """By version."""
+
+    def of_work(self) -> dict[str, str]:
+        """By part, those that are left."""
+        salts = {"input": self.input, "output": self.output, "metadata": self.metadata}
+        return {part: salt for part, salt in salts.items() if salt is not None}
+
+
+class Receipt(Record, frozen=True):
+    """What shows later that a verdict was in the log: to be kept by whoever relies on it."""
+
+    format: str
+    outcome: str
+    version: int
+    index: int
+    entry: bytes
+    proof: list[bytes]
+    checkpoint: str
+    vkey: str
+
+
+class Bundle(NamedTuple):
+    """The content of a bundle, read and not yet believed."""
+
+    manifest: Manifest
+    key: str
+    checkpoint: str
+    first_checkpoint: str
+    consistency: ConsistencyProof
+    entries: list[LoggedEntry]
+    salts: Salts
+    criteria: dict[str, bytes]
+    """By digest."""
+    work: dict[str, bytes]
+    """By part."""
+    results: dict[int, bytes]
+    """By version."""
+    statement: bytes
+
+
+class Annotations(Record, frozen=True, forbid_unknown_fields=True):
+    """What the signed statement says about the bundle, so that its end cannot be cut off."""
+
+    outcome: str
+    version: int
+    contract: str
+    contract_seq: int
+    """The contract's newest entry."""
+    log_size: int
+
+
+def pack(bundle: Bundle) -> bytes:
+    """The bundle as one file, its manifest's list of files made here."""
+    files = _files(bundle)
+    files[MANIFEST] = msgspec.structs.replace(bundle.manifest, files=sorted(files)).to_json()
+    return pack_files(files)
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Files as a zip; equal files give equal bytes."""
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name, _NO_MOMENT)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            opened.writestr(info, files[name])
+    return packed.getvalue()
+
+
+def unpack(data: bytes) -> dict[str, bytes]:
+    """The files of a zip; raises Flaw for whatever no bundle holds, before much of it is unpacked."""
+    if len(data) > MAX_BUNDLE_BYTES:
+        raise Flaw(Step.BUNDLE, f"it is longer than {MAX_BUNDLE_BYTES} bytes")
+    # Counted before the list is read: millions of empty files take little room in a zip and much in memory.
+    if data.count(_LISTED) > 2 * MAX_FILES:
+        raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as opened:
+            infos = opened.infolist()
+            _refuse_odd(infos)
+            return {info.filename: opened.read(info) for info in infos}
+    except Flaw:
+        raise
+    except Exception as problem:  # noqa: BLE001 - what a damaged zip makes its reader raise is written nowhere
+        raise Flaw(Step.BUNDLE, f"it is no zip that can be read: {problem}") from None
+
+
+def read(files: Mapping[str, bytes]) -> Bundle:
+    """A bundle from its files; raises Flaw unless they are just those that its manifest lists, each in its form."""
+    missing = sorted(ALWAYS - files.keys())
+    if missing:
+        raise Flaw(Step.BUNDLE, f"{missing[0]} is missing")
+    manifest = _record(Manifest, MANIFEST, files)
+    if manifest.format != FORMAT:
+        raise Flaw(Step.BUNDLE, f"its format is {short(manifest.format)}; this version reads {FORMAT}")
+    if manifest.files != sorted(files.keys() - {MANIFEST}):
+        raise Flaw(Step.BUNDLE, f"{MANIFEST} lists other files than there are")
+    pieces: dict[str, dict[str, bytes]] = {"work": {}, "criteria": {}, "verdicts": {}}
+    for name in files.keys() - ALWAYS:
+        folder, piece = _place(name)
+        pieces[folder][piece] = files[name]
+    return Bundle(
+        manifest=manifest,
+        key=_text(KEY, files),
+        checkpoint=_text(CHECKPOINT, files),
+        first_checkpoint=_text(FIRST_CHECKPOINT, files),
+        consistency=_record(ConsistencyProof, CONSISTENCY, files),
+        entries=_record(Entries, ENTRIES, files).entries,
+        salts=_record(Salts, SALTS, files),
+        criteria=pieces["criteria"],
+        work=pieces["work"],
+        results={int(version): kept for version, kept in pieces["verdicts"].items()},
+        statement=files[STATEMENT],
+    )
+
+
+def statement_about(
+    latest: VerdictEntry, about: Annotations, work: Mapping[str, bytes], result: VerificationResult | None
+) -> dict[str, Any]:
+    """The in-toto statement of the latest verdict; without its result it names no criteria one by one."""
+    judged = [] if result is None else result.criterion_results
+    ids = {
+        status: [one.criterion_id for one in judged if one.status is status]
+        for status in (Status.MET, Status.INDETERMINATE, Status.EXCLUDED, Status.NOT_MET)
+    }
+    entry = {latest.outcome: sha256(entry_bytes(latest)).hexdigest()}
+    return test_result(
+        entry | {f"work/{part}.json": sha256(work[part]).hexdigest() for part in PARTS if part in work},
+        Verdict(latest.verdict),
+        passed=ids[Status.MET],
+        warned=[*ids[Status.INDETERMINATE], *ids[Status.EXCLUDED]],
+        failed=ids[Status.NOT_MET],
+        configuration={f"criteria/{latest.criteria}.json": latest.criteria},
+        annotations=about.to_dict(),
+    )
+
+
+def _files(bundle: Bundle) -> dict[str, bytes]:
+    return {
+        KEY: bundle.key.encode(),
+        CHECKPOINT: bundle.checkpoint.encode(),
+        FIRST_CHECKPOINT: bundle.first_checkpoint.encode(),
+        CONSISTENCY: bundle.consistency.to_json(),
+        ENTRIES: Entries(bundle.entries).to_json(),
+        SALTS: bundle.salts.to_json(),
+        STATEMENT: bundle.statement,
+        **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
+        **{f"work/{part}.json": content for part, content in bundle.work.items()},
+        **{f"verdicts/{version}.json": kept for version, kept in bundle.results.items()},
+    }
+
+
+def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
+    """What a zip may hold and a bundle may not."""
+    if len(infos) > MAX_FILES:
+        raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
+    if len({info.filename for info in infos}) < len(infos):
+        raise Flaw(Step.BUNDLE, "two of its files have one name")
+    for info in infos:
+        # A name is cut at a zero byte, and what was cut off would go unseen.
+        if info.filename != info.orig_filename:
+            raise Flaw(Step.BUNDLE, f"no bundle holds a file {short(info.orig_filename)}")
+        if info.flag_bits & _ENCRYPTED:
+            raise Flaw(Step.BUNDLE, f"{info.filename} is encrypted")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Flaw(Step.BUNDLE, f"{info.filename} is packed in a way that bundles are not")
+        if info.file_size > MAX_FILE_BYTES:
+            raise Flaw(Step.BUNDLE, f"{info.filename} is longer than {MAX_FILE_BYTES} bytes")
+    if sum(info.file_size for info in infos) > MAX_UNPACKED_BYTES:
+        raise Flaw(Step.BUNDLE, f"its files are longer than {MAX_UNPACKED_BYTES} bytes together")
+
+
+def _place(name: str) -> tuple[str, str]:
+    """The folder of a file, and what it is in it."""
+    found = _PIECE.fullmatch(name)
+    if found is None:
+        raise Flaw(Step.BUNDLE, f"no bundle holds a file {short(name)}")
+    folder, piece = (group for group in found.groups() if group is not None)
+    return folder, piece
+
+
+_R = TypeVar("_R", bound=Record)
+
+
+def _record(kind: type[_R], name: str, files: Mapping[str, bytes]) -> _R:
+    """A file of ours, in the one form that we write: another could hide something from one of two readers."""
+    try:
+        found = kind.from_json(files[name])
+        same = found.to_json() == files[name]
+    except (ValueError, RecursionError) as problem:
+        raise Flaw(Step.BUNDLE, f"{name} cannot be read: {problem}") from None
+    if not same:
+        raise Flaw(Step.BUNDLE, f"{name} is not written as an export writes it")
+    return found
+
+
+def _text(name: str, files: Mapping[str, bytes]) -> str:
+    try:
+        return files[name].decode()
+    except UnicodeDecodeError:
+        raise Flaw(Step.BUNDLE, f"{name} is no text") from None
+
+
+def short(text: str) -> str:
+    """A stranger's text, short enough for a message."""
+    return repr(text if len(text) <= 100 else f"{text[:100]}…")

@@ -1,0 +1,241 @@
+"""Every refusal is a problem that says enough and repeats nothing."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from litestar import Litestar, Request, get, post
+from litestar.exceptions import HTTPException, NotAuthorizedException, ServiceUnavailableException, ValidationException
+from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.testing import TestClient
+
+from meruit.api.body import StrictRequest
+from meruit.api.logs import JsonFormatter, configure_logs
+from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, ApiProblem, handlers
+from meruit.model.errors import CriteriaError, DocumentError, Problem, Unavailable
+
+SECRET = "canary-1234"
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Paint(msgspec.Struct):
+    colour: Colour
+    litres: int
+
+
+@get("/raise/{name:str}")
+async def raising(name: FromPath[str]) -> None:
+    raise ERRORS[name]
+
+
+@get("/query")
+async def query(
+    n: FromQuery[int], colour: FromQuery[Colour | None] = None, ident: FromQuery[UUID | None] = None
+) -> int:
+    return n
+
+
+@post("/paint")
+async def paint(data: JSONBody[Paint]) -> Paint:
+    return data
+
+
+@post("/lax")
+async def lax(data: JSONBody[dict[str, int]]) -> None: ...
+
+
+ERRORS: dict[str, Exception] = {
+    "own": ApiProblem(409, "conflict", "it runs already", title="Busy", headers={"Retry-After": "7"}),
+    "criteria": CriteriaError("c.yaml", [Problem("criteria[0].metric", "no such metric", 3), Problem("", "two", None)]),
+    "document": DocumentError("c.yaml", [Problem("a", "one \ud800")]),
+    "unavailable": Unavailable("c.yaml", [Problem("a", "not here")]),
+    "many": CriteriaError("c", [Problem(f"a[{n}]", "wrong") for n in range(MAX_ERRORS + 5)]),
+    "bug": ValueError(SECRET),
+    "teapot": HTTPException(status_code=418, detail=SECRET),
+    "odd": HTTPException(status_code=400, detail=SECRET, headers={"X-Odd": SECRET}),
+    "anonymous": NotAuthorizedException(headers={"WWW-Authenticate": "Bearer"}),
+    "later": ServiceUnavailableException(headers={"Retry-After": "1"}),
+    "bare": ValidationException(SECRET),
+    "mixed": ValidationException(extra=["odd", {"key": "a", "message": f"invalid literal: '{SECRET}'"}, {}]),
+}
+
+
+@pytest.fixture
+def app() -> Litestar:
+    return Litestar(
+        [raising, query, paint, lax],
+        request_class=StrictRequest,
+        exception_handlers=handlers,
+        request_max_body_size=100,
+        logging_config=None,
+    )
+
+
+@pytest.fixture
+def client(app: Litestar) -> Iterator[TestClient[Litestar]]:
+    with TestClient(app, raise_server_exceptions=False) as opened:
+        yield opened
+
+
+def problem(response: Any, status: int, code: str) -> dict[str, Any]:
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    assert SECRET not in response.text
+    assert SECRET not in str(response.headers)
+    found: dict[str, Any] = response.json()
+    assert found["type"] == f"urn:meruit:problem:{code}"
+    assert found["status"] == status
+    assert found.keys() - {"errors"} == {"type", "title", "status", "detail", "instance", "request_id"}
+    assert all(found[key] for key in ("title", "detail", "instance", "request_id"))
+    return found
+
+
+def test_our_own_problem_arrives_whole(client: TestClient[Litestar]) -> None:
+    response = client.get("/raise/own")
+    found = problem(response, 409, "conflict")
+    assert (found["title"], found["detail"], found["instance"]) == ("Busy", "it runs already", "/raise/own")
+    assert response.headers["retry-after"] == "7"
+    assert "errors" not in found
+
+
+def test_every_problem_of_the_criteria_is_listed(client: TestClient[Litestar]) -> None:
+    found = problem(client.get("/raise/criteria"), 400, "bad_criteria")
+    assert found["detail"] == "2 problems were found"
+    assert found["errors"] == [
+        {"where": "criteria[0].metric", "message": "no such metric", "line": 3},
+        {"where": "", "message": "two"},
+    ]
+    assert problem(client.get("/raise/document"), 400, "bad_criteria")["errors"][0]["message"] == "one ?"
+    assert problem(client.get("/raise/unavailable"), 400, "bad_criteria")["detail"] == "one problem was found"
+    assert len(problem(client.get("/raise/many"), 400, "bad_criteria")["errors"]) == MAX_ERRORS
+
+
+def test_what_no_route_takes_is_a_problem_too(client: TestClient[Litestar]) -> None:
+    assert problem(client.get("/no/such %2F"), 404, "not_found")["instance"].startswith("/no/such%20")
+    refused = client.delete("/query")
+    problem(refused, 405, "method_not_allowed")
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "OPTIONS"}
+    problem(client.get("/query", headers={"Host": f"{SECRET} x"}), 400, "bad_request")
+
+
+def test_litestars_refusals_are_said_anew(client: TestClient[Litestar]) -> None:
+    assert "x-odd" not in client.get("/raise/odd").headers
+    problem(client.get("/raise/odd"), 400, "bad_request")
+    anonymous = client.get("/raise/anonymous")
+    problem(anonymous, 401, "unauthorized")
+    assert anonymous.headers["www-authenticate"] == "Bearer"
+    later = client.get("/raise/later")
+    problem(later, 503, "unavailable")
+    assert later.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("url", "where", "message"),
+    [
+        ("/query", "n", "is required"),
+        (f"/query?n={SECRET}", "n", "Expected `int`, got `str`"),
+        (f"/query?n=1&colour={SECRET}", "colour", "Not one of the values known here"),
+        (f"/query?n=1&ident={SECRET}", "ident", "is not valid"),
+    ],
+)
+def test_a_wrong_parameter_is_named_without_its_value(
+    client: TestClient[Litestar], url: str, where: str, message: str
+) -> None:
+    found = problem(client.get(url), 400, "invalid")
+    assert found["errors"] == [{"where": where, "message": message}]
+    assert found["detail"] == f"{where}: {message}"
+
+
+def test_a_wrong_field_of_a_body_is_named_without_its_value(client: TestClient[Litestar]) -> None:
+    found = problem(client.post("/paint", json={"colour": SECRET, "litres": 1}), 400, "bad_body")
+    assert found["errors"] == [{"where": "colour", "message": "Not one of the values known here"}]
+    found = problem(client.post("/paint", json={"colour": "red", "litres": SECRET}), 400, "bad_body")
+    assert found["errors"] == [{"where": "litres", "message": "Expected `int`, got `str`"}]
+    found = problem(client.post("/lax", json={"a": SECRET}), 400, "invalid")
+    assert found["errors"][0]["message"] == "Expected `int`, got `str`"
+
+
+def test_what_litestar_says_in_other_shapes_is_not_repeated(client: TestClient[Litestar]) -> None:
+    assert problem(client.get("/raise/bare"), 400, "invalid")["detail"] == "the request is not valid"
+    found = problem(client.get("/raise/mixed"), 400, "invalid")
+    assert found["errors"] == [{"where": "a", "message": "is not valid"}, {"where": "", "message": "is not valid"}]
+
+
+@pytest.mark.parametrize(("length", "connection"), [(101, None), (MAX_DRAINED_BYTES + 1, "close"), (None, "close")])
+def test_a_body_far_too_large_ends_the_connection(app: Litestar, length: int | None, connection: str | None) -> None:
+    """The server would else read what remains, to the last byte."""
+    headers = [(b"content-type", b"application/json")]
+    if length is not None:
+        headers.append((b"content-length", str(length).encode()))
+    sent = asyncio.run(answered(app, headers, [{"type": "http.request", "body": b" " * 101, "more_body": True}] * 3))
+    assert sent[0]["status"] == 413
+    assert dict(sent[0]["headers"]).get(b"connection", b"").decode() == (connection or "")
+
+
+def test_a_caller_that_leaves_early_is_no_failure_of_ours(app: Litestar) -> None:
+    half: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent = asyncio.run(answered(app, [(b"content-type", b"application/json")], half))
+    assert sent[0]["status"] == 400
+
+
+async def answered(app: Litestar, headers: list[tuple[bytes, bytes]], messages: list[dict[str, Any]]) -> list[Any]:
+    coming = iter(messages)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(coming)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope: Any = {
+        "type": "http", "method": "POST", "path": "/paint", "raw_path": b"/paint", "query_string": b"",
+        "headers": headers, "state": {"request_id": "r-1"}, "client": None, "server": None, "scheme": "http",
+        "http_version": "1.1", "asgi": {"version": "3.0"}, "root_path": "", "extensions": {},
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return sent
+
+
+def test_our_own_failures_are_logged_and_not_told(client: TestClient[Litestar]) -> None:
+    log = io.StringIO()
+    handler = configure_logs(stream=log)
+    try:
+        problem(client.get("/raise/bug"), 500, "internal")
+        problem(client.get("/raise/teapot"), 500, "internal")
+    finally:
+        assert isinstance(handler.formatter, JsonFormatter)
+        logging.getLogger().removeHandler(handler)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert [(line["event"], line["error"]) for line in lines] == [
+        ("request_failed", "ValueError"),
+        ("request_failed", "HTTPException"),
+    ]
+    assert SECRET not in log.getvalue()
+    assert any("raising" in place for place in lines[0]["at"])
+
+
+def test_the_request_id_is_that_of_the_request() -> None:
+    seen: list[str] = []
+
+    @get("/")
+    async def home(request: Request[Any, Any, Any]) -> None:
+        request.scope["state"]["request_id"] = "r-42"
+        raise ApiProblem(404, "gone", "not here")
+
+    with TestClient(Litestar([home], exception_handlers=handlers, logging_config=None)) as opened:
+        seen.append(opened.get("/").json()["request_id"])
+    assert seen == ["r-42"]

@@ -1,0 +1,321 @@
+"""A real server: it says where it listens, ends gracefully, and ends at once when told twice."""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from queue import Queue
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from litestar import Litestar, get, post
+from litestar.params import JSONBody
+from litestar.response import Stream
+
+from meruit.api import server
+from meruit.api.body import StrictRequest
+from meruit.api.problems import handlers
+from meruit.api.server import MAX_HEAD_BYTES, Stopping, is_loopback, run
+from meruit.model.errors import MeruitError
+
+PATIENCE_S = 30
+
+
+@get("/")
+async def home() -> str:
+    return "here"
+
+
+@post("/things")
+async def things(data: JSONBody[list[int]]) -> int:
+    return len(data)
+
+
+def small_app(stopping: Stopping) -> Litestar:
+    @get("/endless")
+    async def endless() -> Stream:
+        async def words() -> AsyncIterator[bytes]:
+            yield b"begun,"
+            await stopping.wait()
+            yield b"ended"
+
+        return Stream(words())
+
+    return Litestar(
+        [home, things, endless],
+        request_class=StrictRequest,
+        exception_handlers=handlers,
+        request_max_body_size=1_000_000,
+        logging_config=None,
+        openapi_config=None,
+    )
+
+
+class Running:
+    """A server in a thread of its own."""
+
+    def __init__(self, **options: Any) -> None:
+        self.stopping = Stopping()
+        urls: Queue[str] = Queue()
+        self.thread = threading.Thread(
+            target=run,
+            args=(small_app(self.stopping), "127.0.0.1", 0),
+            kwargs={"ready": urls.put, "stopping": self.stopping, "log_level": "error", **options},
+        )
+        self.thread.start()
+        self.url = urls.get(timeout=PATIENCE_S)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def stop(self) -> None:
+        self.stopping.begin()
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    made = Running()
+    yield made
+    made.stop()
+
+
+def test_it_says_where_it_listens_and_not_what_it_is(running: Running) -> None:
+    assert running.port > 0
+    response = httpx.get(running.url)
+    assert response.text == "here"
+    assert "date" in response.headers
+    assert "server" not in response.headers
+    assert gc.get_freeze_count() > 0
+
+
+def test_an_endless_answer_ends_itself(running: Running) -> None:
+    with httpx.stream("GET", f"{running.url}/endless", timeout=PATIENCE_S) as response:
+        parts = response.iter_raw()
+        found = next(parts)
+        running.stop()
+        assert b"".join([found, *parts]) == b"begun,ended"
+    assert gc.get_freeze_count() == 0
+
+
+def flood(port: int, head: bytes, block: bytes, limit: int) -> tuple[int, bytes]:
+    """Send blocks until the other side gives up; how much that was, and what it said."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+        sent = 0
+        said = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(head)
+            while sent < limit:
+                connection.sendall(block)
+                sent += len(block)
+        with contextlib.suppress(ConnectionError):
+            said = connection.recv(1000)
+        return sent, said
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 100000000", b"Transfer-Encoding: chunked"])
+def test_a_huge_body_is_not_read(running: Running, framing: bytes) -> None:
+    head = b"POST /things HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + framing + b"\r\n\r\n"
+    block = b"10000\r\n" + b" " * 0x10000 + b"\r\n" if b"chunked" in framing else b" " * 0x10000
+    sent, said = flood(running.port, head, block, 100_000_000)
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert sent < 50_000_000
+    assert httpx.post(f"{running.url}/things", json=[1]).text == "1"
+
+
+def test_a_body_a_little_too_large_hears_why(running: Running) -> None:
+    with httpx.Client(base_url=running.url) as client:
+        refused = client.post("/things", content=b" " * 5_000_000, headers={"Content-Type": "application/json"})
+        assert refused.status_code == 413
+        assert client.post("/things", json=[1, 2]).text == "2"
+
+
+@pytest.mark.parametrize("parser", ["fast", "slow"])
+def test_headers_that_never_end_are_refused(monkeypatch: pytest.MonkeyPatch, parser: str) -> None:
+    if parser == "slow":
+        monkeypatch.setitem(sys.modules, "uvicorn.protocols.http.httptools_impl", None)
+    running = Running()
+    try:
+        sent, said = flood(running.port, b"GET / HTTP/1.1\r\nHost: x\r\nA: ", b"x" * 50_000, 50_000_000)
+        assert sent < 50_000_000
+        assert said.startswith(b"HTTP/1.1 400 ")
+        large = httpx.get(running.url, headers={"X-Large": "x" * (MAX_HEAD_BYTES // 2)})
+        assert large.text == "here"
+    finally:
+        running.stop()
+
+
+def test_what_is_no_http_is_refused_once(running: Running) -> None:
+    _, said = flood(running.port, b"", b"\x16\x03" * 100_000, 200_000)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert httpx.get(running.url).text == "here"
+
+
+@pytest.mark.parametrize(("proxies", "trusted"), [((), False), (("127.0.0.1",), True)])
+def test_only_a_trusted_proxy_names_the_callers_address(proxies: tuple[str, ...], trusted: bool) -> None:
+    seen: Queue[str] = Queue()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for kind in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{kind}.complete"})
+            return
+        seen.put(scope["client"][0])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    stopping = Stopping()
+    urls: Queue[str] = Queue()
+    thread = threading.Thread(
+        target=lambda: run(app, "127.0.0.1", 0, ready=urls.put, stopping=stopping, trusted_proxies=proxies)
+    )
+    thread.start()
+    httpx.get(urls.get(timeout=PATIENCE_S), headers={"X-Forwarded-For": "203.0.113.9"})
+    stopping.begin()
+    thread.join(PATIENCE_S)
+    assert seen.get() == ("203.0.113.9" if trusted else "127.0.0.1")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_gracefully(number: signal.Signals) -> None:
+    assert threading.current_thread() is threading.main_thread()
+    earlier = signal.getsignal(number)
+    answers: list[str] = []
+
+    def use(url: str) -> None:
+        answers.append(httpx.get(url).text)
+        os.kill(os.getpid(), number)
+
+    def ready(url: str) -> None:
+        threading.Thread(target=use, args=(url,)).start()
+
+    run(small_app(Stopping()), "127.0.0.1", 0, ready=ready)
+    assert answers == ["here"]
+    assert signal.getsignal(number) is earlier
+
+
+STUBBORN = """
+    import asyncio, sys
+    from litestar import Litestar, get
+    from meruit.api.server import run
+
+    @get("/")
+    async def stubborn() -> None:
+        print("asked", flush=True)
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+
+    run(Litestar([stubborn], logging_config=None), "127.0.0.1", 0, ready=lambda url: print(url, flush=True))
+"""
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    command = [sys.executable, "-c", textwrap.dedent(STUBBORN)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=PATIENCE_S) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert process.stdout.readline() == "asked\n"
+            process.send_signal(signal.SIGTERM)
+            # It still waits for the answer, however long that takes within the grace.
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(server.GRACE_S / 2) == -signal.SIGTERM
+
+
+def test_the_second_signal_is_left_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(signal, "signal", lambda *call: done.append(call))
+    monkeypatch.setattr(signal, "raise_signal", done.append)
+    told = server._Server(uvicorn.Config(small_app(Stopping()), log_config=None), Stopping(), lambda: None)
+    told.handle_exit(signal.SIGTERM, None)
+    assert done == []
+    told.handle_exit(signal.SIGTERM, None)
+    assert done == [(signal.SIGTERM, signal.SIG_DFL), signal.SIGTERM]
+
+
+def test_a_service_that_cannot_start_says_so() -> None:
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def failing(_: Litestar) -> AsyncIterator[None]:
+        if seen:
+            yield
+        raise OSError("no disk")
+
+    with pytest.raises(MeruitError, match="could not start"):
+        run(Litestar([], lifespan=[failing], logging_config=None), "127.0.0.1", 0, ready=print, log_level="error")
+
+
+def refusal(host: str, port: int) -> str:
+    with pytest.raises(MeruitError) as refused:
+        run(small_app(Stopping()), host, port, ready=print)
+    return str(refused.value)
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = refusal("127.0.0.1", port)
+    assert f"port {port} on 127.0.0.1 is in use" in said
+    assert "--port" in said
+
+
+def test_what_cannot_be_listened_on_is_named() -> None:
+    assert "cannot listen on 192.0.2.1, port 0" in refusal("192.0.2.1", 0)
+    assert "port 70000" in refusal("127.0.0.1", 70_000)
+    assert "more rights" in server._why("127.0.0.1", 80, PermissionError(errno.EACCES, "denied"))
+
+
+def test_the_url_of_an_ipv6_host_has_brackets() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert server._url("::1", listener) == server._url("[::1]", listener) == f"http://[::1]:{port}"
+        assert server._url("localhost", listener) == f"http://localhost:{port}"
+
+
+def test_stopping_is_heard_from_any_thread() -> None:
+    stopping = Stopping()
+    assert not stopping.is_set()
+
+    async def waiting() -> None:
+        threading.Timer(0.01, stopping.begin).start()
+        await asyncio.gather(stopping.wait(), stopping.wait())
+        await stopping.wait()
+
+    asyncio.run(asyncio.wait_for(waiting(), PATIENCE_S))
+    assert stopping.is_set()
+    # Its loop is closed now; that is no error.
+    stopping.begin()
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("[::1]", True), ("localhost", True),
+        ("LOCALHOST", True), ("0.0.0.0", False), ("::", False), ("192.168.0.1", False), ("example.com", False),
+        ("localhost.example.com", False), ("", False),
+    ],
+)  # fmt: skip
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

