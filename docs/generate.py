@@ -41,8 +41,15 @@ def commands_page() -> Iterator[str]:
     for name in meruit.list_commands(context):
         command = meruit.get_command(context, name)
         if command is not None:
-            inner = click.Context(command, parent=context, info_name=name, terminal_width=100, max_content_width=100)
-            yield f"## meruit {name}\n\n```text\n{command.get_help(inner)}\n```\n"
+            yield from command_section(context, command, name)
+
+
+def command_section(parent: click.Context, command: click.Command, name: str) -> Iterator[str]:
+    inner = click.Context(command, parent=parent, info_name=name, terminal_width=100, max_content_width=100)
+    yield f"## {inner.command_path}\n\n```text\n{command.get_help(inner)}\n```\n"
+    if isinstance(command, click.Group):
+        for part in command.list_commands(inner):
+            yield from command_section(inner, command.commands[part], part)
 
 
 def pages() -> dict[Path, str]:

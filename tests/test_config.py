@@ -279,25 +279,16 @@ def test_a_folder_in_the_usual_files_place_is_no_default(tmp_path: Path, monkeyp
         Settings.load(environ={})
 
 
-# Notices.
+# Records.
 
 
-def test_what_is_asked_and_not_done_is_noticed_by_its_key() -> None:
-    (outcomes,) = Settings.load(SPECIFIED).notices()
-    assert outcomes.startswith("verification.store_outcomes: ")
+def test_outcomes_are_kept_where_a_file_asks_for_it() -> None:
+    assert Settings.load(SPECIFIED).records_outcomes
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "caching: {}",
-        "verification: {store_outcomes: false}",
-        "extractors: {custom: {class: CustomExtractor}}",
-        "extractors: {latency: {class: LatencyExtractor}}",
-    ],
-)
-def test_what_nobody_asks_is_not_noticed(text: str) -> None:
-    assert list(settings(text).notices()) == []
+@pytest.mark.parametrize("text", ["caching: {}", "verification: {store_outcomes: false}"])
+def test_outcomes_are_not_kept_where_nobody_asks_for_it(text: str) -> None:
+    assert not settings(text).records_outcomes
 
 
 # Each key at work.

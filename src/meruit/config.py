@@ -121,6 +121,11 @@ class Settings(_Section):
         custom = next(chosen, None)
         return None if custom is None else custom.sandbox or SandboxSettings()
 
+    @property
+    def records_outcomes(self) -> bool:
+        """Whether a file asks that outcomes be kept; a command without a file keeps none unless it is told to."""
+        return "store_outcomes" in self.verification.model_fields_set and self.verification.store_outcomes
+
     @classmethod
     def load(cls, path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> "Settings":
         """Read the given file, else that of MERUIT_CONFIG, else the usual one if it exists, else defaults."""

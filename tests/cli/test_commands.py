@@ -62,9 +62,19 @@ def test_help_lists_every_command_and_every_exit_code(run: Run, arguments: tuple
         assert code in told
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_and_knows_json(run: Run, command: str) -> None:
-    ended = run(command, "--help")
+def every_command() -> Iterator[tuple[str, ...]]:
+    context = click.Context(meruit.cli.meruit)
+    for name in COMMANDS:
+        command = meruit.cli.meruit.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from ((name, inner) for inner in command.commands)
+        else:
+            yield (name,)
+
+
+@pytest.mark.parametrize("command", [*every_command()], ids=" ".join)
+def test_every_command_explains_itself_and_knows_json(run: Run, command: tuple[str, ...]) -> None:
+    ended = run(*command, "--help")
     assert ended.returncode == 0
     assert "--json" in ended.stdout
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from meruit.cli.output import shown, visible
+from meruit.cli.output import shown
 from meruit.cli.verdicts import print_verification
 from meruit.engine.verify import VerificationEngine
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.governance import GovernanceResult
+from meruit.model.text import visible
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
@@ -324,12 +325,37 @@ def test_settings_are_taken_from_the_named_file(verify: Run, write: Write) -> No
     assert (ended.returncode, "at most 1 are taken" in ended.stderr) == (2, True)
 
 
-def test_what_the_settings_ask_and_nobody_does_is_noted_beside_the_result(verify: Run, write: Write) -> None:
+def test_the_settings_can_ask_that_outcomes_are_kept(verify: Run, write: Write, run: Run) -> None:
     write("s.yaml", "verification: {store_outcomes: true}")
     ended = verify({"text": "two words"}, "--config", "s.yaml", "--json")
     assert ended.returncode == 0
-    assert json.loads(ended.stdout)["success"] is True
-    assert ended.stderr.startswith("note: verification.store_outcomes: ")
+    result = json.loads(ended.stdout)
+    assert ended.stderr == f"note: recorded as {result['contract_id']} in meruit-data/meruit.db\n"
+    (kept,) = json.loads(run("outcome", "list", "--json").stdout)["outcomes"]
+    assert (kept["id"], kept["verdict"]) == (result["contract_id"], result["verdict"])
+
+
+def test_nothing_is_kept_unless_somebody_asks(verify: Run, write: Write, tmp_path: Path) -> None:
+    write("s.yaml", "verification: {store_outcomes: true}")
+    assert verify({"text": "two words"}).stderr == ""
+    assert verify({"text": "two words"}, "--config", "s.yaml", "--no-record").stderr == ""
+    assert not list(tmp_path.glob("**/*.db"))
+
+
+def test_a_record_names_contract_agent_and_tenant(verify: Run, run: Run) -> None:
+    asked = ("--record", "--contract-id", "c-1", "--agent-id", "a-1", "--tenant", "acme", "--data", "kept")
+    assert verify({"text": "two words"}, *asked).returncode == 0
+    (kept,) = json.loads(run("outcome", "list", "--json", "--data", "kept", "--tenant", "acme").stdout)["outcomes"]
+    assert (kept["contract_id"], kept["agent_id"]) == ("c-1", "a-1")
+    assert json.loads(run("outcome", "list", "--json", "--data", "kept").stdout)["outcomes"] == []
+
+
+@pytest.mark.parametrize("tenant", ["", "A", "../x", "a" * 64, "-a"])
+def test_a_strange_tenant_is_refused_before_anything_is_made(verify: Run, tenant: str, tmp_path: Path) -> None:
+    ended = verify({"text": "two words"}, "--record", "--tenant", tenant)
+    assert ended.returncode == 2
+    assert "is no tenant" in ended.stderr
+    assert not list(tmp_path.glob("**/*.db"))
 
 
 def test_a_plugin_that_leaves_does_not_choose_the_exit_code(verify: Run, monkeypatch: pytest.MonkeyPatch) -> None:

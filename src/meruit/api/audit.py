@@ -9,7 +9,7 @@ from litestar.params import QueryParameter
 from meruit.api.access import ANYONE
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
-from meruit.engine.bundle import checkpoint
+from meruit.engine.checkpoints import checkpoint
 from meruit.model.record import Record
 from meruit.stores import audit
 
@@ -28,7 +28,7 @@ class Consistency(Record, frozen=True):
 @get("/v1/audit/checkpoint", guards=[ANYONE], summary="The log, signed", tags=["audit"], media_type=TEXT)
 async def read_checkpoint(request: Asked) -> str:
     """A C2SP checkpoint that covers all that is recorded; a newer one is signed each second at most."""
-    return await asyncio.to_thread(checkpoint, request.service.store)
+    return (await asyncio.to_thread(checkpoint, request.service.store)).note
 
 
 @get("/v1/audit/key", guards=[ANYONE], summary="The key that signs", tags=["audit"], media_type=TEXT)

@@ -16,6 +16,7 @@ from litestar.types import ASGIApp
 from meruit import __version__
 from meruit.api import audit, criteria, events, health, keys, outcomes, verify
 from meruit.api.access import Doorkeeper, authentication
+from meruit.api.documented import document_problems
 from meruit.api.logs import log
 from meruit.api.observing import Instruments, Observing
 from meruit.api.once import Attempts
@@ -93,6 +94,7 @@ def build_app(service: Service) -> ASGIApp:
         logging_config=None,
         debug=False,
     )
+    document_problems(app)
     _count_groups(service)
     return Observing(app, service.instruments, new_id=lambda: service.store.surroundings.new_id("req"))
 

@@ -93,6 +93,7 @@ async def list_outcomes(
         200: ResponseSpec(
             OutcomeRecord | AgentOutcome,  # type: ignore[arg-type]
             description="The whole record; to an agent, its end.",
+            generate_examples=False,
         )
     },
 )

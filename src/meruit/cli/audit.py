@@ -103,10 +103,10 @@ def key(*, data: str | None, database_url: str | None) -> int:
 @store_options
 def checkpoint(*, data: str | None, database_url: str | None) -> int:
     """Print the log's newest checkpoint, signed now where it has grown since the last."""
-    from meruit.engine.bundle import checkpoint as signed
+    from meruit.engine.checkpoints import checkpoint as signed
 
     with _opened(data, database_url) as store:
-        found = signed(store)
+        found = signed(store).note
     # The note ends its last line itself.
     say(found.removesuffix("\n"))
     return ExitCode.PASSED

@@ -195,7 +195,7 @@ def show(
 @tenant_option
 @store_options
 @json_option
-def diff(  # noqa: PLR0913 - one an option
+def diff(
     *,
     outcome_id: str,
     older: int | None,
@@ -260,7 +260,7 @@ def _short(text: str) -> str:
 @tenant_option
 @store_options
 @json_option
-def export(  # noqa: PLR0913 - one an option
+def export(
     *,
     target: str,
     kind: str | None,
@@ -305,7 +305,7 @@ def export(  # noqa: PLR0913 - one an option
 @tenant_option
 @store_options
 @json_option
-def erase(  # noqa: PLR0913 - one an option
+def erase(
     *,
     outcome_id: str,
     reason: str,

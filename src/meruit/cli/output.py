@@ -5,9 +5,11 @@ import sys
 import unicodedata
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
+
+from meruit.model.text import visible as visible  # noqa: PLC0414 - part of how the command line speaks
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -34,6 +36,18 @@ _data_option = click.option(
 _database_option = click.option(
     "--database-url", metavar="URL", help="postgresql://… instead of SQLite; else $MERUIT_DATABASE_URL."
 )
+MAX_LABEL = 200
+"""Characters of an id or label."""
+
+
+class Place(NamedTuple):
+    """Where records are, and whose, as the options say."""
+
+    data: str | None
+    database_url: str | None
+    tenant: str
+
+
 tenant_option = click.option("--tenant", default="default", show_default=True, help="Whose records.")
 
 
@@ -112,15 +126,6 @@ def once(*files: str | None) -> None:
     """Refuse a command line that names standard input for two things: it can be read once."""
     if files.count("-") > 1:
         raise click.UsageError("- is standard input, which can be read for one file only")
-
-
-def visible(text: str) -> str:
-    """Spell out control characters, so that no stranger's text fakes a line or moves the cursor."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or unicodedata.category(char) == "Zs" else repr(char)[1:-1] for char in text
-    )
 
 
 def _width(text: str) -> int:

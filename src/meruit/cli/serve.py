@@ -2,7 +2,16 @@
 
 import click
 
-from meruit.cli.output import ExitCode, config_option, note, python_full_option, say, store_options
+from meruit.cli.output import (
+    ExitCode,
+    config_option,
+    json_option,
+    note,
+    print_json,
+    python_full_option,
+    say,
+    store_options,
+)
 
 
 @click.command()
@@ -44,11 +53,24 @@ def serve(
         stopping = Stopping()
         service = build_service(settings, store, stopping, allow_python_full=allow_python_full)
         proxies = settings.service.trusted_proxies
-        run(build_app(service), host, port, ready=_ready, stopping=stopping, trusted_proxies=proxies)
+        run(
+            build_app(service),
+            host,
+            port,
+            ready=lambda url: _tell(url, as_json=as_json),
+            stopping=stopping,
+            trusted_proxies=proxies,
+        )
     finally:
         store.close()
     return ExitCode.PASSED
 
 
-def _ready(url: str) -> None:
-    say(f"serving on {url}")
+def _tell(url: str, *, as_json: bool) -> None:
+    """Where it listens, once it does."""
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.json.encode({"url": url}))
+    else:
+        say(f"serving on {url}")

@@ -7,7 +7,7 @@ is compared, and works that meet the same criteria share the outcome that a sing
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from meruit.engine.answers import OWN_FLAW, Sources
 from meruit.engine.catalogue import Prepared
 from meruit.engine.exporting import METRIC, MIXED, whole_file
-from meruit.engine.rescore import Batch, Line, LocalRunner, Progress, Reading, Summary, Tally, Task
+from meruit.engine.rescore import Line, Progress, Reading, Summary, Tally, Task, judged_batch
 from meruit.engine.verify import VerificationEngine
 from meruit.judge.batch import VERDICTS, BatchResult, BatchUnsupported, judge_columns
 from meruit.judge.plan import Plan, Rule
@@ -70,23 +70,16 @@ def preview(plan: Plan, frame: pl.DataFrame) -> pl.DataFrame:
     return _shown(plan, _judged(plan, columns))
 
 
-def _judged(plan: Plan, columns: Sequence[pl.Series | Numbers | None]) -> BatchResult:
-    """The columns judged, one for each criterion; None where nothing was measured."""
-    rows = next((len(column) for column in columns if column is not None), 0)
-    missing = np.full(rows, np.nan)
+def _judged(plan: Plan, columns: Sequence[pl.Series]) -> BatchResult:
+    """The columns judged, one for each criterion."""
     # A column of its own for each criterion: what a truth value is depends on who asks.
     numbered = plan._replace(rules=tuple(rule._replace(slot=str(rule.position)) for rule in plan.rules))
-    values = {
-        str(rule.position): missing if column is None else _numbers(rule, column)
-        for rule, column in zip(plan.rules, columns, strict=True)
-    }
+    values = {str(rule.position): _numbers(rule, column) for rule, column in zip(plan.rules, columns, strict=True)}
     return judge_columns(numbered, values)
 
 
-def _numbers(rule: Rule, column: pl.Series | Numbers) -> Numbers:
+def _numbers(rule: Rule, column: pl.Series) -> Numbers:
     """A column as numbers, NaN where there is none."""
-    if not isinstance(column, pl.Series):
-        return column
     kind = column.dtype
     if kind == pl.Boolean and column.null_count():
         asked = rule.bracket is not None and rule.bracket.yes_or_no
@@ -136,14 +129,12 @@ def preview_outcomes(
     started = time.monotonic()
     task = Task(engine, criteria, now)
     reading = Reading(store, tenant, task, narrowed)
-    alone = LocalRunner()
     for batch in reading.batches():
         columns, single = _apart(task.prepared, batch.lines)
         _tally_columns(task.prepared.plan, columns, reading.tally)
-        with closing(alone.judged(task, iter([Batch(single, batch.examined)]))) as judged:
-            for line, result in ((pair) for some, found in judged for pair in zip(some.lines, found, strict=True)):
-                if reading.tally.is_fit(result):
-                    reading.tally.add(line.row, result, recorded=True)
+        for line, result in zip(single, judged_batch(task, [line.row for line in single]), strict=True):
+            if reading.tally.is_fit(result):
+                reading.tally.add(line.row, result, recorded=True)
         progress(batch.examined, reading.total)
     return reading.tally.summary(task, reading.examined, dry_run=True, seconds=time.monotonic() - started)
 

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, select
 
+from meruit.engine.checkpoints import checkpoint
 from meruit.model.access import Scope
-from meruit.model.outcome import VerdictVersion, in_micros
+from meruit.model.outcome import VerdictVersion
 from meruit.stores import audit, outcomes, tables
 from meruit.stores.database import StoreError, StoreUnavailable
 from meruit.stores.outcomes import NotFound
 from meruit.stores.records import result_from
 from meruit.stores.store import Store
 from meruit.stores.tiles import Tiles
-from meruit.stores.writing import CHECKPOINT_EVERY_MICROS
 from meruit.trust.bundle import (
     FORMAT,
     Annotations,
@@ -95,11 +95,6 @@ def receipt(
     return _when_signed(store, lambda connection: wanted(connection).leaf + 1, taken, sleep)
 
 
-def checkpoint(store: Store, *, sleep: Sleep = time.sleep) -> str:
-    """The log as it is now, signed."""
-    return _when_signed(store, audit.log_size, lambda _connection, signed: signed.note, sleep)
-
-
 def _when_signed(
     store: Store,
     needed: Callable[[Connection], int],
@@ -107,21 +102,13 @@ def _when_signed(
     sleep: Sleep,
 ) -> T:
     """Read one state of the store, once a checkpoint covers what is needed; at most one is signed a second."""
-    waited = False
     for _ in range(MAX_TRIES):
         with store.database.reading() as connection:
+            size = needed(connection)
             latest = audit.latest_checkpoint(connection)
-            if latest is not None and latest.size >= needed(connection):
+            if latest is not None and latest.size >= size:
                 return read(connection, _ours(store.signer, latest, Tiles(connection)))
-            now = in_micros(store.surroundings.clock())
-            rest = CHECKPOINT_EVERY_MICROS - audit.checkpoint_age_micros(connection, now)
-        # Whoever waits asks again before signing: somebody else may have signed meanwhile.
-        if rest > 0 and not waited:
-            sleep(min(rest, CHECKPOINT_EVERY_MICROS) / 1_000_000)
-            waited = True
-        else:
-            store.recorder.write(audit.nothing, sign_now=True)
-            waited = False
+        checkpoint(store, size, sleep)
     raise StoreUnavailable("the contract is being written to without a pause; try again later")
 
 

@@ -109,7 +109,9 @@ def export_parquet(
     with store.database.reading() as connection:
         kinds = _metric_kinds(connection, scope, narrowed, every_version=every_version)
         # In a column of both, true would be a 1, which a criterion may judge otherwise.
-        metrics = {name: kind for name, some in kinds.items() for kind in (float, bool) if some == {kind}}
+        metrics: dict[str, type] = {
+            name: kind for name, some in kinds.items() for kind in (float, bool) if some == {kind}
+        }
         mixed = msgspec.json.encode([name for name in kinds if name not in metrics])
         schema = _schema(arrow, metrics).with_metadata({MIXED: mixed})
         with parquet.ParquetWriter(file, schema, compression="zstd") as writer:

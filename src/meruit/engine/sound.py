@@ -6,6 +6,7 @@ from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import CriteriaError, Problem, Unavailable
 from meruit.model.evidence import Fault
+from meruit.model.text import visible
 
 
 def prepare(engine: VerificationEngine, criteria: SuccessCriteria, name: str = "criteria") -> Prepared:
@@ -20,8 +21,8 @@ def prepare(engine: VerificationEngine, criteria: SuccessCriteria, name: str = "
             # Without params, only what the threshold lists can be at fault.
             part = "params" if rule.criterion.params else "threshold"
             # A pattern may hold line breaks, and each criterion gets one line.
-            why = repr(slot.flaw.why)[1:-1] if not slot.flaw.why.isprintable() else slot.flaw.why
-            problems[Problem(slot.place or f"criteria[{rule.position}].{part}", why)] = slot.flaw.fault
+            problem = Problem(slot.place or f"criteria[{rule.position}].{part}", visible(slot.flaw.why))
+            problems[problem] = slot.flaw.fault
     if problems:
         kind = Unavailable if {*problems.values()} == {Fault.SYSTEM} else CriteriaError
         raise kind(name, told(problems))

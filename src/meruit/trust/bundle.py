@@ -153,6 +153,19 @@ class Salts(Record, frozen=True, forbid_unknown_fields=True):
         return {part: salt for part, salt in salts.items() if salt is not None}
 
 
+class _Signature(Record, frozen=True, forbid_unknown_fields=True):
+    keyid: str
+    sig: bytes
+
+
+class Envelope(Record, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The signed statement as an export writes it; DSSE allows more, which no signature would cover."""
+
+    payload: bytes
+    payload_type: str
+    signatures: list[_Signature]
+
+
 class Receipt(Record, frozen=True):
     """What shows later that a verdict was in the log: to be kept by whoever relies on it."""
 
@@ -247,6 +260,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
     for name in files.keys() - ALWAYS:
         folder, piece = _place(name)
         pieces[folder][piece] = files[name]
+    _record(Envelope, STATEMENT, files)
     return Bundle(
         manifest=manifest,
         key=_text(KEY, files),

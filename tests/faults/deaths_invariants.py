@@ -1,0 +1,429 @@
+"""What must hold in a store after any death: one function for each rule, each answering what broke it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Table, func, select, tuple_
+from tests.faults.deaths_requests import CONSUMER, INPUT, METADATA, Asked, Kind, Made, Request
+from tests.stores.making import naive_root
+
+from meruit.stores import audit, tables
+from meruit.stores.store import Store
+from meruit.trust.commitment import SALT_BYTES, matches
+from meruit.trust.entries import (
+    CriteriaEntry,
+    Entry,
+    EvidenceEntry,
+    KeyEntry,
+    VerdictEntry,
+    criteria_digest_of,
+    read_entry,
+)
+from meruit.trust.merkle import Frontier, is_consistent, leaf_hash
+from meruit.trust.note import open_checkpoint
+
+MAX_IN = 500
+"""Values of one IN."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """How far a store was checked."""
+
+    size: int = 0
+    peaks: bytes = b""
+    outcomes: int = 0
+    events: int = 0
+    told: dict[str, int] = field(default_factory=dict)
+    """Each event's place by what it tells of."""
+    delivered: set[int] = field(default_factory=set)
+    """The places of the events that the consumer was given."""
+
+    @property
+    def frontier(self) -> Frontier:
+        return Frontier.from_bytes(self.size, self.peaks)
+
+
+class View(NamedTuple):
+    """What is new in a store since it was checked, and what is there of certain requests."""
+
+    store: Store
+    connection: Connection
+    seen: Seen
+    requests: Sequence[Request]
+    asked: Asked
+    # Any: rows of SQLAlchemy's have their columns as attributes, which no type says.
+    state: Any
+    leaves: dict[int, tuple[Any, Entry]]
+    new: range
+    """The places of those leaves that are new."""
+    outcomes: dict[tuple[str, str], Any]
+    verdicts: dict[tuple[str, str, int], Any]
+    blobs: dict[tuple[str, str], Any]
+    events: Sequence[Any]
+    replies: dict[tuple[str, str], Any]
+    names: dict[tuple[str, str], Any]
+    """Named criteria by tenant and digest."""
+    keys: dict[str, Any]
+    whole: bool
+    """Whether all of the store is looked at."""
+
+    @property
+    def told(self) -> dict[str, int]:
+        return {**self.seen.told, **{told_of(event): event.seq for event in self.events}}
+
+    def is_there(self, request: Request) -> bool:
+        """Whether anything tells of the request."""
+        match request.kind:
+            case Kind.RECORD:
+                return any((request.tenant, made.id) in self.outcomes for made in request.outcomes)
+            case Kind.REGISTER:
+                return (request.tenant, criteria_digest_of(request.verdict.body)) in self.names
+            case _:
+                return False
+
+
+def look(store: Store, connection: Connection, seen: Seen, asked: Asked, requests: Sequence[Request]) -> View:
+    """Read what the rules speak of."""
+    whole = seen.size == 0
+    state = connection.execute(select(tables.log_state)).one()
+    new = range(seen.size, state.size)
+    rows = [*connection.execute(select(tables.log_leaves).where(tables.log_leaves.c.seq >= seen.size))]
+    answered = (
+        pair[1]
+        for request in requests
+        for answer in asked.answers.get(request.number, ())
+        for pair in answer.get("leaves", ())
+    )
+    rows += _where_in(connection, tables.log_leaves, ("seq",), [(leaf,) for leaf in answered if leaf < seen.size])
+    leaves = {row.seq: (row, read_entry(row.body)) for row in rows}
+    named = {(request.tenant, made.id) for request in requests for made in request.outcomes}
+    named |= {(request.tenant, outcome) for request in requests for outcome, _ in request.expected}
+    found = [*connection.execute(select(tables.outcomes).where(tables.outcomes.c.seq > seen.outcomes))]
+    found += [] if whole else _where_in(connection, tables.outcomes, ("tenant", "id"), sorted(named))
+    outcomes = {(row.tenant, row.id): row for row in found}
+    judged = (
+        [*connection.execute(select(tables.verdicts))]
+        if whole
+        else _where_in(connection, tables.verdicts, ("tenant", "outcome_id"), sorted(outcomes))
+    )
+    addresses = {
+        (row.tenant, address)
+        for row in outcomes.values()
+        for address in (row.input_address, row.output_address, row.metadata_address)
+    }
+    kept = (
+        [*connection.execute(select(tables.blobs))]
+        if whole
+        else _where_in(connection, tables.blobs, ("tenant", "address"), sorted(addresses))
+    )
+    events = connection.execute(
+        select(tables.events).where(tables.events.c.seq > seen.events).order_by(tables.events.c.seq)
+    ).all()
+    wanted = sorted((request.tenant, request.once.key) for request in requests if request.repeats)
+    replies = (
+        [*connection.execute(select(tables.idempotency))]
+        if whole
+        else _where_in(connection, tables.idempotency, ("tenant", "key"), wanted)
+    )
+    digests = sorted(
+        (request.tenant, criteria_digest_of(request.verdict.body))
+        for request in requests
+        if request.kind is Kind.REGISTER
+    )
+    names = _where_in(connection, tables.criteria_names, ("tenant", "digest"), digests)
+    issued = (
+        connection.execute(select(tables.keys)).all()
+        if whole or any(request.kind in (Kind.KEY, Kind.REVOKE) for request in requests)
+        else []
+    )
+    return View(
+        *(store, connection, seen, requests, asked, state, leaves, new, outcomes),
+        {(row.tenant, row.outcome_id, row.version): row for row in judged},
+        {(row.tenant, row.address): row for row in kept},
+        events,
+        {(row.tenant, row.key): row for row in replies},
+        {(row.tenant, row.digest): row for row in names},
+        {row.id: row for row in issued},
+        whole,
+    )
+
+
+def _where_in(connection: Connection, table: Table, columns: tuple[str, ...], values: Sequence[Any]) -> list[Any]:
+    chosen = tuple_(*(table.c[name] for name in columns))
+    return [
+        row
+        for start in range(0, len(values), MAX_IN)
+        for row in connection.execute(select(table).where(chosen.in_(values[start : start + MAX_IN])))
+    ]
+
+
+# Any: as above.
+def told_of(event: Any) -> str:
+    """What an event tells of; tenants may use the same names."""
+    return f"{event.tenant} {event.idempotency_key}"
+
+
+def everything_acknowledged_is_there(view: View) -> Iterator[str]:
+    """What a caller was told is durable is there, and is what the caller gave."""
+    for request in view.requests:
+        for answer in view.asked.answers.get(request.number, ()):
+            yield from (
+                f"{request.kind} {request.number}, told {answer}: {problem}"
+                for problem in _lacking(view, request, answer)
+            )
+
+
+def _lacking(view: View, request: Request, answer: dict[str, Any]) -> Iterator[str]:
+    match request.kind:
+        case Kind.RECORD:
+            for index, made in enumerate(request.outcomes):
+                leaf = answer["leaves"][index] if "leaves" in answer else None
+                yield from _unequal(view, request, made, leaf)
+        case Kind.REGISTER:
+            row = view.names.get((request.tenant, criteria_digest_of(request.verdict.body)))
+            if row is None or row.name != request.name or row.version != answer.get("version", row.version):
+                yield f"its version is {row}"
+        case Kind.VERSIONS:
+            for outcome, expected in request.expected:
+                row = view.verdicts.get((request.tenant, outcome, expected + 1))
+                if row is None or row.result != request.verdict.result.to_json():
+                    yield f"version {expected + 1} of {outcome} is {row}"
+                elif answer["leaves"] and [expected + 1, row.leaf] not in answer["leaves"]:
+                    yield f"version {expected + 1} of {outcome} is at {row.leaf}"
+        case Kind.KEY:
+            if answer["key"] not in view.keys:
+                yield "the key is not there"
+        case Kind.REVOKE:
+            if view.keys[request.key_id].revoked_at is None:
+                yield "the key is in force"
+        case Kind.SIGN:
+            latest = audit.latest_checkpoint(view.connection)
+            if latest is None or (latest.size < view.seen.size):
+                yield f"the latest checkpoint is {latest}"
+        case Kind.ADVANCE:
+            if audit_cursor(view.connection) < request.upto:
+                yield "the cursor is behind"
+
+
+def _unequal(view: View, request: Request, made: Made, leaf: list[int] | None) -> Iterator[str]:
+    row = view.outcomes.get((request.tenant, made.id))
+    verdict = view.verdicts.get((request.tenant, made.id, 1))
+    if row is None or verdict is None:
+        yield f"{made.id}: {row}, {verdict}"
+        return
+    if (row.contract_id, row.agent_id) != (made.contract, "agent"):
+        yield f"{made.id} has the labels {row.contract_id}, {row.agent_id}"
+    if verdict.result != made.verdict.result.to_json() or verdict.criteria_digest != criteria_digest_of(
+        made.verdict.body
+    ):
+        yield f"{made.id} has another result"
+    if leaf is not None and leaf != [1, verdict.leaf]:
+        yield f"{made.id} was told of {leaf}, and is at {verdict.leaf}"
+    for address, content in zip(_addresses(row), (INPUT, made.output, METADATA), strict=True):
+        if view.store.shelf.content(view.connection, request.tenant, address) != content:
+            yield f"{made.id} has other evidence at {address}"
+    salts = [made.salts[start : start + SALT_BYTES] for start in range(0, 64, SALT_BYTES)]
+    if [row.input_salt, row.output_salt, row.metadata_salt, verdict.salt] != salts:
+        yield f"{made.id} has other salts"
+
+
+def _addresses(row: Any) -> tuple[str, str, str]:
+    return row.input_address, row.output_address, row.metadata_address
+
+
+def nothing_is_doubled(view: View) -> Iterator[str]:
+    """Each entry in the log is the one that its record points to, and each event tells of something of its own."""
+    for seq in view.new:
+        if seq not in view.leaves:
+            continue
+        _row, entry = view.leaves[seq]
+        if isinstance(entry, EvidenceEntry):
+            row = view.outcomes.get((entry.tenant, entry.outcome))
+            if row is None or row.evidence_leaf != seq:
+                yield f"the evidence of {entry.outcome} at {seq} is nobody's: {row}"
+        if isinstance(entry, VerdictEntry):
+            row = view.verdicts.get((entry.tenant, entry.outcome, entry.version))
+            if row is None or row.leaf != seq:
+                yield f"the verdict {entry.version} on {entry.outcome} at {seq} is nobody's: {row}"
+    told = Counter(map(told_of, view.events))
+    yield from (f"{times} events tell of {key}" for key, times in told.items() if times > 1 or key in view.seen.told)
+
+
+def nothing_is_half_there(view: View) -> Iterator[str]:
+    """A request is there with its rows, entries, events, evidence and reply, or nothing of it is."""
+    told = view.told
+    for request in view.requests:
+        if request.repeats:
+            parts = set(_parts(view, told, request))
+            if len(parts) > 1:
+                yield f"{request.kind} {request.number} is half there: {[*_parts(view, told, request)]}"
+    for key, verdict in view.verdicts.items():
+        if verdict.leaf not in view.new:
+            continue
+        tenant, outcome, version = key
+        entry = view.leaves[verdict.leaf][1] if verdict.leaf in view.leaves else None
+        row = view.outcomes.get((tenant, outcome))
+        if not isinstance(entry, VerdictEntry) or not matches(entry.result, verdict.salt, verdict.result):
+            yield f"the verdict {key} has the entry {entry}"
+        if f"{tenant} {outcome}:{version}" not in told:
+            yield f"the verdict {key} has no event"
+        if row is None or row.version < version:
+            yield f"the verdict {key} has the outcome {row}"
+    for row in view.outcomes.values():
+        evidence = view.leaves[row.evidence_leaf][1] if row.evidence_leaf in view.leaves else None
+        if row.evidence_leaf in view.new and not isinstance(evidence, EvidenceEntry):
+            yield f"the outcome {row.id} has the evidence {evidence}"
+        if any((row.tenant, row.id, version) not in view.verdicts for version in range(1, row.version + 1)):
+            yield f"the outcome {row.id} lacks one of {row.version} verdicts"
+    for key_id, row in view.keys.items():
+        created, revoked = (f"{row.tenant} {key_id}:key.{what}" in told for what in ("created", "revoked"))
+        if not created or (row.revoked_at is not None) != revoked:
+            yield f"the key {key_id} and its events differ"
+
+
+def _parts(view: View, told: dict[str, int], request: Request) -> Iterator[bool]:
+    """Of each part of a request, whether it is there."""
+    reply = view.replies.get((request.tenant, request.once.key))
+    yield reply is not None and reply.reply == request.once.reply
+    if request.kind is Kind.REGISTER:
+        row = view.names.get((request.tenant, criteria_digest_of(request.verdict.body)))
+        yield row is not None
+        yield row is not None and f"{request.tenant} criteria/{request.name}:{row.version}" in told
+    for made in request.outcomes:
+        row = view.outcomes.get((request.tenant, made.id))
+        verdict = view.verdicts.get((request.tenant, made.id, 1))
+        yield row is not None
+        yield verdict is not None
+        yield f"{request.tenant} {made.id}:1" in told
+        if row is not None:
+            yield from ((row.tenant, address) in view.blobs for address in _addresses(row))
+
+
+def the_log_only_grew(view: View) -> Iterator[str]:
+    """The log holds what it held, and the root of what it holds now is the one that is kept."""
+    found = [view.leaves[seq][0] for seq in view.new if seq in view.leaves]
+    if len(found) != len(view.new):
+        yield f"of the entries {view.new} there are {len(found)}"
+        return
+    if view.connection.execute(select(func.count()).select_from(tables.log_leaves)).scalar() != view.state.size:
+        yield f"there are entries beyond {view.state.size}"
+    yield from (f"the hash of the entry {row.seq} is not its own" for row in found if leaf_hash(row.body) != row.hash)
+    kept = Frontier.from_bytes(view.state.size, view.state.peaks)
+    if view.seen.frontier.grown([row.hash for row in found]) != kept:
+        yield f"the root of {kept.size} entries is not the one kept"
+    proof = audit.proof_of_consistency(view.connection, view.seen.size, kept.size)
+    if not is_consistent(view.seen.size, kept.size, proof, view.seen.frontier.root(), kept.root()):
+        yield f"{kept.size} entries do not begin with the {view.seen.size} there were"
+    if view.whole and naive_root([row.hash for row in found]) != kept.root():
+        yield f"the root of all {kept.size} entries is another"
+
+
+def checkpoints_are_of_this_log(view: View) -> Iterator[str]:
+    """Each is signed by the store's key, over the root at its size."""
+    rows = view.connection.execute(select(tables.checkpoints).where(tables.checkpoints.c.size > view.seen.size))
+    for row in rows:
+        checkpoint = open_checkpoint(row.note, view.store.signer.verifier)
+        part = [view.leaves[seq][0].hash for seq in range(view.seen.size, row.size)]
+        if (checkpoint.size, checkpoint.root) != (row.size, view.seen.frontier.grown(part).root()):
+            yield f"the checkpoint of {row.size} is {checkpoint}"
+
+
+def entries_of_a_contract_have_no_gap(view: View) -> Iterator[str]:
+    """They are numbered from 1."""
+    table = tables.log_leaves
+    touched = {
+        (row.tenant, row.contract_id) for seq, (row, _) in view.leaves.items() if seq in view.new and row.contract_id
+    }
+    # Those with one outcome only are looked at in the log itself; the others grow, and are counted.
+    for tenant, contract in sorted(touched):
+        mine = (table.c.tenant == tenant) & (table.c.contract_id == contract)
+        number, last = view.connection.execute(select(func.count(), func.max(table.c.contract_seq)).where(mine)).one()
+        if number != last:
+            yield f"{tenant} {contract} has {number} entries up to {last}"
+    for seq in view.new:
+        row, entry = view.leaves.get(seq, (None, None))
+        if (
+            isinstance(entry, EvidenceEntry | VerdictEntry)
+            and row is not None
+            and row.contract_seq != entry.contract_seq
+        ):
+            yield f"the entry {seq} has the number {row.contract_seq}"
+
+
+def criteria_are_committed_before_they_judge(view: View) -> Iterator[str]:
+    """Each verdict points to criteria that the log holds."""
+    for seq in view.new:
+        entry = view.leaves[seq][1] if seq in view.leaves else None
+        if isinstance(entry, VerdictEntry):
+            found = (
+                read_entry(audit.leaf(view.connection, entry.criteria_index).body)
+                if entry.criteria_index not in view.leaves
+                else view.leaves[entry.criteria_index][1]
+            )
+            if not isinstance(found, CriteriaEntry) or (found.tenant, found.digest) != (entry.tenant, entry.criteria):
+                yield f"the verdict at {seq} is by {found}"
+
+
+def events_have_no_gap(view: View) -> Iterator[str]:
+    """They are numbered from 1 on, in the order of commits."""
+    if [event.seq for event in view.events] != [*range(view.seen.events + 1, view.state.events + 1)]:
+        yield f"of the events from {view.seen.events + 1} to {view.state.events} there are {len(view.events)}"
+    if view.whole and [*sorted(row.seq for row in view.outcomes.values())] != [*range(1, view.state.outcomes + 1)]:
+        yield f"of {view.state.outcomes} outcomes there are {len(view.outcomes)}"
+
+
+def the_consumer_missed_nothing(view: View) -> Iterator[str]:
+    """It was given each event at least once before its cursor passed it."""
+    cursor = audit_cursor(view.connection)
+    missed = [seq for seq in range(1, cursor + 1) if seq not in view.seen.delivered]
+    if missed:
+        yield f"the cursor is at {cursor}, and the consumer was never given {missed[:5]}"
+
+
+def nothing_is_there_that_nobody_asked_for(view: View) -> Iterator[str]:
+    """Whatever is found was asked for; evidence is counted as often as it is referred to."""
+    if not view.whole:
+        return
+    asked = {(request.tenant, made.id) for request in view.requests for made in request.outcomes}
+    yield from (f"nobody asked for {key}" for key in view.outcomes.keys() - asked)
+    refs = Counter((row.tenant, address) for row in view.outcomes.values() for address in _addresses(row))
+    if refs != {key: row.refs for key, row in view.blobs.items()}:
+        yield "evidence is counted otherwise than it is referred to"
+    for row in view.blobs.values():
+        if row.content is not None and sha256(row.content).hexdigest() != row.address:
+            yield f"the evidence {row.address} is damaged"
+    if sum(isinstance(entry, KeyEntry) for _, entry in view.leaves.values()) != 1:
+        yield "the signing key was admitted more than once"
+    if view.connection.dialect.name == "sqlite":
+        said = view.connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
+        yield from (f"SQLite finds {problem}" for problem in said if problem != "ok")
+
+
+def audit_cursor(connection: Connection) -> int:
+    """How far the consumer has come."""
+    return int(
+        connection.execute(select(tables.cursors.c.seq).where(tables.cursors.c.consumer == CONSUMER)).scalar() or 0
+    )
+
+
+RULES: Sequence[Callable[[View], Iterable[str]]] = (
+    the_log_only_grew,
+    events_have_no_gap,
+    nothing_is_doubled,
+    nothing_is_half_there,
+    everything_acknowledged_is_there,
+    entries_of_a_contract_have_no_gap,
+    criteria_are_committed_before_they_judge,
+    checkpoints_are_of_this_log,
+    the_consumer_missed_nothing,
+    nothing_is_there_that_nobody_asked_for,
+)
+
+
+def broken(view: View) -> list[str]:
+    """Every rule that does not hold."""
+    return [f"{rule.__name__}: {problem}" for rule in RULES for problem in rule(view)]

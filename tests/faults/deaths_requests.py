@@ -1,0 +1,300 @@
+"""What callers ask of a store while its process dies: requests that can be repeated, and groups of them."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, select, update
+from tests.stores.making import body_of, criteria_of, judged
+
+from meruit.model.access import Role
+from meruit.model.outcome import Labels
+from meruit.model.verdict import VerificationResult
+from meruit.stores import audit, criteria, keys, tables
+from meruit.stores.records import AddVersions, Idempotent, NewOutcome, NewVersion, Replay, record
+from meruit.stores.store import Store
+from meruit.stores.writing import Writing
+from meruit.trust.entries import criteria_digest_of
+
+TENANTS = ("acme", "zeta")
+CONSUMER = "test"
+LARGE = b"x" * 70_000
+"""Beyond what SQLite keeps in its own file."""
+A_TILE = 128
+"""Outcomes of one request that always finish a tile of 256 entries."""
+
+
+class Kind(StrEnum):
+    """What a request is for."""
+
+    RECORD = "record"
+    REGISTER = "register"
+    VERSIONS = "versions"
+    KEY = "key"
+    REVOKE = "revoke"
+    SIGN = "sign"
+    ADVANCE = "advance"
+
+
+class Judged(NamedTuple):
+    """Criteria and what was decided by them."""
+
+    body: bytes
+    result: VerificationResult
+
+    @classmethod
+    def by(cls, threshold: float, text: str = "the cat sat") -> "Judged":
+        rules = criteria_of(threshold)
+        return cls(body_of(rules), judged(rules, text))
+
+
+VERDICTS = (Judged.by(0.5), Judged.by(0.5, "dog"), Judged.by(0.25, "the cat"))
+INPUT, METADATA = b'{"reference":"the cat sat"}', b'{"duration_ms":12}'
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An outcome to be recorded."""
+
+    id: str
+    contract_id: str | None
+    output: bytes
+    verdict: Judged
+    salts: bytes
+
+    @property
+    def contract(self) -> str:
+        return self.contract_id or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One caller's wish; the same again is the same wish."""
+
+    number: int
+    kind: Kind
+    tenant: str
+    outcomes: tuple[Made, ...] = ()
+    name: str = ""
+    verdict: Judged = VERDICTS[0]
+    expected: tuple[tuple[str, int], ...] = ()
+    """Outcomes to be judged again, and the version that each has."""
+    key_id: str = ""
+    upto: int = 0
+
+    @property
+    def once(self) -> Idempotent:
+        return Idempotent(f"key-{self.number}", "same", 201, f"reply {self.number}".encode())
+
+    @property
+    def repeats(self) -> bool:
+        """Whether its second time is answered as its first."""
+        return self.kind in (Kind.RECORD, Kind.REGISTER)
+
+    # Any: each kind has an answer of its own.
+    def write(self, store: Store) -> Callable[[Writing], Any]:
+        """What the recorder is given."""
+        match self.kind:
+            case Kind.RECORD:
+                return record([_new(store, self.tenant, made) for made in self.outcomes], self.once, self.tenant)
+            case Kind.REGISTER:
+                body = self.verdict.body
+                return criteria.Register(self.tenant, self.name, body, criteria_digest_of(body), "", self.once)
+            case Kind.VERSIONS:
+                versions = tuple(NewVersion(*one, self.verdict.result, os.urandom(16)) for one in self.expected)
+                return AddVersions(self.tenant, self.verdict.body, versions, "again")
+            case Kind.KEY:
+                return keys.NewKey(self.tenant, Role.OPERATOR, f"key {self.number}", None, None, os.urandom)
+            case Kind.REVOKE:
+                return keys.Revoke(self.key_id, self.tenant)
+            case Kind.SIGN:
+                return audit.nothing
+            case Kind.ADVANCE:
+                return Advance(self.upto)
+
+
+class Advance(NamedTuple):
+    """The consumer has done with all events up to a place."""
+
+    upto: int
+
+    def __call__(self, writing: Writing) -> None:
+        query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == CONSUMER)
+        if writing.read(query):
+            writing.change(_MOVE, upto=self.upto)
+        else:
+            writing.insert(tables.cursors, CONSUMER, self.upto)
+
+
+_MOVE = update(tables.cursors).where(tables.cursors.c.consumer == CONSUMER).values(seq=bindparam("upto"))
+
+
+def _new(store: Store, tenant: str, made: Made) -> NewOutcome:
+    parts = (store.shelf.part(tenant, content) for content in (INPUT, made.output, METADATA))
+    given, done, measured = parts
+    labels = Labels(made.contract_id, "agent")
+    return NewOutcome(
+        tenant, made.id, labels, given, done, measured, made.verdict.body, made.verdict.result, made.salts
+    )
+
+
+def told(request: Request, answer: Any) -> dict[str, Any]:
+    """An answer in few enough bytes to be written in one go."""
+    if isinstance(answer, Replay):
+        return {"status": answer.status, "reply": answer.reply.decode()}
+    match request.kind:
+        case Kind.RECORD | Kind.VERSIONS:
+            return {"leaves": [[one.version, one.leaf] for one in answer]}
+        case Kind.REGISTER:
+            return {"version": answer.version}
+        case Kind.KEY:
+            return {"key": answer.key.id}
+        case Kind.REVOKE:
+            return {"key": answer.id}
+        case Kind.SIGN | Kind.ADVANCE:
+            return {}
+
+
+@dataclass(slots=True)
+class Asked:
+    """All that was asked of one store, and what was answered: the truth that the store is held to."""
+
+    requests: list[Request] = field(default_factory=list)
+    answers: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    """By number; a request that was repeated has several."""
+    versions: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The version that an outcome is known to have."""
+    keys: list[tuple[str, str]] = field(default_factory=list)
+    """Tenant and id of those in force."""
+    events: int = 0
+    """The newest event that is known of."""
+    _numbers: "count[int]" = field(default_factory=count)
+
+    def heard(self, number: int, answer: dict[str, Any]) -> None:
+        """An acknowledgement."""
+        self.answers.setdefault(number, []).append(answer)
+        request = self.requests[number]
+        match request.kind:
+            case Kind.RECORD:
+                for made in request.outcomes:
+                    self.versions.setdefault((request.tenant, made.id), 1)
+            case Kind.VERSIONS:
+                # One that was repeated after it had come through is told of no version, and still knows the next.
+                for outcome, expected in request.expected:
+                    self.versions[request.tenant, outcome] = expected + 1
+            case Kind.KEY:
+                self.keys.append((request.tenant, answer["key"]))
+            case _:
+                pass
+
+    def _request(self, kind: Kind, **more: Any) -> Request:
+        number = next(self._numbers)
+        made = Request(number, kind, TENANTS[number % 2], **more)
+        self.requests.append(made)
+        return made
+
+    def record(self, many: int = 1, *, large: bool = False) -> Request:
+        here = len(self.requests)
+        return self._request(
+            Kind.RECORD,
+            outcomes=tuple(
+                Made(
+                    f"out_{here}_{index}",
+                    None if (here + index) % 3 == 0 else f"contract-{(here + index) % 4}",
+                    b'{"of":"%d.%d"}' % (here, index) + (LARGE if large else b""),
+                    VERDICTS[(here + index) % 3],
+                    os.urandom(64),
+                )
+                for index in range(many)
+            ),
+        )
+
+    def register(self) -> Request:
+        # Never the same twice, so that each is a version of its own.
+        return self._request(Kind.REGISTER, name=f"name-{len(self.requests) % 5}", verdict=Judged.by(self._fresh()))
+
+    def again(self) -> Request:
+        number = len(self.requests)
+        mine = [
+            (outcome, version) for (tenant, outcome), version in self.versions.items() if tenant == TENANTS[number % 2]
+        ]
+        return self._request(Kind.VERSIONS, expected=tuple(mine[-2:]), verdict=Judged.by(self._fresh()))
+
+    def key(self) -> Request:
+        return self._request(Kind.KEY)
+
+    def revoke(self) -> Request:
+        tenant = TENANTS[len(self.requests) % 2]
+        mine = next((index for index, (owner, _) in enumerate(self.keys) if owner == tenant), None)
+        return self.key() if mine is None else self._request(Kind.REVOKE, key_id=self.keys.pop(mine)[1])
+
+    def sign(self) -> Request:
+        return self._request(Kind.SIGN)
+
+    def advance(self) -> Request:
+        return self._request(Kind.ADVANCE, upto=self.events)
+
+    def _fresh(self) -> float:
+        return (len(self.requests) + 1) / 1_000_003
+
+
+Groups = Sequence[Sequence[Request]]
+"""Callers of one group share a transaction; groups come one after the other."""
+
+
+def _single(asked: Asked) -> Groups:
+    return [[asked.record()], [asked.record(large=True)]]
+
+
+def _group(asked: Asked) -> Groups:
+    return [
+        [asked.record(), asked.register(), asked.record(3), asked.again(), asked.key()],
+        [asked.record(), asked.record(), asked.record()],
+    ]
+
+
+def _criteria(asked: Asked) -> Groups:
+    return [[asked.register()], [asked.register(), asked.register()]]
+
+
+def _versions(asked: Asked) -> Groups:
+    return [[asked.again()], [asked.again(), asked.record()]]
+
+
+def _repeated(asked: Asked) -> Groups:
+    one, other = asked.record(2), asked.register()
+    return [[one, one, other], [other, one]]
+
+
+def _keys(asked: Asked) -> Groups:
+    return [[asked.key(), asked.key()], [asked.revoke(), asked.key()]]
+
+
+def _signed(asked: Asked) -> Groups:
+    return [[asked.record(), asked.sign()], [asked.sign()]]
+
+
+def _consumed(asked: Asked) -> Groups:
+    return [[asked.advance()], [asked.record()]]
+
+
+def _tile(asked: Asked) -> Groups:
+    return [[asked.record(A_TILE)]]
+
+
+WORKLOADS: dict[str, Callable[[Asked], Groups]] = {
+    "single": _single,
+    "group": _group,
+    "criteria": _criteria,
+    "versions": _versions,
+    "repeated": _repeated,
+    "keys": _keys,
+    "signed": _signed,
+    "consumed": _consumed,
+    "tile": _tile,
+}
+ROUND = (*WORKLOADS, *(name for name in WORKLOADS if name != "tile"))
+"""A tile takes ten times as long as the others, and comes half as often."""

@@ -1,0 +1,231 @@
+"""A bundle that was changed never passes, and the first step that fails is the one that the change must break."""
+
+import io
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.faults.tampering import KINDS, Forgery, World, make_world, tampered
+
+from meruit.engine.recheck import verify
+from meruit.trust.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_FILES, State, Step, pack_files, unpack
+from meruit.trust.entries import CriteriaEntry, Entry, VerdictEntry
+
+SHARDS = 6
+EACH = 30
+"""Of every kind in every shard: 1,440 tamperings in all."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("records"))
+
+
+def test_there_are_a_thousand_tamperings() -> None:
+    assert SHARDS * EACH * len(KINDS) >= 1_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_no_tampering_goes_unnoticed(world: World, kind: str, shard: int) -> None:
+    chance = random.Random(f"{kind} {shard}")
+    for _ in range(EACH):
+        forged = tampered(chance, world, kind)
+        found = verify(forged.data, key=world.signer.verifier if forged.pinned else None)
+        assert found.failed is forged.expected, (forged.what, found)
+        states = [step.state for step in found.steps]
+        failed = [*Step].index(forged.expected)
+        assert states[failed:] == [State.FAILED, *[State.NOT_REACHED] * (len(Step) - failed - 1)], forged.what
+
+
+@pytest.mark.parametrize("shape", ["single", "versions", "shared", "erased", "expression", "big", "assertion"])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_what_nobody_touched_passes(world: World, shape: str, pinned: bool) -> None:
+    found = verify(world.bundles[shape], key=world.signer.verifier if pinned else None, run_code=True)
+    assert found.failed is None, found
+    assert {step.state for step in found.steps} <= {State.OK, State.SKIPPED}
+    assert len(found.steps) == len(Step)
+    assert not any(remark.startswith("not rerun") for remark in found.notes), found.notes
+
+
+@pytest.mark.parametrize("shape", ["single", "versions", "shared", "expression", "big", "assertion"])
+def test_a_forger_without_a_lie_passes(world: World, shape: str) -> None:
+    """Else the tamperings of dishonest operators would fail for the forger's mistakes."""
+    bundle = world.read(shape)
+    data = Forgery.of(bundle).committed().packed(world.signer, bundle)
+    assert verify(data, key=world.signer.verifier).failed is None
+
+
+def _zip(*files: tuple[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in files:
+            opened.writestr(name, content)
+    return packed.getvalue()
+
+
+def _files(world: World) -> list[tuple[str, bytes]]:
+    return [*unpack(world.bundles["single"]).items()]
+
+
+def _claiming(data: bytes, offset: int, value: bytes) -> bytes:
+    """A zip whose list says otherwise of its first file."""
+    place = data.index(b"PK\x01\x02") + offset
+    return data[:place] + value + data[place + len(value) :]
+
+
+DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+
+def hostile(world: World) -> dict[str, bytes]:
+    files = _files(world)
+    bundle = world.bundles["single"]
+    manifest = dict(files)["manifest.json"]
+    others = [(name, content) for name, content in files if name != "manifest.json"]
+    flooded = _zip(*((f"verdicts/{number}.json", b"") for number in range(1, MAX_FILES + 2)))
+    return {
+        "nothing": b"",
+        "no zip": b"this is no zip at all",
+        "a zip without files": _zip(),
+        "a bomb": _zip(("work/output.json", bytes(65 * 1024 * 1024))),
+        "many bombs": _zip(*((f"verdicts/{number}.json", bytes(60 * 1024 * 1024)) for number in range(1, 6))),
+        "a bomb that lies about its size": _claiming(_zip(("key.txt", bytes(10**7))), 24, struct.pack("<I", 100)),
+        "too many files": flooded,
+        "far too many files": b"PK\x01\x02" * (3 * MAX_FILES),
+        "too long": bytes(MAX_BUNDLE_BYTES + 1),
+        "a file above": _zip(*files, ("../../etc/cron.d/evil", b"")),
+        "an absolute file": _zip(*files, ("/tmp/evil", b"")),
+        "a file of another system": _zip(*files, ("C:\\evil", b"")),
+        "a hidden name": _zip(*others, ("manifest.json_.txt", manifest)).replace(
+            b"manifest.json_", b"manifest.json\x00"
+        ),
+        "a folder": _zip(*files, ("work/", b"")),
+        "encrypted": _claiming(bundle, 8, b"\x01\x00"),
+        "packed in an unknown way": _claiming(bundle, 10, struct.pack("<H", 99)),
+        "packed in a slow way": _claiming(bundle, 10, struct.pack("<H", zipfile.ZIP_LZMA)),
+        "deep JSON": _zip(*others, ("manifest.json", DEEP)),
+        "a list": _zip(*others, ("manifest.json", b"[]")),
+        "null": _zip(*others, ("manifest.json", b"null")),
+        "not UTF-8": _zip(*others, ("manifest.json", b"\xff\xfe")),
+        "huge numbers": _zip(*others, ("manifest.json", manifest.replace(b"[1]", b"[" + b"9" * 5_000 + b"]"))),
+        "infinite numbers": _zip(*others, ("manifest.json", manifest.replace(b"[1]", b"[1e999]"))),
+        "another format": _zip(*others, ("manifest.json", manifest.replace(FORMAT.encode(), b"meruit-bundle/2"))),
+        "spaces": _zip(*others, ("manifest.json", manifest.replace(b",", b", "))),
+        "a key twice": _zip(*others, ("manifest.json", b'{"format":"x",' + manifest[1:])),
+        "a loop": _claiming(bundle, 42, struct.pack("<I", 2**32 - 1)),
+    }
+
+
+def test_hostile_zips_fail_at_the_first_step(world: World) -> None:
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        twice = _zip(*_files(world), _files(world)[0])
+    for what, data in {**hostile(world), "a name twice": twice}.items():
+        found = verify(data)
+        assert found.failed is Step.BUNDLE, (what, found)
+        assert found.steps[0].message, what
+
+
+NASTY = [b"[]", b"{}", b"null", b"0", b'""', b"NaN", b"1e999", b"9" * 5_000, DEEP, b"\xff", b"", b'{"a":1,"a":2}']
+
+
+@pytest.mark.parametrize("nasty", range(len(NASTY)))
+def test_an_operator_who_commits_to_garbage_is_told_where(world: World, nasty: int) -> None:
+    """Signed, included and committed to, so that it reaches the metrics and the judge."""
+    bundle = world.read("single")
+    honest = Forgery.of(bundle)
+    garbage = NASTY[nasty]
+    for part in ("input", "output", "metadata"):
+        forged = honest._replace(work={**honest.work, part: garbage}).committed()
+        found = verify(forged.packed(world.signer, bundle))
+        # `{}` is work, only not the work that was judged; an empty metadata changes the latency alone.
+        assert found.failed in (Step.METRICS, Step.JUDGE), (part, garbage[:20], found)
+    # The forger states what the honest result says; what he hands over is something else.
+    packed = unpack(honest._replace(entries=_recommitted(honest, garbage)).packed(world.signer, bundle))
+    found = verify(pack_files({**packed, "verdicts/1.json": garbage}))
+    assert found.failed is Step.METRICS, found
+
+
+def _recommitted(forgery: Forgery, result: bytes) -> list[Entry]:
+    return forgery._replace(results={1: result}).committed().entries
+
+
+def test_criteria_that_are_none_are_told(world: World) -> None:
+    for body in (b"[]", b"{}", b'{"criteria":1}', DEEP, b'{"$x":1}', b"\xff", b"null"):
+        packed = verify(_with_criteria(world, body))
+        assert packed.failed is Step.METRICS, (body[:20], packed)
+
+
+def _with_criteria(world: World, body: bytes) -> bytes:
+    """A log in which other criteria are committed to, under the same result."""
+    bundle = world.read("single")
+    digest = sha256(body).hexdigest()
+    forged = Forgery.of(bundle)
+    entries = [
+        msgspec.structs.replace(entry, digest=digest)
+        if isinstance(entry, CriteriaEntry)
+        else msgspec.structs.replace(entry, criteria=digest)
+        if isinstance(entry, VerdictEntry)
+        else entry
+        for entry in forged.entries
+    ]
+    return forged._replace(entries=entries, criteria={digest: body}).packed(world.signer, bundle)
+
+
+GUARD = """
+import os, sys
+
+FORBIDDEN = {"sqlite3", "_sqlite3", "sqlalchemy", "alembic", "httpx", "litestar", "uvicorn", "urllib.request"}
+READ_ONLY = os.O_RDONLY
+
+def watch(event, arguments):
+    if event == "import" and arguments[0].split(".")[0] in FORBIDDEN:
+        raise ImportError(f"{arguments[0]} must not be needed")
+    if event.startswith(("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostby", "socket.sendto",
+                         "sqlite3.", "subprocess.", "os.exec", "os.posix_spawn", "os.fork", "os.system")):
+        raise RuntimeError(f"{event} must not happen")
+    if event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+"):
+        raise RuntimeError(f"{arguments[0]} must not be written")
+
+sys.dont_write_bytecode = True
+sys.addaudithook(watch)
+from meruit.cli import main
+main()
+"""
+
+
+def _guarded(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MERUIT", "COV", "PYTEST"))
+    }
+    return subprocess.run(
+        [sys.executable, "-c", GUARD, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_checking_needs_no_network_no_database_and_leaves_nothing(world: World, tmp_path: Path) -> None:
+    bundle, empty = tmp_path / "bundle.zip", tmp_path / "empty"
+    bundle.write_bytes(world.bundles["versions"])
+    empty.mkdir()
+    done = _guarded(empty, "audit", "verify", str(bundle), "--key", world.signer.vkey, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["failed"] is None
+    assert [*empty.iterdir()] == []
+
+
+def test_the_guard_of_that_test_guards(world: World, tmp_path: Path) -> None:
+    done = _guarded(tmp_path, "audit", "key")
+    assert "must not be needed" in done.stderr
