@@ -922,18 +922,18 @@ def test_a_follower_hears_a_heartbeat_when_nothing_happens_and_ends_when_told(sh
     asyncio.run(scenario())
 
 
-def test_many_commits_wake_a_follower_few_times(shared: Store, tenant: str) -> None:
+def test_many_commits_wake_a_follower_few_times(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         made = dispatcher(shared, never, Heard(), HASTE._replace(gather_s=0.05, poll_s=5.0, heartbeat_s=5.0))
         reads = 0
-        page = made._page
+        read = dispatch._page
 
-        async def counted(*asked: Any) -> outbox.Page:
+        def counted(*asked: Any, **more: Any) -> outbox.Page:
             nonlocal reads
             reads += 1
-            return await page(*asked)
+            return read(*asked, **more)
 
-        made._page = counted  # type: ignore[assignment, method-assign]
+        monkeypatch.setattr(dispatch, "_page", counted)
         stopping = asyncio.Event()
         seen = 0
         loop = asyncio.get_running_loop()

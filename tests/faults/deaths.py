@@ -53,13 +53,23 @@ def label(statement: str) -> str:
     return f"{verb} {table}" if verb else f"INSERT {inserted}" if inserted else f"UPDATE {updated}"
 
 
+class Point(NamedTuple):
+    """A place in the write path."""
+
+    what: str
+    """`before INSERT outcomes`."""
+    time: int
+    """The first, the second… of its kind that a process passes."""
+
+
 class Killer:
     """Ends this process at one of the points that its writer passes: before and after each statement and commit."""
 
     def __init__(self, engine: Engine, say: Say) -> None:
         self._say = say
-        self._left: int | None = None
-        self.passed: list[str] | None = None
+        self._at: Point | None = None
+        self.passed: list[Point] | None = None
+        self._times: Counter[str] = Counter()
         event.listen(engine, "before_cursor_execute", self._before)
         event.listen(engine, "after_cursor_execute", self._after)
         commit = engine.dialect.do_commit
@@ -71,9 +81,9 @@ class Killer:
 
         engine.dialect.do_commit = watched  # type: ignore[method-assign]  # this engine's alone
 
-    def arm(self, at: int | None) -> None:
+    def arm(self, at: Point | None) -> None:
         """From here on points count; at None nobody dies."""
-        self.passed, self._left = [], at
+        self.passed, self._at = [], at
 
     def _before(self, _connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         self._pass(f"before {label(statement)}")
@@ -81,15 +91,15 @@ class Killer:
     def _after(self, _connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         self._pass(f"after {label(statement)}")
 
-    def _pass(self, point: str) -> None:
+    def _pass(self, what: str) -> None:
         if self.passed is None:
             return
-        if self._left == 0:
-            self._say(died=point)
+        self._times[what] += 1
+        point = Point(what, self._times[what])
+        if point == self._at:
+            self._say(died=what)
             os.kill(os.getpid(), signal.SIGKILL)
         self.passed.append(point)
-        if self._left is not None:
-            self._left -= 1
 
 
 @dataclass(slots=True)
@@ -109,11 +119,11 @@ class Life(NamedTuple):
 
     died: str | None
     """At which point; None when it lived to its end."""
-    passed: Sequence[str]
+    passed: Sequence[Point]
     broken: Sequence[str]
 
 
-def live(world: World, groups: Groups, *, at: int | None, whole: bool, say: Say) -> None:
+def live(world: World, groups: Groups, *, at: Point | None, whole: bool, say: Say) -> None:
     """What a process does until it dies."""
     store = Store.open(world.location)
     killer = Killer(store.database.writer, say)
@@ -166,7 +176,7 @@ async def _together(store: Store, group: Sequence[Request], say: Say) -> None:
     await asyncio.gather(*callers)
 
 
-def fork(world: World, groups: Groups, *, at: int | None, whole: bool = False) -> Life:
+def fork(world: World, groups: Groups, *, at: Point | None, whole: bool = False) -> Life:
     """A life in a process of its own, and what was heard of it."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -196,7 +206,7 @@ def _heard(world: World, groups: Groups, messages: Sequence[dict[str, Any]]) -> 
     asked = world.asked
     retried = world.unanswered
     died: str | None = None
-    passed: Sequence[str] = ()
+    passed: Sequence[Point] = ()
     found: list[str] = []
     answered: set[int] = set()
     for message in messages:
@@ -213,7 +223,7 @@ def _heard(world: World, groups: Groups, messages: Sequence[dict[str, Any]]) -> 
             asked.heard(message["number"], message["answer"])
             answered.add(message["number"])
         died = message.get("died", died)
-        passed = message.get("passed", passed)
+        passed = [Point(*point) for point in message["passed"]] if "passed" in message else passed
     fresh = {request.number: request for group in groups for request in group}
     world.unchecked = [*retried, *fresh.values()]
     # A key is nobody's until its secret was shown, and has no second try.
@@ -238,25 +248,25 @@ class Chooser:
     """Chooses where to die, so that every kind of point is met, and every point of it in turn."""
 
     def __init__(self, seed: int) -> None:
-        self._points: dict[str, Sequence[str]] = {}
-        self._tried: Counter[tuple[str, int]] = Counter()
+        self._points: dict[str, Sequence[Point]] = {}
+        self._tried: Counter[tuple[str, Point]] = Counter()
         self._kinds: Counter[str] = Counter()
         self._chance = random.Random(seed)
 
-    def learn(self, workload: str, points: Sequence[str]) -> None:
+    def learn(self, workload: str, points: Sequence[Point]) -> None:
         """The points that a workload passed when nobody died."""
         self._points[workload] = points
 
-    def choose(self, workload: str) -> int:
+    def choose(self, workload: str) -> Point:
         """The point at which the next process of this workload dies."""
-        points = self._points[workload]
-        at = min(
-            range(len(points)),
-            key=lambda index: (self._kinds[points[index]], self._tried[workload, index], self._chance.random()),
-        )
-        self._kinds[points[at]] += 1
-        self._tried[workload, at] += 1
-        return at
+
+        def tried(point: Point) -> tuple[int, int, float]:
+            return self._kinds[point.what], self._tried[workload, point], self._chance.random()
+
+        chosen = min(self._points[workload], key=tried)
+        self._kinds[chosen.what] += 1
+        self._tried[workload, chosen] += 1
+        return chosen
 
 
 def run(folder: Path, url: str | None, wanted: int, seed: int) -> Tally:
@@ -295,7 +305,7 @@ def _new_world(folder: Path, url: str | None, tally: Tally, chooser: Chooser) ->
         life = fork(world, workload(world.asked), at=None)
         tally.broken += life.broken
         chooser.learn(name, life.passed)
-        tally.known.update(life.passed)
+        tally.known.update(point.what for point in life.passed)
     return world
 
 

@@ -113,23 +113,23 @@ class Request:
             case Kind.SIGN:
                 return audit.nothing
             case Kind.ADVANCE:
-                return Advance(self.upto)
+                return Advance(self.name or CONSUMER, self.upto)
 
 
 class Advance(NamedTuple):
-    """The consumer has done with all events up to a place."""
+    """A consumer has done with all events up to a place."""
 
+    consumer: str
     upto: int
 
     def __call__(self, writing: Writing) -> None:
-        query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == CONSUMER)
-        if writing.read(query):
-            writing.change(_MOVE, upto=self.upto)
+        if writing.read(select(tables.cursors.c.seq).where(tables.cursors.c.consumer == self.consumer)):
+            writing.change(_MOVE, who=self.consumer, upto=self.upto)
         else:
-            writing.insert(tables.cursors, CONSUMER, self.upto)
+            writing.insert(tables.cursors, self.consumer, self.upto)
 
 
-_MOVE = update(tables.cursors).where(tables.cursors.c.consumer == CONSUMER).values(seq=bindparam("upto"))
+_MOVE = update(tables.cursors).where(tables.cursors.c.consumer == bindparam("who")).values(seq=bindparam("upto"))
 
 
 def _new(store: Store, tenant: str, made: Made) -> NewOutcome:
@@ -234,8 +234,8 @@ class Asked:
     def sign(self) -> Request:
         return self._request(Kind.SIGN)
 
-    def advance(self) -> Request:
-        return self._request(Kind.ADVANCE, upto=self.events)
+    def advance(self, consumer: str = "") -> Request:
+        return self._request(Kind.ADVANCE, upto=self.events, name=consumer)
 
     def _fresh(self) -> float:
         return (len(self.requests) + 1) / 1_000_003
@@ -278,7 +278,7 @@ def _signed(asked: Asked) -> Groups:
 
 
 def _consumed(asked: Asked) -> Groups:
-    return [[asked.advance()], [asked.record()]]
+    return [[asked.advance(), asked.advance(f"consumer-{len(asked.requests)}")], [asked.record()]]
 
 
 def _tile(asked: Asked) -> Groups:

@@ -109,7 +109,7 @@ def build_service(settings: Settings, store: Store, stopping: Stopping, *, allow
         store=store,
         registrar=Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task),
         dispatcher=Dispatcher(
-            store, post=outbound.post, log=_log_event, report=_log_trouble, meter=_Counted(instruments)
+            store, outbound.post, log=_log_event, report=_log_trouble, counters=_Counted(instruments)
         ),
         outbound=outbound,
         instruments=instruments,

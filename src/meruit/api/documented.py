@@ -1,7 +1,7 @@
 """What OpenAPI says of refusals: every route may answer with a problem document."""
 
 from litestar import Litestar
-from litestar.openapi.spec import Components, OpenAPIMediaType, OpenAPIResponse, Operation, Reference, Schema
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, Reference, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 
 from meruit.api.problems import PROBLEM_TYPE
@@ -33,9 +33,7 @@ _PROBLEM = Schema(
 def document_problems(app: Litestar) -> None:
     """Replace what Litestar says of its own errors, which we do not send."""
     described = app.openapi_schema
-    components = described.components or Components()
-    components.schemas[NAME] = _PROBLEM
-    described.components = components
+    described.components.schemas[NAME] = _PROBLEM
     for path in (described.paths or {}).values():
         for operation in (path.get, path.post, path.put, path.delete):
             if operation is not None:

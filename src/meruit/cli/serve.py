@@ -20,8 +20,16 @@ from meruit.cli.output import (
 @store_options
 @config_option
 @python_full_option
+@json_option
 def serve(
-    *, host: str, port: int, data: str | None, database_url: str | None, config: str | None, allow_python_full: bool
+    *,
+    host: str,
+    port: int,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    allow_python_full: bool,
+    as_json: bool,
 ) -> int:
     """Serve verification over HTTP, with records that last.
 

@@ -382,7 +382,7 @@ class Dispatcher:
         while not stopping.is_set():
             # Taken before reading: what is written meanwhile wakes us at once.
             news = self._news
-            page = await self._page(place, tenant, types)
+            page = await self._read(partial(_page, seq=place, tenant=tenant, types=types))
             for numbered in page.events:
                 yield numbered
                 if stopping.is_set():
@@ -436,11 +436,6 @@ class Dispatcher:
         async with self._reads:
             return await asyncio.to_thread(reading)
 
-    async def _page(self, seq: int, tenant: str | None, types: frozenset[str] | None, limit: int = PAGE) -> outbox.Page:
-        return await self._read(
-            lambda connection: outbox.page_after(connection, seq, tenant=tenant, limit=limit, types=types)
-        )
-
     async def _look_around(self) -> None:
         """See what there is to do, and begin as much of it as may be done at the same time."""
         now, after, running = in_micros(self._clock()), self._after, list(self._turns)
@@ -481,7 +476,7 @@ class Dispatcher:
 
     def _begin(self, found: _Look) -> None:
         if found.logged < found.newest and self._is_free(LOG_CONSUMER):
-            self._start(LOG_CONSUMER, found.newest, partial(self._tell_log, found.logged))
+            self._start(LOG_CONSUMER, found.newest, self._tell_log)
         passed = ""
         for one in found.busy:
             turns = [key for key in self._tasks if key != LOG_CONSUMER]
@@ -538,8 +533,13 @@ class Dispatcher:
         if len(self._rests) > MAX_RESTING:
             del self._rests[next(iter(self._rests))]
 
-    async def _tell_log(self, logged: int) -> _Ended:
-        page = await self._page(logged, None, None, LOG_PAGE)
+    async def _tell_log(self) -> _Ended:
+        def read(connection: Connection) -> outbox.Page:
+            # Read again: what was seen when looking around may have been told since.
+            told = outbox.cursor(connection, LOG_CONSUMER)
+            return outbox.page_after(connection, told, tenant=None, limit=LOG_PAGE)
+
+        page = await self._read(read)
         for numbered in page.events:
             self._log(numbered.event)
         await self._store.recorder.record(outbox.Advance(LOG_CONSUMER, page.upto, self._holder))
@@ -572,7 +572,7 @@ class Dispatcher:
         target = turn.target
 
         def read(connection: Connection) -> tuple[outbox.Page, frozenset[str]]:
-            page = outbox.page_after(connection, target.seq, tenant=target.tenant, limit=PAGE, types=target.types)
+            page = _page(connection, target.seq, target.tenant, target.types)
             subjects = [numbered.subject for numbered in page.events]
             return page, outbox.waiting_subjects(connection, target.id, subjects)
 
@@ -594,6 +594,10 @@ class Dispatcher:
                 await self._store.recorder.record(outbox.LetGo(self._holder))
             except Exception as problem:  # noqa: BLE001 - it ends by itself then
                 self._report(problem)
+
+
+def _page(connection: Connection, seq: int, tenant: str, types: frozenset[str] | None) -> outbox.Page:
+    return outbox.page_after(connection, seq, tenant=tenant, limit=PAGE, types=types)
 
 
 async def _first_of(*events: asyncio.Event, within_s: float) -> None:

@@ -8,7 +8,7 @@ from meruit.model.record import Record
 from meruit.model.verdict import CriterionResult, Verdict, VerificationResult
 
 OF_RESULTS = (
-    *("verdict", "success", "score", "weighted_score", "bounds", "coverage", "bonus", "penalty"),
+    *("verdict", "success", "score", "weighted_score", "coverage", "bonus", "penalty"),
     *("governance", "criteria_digest"),
 )
 """What of two whole results is compared."""
