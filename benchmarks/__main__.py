@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("verify", "batch", "text", "labels", "schema", "sandbox", "start")
+NAMES = ("verify", "batch", "text", "labels", "schema", "sandbox", "rescore", "service", "start")
 
 
 def main(chosen: list[str]) -> None:
@@ -14,7 +14,7 @@ def main(chosen: list[str]) -> None:
             target = f"≥{row.target:g}" if row.target is not None else "–"
             print(
                 f"{row.name:44}{row.ours_us:>9.4g} µs{row.baseline_us:>11.5g} µs{row.ratio:>8.4g}×{target:>8}   "
-                f"{row.baseline}",
+                f"{row.baseline}{f'; {row.remark}' if row.remark else ''}",
                 flush=True,
             )
     print(f"\n{'growth':44}{'size':>10}{'ms':>12}{'for the step':>14}")

@@ -17,6 +17,8 @@ class Row(NamedTuple):
     baseline_us: float
     baseline: str
     target: float | None
+    remark: str = ""
+    """Whatever else was seen: latencies, sizes."""
 
     @property
     def ratio(self) -> float:

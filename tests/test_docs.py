@@ -1,10 +1,12 @@
 """Every example in the README and in docs/ is executed, and its output compared."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,25 +41,58 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
         yield command, printed
 
 
-def run_console(text: str, folder: Path) -> None:
+SERVED = "localhost:8484"
+"""Where the pages' service is; a test has one of its own, on a free port."""
+VARYING = re.compile(r"\b(out|evt|req|whk|mk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?|\d{4}-\d\d-\d\dT[\d:.]+Z")
+
+
+def alike(text: str) -> str:
+    """The text without what differs from run to run: ids, secrets and moments."""
+    return VARYING.sub("…", text)
+
+
+@contextmanager
+def served(pages: str, folder: Path) -> Iterator[str]:
+    """A real service for pages that call one; gives where it listens."""
+    if SERVED not in pages:
+        yield SERVED
+        return
+    command = [sys.executable, "-m", "meruit", "serve", "--port", "0", "--json"]
+    with (folder / "service.log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"].removeprefix("http://")
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+def environment() -> dict[str, str]:
     bin_folder = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "LANG": "C.UTF-8"}
-    environment.pop("MERUIT_CONFIG", None)
+    found = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "LANG": "C.UTF-8"}
+    return {name: value for name, value in found.items() if not name.startswith("MERUIT_")}
+
+
+def run_console(text: str, folder: Path, where: str) -> None:
     code = 0
     for command, expected in commands(text):
         if command == "echo $?":
             assert f"{code}\n" == expected
             continue
         done = subprocess.run(
-            ["bash", "-c", command],
+            ["bash", "-c", command.replace(SERVED, where)],
             cwd=folder,
-            env=environment,
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
-        assert done.stdout == expected, f"{command}\n{done.stdout}\n{done.stderr}"
+        printed = done.stdout.replace(where, SERVED)
+        assert alike(printed) == alike(expected), f"{command}\n{printed}\n{done.stderr}"
         code = done.returncode
 
 
@@ -66,16 +101,17 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, monkeypatch
     """In a process of its own: an example may register plugins."""
     folder = page.parent if page.parent.parent.name == "examples" else tmp_path
     code: list[str] = []
-    for block in blocks(page):
-        match block.language:
-            case "yaml" | "json" if block.file:
-                (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-            case "console":
-                run_console(block.text, folder)
-            case "python":
-                code.append("\n" * (block.line - "".join(code).count("\n")) + block.text)
-            case _:
-                continue
+    with served(page.read_text(encoding="utf-8"), tmp_path) as where:
+        for block in blocks(page):
+            match block.language:
+                case "yaml" | "json" if block.file:
+                    (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+                case "console":
+                    run_console(block.text, folder, where)
+                case "python":
+                    code.append("\n" * (block.line - "".join(code).count("\n")) + block.text)
+                case _:
+                    continue
     if code:
         script = tmp_path / "example.py"
         script.write_text("".join(code), encoding="utf-8")

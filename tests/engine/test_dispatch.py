@@ -3,10 +3,12 @@
 import asyncio
 import ipaddress
 import random
+import ssl
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -40,7 +42,9 @@ HASTE = Pace(
     retries_s=(0.002,) * 200,
 )
 LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+# Nothing here speaks TLS, and the usual context takes a quarter of a second to make.
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 HANG_UP, ACCEPT_AND_HANG_UP = 0, 1
 """Instead of a status: the connection is closed, before or after the event was taken."""
 
@@ -189,21 +193,33 @@ async def never(url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
 
 
 @asynccontextmanager
+async def running(made: Dispatcher) -> AsyncIterator[None]:
+    """At work in the background as long as the block lasts."""
+    stopping = asyncio.Event()
+    task = asyncio.create_task(made.run(stopping))
+    try:
+        yield
+    finally:
+        stopping.set()
+        await task
+
+
+@asynccontextmanager
 async def delivering(
     store: Store, heard: Heard | None = None, pace: Pace = HASTE
 ) -> AsyncIterator[tuple[Dispatcher, Heard]]:
     """A dispatcher at work, with the client that the service uses."""
     heard = heard or Heard()
-    async with Outbound(allowed_networks=[LOOPBACK]) as outbound:
+    async with Outbound(allowed_networks=[LOOPBACK], tls=TLS) as outbound:
         made = dispatcher(store, outbound.post, heard, pace)
-        async with made.running():
+        async with running(made):
             yield made, heard
 
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - much of it is decided by the database
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.004)
 
 
 def emit(
@@ -261,7 +277,7 @@ def test_a_webhook_is_sent_what_happens_after_it_was_added_in_order(store: Store
     asyncio.run(scenario())
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.text("abc", min_size=1, max_size=25),
     st.lists(st.sampled_from([204, 200, 500, 302, HANG_UP, ACCEPT_AND_HANG_UP]), min_size=1, max_size=60),
@@ -306,7 +322,7 @@ def test_a_crash_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) ->
     async def scenario() -> None:
         chance = random.Random(7)
         heard = Heard()
-        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK]) as outbound:
+        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK], tls=TLS) as outbound:
             receiver.answer = lambda _: chance.choice([204, 204, 500, ACCEPT_AND_HANG_UP])
             made = receiver.add(store, "acme")
             emit(store, "acme", subjects)
@@ -459,10 +475,10 @@ def test_an_endpoint_that_is_gone_or_may_not_be_called_is_not_tried_again(shared
             await until(lambda: is_settled(shared, made))
             assert [arrival.number for arrival in receiver.tried] == [0, 1]
             assert [one.error for one in dead_letters(shared, tenant, made)] == ["answered 410"] * 2
-        async with Receiver().open() as receiver, Outbound() as careful:
+        async with Receiver().open() as receiver, Outbound(tls=TLS) as careful:
             inside = receiver.add(shared, f"{tenant}-b")
             emit(shared, f"{tenant}-b", "a")
-            async with dispatcher(shared, careful.post, heard).running():
+            async with running(dispatcher(shared, careful.post, heard)):
                 await until(lambda: is_settled(shared, inside))
             (letter,) = dead_letters(shared, f"{tenant}-b", inside)
             assert "not public" in letter.error
@@ -493,7 +509,7 @@ def test_whatever_a_call_fails_with_it_is_tried_again(shared: Store, tenant: str
         receiver = Receiver()
         made = receiver.add(shared, tenant)
         emit(shared, tenant, "a")
-        async with dispatcher(shared, post, heard, HASTE._replace(post_s=0.02)).running():
+        async with running(dispatcher(shared, post, heard, HASTE._replace(post_s=0.02))):
             await second.wait()
             await until(lambda: is_settled(shared, made))
         assert len(seen) == 4
@@ -543,7 +559,7 @@ def test_a_signature_of_another_secret_does_not_hold(shared: Store, tenant: str)
 
         made, other = (Receiver().add(shared, tenant) for _ in range(2))
         emit(shared, tenant, "a")
-        async with dispatcher(shared, post, Heard()).running():
+        async with running(dispatcher(shared, post, Heard())):
             await until(lambda: is_settled(shared, made) and is_settled(shared, other))
         verified = 0
         for content, headers in sent:
@@ -567,23 +583,22 @@ def test_endpoints_that_hang_do_not_hold_up_others(shared: Store, tenant: str, m
                 await release.wait()
             return 204
 
-        pace = HASTE._replace(post_s=0.3, rest_s=0.05)
-        async with Receiver().open() as receiver, delivering(shared, pace=pace) as (_, heard):
+        async with Receiver().open() as receiver:
             receiver.answer = answer
             hanging = [receiver.add(shared, f"{tenant}-slow") for _ in range(7)]
             good = receiver.add(shared, tenant)
             emit(shared, f"{tenant}-slow", "abcdef")
-            await until(lambda: heard.attempts[Result.FAILED] >= 7 * 4)
-            # By now all of them are known to be slow, and half of the room is left.
-            for number in range(20):
-                emit(shared, tenant, "a", first=number)
-                failed = heard.attempts[Result.FAILED]
-                await until(partial(receiver.has, number))
-                assert heard.attempts[Result.FAILED] - failed <= 8
-            await until(lambda: is_settled(shared, good))
-            release.set()
-            for made in hanging:
-                await until(partial(is_settled, shared, made))
+            async with delivering(shared, pace=HASTE._replace(post_s=0.05, rest_s=60.0)) as (made, _):
+                await until(lambda: {one.webhook.id for one in hanging} <= set(made._rests))
+            async with delivering(shared, pace=HASTE._replace(post_s=60.0)) as (made, _):
+                made._rests = {one.webhook.id: dispatch._Rest(1, 0.0) for one in hanging}
+                for number in range(20):
+                    emit(shared, tenant, "a", first=number)
+                    await until(partial(is_settled, shared, good))
+                assert sum(one.webhook.id in made._tasks for one in hanging) == 2
+                release.set()
+                for one in hanging:
+                    await until(partial(is_settled, shared, one))
 
     asyncio.run(scenario())
 
@@ -675,7 +690,7 @@ def test_what_rests_is_remembered_within_a_limit(shared: Store, monkeypatch: pyt
 def test_a_removed_webhook_is_sent_nothing_more(store: Store) -> None:
     async def scenario() -> None:
         async def answer(_: Arrival) -> int:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
             return 204
 
         async with Receiver().open() as receiver, delivering(store) as (made, heard):
@@ -708,7 +723,7 @@ def test_when_told_to_stop_what_was_begun_is_finished_and_kept(shared: Store, te
             await release.wait()
             return 204
 
-        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK]) as outbound:
+        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK], tls=TLS) as outbound:
             receiver.answer = answer
             receiver.add(shared, tenant)
             emit(shared, tenant, "a" * 30)
@@ -740,7 +755,7 @@ def test_what_does_not_finish_in_time_is_delivered_by_the_next(shared: Store, te
             await release.wait()
             return 204
 
-        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK]) as outbound:
+        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK], tls=TLS) as outbound:
             receiver.answer = answer
             made = receiver.add(shared, tenant)
             emit(shared, tenant, "a")
@@ -765,6 +780,10 @@ def test_what_does_not_finish_in_time_is_delivered_by_the_next(shared: Store, te
 
 def test_a_log_that_fails_is_told_and_gets_the_page_again(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
+        before = Heard()
+        async with running(dispatcher(shared, never, before)):
+            # One page for all of ours.
+            await until(lambda: before.lags and before.lags[-1] == 0)
         emit(shared, tenant, "abc")
         heard = Heard()
         failures = iter([OSError("disk full")])
@@ -776,12 +795,12 @@ def test_a_log_that_fails_is_told_and_gets_the_page_again(shared: Store, tenant:
             heard.log(event)
 
         made = Dispatcher(shared, never, log=log, report=heard.errors.append, pace=HASTE)
-        async with made.running():
+        async with running(made):
             await until(lambda: 2 in heard.numbers(tenant))
         assert heard.numbers(tenant) == [0, 0, 1, 2]
         assert [str(error) for error in heard.errors] == ["disk full"]
         again = Heard()
-        async with dispatcher(shared, never, again).running():
+        async with running(dispatcher(shared, never, again)):
             await until(lambda: len(again.lags) > 3)
         assert again.logged == []
 
@@ -794,7 +813,7 @@ def test_a_long_log_is_told_page_by_page(shared: Store, tenant: str, monkeypatch
     async def scenario() -> None:
         emit(shared, tenant, "ab" * 50)
         heard = Heard()
-        async with dispatcher(shared, never, heard, HASTE._replace(poll_s=60.0)).running():
+        async with running(dispatcher(shared, never, heard, HASTE._replace(poll_s=60.0))):
             await until(lambda: len(heard.numbers(tenant)) == 100)
         assert heard.numbers(tenant) == list(range(100))
 
@@ -832,23 +851,26 @@ def test_a_store_that_is_closed_first_ends_nothing_silently(store: Store) -> Non
     async def scenario() -> Heard:
         emit(store, "acme", "a")
         heard = Heard()
-        async with dispatcher(store, never, heard).running():
+        async with running(dispatcher(store, never, heard)):
             await until(lambda: heard.logged)
             await asyncio.sleep(0.02)
             store.recorder.close()
         return heard
 
     heard = asyncio.run(scenario())
-    assert [type(error) for error in heard.errors] == [StoreUnavailable]
+    assert {type(error) for error in heard.errors} == {StoreUnavailable}
 
 
-def test_followers_see_all_of_their_tenants_events_as_they_come(store: Store) -> None:
+def test_followers_see_all_of_their_tenants_events_as_they_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "PAGE", 2)
+
     async def scenario() -> None:
         second = Store.open(store.database.location)
         stopping = asyncio.Event()
 
-        async def collect(made: Dispatcher, tenant: str, after: int, types: frozenset[str] | None) -> list[int]:
-            seen: list[int] = []
+        async def collect(
+            made: Dispatcher, seen: list[int], tenant: str, after: int, types: frozenset[str] | None
+        ) -> None:
             places: list[int] = []
             async for one in made.follow(tenant, after, types, stopping):
                 if one is not None:
@@ -856,36 +878,31 @@ def test_followers_see_all_of_their_tenants_events_as_they_come(store: Store) ->
                     assert one.event.tenant_id == tenant
                     seen.append(one.event.data["number"])
             assert places == sorted(set(places))
-            return seen
 
+        asked: list[tuple[str, int, frozenset[str] | None]] = [
+            *[("acme", 0, None)] * 5,
+            ("acme", 2, None),
+            ("acme", 0, frozenset({"key.revoked"})),
+            ("rival", 0, None),
+        ]
+        expected = [*[list(range(153))] * 5, list(range(2, 153)), list(range(10, 153, 10)), [7]]
+        seen: list[list[int]] = [[] for _ in asked]
         try:
             emit(store, "acme", "abc")
-            async with dispatcher(store, never, Heard()).running():
-                made = dispatcher(store, never, Heard())
-                async with made.running():
-                    narrow = frozenset({"key.revoked"})
-                    followers = [
-                        asyncio.create_task(collect(made, *asked))
-                        for asked in [
-                            *[("acme", 0, None)] * 5,
-                            ("acme", 2, None),
-                            ("acme", 0, narrow),
-                            ("rival", 0, None),
-                        ]
-                    ]
-                    for number in range(3, 153):
-                        writer = (store, second)[number % 2]
-                        kind = EventType.KEY_REVOKED if number % 10 == 0 else EventType.KEY_CREATED
-                        await asyncio.to_thread(emit, writer, "acme", "a", kind, number)
-                    emit(second, "rival", "z", first=7)
-                    await until(lambda: made._newest == 154)
-                    await asyncio.sleep(0.05)
-                    stopping.set()
-                    *whole, later, few, rival = await asyncio.gather(*followers)
-            assert whole == [list(range(153))] * 5
-            assert later == list(range(2, 153))
-            assert few == list(range(10, 153, 10))
-            assert rival == [7]
+            made = dispatcher(store, never, Heard())
+            async with running(made):
+                followers = [
+                    asyncio.create_task(collect(made, into, *which)) for into, which in zip(seen, asked, strict=True)
+                ]
+                for number in range(3, 153):
+                    writer = (store, second)[number % 2]
+                    kind = EventType.KEY_REVOKED if number % 10 == 0 else EventType.KEY_CREATED
+                    await asyncio.to_thread(emit, writer, "acme", "a", kind, number)
+                emit(second, "rival", "z", first=7)
+                await until(lambda: list(map(len, seen)) == list(map(len, expected)))
+                stopping.set()
+                await asyncio.gather(*followers)
+            assert seen == expected
         finally:
             second.close()
 
@@ -897,7 +914,7 @@ def test_a_follower_hears_a_heartbeat_when_nothing_happens_and_ends_when_told(sh
         heard = Heard()
         emit(shared, tenant, "ab")
         made = dispatcher(shared, never, heard)
-        async with made.running():
+        async with running(made):
             stopping = asyncio.Event()
             seen: list[Numbered | None] = []
             async for one in made.follow(tenant, 0, None, stopping):
@@ -908,13 +925,17 @@ def test_a_follower_hears_a_heartbeat_when_nothing_happens_and_ends_when_told(sh
                     stopping.set()
             assert [one and one.event.data["number"] for one in seen][:4] == [0, 1, None, None]
             assert seen[-1] is not None
-            # Told in the middle of a page, while waiting, and before it began.
-            halfway = [one async for one in made.follow(tenant, 0, None, stopping)]
-            assert halfway == []
+            # Told before it began, while waiting, and in the middle of a page.
+            none = [one async for one in made.follow(tenant, 0, None, stopping)]
+            assert none == []
             waiting = asyncio.Event()
             asyncio.get_running_loop().call_later(0.01, waiting.set)
             patient = made.follow(f"{tenant}-x", 0, None, waiting)
             assert [one async for one in patient if one is not None] == []
+            middle = asyncio.Event()
+            async for _ in made.follow(tenant, 0, None, middle):
+                assert not middle.is_set()
+                middle.set()
             leaving = made.follow(tenant, 0, None, asyncio.Event())
             assert await anext(leaving) is not None
             await leaving.aclose()
@@ -953,7 +974,7 @@ def test_many_commits_wake_a_follower_few_times(shared: Store, tenant: str, monk
 
 def test_news_for_a_loop_that_has_ended_is_dropped(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
-        async with dispatcher(shared, never, Heard()).running():
+        async with running(dispatcher(shared, never, Heard())):
             await asyncio.sleep(0)
 
     asyncio.run(scenario())
@@ -963,13 +984,12 @@ def test_news_for_a_loop_that_has_ended_is_dropped(shared: Store, tenant: str) -
 
 def test_nobody_need_count(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
-        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK]) as outbound:
+        async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK], tls=TLS) as outbound:
             made = receiver.add(shared, tenant)
             receiver.answer = lambda arrival: 410
             emit(shared, tenant, "a")
-            async with Dispatcher(
-                shared, outbound.post, log=lambda _: None, report=lambda _: None, pace=HASTE
-            ).running():
+            uncounted = Dispatcher(shared, outbound.post, log=lambda _: None, report=lambda _: None, pace=HASTE)
+            async with running(uncounted):
                 await until(lambda: is_settled(shared, made))
 
     asyncio.run(scenario())
@@ -978,3 +998,8 @@ def test_nobody_need_count(shared: Store, tenant: str) -> None:
 def test_the_usual_delays_are_those_of_standard_webhooks() -> None:
     hours = 3600.0
     assert Pace().retries_s == (5, 300, 1800, 2 * hours, 5 * hours, 10 * hours, 14 * hours, 20 * hours, 24 * hours)
+
+
+def test_the_page_on_events_names_every_type() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "events.md").read_text(encoding="utf-8")
+    assert [kind for kind in EventType if f"| `{kind}` |" not in page] == []

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from meruit import OutcomeRecord, SuccessCriteria, VerificationEngine
+from meruit import SuccessCriteria, VerificationEngine
 from meruit.engine import exporting
 from meruit.engine.exporting import MIXED, export_jsonl, export_parquet, whole_file
 from meruit.engine.registrar import Registrar, Submission
@@ -18,7 +18,7 @@ from meruit.engine.rescore import LocalRunner, rescore
 from meruit.model.access import Scope
 from meruit.model.canonical import digest
 from meruit.model.errors import MeruitError
-from meruit.model.outcome import Labels
+from meruit.model.outcome import Labels, OutcomeRecord
 from meruit.stores import batches, outcomes
 from meruit.stores.database import StoreError
 from meruit.stores.erasing import erase
@@ -29,7 +29,7 @@ from meruit.stores.store import Store
 SCOPE = Scope("default")
 HUGE = 123456789012345678901234567890
 WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2, "bonus": 0.25}
-SURE = {"metric": "confidence", "metric_type": "custom", "comparison": "eq", "threshold": True, "penalty": 1}
+SURE = {"metric": "confidence", "metric_type": "custom", "comparison": "gte", "threshold": 0.5, "penalty": 1}
 
 
 def criteria_of(*parts: dict[str, Any]) -> SuccessCriteria:
@@ -128,6 +128,11 @@ def test_erased_parts_are_null(store: Store, ids: list[str]) -> None:
     assert (row["verdict"], row["result"], row["output"]) == ("pass", None, None)
 
 
+def test_nobody_has_no_work(store: Store) -> None:
+    with store.database.reading() as connection:
+        assert list(batches.works(connection, "default", ["nobody"], store.shelf)) == []
+
+
 def test_evidence_that_cannot_be_read_is_told(store: Store) -> None:
     put(store, {"text": "x" * 100_000}, criteria_of(WORDS))
     for file in (store.database.location.folder / "blobs").rglob("*"):
@@ -196,9 +201,14 @@ def test_too_many_metrics_are_refused(store: Store, ids: list[str], monkeypatch:
 def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
     target = tmp_path / "a.jsonl"
     target.write_bytes(b"the last one")
-    with pytest.raises(KeyboardInterrupt), whole_file(target) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with whole_file(target) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.jsonl", b"the last one")]
     with whole_file(target) as file:
         file.write(b"whole")

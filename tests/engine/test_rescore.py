@@ -24,6 +24,7 @@ from meruit.engine.rescore import LocalRunner, Row, Skip, Summary, Task, judged_
 from meruit.engine.verify import Refusal
 from meruit.metrics.extractor import MetricExtractor
 from meruit.model.access import Scope
+from meruit.model.canonical import canonical
 from meruit.model.evidence import Cause, Checked, Measured, Missing, Provenance, Skipped
 from meruit.model.governance import GovernanceClient
 from meruit.model.outcome import Labels
@@ -392,7 +393,7 @@ def test_records_are_rescored_to_what_a_fresh_verification_gives(
         registrar = Registrar(engine, store)
         # Criteria that cannot be answered are refused where work is handed in, and may still be on record.
         ready = registrar.ready(criteria_of(WORDS))._replace(
-            prepared=engine.compile(old), body=rescoring.canonical(old.model_dump(exclude_defaults=True))
+            prepared=engine.compile(old), body=canonical(old.model_dump(exclude_defaults=True))
         )
         ids = [
             registrar.record_sync("default", registrar.judge_sync(ready, Submission(*work))).outcome_id
@@ -539,8 +540,11 @@ def test_after_an_interruption_it_goes_on_where_it_stopped(store: Store, monkeyp
 def test_what_is_recorded_meanwhile_is_not_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH", 1)
     put(store, {"text": "two words"})
-    summary = again(store, progress=lambda *_: put(store, {"text": "and more words"}) and None)
-    assert summary.examined == 1
+
+    def one_more(_done: int, _total: int) -> None:
+        put(store, {"text": "and more words"})
+
+    assert again(store, progress=one_more).examined == 1
 
 
 def test_two_rescores_at_once_double_no_version(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

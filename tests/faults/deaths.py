@@ -11,6 +11,7 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import sys
 import time
 from collections import Counter
@@ -20,12 +21,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Engine, create_engine, event, select
-from tests.faults.deaths_invariants import Seen, audit_cursor, broken, look, told_of
+import psycopg
+from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy.pool import NullPool
+from tests.faults.deaths_invariants import Seen, broken, cursor_of, look, told_of
 from tests.faults.deaths_requests import ROUND, WORKLOADS, Asked, Groups, Kind, Request, told
 
 from meruit.stores import tables
-from meruit.stores.location import Location
+from meruit.stores.location import FILE, Location
 from meruit.stores.store import Store
 
 ROTATE = 250
@@ -79,7 +82,8 @@ class Killer:
             commit(connection)
             self._pass("after COMMIT")
 
-        engine.dialect.do_commit = watched  # type: ignore[method-assign]  # this engine's alone
+        # This engine's alone: the readers' has a dialect of its own.
+        setattr(engine.dialect, "do_commit", watched)  # noqa: B010 - mypy takes no method's place otherwise
 
     def arm(self, at: Point | None) -> None:
         """From here on points count; at None nobody dies."""
@@ -102,11 +106,36 @@ class Killer:
         self.passed.append(point)
 
 
+class Observer:
+    """Looks at stores by connections of its own; made before the first life, so that no life prepares its queries."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        if location.url is None:
+            self._engine = create_engine("sqlite+pysqlite://", creator=self._sqlite, poolclass=NullPool)
+            event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+        else:
+            one_state = "REPEATABLE READ"
+            self._engine = create_engine(
+                "postgresql+psycopg://", creator=self._postgres, poolclass=NullPool, isolation_level=one_state
+            )
+
+    def looking(self) -> Connection:
+        return self._engine.connect()
+
+    def _sqlite(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.location.folder / FILE, isolation_level=None, timeout=30)
+
+    def _postgres(self) -> "psycopg.Connection[Any]":
+        return psycopg.connect(self.location.url or "")
+
+
 @dataclass(slots=True)
 class World:
     """One data directory, as whoever uses it remembers it."""
 
     location: Location
+    observer: Observer
     asked: Asked = field(default_factory=Asked)
     seen: Seen = field(default_factory=Seen)
     unchecked: list[Request] = field(default_factory=list)
@@ -127,7 +156,7 @@ def live(world: World, groups: Groups, *, at: Point | None, whole: bool, say: Sa
     """What a process does until it dies."""
     store = Store.open(world.location)
     killer = Killer(store.database.writer, say)
-    with store.database.reading() as connection:
+    with world.observer.looking() as connection:
         requests = world.asked.requests if whole else world.unchecked
         started = {request.number for group in groups for request in group}
         asked = [request for request in requests if request.number not in started]
@@ -140,7 +169,7 @@ def live(world: World, groups: Groups, *, at: Point | None, whole: bool, say: Sa
             seen=[view.state.size, view.state.peaks.hex(), view.state.outcomes, view.state.events],
             told=[(told_of(row), row.seq) for row in view.events],
         )
-        cursor = audit_cursor(connection)
+        cursor = cursor_of(connection)
         events = select(tables.events.c.seq).where(tables.events.c.seq > cursor).order_by(tables.events.c.seq)
         say(delivered=[*connection.execute(events).scalars()])
     for request in world.unanswered:
@@ -272,14 +301,15 @@ class Chooser:
 def run(folder: Path, url: str | None, wanted: int, seed: int) -> Tally:
     """So many deaths."""
     tally, chooser = Tally(), Chooser(seed)
-    world = _new_world(folder / "0", url, tally, chooser)
+    observer = _warm_up(Location(folder / "warm", url))
+    world = _new_world(Location(folder / "0", url), observer, tally, chooser)
     here = 0
     for turn in count():
         if tally.deaths >= wanted or tally.lives >= wanted * MAX_LIVES or len(tally.broken) >= MAX_BROKEN:
             break
         if here >= ROTATE and url is None:
             _finish(world, tally)
-            world, here = _new_world(folder / str(turn), url, tally, chooser), 0
+            world, here = _new_world(Location(folder / str(turn), url), observer, tally, chooser), 0
         workload = ROUND[turn % len(ROUND)]
         groups = WORKLOADS[workload](world.asked)
         whole = here % WHOLE_EVERY == WHOLE_EVERY - 1
@@ -297,10 +327,12 @@ def run(folder: Path, url: str | None, wanted: int, seed: int) -> Tally:
     return tally
 
 
-def _new_world(folder: Path, url: str | None, tally: Tally, chooser: Chooser) -> World:
+def _new_world(location: Location, observer: Observer, tally: Tally, chooser: Chooser) -> World:
     """A new store, in which each workload is done once without a death, to learn its points."""
-    world = World(Location(folder, url))
-    tally.broken += fork(world, [], at=None).broken
+    observer.location = location
+    world = World(location, observer)
+    # A consumer that has begun: its cursor is there, to be moved.
+    tally.broken += fork(world, [[world.asked.advance()]], at=None).broken
     for name, workload in WORKLOADS.items():
         life = fork(world, workload(world.asked), at=None)
         tally.broken += life.broken
@@ -321,21 +353,24 @@ def _finish(world: World, tally: Tally) -> None:
         tally.broken.append(f"still unanswered: {world.unanswered}")
 
 
-def _warm_up(folder: Path) -> None:
+def _warm_up(location: Location) -> Observer:
     """Load everything once, so that no life has to; nothing stays open, and no second thread."""
-    create_engine("postgresql+psycopg://").dispose()
-    store = Store.open(Location(folder))
-    store.recorder.write(Asked().record().write(store))
+    store, observer, asked = Store.open(location), Observer(location), Asked()
+    requests = [request for workload in WORKLOADS.values() for group in workload(asked) for request in group]
+    with observer.looking() as connection:
+        state = connection.execute(select(tables.log_state)).one()
+        for seen in (Seen(), Seen(state.size, state.peaks)):
+            broken(look(store, connection, seen, asked, requests))
     store.close()
-    # What was never touched by the collector need not be copied for each life.
+    # What the collector never touches need not be copied for each life.
     gc.disable()
     gc.freeze()
+    return observer
 
 
 def main() -> None:
     folder, url, wanted, seed = sys.argv[1:]
     began = time.monotonic()
-    _warm_up(Path(folder) / "warm")
     tally = run(Path(folder), url or None, int(wanted), int(seed))
     print(
         json.dumps(

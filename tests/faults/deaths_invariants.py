@@ -75,6 +75,10 @@ class View(NamedTuple):
     def told(self) -> dict[str, int]:
         return {**self.seen.told, **{told_of(event): event.seq for event in self.events}}
 
+    def entry(self, seq: int) -> Entry | None:
+        """The entry at a place, where it was looked at."""
+        return self.leaves[seq][1] if seq in self.leaves else None
+
     def is_there(self, request: Request) -> bool:
         """Whether anything tells of the request."""
         match request.kind:
@@ -86,79 +90,58 @@ class View(NamedTuple):
                 return False
 
 
+class _Reader(NamedTuple):
+    """Reads all rows of a table, or those that are asked for."""
+
+    connection: Connection
+    whole: bool
+
+    # Any: as above.
+    def rows(self, table: Table, columns: tuple[str, ...], values: Iterable[Any]) -> list[Any]:
+        if self.whole:
+            return [*self.connection.execute(select(table))]
+        wanted = sorted(set(values))
+        chosen = tuple_(*(table.c[name] for name in columns))
+        return [
+            row
+            for start in range(0, len(wanted), MAX_IN)
+            for row in self.connection.execute(select(table).where(chosen.in_(wanted[start : start + MAX_IN])))
+        ]
+
+    def after(self, table: Table, place: int) -> list[Any]:
+        return [*self.connection.execute(select(table).where(table.c.seq > place).order_by(table.c.seq))]
+
+
 def look(store: Store, connection: Connection, seen: Seen, asked: Asked, requests: Sequence[Request]) -> View:
     """Read what the rules speak of."""
-    whole = seen.size == 0
+    read = _Reader(connection, whole=seen.size == 0)
     state = connection.execute(select(tables.log_state)).one()
-    new = range(seen.size, state.size)
-    rows = [*connection.execute(select(tables.log_leaves).where(tables.log_leaves.c.seq >= seen.size))]
-    answered = (
-        pair[1]
-        for request in requests
-        for answer in asked.answers.get(request.number, ())
-        for pair in answer.get("leaves", ())
-    )
-    rows += _where_in(connection, tables.log_leaves, ("seq",), [(leaf,) for leaf in answered if leaf < seen.size])
-    leaves = {row.seq: (row, read_entry(row.body)) for row in rows}
-    named = {(request.tenant, made.id) for request in requests for made in request.outcomes}
-    named |= {(request.tenant, outcome) for request in requests for outcome, _ in request.expected}
-    found = [*connection.execute(select(tables.outcomes).where(tables.outcomes.c.seq > seen.outcomes))]
-    found += [] if whole else _where_in(connection, tables.outcomes, ("tenant", "id"), sorted(named))
+    leaves = {row.seq: (row, read_entry(row.body)) for row in read.after(tables.log_leaves, seen.size - 1)}
+    named = [(request.tenant, made.id) for request in requests for made in request.outcomes]
+    named += [(request.tenant, outcome) for request in requests for outcome, _ in request.expected]
+    found = [*read.after(tables.outcomes, seen.outcomes), *read.rows(tables.outcomes, ("tenant", "id"), named)]
     outcomes = {(row.tenant, row.id): row for row in found}
-    judged = (
-        [*connection.execute(select(tables.verdicts))]
-        if whole
-        else _where_in(connection, tables.verdicts, ("tenant", "outcome_id"), sorted(outcomes))
-    )
-    addresses = {
-        (row.tenant, address)
-        for row in outcomes.values()
-        for address in (row.input_address, row.output_address, row.metadata_address)
-    }
-    kept = (
-        [*connection.execute(select(tables.blobs))]
-        if whole
-        else _where_in(connection, tables.blobs, ("tenant", "address"), sorted(addresses))
-    )
-    events = connection.execute(
-        select(tables.events).where(tables.events.c.seq > seen.events).order_by(tables.events.c.seq)
-    ).all()
-    wanted = sorted((request.tenant, request.once.key) for request in requests if request.repeats)
-    replies = (
-        [*connection.execute(select(tables.idempotency))]
-        if whole
-        else _where_in(connection, tables.idempotency, ("tenant", "key"), wanted)
-    )
-    digests = sorted(
+    addresses = ((row.tenant, address) for row in outcomes.values() for address in _addresses(row))
+    once = ((request.tenant, request.once.key) for request in requests if request.repeats)
+    registered = (
         (request.tenant, criteria_digest_of(request.verdict.body))
         for request in requests
         if request.kind is Kind.REGISTER
     )
-    names = _where_in(connection, tables.criteria_names, ("tenant", "digest"), digests)
-    issued = (
-        connection.execute(select(tables.keys)).all()
-        if whole or any(request.kind in (Kind.KEY, Kind.REVOKE) for request in requests)
-        else []
-    )
+    of_keys = any(request.kind in (Kind.KEY, Kind.REVOKE) for request in requests)
+    judged = read.rows(tables.verdicts, ("tenant", "outcome_id"), outcomes)
     return View(
-        *(store, connection, seen, requests, asked, state, leaves, new, outcomes),
-        {(row.tenant, row.outcome_id, row.version): row for row in judged},
-        {(row.tenant, row.address): row for row in kept},
-        events,
-        {(row.tenant, row.key): row for row in replies},
-        {(row.tenant, row.digest): row for row in names},
-        {row.id: row for row in issued},
-        whole,
+        *(store, connection, seen, requests, asked, state, leaves, range(seen.size, state.size), outcomes),
+        verdicts={(row.tenant, row.outcome_id, row.version): row for row in judged},
+        blobs={(row.tenant, row.address): row for row in read.rows(tables.blobs, ("tenant", "address"), addresses)},
+        events=read.after(tables.events, seen.events),
+        replies={(row.tenant, row.key): row for row in read.rows(tables.idempotency, ("tenant", "key"), once)},
+        names={
+            (row.tenant, row.digest): row for row in read.rows(tables.criteria_names, ("tenant", "digest"), registered)
+        },
+        keys={row.id: row for row in connection.execute(select(tables.keys))} if of_keys else {},
+        whole=read.whole,
     )
-
-
-def _where_in(connection: Connection, table: Table, columns: tuple[str, ...], values: Sequence[Any]) -> list[Any]:
-    chosen = tuple_(*(table.c[name] for name in columns))
-    return [
-        row
-        for start in range(0, len(values), MAX_IN)
-        for row in connection.execute(select(table).where(chosen.in_(values[start : start + MAX_IN])))
-    ]
 
 
 # Any: as above.
@@ -180,33 +163,39 @@ def everything_acknowledged_is_there(view: View) -> Iterator[str]:
 def _lacking(view: View, request: Request, answer: dict[str, Any]) -> Iterator[str]:
     match request.kind:
         case Kind.RECORD:
-            for index, made in enumerate(request.outcomes):
-                leaf = answer["leaves"][index] if "leaves" in answer else None
+            leaves = answer.get("leaves") or [None] * len(request.outcomes)
+            for made, leaf in zip(request.outcomes, leaves, strict=True):
                 yield from _unequal(view, request, made, leaf)
         case Kind.REGISTER:
             row = view.names.get((request.tenant, criteria_digest_of(request.verdict.body)))
             if row is None or row.name != request.name or row.version != answer.get("version", row.version):
                 yield f"its version is {row}"
         case Kind.VERSIONS:
-            for outcome, expected in request.expected:
-                row = view.verdicts.get((request.tenant, outcome, expected + 1))
-                if row is None or row.result != request.verdict.result.to_json():
-                    yield f"version {expected + 1} of {outcome} is {row}"
-                elif answer["leaves"] and [expected + 1, row.leaf] not in answer["leaves"]:
-                    yield f"version {expected + 1} of {outcome} is at {row.leaf}"
-        case Kind.KEY:
-            if answer["key"] not in view.keys:
-                yield "the key is not there"
-        case Kind.REVOKE:
-            if view.keys[request.key_id].revoked_at is None:
-                yield "the key is in force"
-        case Kind.SIGN:
-            latest = audit.latest_checkpoint(view.connection)
-            if latest is None or (latest.size < view.seen.size):
-                yield f"the latest checkpoint is {latest}"
-        case Kind.ADVANCE:
-            if audit_cursor(view.connection) < request.upto:
-                yield "the cursor is behind"
+            yield from _without_version(view, request, answer["leaves"])
+        case _:
+            if not _is_done(view, request, answer):
+                yield "it is not done"
+
+
+def _without_version(view: View, request: Request, leaves: Sequence[list[int]]) -> Iterator[str]:
+    for outcome, expected in request.expected:
+        row = view.verdicts.get((request.tenant, outcome, expected + 1))
+        if row is None or row.result != request.verdict.result.to_json():
+            yield f"version {expected + 1} of {outcome} is {row}"
+        # One that was repeated after it had come through is told of no entry.
+        elif leaves and [expected + 1, row.leaf] not in leaves:
+            yield f"version {expected + 1} of {outcome} is at {row.leaf}"
+
+
+def _is_done(view: View, request: Request, answer: dict[str, Any]) -> bool:
+    if request.kind is Kind.KEY:
+        return answer["key"] in view.keys
+    if request.kind is Kind.REVOKE:
+        return view.keys[request.key_id].revoked_at is not None
+    if request.kind is Kind.ADVANCE:
+        return cursor_of(view.connection, request.name or CONSUMER) >= request.upto
+    latest = audit.latest_checkpoint(view.connection)
+    return latest is not None and latest.size >= view.seen.size
 
 
 def _unequal(view: View, request: Request, made: Made, leaf: list[int] | None) -> Iterator[str]:
@@ -238,9 +227,7 @@ def _addresses(row: Any) -> tuple[str, str, str]:
 def nothing_is_doubled(view: View) -> Iterator[str]:
     """Each entry in the log is the one that its record points to, and each event tells of something of its own."""
     for seq in view.new:
-        if seq not in view.leaves:
-            continue
-        _row, entry = view.leaves[seq]
+        entry = view.entry(seq)
         if isinstance(entry, EvidenceEntry):
             row = view.outcomes.get((entry.tenant, entry.outcome))
             if row is None or row.evidence_leaf != seq:
@@ -253,19 +240,23 @@ def nothing_is_doubled(view: View) -> Iterator[str]:
     yield from (f"{times} events tell of {key}" for key, times in told.items() if times > 1 or key in view.seen.told)
 
 
-def nothing_is_half_there(view: View) -> Iterator[str]:
-    """A request is there with its rows, entries, events, evidence and reply, or nothing of it is."""
+def no_request_is_half_there(view: View) -> Iterator[str]:
+    """It is there with its rows, events, evidence and reply, or nothing of it is."""
     told = view.told
     for request in view.requests:
-        if request.repeats:
-            parts = set(_parts(view, told, request))
-            if len(parts) > 1:
-                yield f"{request.kind} {request.number} is half there: {[*_parts(view, told, request)]}"
+        parts = [*_parts(view, told, request)] if request.repeats else []
+        if len(set(parts)) > 1:
+            yield f"{request.kind} {request.number} is half there: {parts}"
+
+
+def no_verdict_is_half_there(view: View) -> Iterator[str]:
+    """Each has its entry in the log, its event and its outcome."""
+    told = view.told
     for key, verdict in view.verdicts.items():
         if verdict.leaf not in view.new:
             continue
         tenant, outcome, version = key
-        entry = view.leaves[verdict.leaf][1] if verdict.leaf in view.leaves else None
+        entry = view.entry(verdict.leaf)
         row = view.outcomes.get((tenant, outcome))
         if not isinstance(entry, VerdictEntry) or not matches(entry.result, verdict.salt, verdict.result):
             yield f"the verdict {key} has the entry {entry}"
@@ -273,12 +264,20 @@ def nothing_is_half_there(view: View) -> Iterator[str]:
             yield f"the verdict {key} has no event"
         if row is None or row.version < version:
             yield f"the verdict {key} has the outcome {row}"
+
+
+def no_outcome_is_half_there(view: View) -> Iterator[str]:
+    """Each has its evidence in the log, and as many verdicts as its version says."""
     for row in view.outcomes.values():
-        evidence = view.leaves[row.evidence_leaf][1] if row.evidence_leaf in view.leaves else None
-        if row.evidence_leaf in view.new and not isinstance(evidence, EvidenceEntry):
-            yield f"the outcome {row.id} has the evidence {evidence}"
+        if row.evidence_leaf in view.new and not isinstance(view.entry(row.evidence_leaf), EvidenceEntry):
+            yield f"the outcome {row.id} has the evidence {view.entry(row.evidence_leaf)}"
         if any((row.tenant, row.id, version) not in view.verdicts for version in range(1, row.version + 1)):
             yield f"the outcome {row.id} lacks one of {row.version} verdicts"
+
+
+def no_key_is_half_there(view: View) -> Iterator[str]:
+    """Each was told of when it was made, and when it was revoked."""
+    told = view.told
     for key_id, row in view.keys.items():
         created, revoked = (f"{row.tenant} {key_id}:key.{what}" in told for what in ("created", "revoked"))
         if not created or (row.revoked_at is not None) != revoked:
@@ -357,13 +356,10 @@ def entries_of_a_contract_have_no_gap(view: View) -> Iterator[str]:
 def criteria_are_committed_before_they_judge(view: View) -> Iterator[str]:
     """Each verdict points to criteria that the log holds."""
     for seq in view.new:
-        entry = view.leaves[seq][1] if seq in view.leaves else None
+        entry = view.entry(seq)
         if isinstance(entry, VerdictEntry):
-            found = (
-                read_entry(audit.leaf(view.connection, entry.criteria_index).body)
-                if entry.criteria_index not in view.leaves
-                else view.leaves[entry.criteria_index][1]
-            )
+            index = entry.criteria_index
+            found = view.entry(index) or read_entry(audit.leaf(view.connection, index).body)
             if not isinstance(found, CriteriaEntry) or (found.tenant, found.digest) != (entry.tenant, entry.criteria):
                 yield f"the verdict at {seq} is by {found}"
 
@@ -378,7 +374,7 @@ def events_have_no_gap(view: View) -> Iterator[str]:
 
 def the_consumer_missed_nothing(view: View) -> Iterator[str]:
     """It was given each event at least once before its cursor passed it."""
-    cursor = audit_cursor(view.connection)
+    cursor = cursor_of(view.connection)
     missed = [seq for seq in range(1, cursor + 1) if seq not in view.seen.delivered]
     if missed:
         yield f"the cursor is at {cursor}, and the consumer was never given {missed[:5]}"
@@ -403,18 +399,20 @@ def nothing_is_there_that_nobody_asked_for(view: View) -> Iterator[str]:
         yield from (f"SQLite finds {problem}" for problem in said if problem != "ok")
 
 
-def audit_cursor(connection: Connection) -> int:
-    """How far the consumer has come."""
-    return int(
-        connection.execute(select(tables.cursors.c.seq).where(tables.cursors.c.consumer == CONSUMER)).scalar() or 0
-    )
+def cursor_of(connection: Connection, consumer: str = CONSUMER) -> int:
+    """How far a consumer has come."""
+    query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == consumer)
+    return int(connection.execute(query).scalar() or 0)
 
 
 RULES: Sequence[Callable[[View], Iterable[str]]] = (
     the_log_only_grew,
     events_have_no_gap,
     nothing_is_doubled,
-    nothing_is_half_there,
+    no_request_is_half_there,
+    no_verdict_is_half_there,
+    no_outcome_is_half_there,
+    no_key_is_half_there,
     everything_acknowledged_is_there,
     entries_of_a_contract_have_no_gap,
     criteria_are_committed_before_they_judge,

@@ -14,6 +14,7 @@ from meruit.model.access import Role
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.stores import audit, criteria, keys, tables
+from meruit.stores.recorder import Write
 from meruit.stores.records import AddVersions, Idempotent, NewOutcome, NewVersion, Replay, record
 from meruit.stores.store import Store
 from meruit.stores.writing import Writing
@@ -23,6 +24,7 @@ TENANTS = ("acme", "zeta")
 CONSUMER = "test"
 LARGE = b"x" * 70_000
 """Beyond what SQLite keeps in its own file."""
+RECENT = 50
 A_TILE = 128
 """Outcomes of one request that always finish a tile of 256 entries."""
 
@@ -95,25 +97,27 @@ class Request:
         return self.kind in (Kind.RECORD, Kind.REGISTER)
 
     # Any: each kind has an answer of its own.
-    def write(self, store: Store) -> Callable[[Writing], Any]:
+    def write(self, store: Store) -> Write[Any]:
         """What the recorder is given."""
+        made: Write[Any]
         match self.kind:
             case Kind.RECORD:
-                return record([_new(store, self.tenant, made) for made in self.outcomes], self.once, self.tenant)
+                made = record([_new(store, self.tenant, one) for one in self.outcomes], self.once, self.tenant)
             case Kind.REGISTER:
                 body = self.verdict.body
-                return criteria.Register(self.tenant, self.name, body, criteria_digest_of(body), "", self.once)
+                made = criteria.Register(self.tenant, self.name, body, criteria_digest_of(body), "", self.once)
             case Kind.VERSIONS:
                 versions = tuple(NewVersion(*one, self.verdict.result, os.urandom(16)) for one in self.expected)
-                return AddVersions(self.tenant, self.verdict.body, versions, "again")
+                made = AddVersions(self.tenant, self.verdict.body, versions, "again")
             case Kind.KEY:
-                return keys.NewKey(self.tenant, Role.OPERATOR, f"key {self.number}", None, None, os.urandom)
+                made = keys.NewKey(self.tenant, Role.OPERATOR, f"key {self.number}", None, None, os.urandom)
             case Kind.REVOKE:
-                return keys.Revoke(self.key_id, self.tenant)
+                made = keys.Revoke(self.key_id, self.tenant)
             case Kind.SIGN:
-                return audit.nothing
+                made = audit.nothing
             case Kind.ADVANCE:
-                return Advance(self.name or CONSUMER, self.upto)
+                made = Advance(self.name or CONSUMER, self.upto)
+        return made
 
 
 class Advance(NamedTuple):
@@ -217,11 +221,15 @@ class Asked:
         return self._request(Kind.REGISTER, name=f"name-{len(self.requests) % 5}", verdict=Judged.by(self._fresh()))
 
     def again(self) -> Request:
-        number = len(self.requests)
-        mine = [
-            (outcome, version) for (tenant, outcome), version in self.versions.items() if tenant == TENANTS[number % 2]
+        tenant = TENANTS[len(self.requests) % 2]
+        # Whoever still waits for an answer may have changed the version that an outcome has.
+        waiting = [
+            one for one in self.requests[-RECENT:] if one.kind is Kind.VERSIONS and one.number not in self.answers
         ]
-        return self._request(Kind.VERSIONS, expected=tuple(mine[-2:]), verdict=Judged.by(self._fresh()))
+        unsure = {outcome for one in waiting for outcome, _ in one.expected}
+        recent = [*self.versions.items()][-RECENT:]
+        sure = [(outcome, version) for (of, outcome), version in recent if of == tenant and outcome not in unsure]
+        return self._request(Kind.VERSIONS, expected=tuple(sure[-2:]), verdict=Judged.by(self._fresh()))
 
     def key(self) -> Request:
         return self._request(Kind.KEY)

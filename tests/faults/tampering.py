@@ -458,6 +458,19 @@ def swap_bundles(chance: random.Random, world: World) -> Tampered:
     return Tampered(f"{name} of {other} in {shape}", pack_files({**files, name: theirs[name]}), expected)
 
 
+def swap_beginnings(chance: random.Random, world: World) -> Tampered:
+    """Another first checkpoint of the same log, with or without its proof."""
+    shape, files = _drawn(chance, world)
+    other, theirs = _drawn(chance, world)
+    names = ["first-checkpoint.txt", "consistency.json"]
+    if files[names[0]] == theirs[names[0]] or files[names[1]] == theirs[names[1]]:
+        raise Unchanged
+    chosen = chance.choice([names, names[:1], names[1:]])
+    files.update({name: theirs[name] for name in chosen})
+    expected = Step.SEQUENCE if chosen == names else Step.CONSISTENCY
+    return Tampered(f"{chosen} of {other} in {shape}", pack_files(files), expected)
+
+
 # Insertions.
 
 
@@ -653,10 +666,10 @@ class Forgery(NamedTuple):
         own = [entry for entry in self.entries if isinstance(entry, VerdictEntry) and entry.outcome == self.outcome]
         latest = own[-1]
         newest = max(getattr(entry, "contract_seq", 0) for entry in self.entries)
-        about = Annotations(self.outcome, latest.version, latest.contract, newest, size)
         result = VerificationResult.from_json(self.results[latest.version]) if latest.version in self.results else None
         early = own[0].criteria_index + 1
         begun, proof = first or (Checkpoint(key.name, early, _root(hashes[:early])), _consistency(early, hashes))
+        about = Annotations(self.outcome, latest.version, latest.contract, newest, size, begun.size)
         return pack(
             template._replace(
                 key=f"{key.vkey}\n",
@@ -944,7 +957,7 @@ def operator_erasure(chance: random.Random, world: World) -> Tampered:
 KINDS: dict[str, tuple[Tampering, ...]] = {
     "edit": (edit_zip, edit_byte, edit_byte, edit_byte, edit_field),
     "delete": (delete_entry, delete_file, delete_version, delete_salt, delete_proof, delete_consistency),
-    "swap": (swap_entries, swap_files, swap_checkpoints, swap_versions, swap_bundles),
+    "swap": (swap_entries, swap_files, swap_checkpoints, swap_versions, swap_bundles, swap_beginnings),
     "insert": (insert_entry, insert_version, insert_file),
     "truncate": (truncate_tail, truncate_log, truncate_zip),
     "re-sign": (sign_again,),

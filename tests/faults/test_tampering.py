@@ -107,7 +107,8 @@ def hostile(world: World) -> dict[str, bytes]:
         "a hidden name": _zip(*others, ("manifest.json_.txt", manifest)).replace(
             b"manifest.json_", b"manifest.json\x00"
         ),
-        "a folder": _zip(*files, ("work/", b"")),
+        "a folder": _zip(*files, ("other/", b"")),
+        "a folder that is a file": _zip(*files, ("work/", b"hidden")),
         "encrypted": _claiming(bundle, 8, b"\x01\x00"),
         "packed in an unknown way": _claiming(bundle, 10, struct.pack("<H", 99)),
         "packed in a slow way": _claiming(bundle, 10, struct.pack("<H", zipfile.ZIP_LZMA)),

@@ -122,9 +122,10 @@ def test_pages_hold_every_event_that_was_asked_for_once_and_in_order(
     store: Store, told: list[tuple[str, EventType]], types: set[EventType], limit: int
 ) -> None:
     begun = read(store, outbox.newest)
-    for number, (tenant, kind) in enumerate(told):
-        emit(store, str(number), tenant=tenant, kind=kind)
-    for tenant in ("a", "b", None):
+    for number, (owner, kind) in enumerate(told):
+        emit(store, str(number), tenant=owner, kind=kind)
+    asked: tuple[str | None, ...] = ("a", "b", None)
+    for tenant in asked:
         place, seen, full = begun, list[str](), True
         while full:
             chosen = frozenset(map(str, types))

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
 
@@ -127,11 +127,12 @@ def authentication(doorkeeper: Doorkeeper) -> type[AbstractAuthenticationMiddlew
     return Authentication
 
 
-def allow(*roles: Role) -> Callable[[Connected, BaseRouteHandler], None]:
+def allow(*roles: Role) -> Callable[[Connected, BaseRouteHandler], Awaitable[None]]:
     """A guard that lets only these roles pass."""
     allowed = frozenset(roles)
 
-    def guard(connection: Connected, _handler: BaseRouteHandler) -> None:
+    # Awaitable, because Litestar sends any other guard through a thread.
+    async def guard(connection: Connected, _handler: BaseRouteHandler) -> None:
         caller: Caller = connection.user
         if caller.role not in allowed:
             named = ", ".join(sorted(allowed))

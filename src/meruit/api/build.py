@@ -29,6 +29,7 @@ from meruit.config import Settings
 from meruit.engine.custom import CustomCode
 from meruit.engine.dispatch import Dispatcher
 from meruit.engine.registrar import Registrar, Unsupported
+from meruit.engine.verify import VerificationEngine
 from meruit.model.errors import MeruitError, Unavailable
 from meruit.model.events import Event
 from meruit.sandbox.selftest import examine
@@ -103,6 +104,11 @@ def build_service(settings: Settings, store: Store, stopping: Stopping, *, allow
     """The deployment that the settings describe; raises MeruitError where the sandbox does not hold."""
     engine = build_engine(settings, allow_python_full=allow_python_full)
     _refuse_open_sandbox(engine.catalogue.sandboxes.policy)
+    return assemble(engine, settings, store, stopping)
+
+
+def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopping: Stopping) -> Service:
+    """A deployment around an engine whose sandbox was looked at already."""
     instruments, rate = Instruments(), settings.service.requests_per_minute
     outbound = Outbound(allowed_networks=settings.service.webhook_networks)
     return Service(

@@ -223,10 +223,19 @@ def _reply(caller: Caller, judged: Sequence[Judged], *, recorded: bool, single: 
     return msgspec.json.encode({"summary": summary, "results": shown}, order="deterministic")
 
 
-def _shown(caller: Caller, one: Judged, version: int | None) -> VerifyReply | AgentReply:
+class _Written(msgspec.Struct, frozen=True):
+    """A VerifyReply whose result is written already."""
+
+    outcome_id: str | None
+    version: int | None
+    recorded: bool
+    result: msgspec.Raw
+
+
+def _shown(caller: Caller, one: Judged, version: int | None) -> _Written | AgentReply:
     result, outcome_id = one.result, one.outcome_id if version is not None else None
     if caller.role is Role.AGENT:
         return AgentReply(
             *(outcome_id, version, version is not None, result.verdict, result.success, result.score),
         )
-    return VerifyReply(outcome_id, version, version is not None, result)
+    return _Written(outcome_id, version, version is not None, msgspec.Raw(one.result_json))

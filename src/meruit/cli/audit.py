@@ -1,12 +1,12 @@
 """`meruit audit`: taking an outcome out of the records, and checking one that somebody else took out."""
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from meruit.cli.outcome import opened
 from meruit.cli.output import (
     ExitCode,
     json_option,
@@ -21,9 +21,6 @@ from meruit.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from meruit.stores.store import Store
     from meruit.trust.bundle import Findings
     from meruit.trust.note import VerifierKey
 
@@ -47,7 +44,7 @@ def export(*, outcome_id: str, file: str, data: str | None, database_url: str | 
     from meruit.engine.bundle import export as packed
     from meruit.model.access import Scope
 
-    with _opened(data, database_url) as store:
+    with opened(data, database_url) as store:
         bundle = packed(store, Scope(tenant), outcome_id)
     if file == "-":
         sys.stdout.buffer.write(bundle)
@@ -94,7 +91,7 @@ def verify(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as
 @store_options
 def key(*, data: str | None, database_url: str | None) -> int:
     """Print the public key that signs for these records: publish it, so that others can pin it."""
-    with _opened(data, database_url) as store:
+    with opened(data, database_url) as store:
         say(store.signer.vkey)
     return ExitCode.PASSED
 
@@ -105,7 +102,7 @@ def checkpoint(*, data: str | None, database_url: str | None) -> int:
     """Print the log's newest checkpoint, signed now where it has grown since the last."""
     from meruit.engine.checkpoints import checkpoint as signed
 
-    with _opened(data, database_url) as store:
+    with opened(data, database_url) as store:
         found = signed(store).note
     # The note ends its last line itself.
     say(found.removesuffix("\n"))
@@ -122,22 +119,10 @@ def receipt(*, outcome_id: str, version: int | None, data: str | None, database_
     from meruit.engine.bundle import receipt as taken
     from meruit.model.access import Scope
 
-    with _opened(data, database_url) as store:
+    with opened(data, database_url) as store:
         found = taken(store, Scope(tenant), outcome_id, version)
     print_json(found.to_json())
     return ExitCode.PASSED
-
-
-@contextmanager
-def _opened(data: str | None, database_url: str | None) -> "Iterator[Store]":
-    from meruit.app import open_store
-    from meruit.config import location_of
-
-    store = open_store(location_of(data, database_url))
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def _key(given: str) -> "VerifierKey":
@@ -159,8 +144,8 @@ def _content(file: str, most: int) -> bytes:
     try:
         if file == "-":
             return sys.stdin.buffer.read(most + 1)
-        with Path(file).open("rb") as opened:
-            return opened.read(most + 1)
+        with Path(file).open("rb") as found:
+            return found.read(most + 1)
     except (OSError, ValueError) as problem:
         raise MeruitError(f"{file}: cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
 

@@ -37,6 +37,8 @@ BLOCK_ROWS = 65_536
 """Rows of a file that are held at a time."""
 MAX_SETS = 256
 """How many sets of a file's criteria are remembered, compared with the new ones."""
+_CRITERIA = ("criteria_digest", "criteria")
+"""Columns that only our own exports have."""
 _STATES = (Status.NOT_MET, Status.MET, Status.INDETERMINATE)
 _BEYOND = {True: (pl.Int64, 2**63 - 1), False: (pl.UInt64, 2**64 - 1)}
 """An integer of which nobody can say which it is: it stands for a missing one, by whether its type has a sign."""
@@ -221,41 +223,58 @@ def judge_file(
     plan = prepared.plan
     total = _Total(plan)
     try:
-        with pq.ParquetFile(source, read_dictionary=["criteria", "criteria_digest"]) as file:
-            columns = _Columns(file, engine, prepared)
-            rows = file.metadata.num_rows
-            with nullcontext() if target is None else whole_file(target) as opened:
-                writer: Any = None
+        with _opened(source) as file, nullcontext() if target is None else whole_file(target) as opened:
+            columns = _Columns(file.schema_arrow, engine, prepared)
+            shape = _shape(plan, with_id="id" in columns.needed)
+            with nullcontext() if opened is None else pq.ParquetWriter(opened, shape, compression="zstd") as writer:
                 for block in file.iter_batches(BLOCK_ROWS, columns=columns.needed):
                     frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([block])))
                     judged = columns.judged(frame)
                     total.add(judged)
-                    if opened is not None:
+                    if writer is not None:
                         shown = _shown(plan, judged)
-                        told = frame.select("id").hstack(shown) if "id" in frame.columns else shown
-                        table = told.to_arrow()
-                        writer = writer or pq.ParquetWriter(opened, table.schema, compression="zstd")
-                        writer.write_table(table)
-                    progress(total.rows, rows)
-                if writer is not None:
-                    writer.close()
+                        if "id" in frame.columns:
+                            shown = shown.insert_column(0, frame["id"])
+                        writer.write_table(shown.to_arrow().cast(shape))
+                    progress(total.rows, file.metadata.num_rows)
     except (pa.ArrowException, OSError) as problem:
         raise MeruitError(f"{source} cannot be read as Parquet: {problem}") from None
     return total.summary(time.monotonic() - started)
 
 
+# Any: what pyarrow has is of no type that says more.
+def _opened(source: Path) -> Any:
+    """The file; texts that repeat in every row are read once."""
+    names = {*pq.read_schema(source).names}
+    return pq.ParquetFile(source, read_dictionary=[name for name in _CRITERIA if name in names])
+
+
+def _shape(plan: Plan, *, with_id: bool) -> Any:
+    """The columns of a file of verdicts."""
+    text = pa.large_string()
+    return pa.schema(
+        [
+            *([("id", text)] if with_id else []),
+            ("verdict", text),
+            ("success", pa.bool_()),
+            *((name, pa.float64()) for name in ("score", "score_high")),
+            *((name, pa.int64()) for name in ("bonus_micros", "penalty_micros")),
+            *((f"status.{rule.id}", text) for rule in plan.rules),
+        ]
+    )
+
+
 class _Columns:
     """Which column of a file answers which criterion."""
 
-    def __init__(self, file: Any, engine: VerificationEngine, prepared: Prepared) -> None:
-        schema = file.schema_arrow
+    def __init__(self, schema: Any, engine: VerificationEngine, prepared: Prepared) -> None:
         self._names = {*schema.names}
         self._mixed = {*msgspec.json.decode((schema.metadata or {}).get(MIXED, b"[]"))}
         self._engine, self._prepared = engine, prepared
-        self._exported = {"criteria", "criteria_digest"} <= self._names
+        self._exported = {*_CRITERIA} <= self._names
         self._known: OrderedDict[str, tuple[str | None, ...]] = OrderedDict()
         if self._exported:
-            self.needed = ["criteria", "criteria_digest", *(name for name in schema.names if name.startswith(METRIC))]
+            self.needed = [*_CRITERIA, *(name for name in schema.names if name.startswith(METRIC))]
         else:
             self._plain = tuple(self._column(rule.slot) for rule in prepared.plan.rules)
             self.needed = sorted({*self._plain})

@@ -141,7 +141,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     work = {part: content for part, content in work.items() if content is not None}
     kept = _results(connection, scope.tenant, outcome_id)
     latest = verdicts[-1]
-    about = Annotations(outcome_id, latest.version, contract_id, last, signed.size)
+    about = Annotations(outcome_id, latest.version, contract_id, last, signed.size, begun.size)
     result = result_from(kept[latest.version][1]) if latest.version in kept else None
     return Bundle(
         manifest=Manifest(FORMAT, outcome_id, [verdict.version for verdict in verdicts], []),

@@ -172,7 +172,7 @@ def _started(workers: int) -> Iterator[Any]:
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     # Where Ray itself would put it: the names of its sockets must be short.
-    with TemporaryDirectory(prefix="meruit-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    with TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         ray.init(**_options(os.environ.get("RAY_ADDRESS"), workers, folder))
         try:
             context = ray.data.DataContext.get_current()

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -361,17 +361,6 @@ class Dispatcher:
         finally:
             await self._close()
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Deliver in the background as long as the block lasts."""
-        stopping = asyncio.Event()
-        task = asyncio.create_task(self.run(stopping))
-        try:
-            yield
-        finally:
-            stopping.set()
-            await task
-
     async def follow(
         self, tenant: str, after_seq: int, types: frozenset[str] | None, stopping: asyncio.Event
     ) -> AsyncGenerator[Numbered | None, None]:
@@ -454,8 +443,8 @@ class Dispatcher:
         self._counters.lag(found.lag)
         for webhook_id, turn in self._turns.items():
             turn.halted = turn.halted or (webhook_id in running and webhook_id not in found.running)
-        if (found.logged < found.newest or found.busy or self._tasks) and await self._holds(found.lease):
-            self._begin(found)
+        work = found.logged < found.newest or found.busy or self._tasks
+        self._after = self._begin(found, after) if work and await self._holds(found.lease) else ""
         if after and not self._after:
             # The look began in the middle; those before it are not to wait for the next one.
             self._nudge.set()
@@ -474,21 +463,20 @@ class Dispatcher:
     def _may_go_on(self) -> bool:
         return not self._closing and self._lease_until > in_micros(self._clock())
 
-    def _begin(self, found: _Look) -> None:
+    def _begin(self, found: _Look, after: str) -> str:
+        """Answers after which webhook the next look begins."""
         if found.logged < found.newest and self._is_free(LOG_CONSUMER):
             self._start(LOG_CONSUMER, found.newest, self._tell_log)
-        passed = ""
         for one in found.busy:
             turns = [key for key in self._tasks if key != LOG_CONSUMER]
             if len(turns) >= MAX_TURNS:
                 # The next look begins with those who found no room.
-                self._after = passed
-                return
+                return after
             slow = sum(1 for key in turns if key in self._rests)
             if self._is_free(one.id) and (one.id not in self._rests or slow < MAX_SLOW_TURNS):
                 self._start(one.id, found.newest, partial(self._serve, one))
-            passed = one.id
-        self._after = passed if len(found.busy) >= MAX_BUSY else ""
+            after = one.id
+        return after if len(found.busy) >= MAX_BUSY else ""
 
     def _is_free(self, key: str) -> bool:
         rest = self._rests.get(key)

@@ -67,6 +67,7 @@ class Judged(NamedTuple):
     submission: Submission
     ready: Ready
     result: VerificationResult
+    result_json: bytes
 
 
 class Registrar:
@@ -145,7 +146,7 @@ class Registrar:
             result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
         else:
             result = await self.engine.verify(*arguments)
-        return Judged(outcome_id, submission, ready, result)
+        return Judged(outcome_id, submission, ready, result, result.to_json())
 
     def judge_sync(self, ready: Ready, submission: Submission) -> Judged:
         """The same for callers without an event loop."""
@@ -154,7 +155,7 @@ class Registrar:
         result = self.engine.verify_sync(
             contract_id, submission.input, submission.output, ready.prepared, submission.metadata
         )
-        return Judged(outcome_id, submission, ready, result)
+        return Judged(outcome_id, submission, ready, result, result.to_json())
 
     def draft(self, tenant: str, judged: Judged) -> NewOutcome:
         """The outcome as the recorder takes it; large evidence is on disk when this returns."""
@@ -175,6 +176,7 @@ class Registrar:
             criteria=judged.ready.body,
             result=result,
             salts=self.store.surroundings.entropy(SALTS * SALT_BYTES),
+            result_json=judged.result_json,
         )
 
     def _part(self, tenant: str, content: bytes | None, address: str | None) -> Part:

@@ -17,6 +17,8 @@ from meruit.sandbox.contract import Failure, SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 
 TIMEOUT_MS = 1_000
+PATIENCE = (1, 4, 16)
+"""How much longer each further attempt at a trial may take than the first."""
 GRACE_S = 0.5
 """How much later than its limit an answer may come."""
 
@@ -86,7 +88,7 @@ def examine(tier: Tier, memory_limit_mb: int = 256) -> Examination:
         first = sandbox.execute_sync(_HONEST[tier].code, world.context(), TIMEOUT_MS * 10)
         if first.failure is Failure.SANDBOX_UNAVAILABLE:
             return Examination(tier, sandbox.engine, ready=False, reason=first.message, trials=[])
-        trials = [_tried(sandbox, trial, world) for trial in (*_HOSTILE[tier], _HONEST[tier])]
+        trials = [_patiently(sandbox, trial, world) for trial in (*_HOSTILE[tier], _HONEST[tier])]
     broken = [trial for trial in trials if not trial.held]
     # What refuses to run at all has no wall that could break.
     refused = next((trial.why for trial in broken if trial.saw == Failure.SANDBOX_UNAVAILABLE), None)
@@ -94,14 +96,28 @@ def examine(tier: Tier, memory_limit_mb: int = 256) -> Examination:
     return Examination(tier, sandbox.engine, ready=not broken, reason=reason, trials=trials)
 
 
-def _tried(sandbox: Sandbox, trial: Trial, world: World) -> TrialResult:
+def _patiently(sandbox: Sandbox, trial: Trial, world: World) -> TrialResult:
+    """A trial that was only late gets more time: a busy machine is no hole in a wall."""
+    for factor in PATIENCE[:-1]:
+        found, late = _tried(sandbox, trial, world, TIMEOUT_MS * factor)
+        if found.held or not late:
+            return found
+    return _tried(sandbox, trial, world, TIMEOUT_MS * PATIENCE[-1])[0]
+
+
+def _tried(sandbox: Sandbox, trial: Trial, world: World, timeout_ms: int) -> tuple[TrialResult, bool]:
+    """How the trial went, and whether it failed by nothing but lateness."""
     start = time.monotonic()
-    result = sandbox.execute_sync(trial.code, world.context(), TIMEOUT_MS)
+    result = sandbox.execute_sync(trial.code, world.context(), timeout_ms)
     took_s = time.monotonic() - start
     told = f"{dict(result)} {result.message}"
     clean = world.secret not in told and [file.name for file in world.folder.iterdir()] == [world.file.name]
-    held = clean and took_s <= TIMEOUT_MS / 1000 + GRACE_S and trial.holds(result, world)
-    return TrialResult(trial.name, held, f"{result.failure or dict(result.get('metrics', {}))}", result.message)
+    in_time = took_s <= timeout_ms / 1000 + GRACE_S
+    held = clean and in_time and trial.holds(result, world)
+    seen = f"{result.failure or dict(result.get('metrics', {}))}"
+    return TrialResult(trial.name, held, seen, result.message), clean and (
+        not in_time or result.failure is Failure.TIMEOUT
+    )
 
 
 def _nothing_gained(result: SandboxResult, _world: World) -> bool:

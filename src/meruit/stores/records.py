@@ -62,6 +62,8 @@ class NewOutcome(NamedTuple):
     result: VerificationResult
     salts: bytes
     """Random: without them nobody can guess the content from its hash."""
+    result_json: bytes | None = None
+    """The result as it is kept, where whoever made it has written it already."""
 
     def write(self, writing: Writing) -> Recorded:
         """The outcome, its evidence and its first verdict."""
@@ -84,7 +86,8 @@ class NewOutcome(NamedTuple):
         for part in (self.input, self.output, self.metadata):
             writing.keep(part.blob(tenant))
         version = _NewVersion(self.id, contract, 1, criteria_digest, criteria_index, evidence_index, "")
-        leaf = _write_version(writing, tenant, version, self.result, salts[3], contract_seq + 1)
+        kept = self.result_json or self.result.to_json()
+        leaf = _write_version(writing, tenant, version, self.result, kept, salts[3], contract_seq + 1)
         result = self.result
         writing.insert(
             tables.outcomes,
@@ -216,7 +219,9 @@ class AddVersions(NamedTuple):
                 *(row.id, row.contract_id, row.version + 1, digest, index, row.evidence_leaf, self.reason)
             )
             contract_seq = writing.next_in_contract(self.tenant, row.contract_id)
-            leaf = _write_version(writing, self.tenant, version, new.result, new.salt, contract_seq)
+            leaf = _write_version(
+                writing, self.tenant, version, new.result, new.result.to_json(), new.salt, contract_seq
+            )
             recorded.append(Recorded(row.id, version.version, leaf))
             _tell_rescored(writing, self.tenant, version, new.result)
         return recorded
@@ -261,10 +266,15 @@ _LATEST = (
 
 
 def _write_version(
-    writing: Writing, tenant: str, version: _NewVersion, result: VerificationResult, salt: bytes, contract_seq: int
+    writing: Writing,
+    tenant: str,
+    version: _NewVersion,
+    result: VerificationResult,
+    kept: bytes,
+    salt: bytes,
+    contract_seq: int,
 ) -> int:
     """The verdict's entry in the log, and its row."""
-    kept = result.to_json()
     leaf = writing.append(
         VerdictEntry(
             writing.now.written,

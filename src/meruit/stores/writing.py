@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -181,7 +182,7 @@ class Writing:
         done = 0
         while done < len(rows):
             count = min(len(rows) - done, MAX_ROWS)
-            values = tuple(value for row in rows[done : done + count] for value in row)
+            values = tuple(chain.from_iterable(rows[done : done + count]))
             self._connection.exec_driver_sql(_insert_text(table, count, style) + suffix, values)
             done += count
 

@@ -34,6 +34,8 @@ ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, EN
 _PIECE = re.compile(
     r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
 )
+_FOLDERS = frozenset({"work/", "criteria/", "verdicts/"})
+"""What other programs than ours add to a zip when they pack a bundle anew."""
 _NO_MOMENT = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip can say: equal bundles give equal bytes."""
 _LISTED = b"PK\x01\x02"
@@ -207,11 +209,14 @@ class Annotations(Record, frozen=True, forbid_unknown_fields=True):
     contract_seq: int
     """The contract's newest entry."""
     log_size: int
+    first_log_size: int
+    """When the criteria of version 1 were first signed for."""
 
 
 def pack(bundle: Bundle) -> bytes:
-    """The bundle as one file, its manifest's list of files made here."""
+    """The bundle as one file, its manifest's list of files made here; raises Flaw where it is too large."""
     files = _files(bundle)
+    _refuse_large({name: len(content) for name, content in files.items()})
     files[MANIFEST] = msgspec.structs.replace(bundle.manifest, files=sorted(files)).to_json()
     return pack_files(files)
 
@@ -237,7 +242,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
         raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
     try:
         with zipfile.ZipFile(BytesIO(data)) as opened:
-            infos = opened.infolist()
+            infos = [info for info in opened.infolist() if info.filename not in _FOLDERS or info.file_size]
             _refuse_odd(infos)
             return {info.filename: opened.read(info) for info in infos}
     except Flaw:
@@ -326,9 +331,15 @@ def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
             raise Flaw(Step.BUNDLE, f"{info.filename} is encrypted")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise Flaw(Step.BUNDLE, f"{info.filename} is packed in a way that bundles are not")
-        if info.file_size > MAX_FILE_BYTES:
-            raise Flaw(Step.BUNDLE, f"{info.filename} is longer than {MAX_FILE_BYTES} bytes")
-    if sum(info.file_size for info in infos) > MAX_UNPACKED_BYTES:
+    _refuse_large({info.filename: info.file_size for info in infos})
+
+
+def _refuse_large(sizes: Mapping[str, int]) -> None:
+    """What could not be read again is not written either."""
+    for name, size in sizes.items():
+        if size > MAX_FILE_BYTES:
+            raise Flaw(Step.BUNDLE, f"{name} is longer than {MAX_FILE_BYTES} bytes")
+    if sum(sizes.values()) > MAX_UNPACKED_BYTES:
         raise Flaw(Step.BUNDLE, f"its files are longer than {MAX_UNPACKED_BYTES} bytes together")
 
 

@@ -202,6 +202,9 @@ def _story(bundle: Bundle, signed: Signed) -> Story:
     if bundle.manifest.versions != versions or about.version != versions[-1]:
         raise _wrong("the manifest or the statement speaks of other versions than the log")
     _check_criteria(entries, verdicts, evidence_index)
+    first, *_ = verdicts.values()
+    if first.criteria_index >= signed.first.size:
+        raise _wrong("the first checkpoint was signed before the criteria were committed to")
     erasures = [entry for _, entry in later if isinstance(entry, ErasureEntry)]
     erased = frozenset(part for entry in erasures for part in entry.parts)
     return Story(evidence, (*verdicts.values(),), erased, about)
@@ -212,8 +215,9 @@ def _annotations(signed: Signed) -> Annotations:
         about = msgspec.convert(signed.statement["subject"][0]["annotations"], Annotations)
     except (LookupError, TypeError, ValueError) as problem:
         raise _wrong(f"the statement does not say what the bundle must hold: {problem}") from None
-    if about.log_size != signed.checkpoint.size:
-        raise _wrong(f"the statement is about a log of {about.log_size} entries, not of {signed.checkpoint.size}")
+    sizes = about.first_log_size, about.log_size
+    if sizes != (signed.first.size, signed.checkpoint.size):
+        raise _wrong(f"the statement is about checkpoints of {sizes[0]} and {sizes[1]} entries, not about these two")
     return about
 
 

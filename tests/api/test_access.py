@@ -1,0 +1,657 @@
+"""Every route with every kind of key, while secrets are planted everywhere: who may ask, and what nobody is shown."""
+
+import io
+import logging
+import secrets
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from litestar import Litestar
+from litestar.routes import HTTPRoute
+from sqlalchemy import func, select
+
+from meruit.api import access
+from meruit.api.access import KNOWN_S, PUBLIC
+from meruit.api.logs import configure_logs
+from meruit.api.throttle import FAILURE_BURST
+from meruit.app import build_engine
+from meruit.config import Settings
+from meruit.engine.verify import VerificationEngine
+from meruit.model.access import Role
+from meruit.stores import tables
+from meruit.stores.keys import Revoke
+from meruit.stores.location import Location
+from meruit.stores.records import AddVersions, NewVersion
+from meruit.stores.store import Surroundings
+from meruit.stores.writing import Writing
+from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, new_tenant, settings_with
+
+EVERYONE = frozenset(Role)
+READERS = frozenset({Role.OPERATOR, Role.AUDITOR, Role.ADMIN})
+OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
+SUBMITTERS = frozenset({Role.AGENT, Role.OPERATOR, Role.ADMIN})
+ADMINS = frozenset({Role.ADMIN})
+
+WHO_MAY: dict[str, frozenset[Role]] = {
+    "POST /v1/verify": SUBMITTERS,
+    "POST /v1/verify/batch": SUBMITTERS,
+    "POST /v1/criteria": OPERATORS,
+    "POST /v1/criteria/validate": OPERATORS,
+    "GET /v1/criteria": READERS,
+    "GET /v1/criteria/{name:str}": READERS,
+    "GET /v1/criteria/{name:str}/versions": READERS,
+    "GET /v1/criteria/{name:str}/versions/{version:int}": READERS,
+    "GET /v1/outcomes": EVERYONE,
+    "GET /v1/outcomes/{outcome_id:str}": EVERYONE,
+    "GET /v1/outcomes/{outcome_id:str}/versions": READERS,
+    "GET /v1/outcomes/{outcome_id:str}/diff": READERS,
+    "GET /v1/outcomes/{outcome_id:str}/receipt": READERS,
+    "GET /v1/outcomes/{outcome_id:str}/bundle": READERS,
+    "POST /v1/keys": ADMINS,
+    "GET /v1/keys": ADMINS,
+    "DELETE /v1/keys/{key_id:str}": ADMINS,
+    "GET /v1/audit/checkpoint": EVERYONE,
+    "GET /v1/audit/key": EVERYONE,
+    "GET /v1/audit/consistency": EVERYONE,
+    "GET /v1/events": READERS,
+    "POST /v1/webhooks": OPERATORS,
+    "GET /v1/webhooks": READERS,
+    "DELETE /v1/webhooks/{webhook_id:str}": OPERATORS,
+    "GET /v1/webhooks/{webhook_id:str}/dead": READERS,
+    "POST /v1/webhooks/{webhook_id:str}/dead/{seq:int}/redeliver": OPERATORS,
+    "GET /metrics": READERS,
+    "GET /schema": EVERYONE,
+    "GET /schema/openapi.json": EVERYONE,
+}
+OPEN_TO_ALL = {"GET /health"}
+NOTHING_THERE = {"GET /schema/{path:str}"}
+"""Routes that Litestar adds, which answer 404 to whoever has a key."""
+UNGUARDED = {"GET /schema", "GET /schema/openapi.json", "GET /schema/{path:str}"}
+"""Litestar's own: a key is needed, of any role."""
+OF_ONE_TENANT = {route for route in WHO_MAY if "{" in route}
+"""Routes that name a record, so that another tenant finds none."""
+
+Canary = Callable[[str], str]
+
+
+class Planted(NamedTuple):
+    """What one tenant has, full of texts that stand nowhere else."""
+
+    tenant: str
+    keys: dict[Role, str]
+    other_agent: str
+    revoked: str
+    outcome: str
+    criteria: str
+    for_judges: frozenset[str]
+    """Not for agents: references, thresholds, criteria, evidence, other agents' work."""
+    secret: frozenset[str]
+    """For nobody, after the reply that made it."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.for_judges | self.secret
+
+
+class Scene(NamedTuple):
+    """Two tenants in one service."""
+
+    deployment: Deployment
+    ours: Planted
+    theirs: Planted
+
+
+@contextmanager
+def logged() -> Iterator[io.StringIO]:
+    """Every line that is logged meanwhile."""
+    stream = io.StringIO()
+    handler = configure_logs("debug", stream)
+    yield stream
+    logging.getLogger().removeHandler(handler)
+
+
+def planted_criteria(canary: Canary) -> dict[str, Any]:
+    """Criteria of every kind, each part with a text of its own."""
+    words = [canary("keyword-one"), canary("keyword-two")]
+    code = f"def metric(input, output, metadata):\n    # {canary('comment')}\n    return {{'{canary('metric')}': 1}}\n"
+    named = code.split("'")[1]
+    return {
+        "criteria": [
+            {
+                "id": canary("criterion-id"),
+                "name": canary("criterion-name"),
+                "metric": "contains_keywords",
+                "metric_type": "contains",
+                "comparison": "contains_any",
+                "threshold": words,
+            },
+            {
+                "metric": "matches_pattern",
+                "metric_type": "contains",
+                "comparison": "contains_all",
+                "threshold": [f"{canary('pattern')}.*[0-9]"],
+            },
+            {
+                "metric": "matches_schema",
+                "metric_type": "matches_schema",
+                "comparison": "eq",
+                "threshold": 1,
+                "params": {"schema": {"required": [canary("required-field")]}},
+            },
+            {
+                "expr": f"output.text.contains('{canary('expression')}') ? 1.0 : 0.0",
+                "metric_type": "numeric",
+                "comparison": "gte",
+                "threshold": 0.123456789,
+            },
+            {"metric": named, "metric_type": "numeric", "comparison": "gte", "threshold": 1, "axis": canary("axis")},
+            {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", "threshold": 0.5},
+        ],
+        "aggregation": "weighted",
+        "custom_metrics": [{"metrics": [named], "code": code}],
+    }
+
+
+def plant(deployment: Deployment, tenant: str) -> Planted:
+    for_judges, secret = set[str](), set[str]()
+
+    def canary(what: str) -> str:
+        made = f"canary{what.replace('-', '')}{secrets.token_hex(8)}"
+        for_judges.add(made)
+        return made
+
+    def made(method: str, path: str, key: str, **options: Any) -> Any:
+        reply = deployment.ask(method, path, key=key, **options)
+        assert reply.status_code in (200, 201), reply.text
+        return reply.json()
+
+    admin = deployment.key(Role.ADMIN, tenant, name=canary("key-name"))
+
+    def new_key(role: Role, agent_id: str | None = None) -> str:
+        body = {"name": canary("key-name"), "role": role, "agent_id": agent_id}
+        return str(made("POST", "/v1/keys", admin, json=body)["secret"])
+
+    other_agent = canary("other-agent")
+    keys = {
+        Role.AGENT: new_key(Role.AGENT, "robot"),
+        Role.OPERATOR: new_key(Role.OPERATOR),
+        Role.AUDITOR: new_key(Role.AUDITOR),
+        Role.ADMIN: admin,
+    }
+    second_agent, revoked = new_key(Role.AGENT, other_agent), new_key(Role.ADMIN)
+    made("DELETE", f"/v1/keys/{revoked.split('.')[0]}", admin)
+    criteria = planted_criteria(canary)
+    name = f"judged-{tenant}"
+    made("POST", "/v1/criteria", admin, json={"name": name, "criteria": criteria})
+    made("POST", "/v1/criteria", admin, json={"name": canary("criteria-name"), "criteria": CRITERIA})
+    outcome = ""
+    for agent_id in (other_agent, "robot"):
+        work = {
+            "agent_id": agent_id,
+            "contract_id": canary("contract") if agent_id == other_agent else "our-contract",
+            "consumer_id": canary("consumer"),
+            "domain": canary("domain"),
+            "input": {
+                "reference": canary("reference"),
+                "ground_truth": canary("truth"),
+                "required_keywords": [canary("required")],
+                "question": canary("question"),
+            },
+            "output": {"text": canary("output")},
+            "metadata": {"duration_ms": 12, "note": canary("metadata")},
+            "criteria": name,
+        }
+        outcome = made("POST", "/v1/verify", keys[Role.OPERATOR], json=work)["outcome_id"]
+    rescored(deployment, tenant, outcome, canary("reason"))
+    webhook = made("POST", "/v1/webhooks", keys[Role.OPERATOR], json=webhook_wish(canary("hook")))
+    dead_letter(deployment, webhook["webhook"]["id"], canary("error"))
+    secret |= {part.split(".")[1] for part in (*keys.values(), second_agent, revoked)} | {webhook["secret"]}
+    return Planted(tenant, keys, second_agent, revoked, outcome, name, frozenset(for_judges), frozenset(secret))
+
+
+def webhook_wish(path: str) -> dict[str, Any]:
+    # Nothing is ever erased here, so that nothing is sent but what is redelivered, to a port where nobody listens.
+    return {"url": f"http://127.0.0.1:9/{path}", "types": ["outcome.erased"]}
+
+
+def rescored(deployment: Deployment, tenant: str, outcome: str, reason: str) -> None:
+    """A second version of the verdict, by other criteria."""
+    registrar = deployment.service.registrar
+    ready = registrar.ready(CRITERIA)
+    result = registrar.engine.verify_sync("c", WORK["input"], WORK["output"], ready.prepared)
+    version = NewVersion(outcome, 1, result, deployment.store.surroundings.entropy(16))
+    assert deployment.store.recorder.write(AddVersions(tenant, ready.body, (version,), reason))
+
+
+def dead_letter(deployment: Deployment, webhook: str, error: str = "") -> int:
+    """The tenant's first event, given up on; its number."""
+
+    def write(writing: Writing) -> int:
+        of_webhook = select(tables.webhooks.c.tenant).where(tables.webhooks.c.id == webhook)
+        query = select(func.min(tables.events.c.seq)).where(tables.events.c.tenant == of_webhook.scalar_subquery())
+        seq = int(writing.read(query)[0][0])
+        writing.insert(tables.deliveries, webhook, seq, "somebody", 9, 0, writing.now.micros, error)
+        return seq
+
+    return deployment.store.recorder.write(write)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def scene(
+    request: pytest.FixtureRequest, engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    """Two tenants that have the same things, in one service; already here nothing planted is logged."""
+    url = request.getfixturevalue("new_postgres")() if request.param == "postgresql" else None
+    location = Location(tmp_path_factory.mktemp("walk") / "data", url)
+    made = Deployment(location, engine, settings_with(webhook_networks=["127.0.0.0/8"]))
+    with logged() as lines:
+        found = Scene(made, plant(made, new_tenant()), plant(made, new_tenant()))
+    assert '"route":"/v1/verify"' in lines.getvalue()
+    for planted in (found.ours, found.theirs):
+        assert_unseen(planted.all, lines.getvalue())
+    yield found
+    made.close()
+
+
+def routes_of(app: Any) -> dict[str, Any]:
+    """Every route of the application but what only says which methods there are."""
+    inner = app._app
+    assert isinstance(inner, Litestar)
+    assert all(isinstance(route, HTTPRoute) for route in inner.routes)
+    return {
+        f"{method} {route.path}": route.route_handler_map[method][0]
+        for route in inner.routes
+        if isinstance(route, HTTPRoute)
+        for method in route.methods
+        if method != "OPTIONS"
+    }
+
+
+def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, dict[str, Any]]:
+    """A request that this route takes, about this tenant's records; each has a key or a webhook of its own to end."""
+    deployment = scene.deployment
+    method, _, path = route.partition(" ")
+    path = path.replace("{outcome_id:str}", planted.outcome).replace("{name:str}", planted.criteria)
+    path = path.replace("{version:int}", "1").replace("{path:str}", "nothing")
+    if "{key_id:str}" in path:
+        doomed = deployment.key(Role.AUDITOR, planted.tenant).split(".")[0]
+        path = path.replace("{key_id:str}", doomed)
+    if "{webhook_id:str}" in path:
+        made = deployment.ask("POST", "/v1/webhooks", key=planted.keys[Role.ADMIN], json=webhook_wish("mine")).json()
+        webhook = made["webhook"]["id"]
+        path = path.replace("{webhook_id:str}", webhook).replace("{seq:int}", str(dead_letter(deployment, webhook)))
+    return method, path, options_of(route, planted)
+
+
+def options_of(route: str, planted: Planted) -> dict[str, Any]:
+    work = {"output": {"text": "whatever"}}
+    match route:
+        case "POST /v1/verify":
+            return {"json": {**work, "criteria": planted.criteria}}
+        case "POST /v1/verify/batch":
+            return {"json": {"items": [work, work], "criteria": planted.criteria}}
+        case "POST /v1/criteria":
+            return {"json": {"name": f"new-{secrets.token_hex(4)}", "criteria": CRITERIA}}
+        case "POST /v1/criteria/validate":
+            return {"json": {"criteria": CRITERIA}}
+        case "POST /v1/keys":
+            return {"json": {"name": "another", "role": "auditor"}}
+        case "POST /v1/webhooks":
+            return {"json": webhook_wish("another")}
+        case "GET /v1/audit/consistency":
+            return {"params": {"old": 1, "new": 2}}
+        case _:
+            return {}
+
+
+def asked(
+    scene: Scene, request: tuple[str, str, dict[str, Any]], key: str | None, client: str = "127.0.0.1"
+) -> httpx.Response:
+    method, path, options = request
+    if path == "/v1/events":
+        count = events_seen_by(scene, key)
+        return scene.deployment.follow(f"{path}?after=0", lambda body: body.count(b"\nevent: ") >= count, key=key)
+    return scene.deployment.ask(method, path, key=key, client=(client, 1), **options)
+
+
+def events_seen_by(scene: Scene, key: str | None) -> int:
+    ours = any(key in planted.keys.values() for planted in (scene.ours,))
+    tenant = scene.ours.tenant if ours else scene.theirs.tenant
+    with scene.deployment.store.database.reading() as connection:
+        query = select(func.count()).select_from(tables.events).where(tables.events.c.tenant == tenant)
+        return int(connection.execute(query).scalar_one())
+
+
+def text_of(reply: httpx.Response) -> str:
+    """All that a caller can read in a reply; what is zipped too."""
+    head = "\n".join(f"{name}: {value}" for name, value in reply.headers.multi_items())
+    if reply.headers.get("content-type") == "application/zip":
+        with zipfile.ZipFile(io.BytesIO(reply.content)) as opened:
+            parts = [opened.read(name).decode("utf-8", "replace") for name in opened.namelist()]
+        return "\n".join([head, *parts])
+    return f"{head}\n{reply.text}"
+
+
+def assert_unseen(canaries: frozenset[str], text: str) -> None:
+    seen = sorted(canary for canary in canaries if canary in text)
+    assert not seen, f"{seen} in {text[:2_000]}"
+
+
+ALL = sorted(WHO_MAY)
+
+
+def test_the_table_names_every_route_and_every_route_is_guarded(deployment: Deployment) -> None:
+    found = routes_of(deployment.app)
+    assert found.keys() == WHO_MAY.keys() | OPEN_TO_ALL | NOTHING_THERE, "a new route needs a line in WHO_MAY"
+    for route, handler in found.items():
+        assert bool(handler.opt.get(PUBLIC)) == (route in OPEN_TO_ALL)
+        assert bool(handler.guards) == (route not in OPEN_TO_ALL | UNGUARDED), f"{route} has no guard"
+
+
+@pytest.mark.parametrize("route", ALL)
+def test_each_role_may_do_what_the_table_says_and_sees_nothing_else(scene: Scene, route: str) -> None:
+    with logged() as lines:
+        for role in Role:
+            reply = asked(scene, request_of(route, scene, scene.ours), scene.ours.keys[role])
+            if role in WHO_MAY[route]:
+                assert reply.status_code < 300, reply.text
+            else:
+                assert (reply.status_code, reply.json()["type"]) == (403, "urn:meruit:problem:forbidden")
+            assert_unseen(scene.theirs.all | scene.ours.secret, text_of(reply))
+            if role is Role.AGENT:
+                assert_unseen(scene.ours.for_judges, text_of(reply))
+    assert_unseen(scene.ours.all | scene.theirs.all, lines.getvalue())
+
+
+@pytest.mark.parametrize("route", ALL)
+def test_another_tenant_finds_nothing(scene: Scene, route: str) -> None:
+    before = scene.deployment.rows()
+    with logged() as lines:
+        for role in sorted(WHO_MAY[route]):
+            request = request_of(route, scene, scene.ours)
+            before = scene.deployment.rows()
+            reply = asked(scene, request, scene.theirs.keys[role])
+            if route in OF_ONE_TENANT or route.startswith("POST /v1/verify"):
+                assert reply.status_code == 404, reply.text
+                assert scene.deployment.rows() == before
+            assert_unseen(scene.ours.all | scene.theirs.secret, text_of(reply))
+    assert_unseen(scene.ours.all | scene.theirs.all, lines.getvalue())
+
+
+@pytest.mark.parametrize("route", ALL)
+def test_without_a_key_in_force_nothing_is_said(scene: Scene, route: str) -> None:
+    request = request_of(route, scene, scene.ours)
+    before = scene.deployment.rows()
+    with logged() as lines:
+        for number, key in enumerate([None, scene.ours.revoked, "mk_000000000000." + "A" * 43, "nonsense", ""]):
+            # Whoever guesses from one address is soon made to wait.
+            reply = asked(scene, request, key, client=f"10.{number}.{ALL.index(route)}.1")
+            assert reply.status_code == 401
+            assert reply.headers["www-authenticate"] == 'Bearer realm="meruit"'
+            assert_unseen(scene.ours.all | scene.theirs.all, text_of(reply))
+    assert scene.deployment.rows() == before
+    assert_unseen(scene.ours.all | scene.theirs.all, lines.getvalue())
+
+
+BROKEN: tuple[Mapping[str, Any], ...] = (
+    {"content": b"{"},
+    {"content": b"[]"},
+    {"json": {"unknown": 1}},
+    {"json": {"criteria": 7, "output": [], "items": {}, "name": 5, "role": "king", "url": {}}},
+    {"json": {"criteria": "nothing-of-the-kind", "output": {}}},
+    {"json": {"criteria": {"criteria": []}, "output": {}}},
+    {"json": {"criteria": "nothing-of-the-kind@7", "items": [{"output": {}}]}},
+    {"json": {"output": {}, "criteria": "x", "agent_id": "somebody-else"}},
+    {"params": {"limit": "x", "before": "-1", "after": "%00", "version": "x", "from": "x", "old": "x", "types": "x"}},
+    {"params": {"contract_id": "x", "agent_id": "y"}},
+    {"params": {"criteria_digest": "0" * 64}},
+    {"headers": {"Idempotency-Key": "\N{BLACK STAR}".encode()}},
+    {"headers": {"Content-Type": "text/plain"}, "content": b"text"},
+    {"headers": {"Accept": "text/html", "Range": "bytes=0-1", "X-Http-Method-Override": "DELETE"}},
+)
+
+
+@pytest.mark.parametrize("route", ALL)
+def test_an_agent_learns_nothing_from_requests_that_are_broken(scene: Scene, route: str) -> None:
+    method, path, _ = request_of(route, scene, scene.ours)
+    paths = [path, path + "/", path + "/more", path.upper(), path.replace(scene.ours.outcome, "out_" + "0" * 34)]
+    with logged() as lines:
+        for key in (scene.ours.keys[Role.AGENT], scene.ours.other_agent):
+            for place in paths:
+                for broken in BROKEN:
+                    reply = scene.deployment.ask(method, place, key=key, **broken)
+                    assert reply.status_code < 500, reply.text
+                    # The other agent's own name and contract are its own to see.
+                    hidden = {one for one in scene.ours.for_judges if "otheragent" not in one and "contract" not in one}
+                    assert_unseen(frozenset(hidden) | scene.ours.secret | scene.theirs.all, text_of(reply))
+    assert_unseen(scene.ours.all | scene.theirs.all, lines.getvalue())
+
+
+def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
+    """The walk looks for what can be found: an admin's replies hold every canary but the secrets."""
+    of_admin = [
+        *("GET /v1/criteria", "GET /v1/criteria/{name:str}", "GET /v1/keys", "GET /v1/webhooks", "GET /v1/outcomes"),
+        *("GET /v1/outcomes/{outcome_id:str}", "GET /v1/outcomes/{outcome_id:str}/versions"),
+    ]
+    admin = scene.ours.keys[Role.ADMIN]
+    seen = "".join(text_of(asked(scene, request_of(route, scene, scene.ours), admin)) for route in of_admin)
+    webhooks = scene.deployment.ask("GET", "/v1/webhooks", key=admin).json()["webhooks"]
+    for listed in scene.deployment.ask("GET", "/v1/outcomes", key=admin).json()["outcomes"]:
+        seen += text_of(scene.deployment.ask("GET", f"/v1/outcomes/{listed['id']}", key=admin))
+    for webhook in webhooks:
+        seen += text_of(scene.deployment.ask("GET", f"/v1/webhooks/{webhook['id']}/dead", key=admin))
+    assert {canary for canary in scene.ours.for_judges if canary not in seen} == set()
+
+
+def test_an_agent_learns_only_how_its_work_ended(scene: Scene) -> None:
+    agent, criteria = scene.ours.keys[Role.AGENT], scene.ours.criteria
+    for output in ({}, {"text": 5}, {"text": "x" * 100_000}, {"text": None, "predictions": [1]}, {"a": {"b": [0.1]}}):
+        reply = scene.deployment.ask("POST", "/v1/verify", key=agent, json={"output": output, "criteria": criteria})
+        assert reply.json().keys() == {"outcome_id", "version", "recorded", "verdict", "success", "score"}
+        assert_unseen(scene.ours.all, text_of(reply))
+        kept = scene.deployment.ask("GET", f"/v1/outcomes/{reply.json()['outcome_id']}", key=agent)
+        told = {"id", "contract_id", "created_at", "version", "verdict", "success", "score"}
+        assert kept.json().keys() == told
+    listed = scene.deployment.ask("GET", "/v1/outcomes", key=agent).json()["outcomes"]
+    assert all(one.keys() == told for one in listed)
+    assert scene.ours.outcome in {one["id"] for one in listed}
+
+
+def test_an_agent_does_not_see_another_agents_outcome(scene: Scene) -> None:
+    reply = scene.deployment.ask("GET", f"/v1/outcomes/{scene.ours.outcome}", key=scene.ours.other_agent)
+    assert reply.status_code == 404
+    listed = scene.deployment.ask("GET", "/v1/outcomes", key=scene.ours.other_agent).json()["outcomes"]
+    assert scene.ours.outcome not in {one["id"] for one in listed}
+
+
+@pytest.mark.parametrize("path", ["/v1/verify", "/v1/verify/batch"])
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"agent_id": "somebody-else"},
+        {"metadata": {"duration_ms": 1}},
+        {"input": {"reference": "x"}},
+        {"input": {"ground_truth": 1, "question": "?"}},
+        {"input": {"output_pattern": "x"}},
+    ],
+)
+def test_an_agent_says_neither_who_it_is_nor_what_it_is_compared_with(scene: Scene, path: str, item: Any) -> None:
+    work = {"output": {}, **item}
+    body = {"criteria": scene.ours.criteria, **({"items": [work]} if path.endswith("batch") else work)}
+    before = scene.deployment.rows()
+    reply = scene.deployment.ask("POST", path, key=scene.ours.keys[Role.AGENT], json=body)
+    assert (reply.status_code, reply.json()["type"]) == (403, "urn:meruit:problem:forbidden")
+    assert scene.deployment.rows() == before
+
+
+def test_an_agent_is_judged_by_registered_criteria_alone(scene: Scene) -> None:
+    agent = scene.ours.keys[Role.AGENT]
+    reply = scene.deployment.ask("POST", "/v1/verify", key=agent, json={"output": {}, "criteria": CRITERIA})
+    assert reply.status_code == 403
+    digest = {"criteria_digest": "0" * 64}
+    assert scene.deployment.ask("GET", "/v1/outcomes", key=agent, params=digest).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "narrower",
+    [
+        Settings.parse("extractors: {custom: {class: CustomExtractor, enabled: false}}", "no code"),
+        Settings.parse("extractors: {contains: {class: ContainsExtractor, enabled: false}}", "no containment"),
+        Settings.parse("verification: {max_criteria_per_task: 1}", "one criterion"),
+    ],
+    ids=["no-code", "no-containment", "one-criterion"],
+)
+@pytest.mark.parametrize("path", ["/v1/verify", "/v1/verify/batch"])
+def test_criteria_that_no_longer_run_here_stay_hidden_from_agents(
+    deploy: Deploy, narrower: Settings, path: str
+) -> None:
+    canaries = set[str]()
+
+    def canary(what: str) -> str:
+        canaries.add(f"canary{what.replace('-', '')}{secrets.token_hex(8)}")
+        return max(canaries, key=lambda one: what.replace("-", "") in one)
+
+    first = deploy()
+    operator, agent = first.key(Role.OPERATOR), first.key(Role.AGENT)
+    registered = {"name": "judged", "criteria": planted_criteria(canary)}
+    assert first.ask("POST", "/v1/criteria", key=operator, json=registered).status_code == 201
+    first.close()
+    second = deploy(using=build_engine(narrower), settings=narrower)
+    before = second.rows()
+    body = {"criteria": "judged", "output": {}, "items": [{"output": {}}]}
+    body.pop("output" if path.endswith("batch") else "items")
+    for key in (agent, operator):
+        reply = second.ask("POST", path, key=key, json=body)
+        assert (reply.status_code, reply.json()["type"]) == (422, "urn:meruit:problem:unavailable_here"), reply.text
+        assert ("errors" in reply.json()) == (key == operator)
+        if key == agent:
+            assert_unseen(frozenset(canaries), text_of(reply))
+    assert second.rows() == before
+
+
+def test_a_service_without_keys_serves_its_own_machine_alone(deploy: Deploy) -> None:
+    made = deploy()
+    work = {**WORK, "criteria": CRITERIA}
+    assert made.ask("POST", "/v1/verify", json=work).json()["result"]["success"]
+    assert made.ask("GET", "/v1/keys").json() == {"keys": [], "next": None}
+    assert made.ask("GET", "/v1/keys", client=("::1", 1), headers={"Host": "[::1]:8484"}).status_code == 200
+    assert made.ask("GET", "/v1/keys", headers={"Host": "localhost:8484"}).status_code == 200
+    refused: list[dict[str, Any]] = [
+        {"client": ("192.0.2.1", 1)},
+        {"client": ("", 0)},
+        {"headers": {"Host": "meruit.example"}},
+        {"headers": {"Host": "127.0.0.1.meruit.example:80"}},
+        {"headers": {"Host": ""}},
+        {"headers": {"Origin": "http://127.0.0.1"}},
+        {"headers": {"Origin": "null"}},
+    ]
+    for how in refused:
+        reply = made.ask("GET", "/v1/keys", **how)
+        assert (reply.status_code, reply.json()["type"]) == (401, "urn:meruit:problem:unauthorized"), how
+        assert made.ask("GET", "/health", **how).status_code == 200
+
+
+def test_a_request_from_nowhere_is_not_from_this_machine(deploy: Deploy) -> None:
+    made = deploy()
+    assert made.follow("/v1/keys", lambda _: False).status_code == 200
+    assert made.follow("/v1/keys", lambda _: False, client=None).status_code == 401
+
+
+def test_once_a_key_exists_nothing_works_without_one(deploy: Deploy) -> None:
+    made = deploy()
+    secret = made.ask("POST", "/v1/keys", json={"name": "first", "role": "admin"}).json()["secret"]
+    assert made.ask("GET", "/v1/keys").status_code == 401
+    # That it is locked is remembered, and needs no database.
+    assert made.ask("GET", "/v1/keys").status_code == 401
+    assert made.ask("GET", "/v1/keys", key=secret).status_code == 200
+    made.ask("DELETE", f"/v1/keys/{secret.split('.')[0]}", key=secret)
+    assert made.ask("GET", "/v1/keys", key=secret).status_code == 401
+    assert made.ask("GET", "/v1/keys").status_code == 401
+
+
+def test_a_revoked_key_is_refused_at_once(deployment: Deployment, tenant: str, admin: str) -> None:
+    key = deployment.key(Role.AUDITOR, tenant)
+    assert deployment.ask("GET", "/v1/outcomes", key=key).status_code == 200
+    assert deployment.ask("DELETE", f"/v1/keys/{key.split('.')[0]}", key=admin).status_code == 200
+    assert deployment.ask("GET", "/v1/outcomes", key=key, client=("10.9.9.9", 1)).status_code == 401
+
+
+def test_a_key_revoked_by_another_process_is_refused_soon(deploy: Deploy) -> None:
+    made = deploy()
+    now = [0.0]
+    made.service.doorkeeper._timer = lambda: now[0]
+    key = made.key(Role.AUDITOR)
+    assert made.ask("GET", "/v1/outcomes", key=key).status_code == 200
+    made.store.recorder.write(Revoke(key.split(".")[0], None))
+    now[0] = KNOWN_S * 0.9
+    assert made.ask("GET", "/v1/outcomes", key=key).status_code == 200
+    now[0] = KNOWN_S * 1.1
+    assert made.ask("GET", "/v1/outcomes", key=key).status_code == 401
+
+
+def test_a_key_that_another_process_made_ends_the_open_mode_soon(deploy: Deploy) -> None:
+    made = deploy()
+    now = [0.0]
+    made.service.doorkeeper._timer = lambda: now[0]
+    assert made.ask("GET", "/v1/outcomes").status_code == 200
+    deploy().key()
+    now[0] = KNOWN_S * 1.1
+    assert made.ask("GET", "/v1/outcomes").status_code == 401
+
+
+def test_a_key_expires(deploy: Deploy) -> None:
+    now = [datetime(2030, 1, 1, tzinfo=UTC)]
+    made = deploy(surroundings=Surroundings(clock=lambda: now[0]))
+    admin = made.key()
+    wish = {"name": "short", "role": "auditor", "expires_in_days": 1}
+    issued = made.ask("POST", "/v1/keys", key=admin, json=wish).json()
+    assert issued["key"]["expires_at"] == "2030-01-02T00:00:00Z"
+    assert made.ask("GET", "/v1/outcomes", key=issued["secret"]).status_code == 200
+    now[0] += timedelta(days=1)
+    made.service.doorkeeper.forget()
+    assert made.ask("GET", "/v1/outcomes", key=issued["secret"]).status_code == 401
+
+
+@pytest.mark.parametrize("header", ["Basic dXNlcjpwYXNz", "Bearer", "mk_x", "Token abc", "\N{SNOWMAN}"])
+def test_only_a_bearer_key_is_a_key(deployment: Deployment, header: str) -> None:
+    sent = {"Authorization": header.encode()}
+    assert deployment.ask("GET", "/v1/outcomes", headers=sent, client=("10.8.8.8", 1)).status_code == 401
+
+
+def test_the_scheme_may_be_written_in_any_case(deployment: Deployment, admin: str) -> None:
+    assert deployment.ask("GET", "/v1/outcomes", headers={"Authorization": f"bEaReR  {admin} "}).status_code == 200
+
+
+def test_who_guesses_must_wait_and_a_known_key_need_not(deployment: Deployment, admin: str) -> None:
+    address = ("10.7.7.7", 1)
+    assert deployment.ask("GET", "/v1/outcomes", key=admin, client=address).status_code == 200
+    said = [
+        deployment.ask("GET", "/v1/outcomes", key=f"mk_{number:012x}.{'A' * 43}", client=address).status_code
+        for number in range(FAILURE_BURST + 1)
+    ]
+    assert said == [401] * FAILURE_BURST + [429]
+    assert deployment.ask("GET", "/v1/outcomes", key=admin, client=address).status_code == 200
+
+
+def test_a_key_that_asks_too_often_waits(deploy: Deploy) -> None:
+    made = deploy(settings=settings_with(requests_per_minute=2))
+    busy, other = made.key(), made.key()
+    said = [made.ask("GET", "/v1/outcomes", key=busy) for _ in range(3)]
+    assert [reply.status_code for reply in said] == [200, 200, 429]
+    assert said[2].json()["type"] == "urn:meruit:problem:too_many_requests"
+    assert 1 <= int(said[2].headers["retry-after"]) <= 30
+    assert made.ask("GET", "/v1/outcomes", key=other).status_code == 200
+
+
+def test_no_more_keys_are_remembered_than_there_is_room_for(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "MAX_KNOWN", 2)
+    made = deploy()
+    several = [made.key() for _ in range(4)]
+    for key in several:
+        assert made.ask("GET", "/v1/outcomes", key=key).status_code == 200
+    assert len(made.service.doorkeeper._known) == 2

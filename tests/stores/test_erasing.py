@@ -1,0 +1,134 @@
+"""What is erased is gone for good; what the log said of it stays, and so does everybody else's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from tests.stores.making import outcome, recorded, together
+
+from meruit.model.access import Scope
+from meruit.model.events import EventType
+from meruit.model.outcome import Labels
+from meruit.stores import audit, outcomes, tables
+from meruit.stores.erasing import Erase, erase
+from meruit.stores.location import Location
+from meruit.stores.outcomes import NotFound
+from meruit.stores.store import Store
+from meruit.trust.entries import ErasureEntry, read_entry
+
+WHY = "the patient asked"
+
+
+@pytest.fixture
+def store(store_location: Location) -> Iterator[Store]:
+    opened = Store.open(store_location)
+    yield opened
+    opened.close()
+
+
+def kept(store: Store) -> dict[str, int]:
+    """Every piece of evidence, and how often it is referred to."""
+    with store.database.reading() as connection:
+        rows = connection.execute(select(tables.blobs.c.address, tables.blobs.c.refs))
+        return {row.address: row.refs for row in rows}
+
+
+def entries(store: Store, contract: str) -> list[object]:
+    with store.database.reading() as connection:
+        last = audit.last_in_contract(connection, "acme", contract)
+        return [read_entry(leaf.body) for leaf in audit.window(connection, "acme", contract, 1, last)]
+
+
+def events(store: Store) -> list[str]:
+    with store.database.reading() as connection:
+        return [*connection.execute(select(tables.events.c.type).order_by(tables.events.c.seq)).scalars()]
+
+
+def test_the_work_and_the_results_go_and_the_log_says_so(store: Store) -> None:
+    (at,) = recorded(store, outcome(store))
+    erased = erase(store, "acme", at.outcome_id, WHY)
+    assert erased.parts == ("input", "output", "metadata", "result")
+    with store.database.reading() as connection:
+        work = outcomes.evidence(connection, Scope("acme"), at.outcome_id, store.shelf)
+        (version,) = outcomes.versions(connection, Scope("acme"), at.outcome_id)
+        row = connection.execute(select(tables.outcomes)).one()
+        salt = connection.execute(select(tables.verdicts.c.salt)).scalar_one()
+    assert work == (None, None, None)
+    assert version.result is None
+    assert (row.input_salt, row.output_salt, row.metadata_salt, salt) == (None, None, None, None)
+    assert kept(store) == {}
+    last = entries(store, at.outcome_id)[-1]
+    assert isinstance(last, ErasureEntry)
+    assert (last.contract_seq, last.parts, last.reason) == (3, erased.parts, WHY)
+    assert events(store)[-1] == EventType.OUTCOME_ERASED
+
+
+def test_a_second_time_does_nothing(store: Store) -> None:
+    (at,) = recorded(store, outcome(store))
+    erase(store, "acme", at.outcome_id, WHY)
+    told = events(store)
+    again = erase(store, "acme", at.outcome_id, WHY)
+    assert (again.parts, again.addresses) == ((), ())
+    assert len(entries(store, at.outcome_id)) == 3
+    assert events(store) == told
+
+
+def test_two_at_once_erase_once(store: Store) -> None:
+    """Neither sees what the other is about to write, and each piece is let go of once."""
+    first, second = outcome(store), outcome(store)
+    recorded(store, first, second)
+    answers = together(store, [Erase("acme", first.id, WHY), Erase("acme", first.id, WHY)])
+    assert [bool(answer.parts) for answer in answers] == [True, False]
+    assert {*kept(store).values()} == {1}
+    assert len(entries(store, first.id)) == 3
+
+
+def test_what_others_refer_to_stays(store: Store) -> None:
+    mine = outcome(store, labels=Labels("c-1"), work_output={"text": "mine"})
+    other = outcome(store, labels=Labels("c-1"))
+    recorded(store, mine, other)
+    erase(store, "acme", mine.id, WHY)
+    with store.database.reading() as connection:
+        work = outcomes.evidence(connection, Scope("acme"), other.id, store.shelf)
+    assert None not in work
+    assert mine.output.address not in kept(store)
+    assert {*kept(store).values()} == {1}
+
+
+def test_equal_parts_of_one_outcome_are_let_go_of_one_by_one(store: Store) -> None:
+    (at,) = recorded(store, outcome(store, work_input={}, work_output={}, metadata={}))
+    assert [*kept(store).values()] == [3]
+    erase(store, "acme", at.outcome_id, WHY)
+    assert kept(store) == {}
+
+
+def test_nobody_erases_what_is_not_his(store: Store) -> None:
+    (at,) = recorded(store, outcome(store))
+    for tenant, outcome_id in (("acme", "out_none"), ("other", at.outcome_id)):
+        with pytest.raises(NotFound):
+            erase(store, tenant, outcome_id, WHY)
+    assert len(entries(store, at.outcome_id)) == 2
+
+
+def test_a_file_goes_when_nobody_refers_to_it(tmp_path: Path) -> None:
+    big = {"text": "the cat", "pad": "x" * 100_000}
+    store = Store.open(Location(tmp_path))
+    try:
+        first, second = outcome(store, work_output=big), outcome(store, work_output=big)
+        recorded(store, first, second)
+        files = [file for file in (tmp_path / "blobs").rglob("*") if file.is_file()]
+        assert [file.name for file in files] == [first.output.address]
+        erase(store, "acme", first.id, WHY)
+        assert files[0].exists()
+        erase(store, "acme", second.id, WHY)
+        assert not files[0].exists()
+    finally:
+        store.close()
+
+
+def test_an_erasure_that_is_refused_leaves_the_others_of_its_group_alone(store: Store) -> None:
+    (at,) = recorded(store, outcome(store))
+    refused, done = together(store, [Erase("acme", "out_none", WHY), Erase("acme", at.outcome_id, WHY)])
+    assert isinstance(refused, NotFound)
+    assert done.parts

@@ -1,0 +1,367 @@
+"""What the pure steps of checking a bundle accept, and what they say about what they do not."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.faults.tampering import Forgery, World, _consistency, _root, _subtree, make_world
+
+from meruit.trust import bundle as bundles
+from meruit.trust.bundle import (
+    PARTS,
+    Bundle,
+    ConsistencyProof,
+    Findings,
+    Flaw,
+    LoggedEntry,
+    State,
+    Step,
+    StepFinding,
+    pack,
+    pack_files,
+    read,
+    statement_about,
+    unpack,
+)
+from meruit.trust.checking import check, findings
+from meruit.trust.entries import CriteriaEntry, Entry, ErasureEntry, EvidenceEntry, KeyEntry, VerdictEntry, entry_bytes
+from meruit.trust.merkle import inclusion_proof, leaf_hash
+from meruit.trust.note import Checkpoint
+from meruit.trust.statement import envelope
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("records"))
+
+
+def failing(data: bytes, step: Step, **how: Any) -> str:
+    """What is said about the bundle, once it fails where it should."""
+    flaw = check(data, **how).flaw
+    assert flaw is not None
+    assert flaw.step is step, flaw
+    return str(flaw)
+
+
+def changed(world: World, change: Callable[[Bundle], Bundle], shape: str = "single") -> bytes:
+    return pack(change(world.read(shape)))
+
+
+def test_each_step_has_its_exit_code() -> None:
+    assert {str(step): step.exit_code for step in Step} == {
+        "bundle": 10,
+        "signature": 11,
+        "inclusion": 12,
+        "consistency": 13,
+        "sequence": 14,
+        "blobs": 15,
+        "metrics": 16,
+        "judge": 17,
+        "statement": 18,
+    }
+
+
+def test_equal_files_give_equal_bytes(world: World) -> None:
+    data = world.bundles["versions"]
+    assert pack(read(unpack(data))) == data
+    files = unpack(data)
+    assert pack_files(dict(reversed(files.items()))) == data
+
+
+def test_a_bundle_may_be_packed_anew_by_another_program(world: World) -> None:
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as opened:
+        opened.mkdir("work")
+        for name, content in reversed(unpack(world.bundles["single"]).items()):
+            opened.writestr(name, content)
+    assert check(packed.getvalue()).flaw is None
+
+
+def test_a_sound_bundle_is_read_whole(world: World) -> None:
+    for shape, data in world.bundles.items():
+        found = check(data, world.signer.verifier)
+        assert found.flaw is None, shape
+        assert [one.step for one in found.passed] == [*Step][:6]
+        assert found.story is not None
+        assert found.bundle is not None
+        assert [verdict.version for verdict in found.story.verdicts] == found.bundle.manifest.versions
+
+
+@given(st.binary(max_size=2_000))
+def test_no_bytes_make_it_raise(data: bytes) -> None:
+    assert check(data).flaw is not None
+
+
+@given(st.dictionaries(st.sampled_from(sorted(bundles.ALWAYS)), st.binary(max_size=100)))
+def test_no_files_make_it_raise(files: dict[str, bytes]) -> None:
+    assert check(pack_files(files)).flaw is not None
+
+
+def test_findings_tell_every_step_once() -> None:
+    flaw = Flaw(Step.INCLUSION, "not there")
+    passed = [StepFinding(Step.BUNDLE, State.OK, ""), StepFinding(Step.SIGNATURE, State.OK, "")]
+    found = findings("out_1", passed, flaw, ["a note"])
+    assert [one.step for one in found.steps] == [*Step]
+    assert [one.state for one in found.steps[:4]] == [State.OK, State.OK, State.FAILED, State.NOT_REACHED]
+    assert found.failed is Step.INCLUSION
+    assert Findings.from_json(found.to_json()) == found
+
+
+def test_no_bundle_is_written_that_could_not_be_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = world.read("single")
+    monkeypatch.setattr(bundles, "MAX_FILE_BYTES", 10)
+    with pytest.raises(Flaw, match="longer than 10 bytes"):
+        pack(whole)
+
+
+def test_a_key_file_holds_one_key(world: World) -> None:
+    data = changed(world, lambda whole: whole._replace(key=whole.key.rstrip("\n")))
+    assert "more than a key" in failing(data, Step.SIGNATURE)
+    data = changed(world, lambda whole: whole._replace(key="a key"))
+    assert "key.txt" in failing(data, Step.SIGNATURE)
+
+
+def test_a_pinned_key_must_be_the_one(world: World) -> None:
+    said = failing(world.bundles["single"], Step.SIGNATURE, pinned=world.stranger.verifier)
+    assert "not the one that you gave" in said
+
+
+def test_the_log_is_the_one_that_the_key_is_named_for(world: World) -> None:
+    note = world.signer.sign(Checkpoint("another-log", 3, bytes(32)).text())
+    data = changed(world, lambda whole: whole._replace(first_checkpoint=note))
+    assert "'another-log'" in failing(data, Step.SIGNATURE)
+
+
+def test_a_kept_checkpoint_is_compared_where_it_can_be(world: World) -> None:
+    data, key = world.bundles["versions"], world.signer
+    whole = world.read("versions")
+    for note in (whole.checkpoint, whole.first_checkpoint):
+        found = check(data, kept=note)
+        assert found.flaw is None
+        assert any("is the bundle's at" in remark for remark in found.notes)
+    size = int(whole.checkpoint.split("\n")[1])
+    between = check(data, kept=key.sign(Checkpoint(key.name, size - 1, bytes(32)).text()))
+    assert between.flaw is None
+    assert any("cannot be compared" in remark for remark in between.notes)
+    rewritten = key.sign(Checkpoint(key.name, size, bytes(32)).text())
+    assert "two histories" in failing(data, Step.CONSISTENCY, kept=rewritten)
+    foreign = world.stranger.sign(Checkpoint(key.name, size, bytes(32)).text())
+    assert "the checkpoint that you kept" in failing(data, Step.SIGNATURE, kept=foreign)
+    other = key.sign(Checkpoint("other", size, bytes(32)).text())
+    assert "'other'" in failing(data, Step.SIGNATURE, kept=other)
+
+
+def resigned(world: World, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """The bundle with a statement that the key signed, and that says something else."""
+    whole = world.read("single")
+    found = check(world.bundles["single"])
+    assert found.signed is not None
+    statement = json.loads(json.dumps(found.signed.statement))
+    change(statement)
+    return pack(whole._replace(statement=envelope(statement, world.signer)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda statement: statement.pop("subject"),
+        lambda statement: statement.update(subject=[]),
+        lambda statement: statement.update(subject=7),
+        lambda statement: statement.update(subject=["text"]),
+        lambda statement: statement["subject"][0].pop("annotations"),
+        lambda statement: statement["subject"][0]["annotations"].pop("log_size"),
+        lambda statement: statement["subject"][0]["annotations"].update(log_size="many"),
+        lambda statement: statement["subject"][0]["annotations"].update(more=1),
+    ],
+)
+def test_a_statement_says_what_the_bundle_must_hold(world: World, change: Callable[[dict[str, Any]], None]) -> None:
+    assert "does not say" in failing(resigned(world, change), Step.SEQUENCE)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        ("log_size", 1),
+        ("first_log_size", 1),
+        ("outcome", "out_x"),
+        ("contract", "c-x"),
+        ("contract_seq", 1),
+        ("contract_seq", 9),
+        ("version", 2),
+    ],
+)
+def test_a_statement_about_something_else_is_refused(world: World, annotation: str, value: object) -> None:
+    failing(
+        resigned(world, lambda statement: statement["subject"][0]["annotations"].update({annotation: value})),
+        Step.SEQUENCE,
+    )
+
+
+def forged(world: World, change: Callable[[Forgery], Forgery], shape: str = "single") -> bytes:
+    whole = world.read(shape)
+    return change(Forgery.of(whole)).packed(world.signer, whole)
+
+
+def replaced(kind: type, **fields: Any) -> Callable[[Forgery], Forgery]:
+    """Every entry of a kind, otherwise."""
+    return lambda forgery: forgery._replace(
+        entries=[
+            msgspec.structs.replace(entry, **fields) if isinstance(entry, kind) else entry for entry in forgery.entries
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (replaced(KeyEntry, vkey="another"), "admits the key"),
+        (replaced(CriteriaEntry, digest="0" * 64), "names criteria that are not at"),
+        (replaced(CriteriaEntry, tenant="other"), "criteria of another tenant"),
+        (replaced(EvidenceEntry, tenant="other"), "is of another contract"),
+        (replaced(EvidenceEntry, contract="other"), "about another outcome"),
+        (replaced(VerdictEntry, contract_seq=7), "is number 7 of its contract, after number 1"),
+        (replaced(VerdictEntry, version=2), "not 1 and on without a gap"),
+        (replaced(VerdictEntry, evidence_index=0), "on other evidence"),
+        (replaced(VerdictEntry, criteria_index=0), "names criteria that are not at 0"),
+    ],
+)
+def test_a_signed_log_that_cannot_be_true_is_refused(
+    world: World, change: Callable[[Forgery], Forgery], said: str
+) -> None:
+    assert said in failing(forged(world, change), Step.SEQUENCE)
+
+
+def test_evidence_comes_first_and_once(world: World) -> None:
+    def twice(forgery: Forgery) -> Forgery:
+        again = next(one for one in forgery.entries if isinstance(one, EvidenceEntry))
+        return forgery._replace(entries=[*forgery.entries, msgspec.structs.replace(again, contract_seq=3)])
+
+    assert "its one evidence" in failing(forged(world, twice), Step.SEQUENCE)
+
+    def not_at_all(forgery: Forgery) -> Forgery:
+        entries: list[Entry] = [one for one in forgery.entries if not isinstance(one, EvidenceEntry)]
+        return forgery._replace(entries=entries)
+
+    assert "its one evidence" in failing(forged(world, not_at_all), Step.SEQUENCE)
+
+
+def test_criteria_come_before_what_is_judged_by_them(world: World) -> None:
+    def late(forgery: Forgery) -> Forgery:
+        """Key, evidence, criteria, verdict."""
+        key, criteria, evidence, verdict = sorted(forgery.entries, key=lambda one: _ORDER.index(type(one).__name__))
+        moved = msgspec.structs.replace(verdict, criteria_index=2, evidence_index=1)
+        return forgery._replace(entries=[key, evidence, criteria, moved])
+
+    assert "came after what is judged" in failing(forged(world, late), Step.SEQUENCE)
+
+
+_ORDER = [kind.__name__ for kind in (KeyEntry, CriteriaEntry, EvidenceEntry, VerdictEntry)]
+
+
+def test_the_first_checkpoint_covers_the_criteria(world: World) -> None:
+    whole = world.read("single")
+    honest = Forgery.of(whole)
+    hashes = [leaf_hash(entry_bytes(entry)) for entry in honest.entries]
+    early = Checkpoint(world.signer.name, 1, _root(hashes[:1]))
+    data = honest.packed(world.signer, whole, (early, _consistency(1, hashes)))
+    assert "before the criteria were committed to" in failing(data, Step.SEQUENCE)
+
+
+def test_criteria_of_a_later_version_may_come_after_the_evidence(world: World) -> None:
+    found = check(world.bundles["versions"])
+    assert found.story is not None
+    first, second, third = found.story.verdicts
+    assert first.criteria_index < first.evidence_index < second.criteria_index == third.criteria_index
+
+
+def test_criteria_that_nobody_was_judged_by_have_no_place(world: World) -> None:
+    def more(forgery: Forgery) -> Forgery:
+        extra = CriteriaEntry("2026", "acme", "0" * 64)
+        return forgery._replace(entries=[*forgery.entries, extra])
+
+    assert "by which nothing was judged" in failing(forged(world, more), Step.SEQUENCE)
+
+
+def test_a_bundle_without_entries_of_the_contract_is_refused(world: World) -> None:
+    def none(whole: Bundle) -> Bundle:
+        keys = [one for one in whole.entries if b'"kind":"key"' in one.body]
+        return whole._replace(entries=keys)
+
+    assert "no entry of the contract" in failing(changed(world, none), Step.SEQUENCE)
+
+
+def logged_as(world: World, body: bytes) -> bytes:
+    """A signed log whose key entry is written in some other way."""
+    whole = world.read("single")
+    bodies = [entry_bytes(entry) for entry in Forgery.of(whole).entries]
+    bodies[0] = body
+    hashes = [leaf_hash(one) for one in bodies]
+    size = len(hashes)
+    name = world.signer.name
+    found = check(world.bundles["single"])
+    assert found.signed is not None
+    statement = found.signed.statement
+    statement["subject"][0]["annotations"].update(log_size=size, first_log_size=1)
+    return pack(
+        whole._replace(
+            checkpoint=world.signer.sign(Checkpoint(name, size, _root(hashes)).text()),
+            first_checkpoint=world.signer.sign(Checkpoint(name, 1, _root(hashes[:1])).text()),
+            consistency=ConsistencyProof(_consistency(1, hashes)),
+            entries=[
+                LoggedEntry(number, one, inclusion_proof(number, size, _subtree(hashes)))
+                for number, one in enumerate(bodies)
+            ],
+            statement=envelope(statement, world.signer),
+        )
+    )
+
+
+@pytest.mark.parametrize("body", [b"{}", b"", b"\xff", b'{"kind":"wish"}', b"[" * 10_000])
+def test_an_entry_of_an_unknown_kind_is_refused(world: World, body: bytes) -> None:
+    assert "entry 0 cannot be read" in failing(logged_as(world, body), Step.SEQUENCE)
+
+
+def test_an_entry_has_one_form(world: World) -> None:
+    body = b'{"vkey":"a","at":"2026","kind":"key"}'
+    assert "is not written as a log writes it" in failing(logged_as(world, body), Step.SEQUENCE)
+
+
+def test_what_was_erased_may_be_gone_and_nothing_else(world: World) -> None:
+    found = check(world.bundles["erased"])
+    assert found.flaw is None
+    assert found.passed[-1].message.startswith("erased, as the log says: work/input.json")
+    assert found.story is not None
+    assert found.story.erased == {*PARTS, "result"}
+
+    def of_input(forgery: Forgery) -> Forgery:
+        entries = [
+            msgspec.structs.replace(one, parts=("input",)) if isinstance(one, ErasureEntry) else one
+            for one in forgery.entries
+        ]
+        return forgery._replace(entries=entries)
+
+    assert "work/output.json is missing" in failing(forged(world, of_input, "erased"), Step.BLOBS)
+
+
+@pytest.mark.parametrize("salt", ["", "zz", "00" * 15, "AB" * 16, "0 " * 16])
+def test_a_salt_has_one_form(world: World, salt: str) -> None:
+    data = changed(world, lambda whole: whole._replace(salts=msgspec.structs.replace(whole.salts, output=salt)))
+    assert "work/output.json is not what was committed to" in failing(data, Step.BLOBS)
+
+
+def test_a_statement_without_a_result_names_no_criteria(world: World) -> None:
+    found = check(world.bundles["erased"])
+    assert found.story is not None
+    said = statement_about(found.story.verdicts[-1], found.story.about, {}, None)
+    assert said["predicate"]["passedTests"] == said["predicate"]["failedTests"] == []
+    assert len(said["subject"]) == 1
+
+
+def test_long_texts_of_strangers_are_cut() -> None:
+    assert len(bundles.short("x" * 5_000)) < 120
