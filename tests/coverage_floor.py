@@ -1,11 +1,11 @@
-"""Holds the coverage that `make test` has just measured: all of `model` and `judge`, nearly all of every other room."""
+"""Holds the coverage that `make test` has just measured: all of `model`, `judge` and `trust`, nearly all of every other room."""
 
 import json
 import subprocess
 import sys
 from pathlib import PurePath
 
-FLOORS = {"model": 100.0, "judge": 100.0}
+FLOORS = {"model": 100.0, "judge": 100.0, "trust": 100.0}
 ELSEWHERE = 95.0
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from meruit.documents.authoring import parse_criteria
     from meruit.engine.catalogue import Prepared
     from meruit.engine.custom import CustomCode
+    from meruit.engine.registrar import Registrar, Submission
     from meruit.engine.verify import VerificationEngine
     from meruit.judge.verdict import rejudge
     from meruit.metrics.content import ContainsExtractor
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import GovernanceClient, GovernanceResult
     from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale, Tier
+    from meruit.model.outcome import Labels, OutcomeRecord
     from meruit.model.verdict import (
         AxisScore,
         Bounds,
@@ -39,12 +41,15 @@ if TYPE_CHECKING:
     from meruit.registry import Ask
     from meruit.sandbox.contract import Failure, SandboxResult
     from meruit.sandbox.sandbox import Sandbox
+    from meruit.stores.location import Location
+    from meruit.stores.store import Store
 
 _HOMES = {
     "config": ("Settings", "load_criteria"),
     "documents.authoring": ("parse_criteria",),
     "engine.catalogue": ("Prepared",),
     "engine.custom": ("CustomCode",),
+    "engine.registrar": ("Registrar", "Submission"),
     "engine.verify": ("VerificationEngine",),
     "judge.verdict": ("rejudge",),
     "metrics.content": ("ContainsExtractor",),
@@ -58,6 +63,7 @@ _HOMES = {
     "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
     "model.governance": ("GovernanceClient", "GovernanceResult"),
     "model.kinds": ("Aggregation", "ComparisonOperator", "MetricType", "MissingPolicy", "Scale", "Tier"),
+    "model.outcome": ("Labels", "OutcomeRecord"),
     "model.verdict": (
         "AxisScore",
         "Bounds",
@@ -73,6 +79,8 @@ _HOMES = {
     "registry": ("Ask",),
     "sandbox.contract": ("Failure", "SandboxResult"),
     "sandbox.sandbox": ("Sandbox",),
+    "stores.location": ("Location",),
+    "stores.store": ("Store",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -98,23 +106,29 @@ __all__ = [
     "GovernanceClient",
     "GovernanceResult",
     "GovernanceStatus",
+    "Labels",
     "LatencyExtractor",
+    "Location",
     "Measured",
     "MeruitError",
     "MetricExtractor",
     "MetricType",
     "Missing",
     "MissingPolicy",
+    "OutcomeRecord",
     "Prepared",
     "Provenance",
     "Reason",
     "ReasonCode",
+    "Registrar",
     "Sandbox",
     "SandboxResult",
     "Scale",
     "Settings",
     "Skipped",
     "Status",
+    "Store",
+    "Submission",
     "SuccessCriteria",
     "SuccessCriterion",
     "TextQualityExtractor",

@@ -22,7 +22,6 @@ from meruit.stores import tables
 from meruit.stores.keys import NewKey
 from meruit.stores.location import Location
 from meruit.stores.store import Store, Surroundings
-from tests.postgres import NewDatabase
 
 PATIENCE_S = 60.0
 HERE = ("127.0.0.1", 1)
@@ -263,8 +262,8 @@ def either(
     if request.param == "sqlite":
         yield request.getfixturevalue("deployment")
         return
-    new_postgres: NewDatabase = request.getfixturevalue("new_postgres")
-    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data", new_postgres()), engine)
+    url = request.getfixturevalue("new_postgres")()
+    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data", url), engine)
     made.key(tenant="whoever-came-first")
     yield made
     made.close()

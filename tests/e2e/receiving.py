@@ -52,7 +52,7 @@ def receiving() -> Iterator[tuple[Receiver, str]]:
     receiver = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:  # noqa: N802 - the name that the library calls
+        def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             if len(body) < int(self.headers["content-length"]):
                 # Whoever sent it was killed before its end.

@@ -4,9 +4,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,8 +195,6 @@ def check_receipt(receipt: Mapping[str, Any], key: VerifierKey) -> Json:
 
 
 def _bytes(text: str) -> bytes:
-    from base64 import b64decode
-
     return b64decode(text, validate=True)
 
 
@@ -210,8 +210,6 @@ def let_lease_pass(location: Location) -> None:
 
 def refused(address: Sequence[Any]) -> bool:
     """Whether nobody listens there any more, within our patience."""
-    import socket
-
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         try:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
-import pytest
 from tests.e2e.receiving import Receiver, receiving
 from tests.e2e.serving import (
     CRITERIA,

@@ -221,7 +221,10 @@ def test_a_file_of_any_origin_is_judged_by_its_columns(tmp_path: Path, monkeypat
     assert summary.criteria["latency_ms"][Status.INDETERMINATE] == frame["latency_ms"].is_nan().sum()
 
 
-def test_an_exported_file_is_judged_as_its_records_are(store: Store, tmp_path: Path) -> None:
+def test_an_exported_file_is_judged_as_its_records_are(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "BLOCK_ROWS", 4)
     for number in range(6):
         parts = [WORDS, {**KEYWORDS, "threshold": ["a"], "id": "k"}]
         put(store, {"text": "a " * number}, criteria_of(*(parts if number % 2 else reversed(parts))))

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,9 @@ def _sent() -> _Sent:
     )
 
 
-def test_a_worker_judges_as_this_process_does(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "TASK_ROWS", 2)
+def test_a_worker_judges_as_this_process_does(rows: list[Row]) -> None:
     expected = [result.to_json() for result in judged_batch(Task(VerificationEngine(), NEW, NOW), rows)]
-    tables = [judge_table(table, _sent()) for table in _tables(rows)]
+    tables = [judge_table(table, _sent()) for table in _tables(rows, 2)]
     assert [table["place"].to_pylist() for table in tables] == [[0, 1], [2]]
     assert [written for table in tables for written in table["result"].to_pylist()] == expected
 
@@ -55,7 +53,7 @@ def test_a_worker_judges_as_this_process_does(rows: list[Row], monkeypatch: pyte
 class Here:
     """Stands where Ray Data stands, and does the work at once; it may lose some."""
 
-    TaskPoolStrategy = partial(dict)
+    TaskPoolStrategy: Any = dict
 
     def __init__(self, *, keep: bool = True) -> None:
         self._keep = keep
@@ -133,7 +131,6 @@ def test_two_workers_and_this_process_record_the_same_bytes(tmp_path: Path) -> N
         command = ["rescore", "new.json", "--all", "--reason", "r", "--data", folder, "--json", "--engine", *engine]
         ended = subprocess.run(
             [sys.executable, "-m", "meruit", *command],
-            *(),
             cwd=tmp_path,
             capture_output=True,
             text=True,

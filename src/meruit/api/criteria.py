@@ -1,21 +1,22 @@
 """`/v1/criteria`: named criteria, each version immutable and committed to the audit log."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 from litestar import Response, get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from meruit.api.access import OPERATORS, READERS
-from meruit.api.once import another_request, checked_key, earlier, fingerprint
+from meruit.api.once import REPLAYED, another_request, checked_key, earlier, fingerprint
 from meruit.api.service import Asked
 from meruit.api.wire import CRITERIA_NAME, Body, CriteriaName, Key, Limit, VersionPath, encoded
 from meruit.model.errors import CriteriaError
 from meruit.model.record import Record
 from meruit.stores import criteria, outcomes
 from meruit.stores.criteria import NamedCriteria, Register
-from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+from meruit.stores.records import IdempotencyConflict, Idempotent, Replay, replayed
+from meruit.stores.writing import Writing
 
 NamePath = Annotated[str, PathParameter(pattern=CRITERIA_NAME)]
 NameQuery = Annotated[str | None, QueryParameter(pattern=CRITERIA_NAME, required=False)]
@@ -85,17 +86,39 @@ async def register(data: JSONBody[CriteriaRequest], request: Asked, key: Key = N
             once = Idempotent(key, fingerprint(caller, request.url.path, await request.body()), 201, b"")
             before = await service.read(lambda connection: earlier(connection, caller.tenant, once))
             if before is not None:
-                return encoded(before.reply, before.status, {"Idempotency-Replayed": "true"})
+                return _replayed(before)
         ready = service.registrar.ready(data.criteria)
         await asyncio.to_thread(service.registrar.sound, ready)
-        wish = Register(caller.tenant, data.name, ready.body, ready.digest, caller.key_id, once)
+        wish = Register(caller.tenant, data.name, ready.body, ready.digest, caller.key_id)
         try:
-            made = await service.store.recorder.record(wish)
+            made = await service.store.recorder.record(wish if once is None else _Once(wish, once))
         except IdempotencyConflict:
             raise another_request() from None
         if isinstance(made, Replay):
-            return encoded(made.reply, made.status)
+            return _replayed(made)
         return encoded(made, 201)
+
+
+class _Once(NamedTuple):
+    """Registers criteria, and keeps what is answered for a second request of the key."""
+
+    register: Register
+    once: Idempotent
+
+    def __call__(self, writing: Writing) -> NamedCriteria | Replay:
+        """The version; or, when somebody else was quicker with the key, what they were told."""
+        mark = writing.mark()
+        # Without a key of its own, what it makes is always a version.
+        made = cast("NamedCriteria", self.register(writing))
+        before = replayed(writing, self.register.tenant, self.once._replace(reply=msgspec.json.encode(made)))
+        if before is not None:
+            writing.back_to(mark)
+            return before
+        return made
+
+
+def _replayed(before: Replay) -> Response[Any]:
+    return encoded(before.reply, before.status, {REPLAYED: "true"})
 
 
 @post("/v1/criteria/validate", status_code=200, guards=[OPERATORS], summary="Check criteria", tags=["criteria"])

@@ -17,6 +17,7 @@ from meruit.api.service import Asked, Service
 from meruit.api.wire import Body, Key, Label, encoded
 from meruit.engine.registrar import Judged, Ready, Submission
 from meruit.model.access import Caller, Role
+from meruit.model.errors import Unavailable
 from meruit.model.outcome import Labels
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
@@ -205,7 +206,15 @@ def _labels(caller: Caller, item: _Work) -> Labels:
 async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Service) -> Ready:
     if isinstance(wanted, str):
         name, _, version = wanted.partition("@")
-        return (await asyncio.to_thread(service.registrar.named, caller.tenant, name, int(version or 0) or None))[1]
+        try:
+            found = await asyncio.to_thread(service.registrar.named, caller.tenant, name, int(version or 0) or None)
+        except Unavailable:
+            if caller.role is not Role.AGENT:
+                raise
+            # Every single problem names a metric or a threshold.
+            why = "what these criteria ask for does not run here; tell whoever registered them"
+            raise ApiProblem(422, "unavailable_here", why) from None
+        return found[1]
     if caller.role is Role.AGENT:
         raise ApiProblem(
             403, "forbidden", "an agent is judged by registered criteria; name them, as in `criteria: name`"

@@ -23,7 +23,7 @@ SPAN_ROWS = 10_000
 SPAN_BYTES = 64 * 1024 * 1024
 """Work that is with the workers at a time, unless a single batch is larger."""
 TASK_ROWS = 250
-"""Outcomes that a worker is given at a time."""
+"""Outcomes that a worker is given at a time, at most."""
 OBJECT_STORE_BYTES = 256 * 1024 * 1024
 MAX_TASKS = 4
 """How many sets of criteria a worker keeps ready."""
@@ -73,12 +73,13 @@ class RayRunner:
         if not rows:
             return []
         found: list[VerificationResult | None] = [None] * len(rows)
-        judged = data.from_arrow(list(_tables(rows))).map_batches(
+        tables = list(_tables(rows, min(TASK_ROWS, -(-len(rows) // self._workers))))
+        judged = data.from_arrow(tables).map_batches(
             judge_table,
             fn_kwargs={"sent": sent},
             batch_format="pyarrow",
             batch_size=None,
-            compute=data.TaskPoolStrategy(size=self._workers),
+            compute=data.TaskPoolStrategy(size=min(self._workers, len(tables))),
         )
         for block in judged.iter_batches(batch_format="pyarrow", batch_size=None):
             for place, written in zip(block["place"].to_pylist(), block["result"].to_pylist(), strict=True):
@@ -107,7 +108,7 @@ def _spans(waiting: Iterator[Batch]) -> Iterator[list[Batch]]:
 # What crosses: Any is a table of pyarrow's.
 
 
-def _tables(rows: Sequence[Row]) -> Iterator[Any]:
+def _tables(rows: Sequence[Row], size: int) -> Iterator[Any]:
     """Rows as Ray carries them, some for each time that a worker is asked."""
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
 
@@ -119,8 +120,8 @@ def _tables(rows: Sequence[Row]) -> Iterator[Any]:
             *((name, pa.large_binary()) for name in Evidence._fields),
         ]
     )
-    for start in range(0, len(rows), TASK_ROWS):
-        some = rows[start : start + TASK_ROWS]
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
         yield pa.table(
             {
                 "place": range(start, start + len(some)),

@@ -10,10 +10,10 @@ from meruit.documents.authoring import parse_criteria
 from meruit.engine.catalogue import Prepared
 from meruit.engine.sound import prepare
 from meruit.engine.tryout import Trouble, try_out
-from meruit.engine.verify import VerificationEngine
+from meruit.engine.verify import Refusal, VerificationEngine
 from meruit.model.canonical import canonical, payload_bytes
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import CriteriaError, MeruitError, Problem, nearest
+from meruit.model.errors import CriteriaError, MeruitError, Problem, Unavailable, nearest
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.model.work import Work
@@ -92,14 +92,19 @@ class Registrar:
         return self._compiled(parse_criteria(written, known_metrics=known, max_criteria=self._max_criteria), key)
 
     def named(self, tenant: str, name: str, version: int | None = None) -> tuple[NamedCriteria, Ready]:
-        """Registered criteria, compiled; raises NotFound."""
+        """Registered criteria, compiled; raises NotFound, and Unavailable for what ran where they were registered."""
         with self.store.database.reading() as connection:
             found = named.find(connection, tenant, name, version)
             known = self._recalled(found.digest)
             if known is not None:
                 return found, known
             body = outcomes.criteria_body(connection, tenant, found.digest)
-        return found, self._compiled(outcomes.criteria_from(body), found.digest)
+        try:
+            return found, self._compiled(outcomes.criteria_from(body), found.digest)
+        except CriteriaError as refused:
+            raise Unavailable(name, refused.problems) from None
+        except Refusal as refused:
+            raise Unavailable(name, [Problem("criteria", str(refused))]) from None
 
     def _recalled(self, key: bytes | str | None) -> Ready | None:
         if key is None:
