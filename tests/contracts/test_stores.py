@@ -42,9 +42,9 @@ from meruit.model.errors import MeruitError
 from meruit.model.events import EventType
 from meruit.model.outcome import Labels, OutcomeSummary
 from meruit.stores import audit, criteria, keys, opening, outcomes, recorder, tables
-from meruit.stores.database import StoreError, StoreUnavailable, connect
+from meruit.stores.database import NotFound, StoreError, StoreUnavailable, connect
 from meruit.stores.location import Location
-from meruit.stores.outcomes import Filter, Narrowed, NotFound
+from meruit.stores.outcomes import Filter, Narrowed
 from meruit.stores.records import (
     AddVersions,
     IdempotencyConflict,
@@ -419,7 +419,7 @@ def test_an_outcome_that_is_not_there_is_not_found(store: Store) -> None:
 
 
 def test_text_that_no_database_holds_is_not_found(store: Store) -> None:
-    with store.database.reading() as connection, pytest.raises(NotFound):
+    with pytest.raises(NotFound), store.database.reading() as connection:
         outcomes.summary(connection, Scope("acme"), "out_\x00")
 
 

@@ -39,10 +39,9 @@ from meruit.model.canonical import from_canonical
 from meruit.model.evidence import Provenance
 from meruit.model.verdict import VerificationResult
 from meruit.stores import audit, tables
-from meruit.stores.database import StoreError, StoreUnavailable
+from meruit.stores.database import NotFound, StoreError, StoreUnavailable
 from meruit.stores.erasing import erase
 from meruit.stores.location import Location
-from meruit.stores.outcomes import NotFound
 from meruit.stores.store import KEY_FILE, Store, Surroundings
 from meruit.trust.bundle import Findings, State, Step, read, unpack
 from meruit.trust.entries import ErasureEntry, VerdictEntry, read_entry

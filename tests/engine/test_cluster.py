@@ -108,7 +108,7 @@ def test_ray_listens_to_this_machine_only_unless_told_of_a_cluster() -> None:
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in cluster._QUIET:
+    for name in cluster._QUIET | cluster._ALONE:
         monkeypatch.setenv(name, "0")
     with pytest.raises(MeruitError, match=r"pip install 'meruit\[ray\]'"), _started(2):
         pass

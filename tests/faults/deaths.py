@@ -301,7 +301,8 @@ class Chooser:
 def run(folder: Path, url: str | None, wanted: int, seed: int) -> Tally:
     """So many deaths."""
     tally, chooser = Tally(), Chooser(seed)
-    observer = _warm_up(Location(folder / "warm", url))
+    # On Postgres there is one database for all of it, and one folder with its signing key.
+    observer = _warm_up(Location(folder / ("warm" if url is None else "0"), url))
     world = _new_world(Location(folder / "0", url), observer, tally, chooser)
     here = 0
     for turn in count():
@@ -318,11 +319,11 @@ def run(folder: Path, url: str | None, wanted: int, seed: int) -> Tally:
         tally.lives += 1
         tally.checked_whole += whole
         tally.broken += life.broken
-        if life.died is None:
-            chooser.learn(workload, life.passed)
-        else:
+        if life.died is not None:
             tally.deaths += 1
             tally.hits[life.died] += 1
+        elif life.passed:
+            chooser.learn(workload, life.passed)
     _finish(world, tally)
     return tally
 
@@ -335,6 +336,7 @@ def _new_world(location: Location, observer: Observer, tally: Tally, chooser: Ch
     tally.broken += fork(world, [[world.asked.advance()]], at=None).broken
     for name, workload in WORKLOADS.items():
         life = fork(world, workload(world.asked), at=None)
+        assert life.passed, life.broken
         tally.broken += life.broken
         chooser.learn(name, life.passed)
         tally.known.update(point.what for point in life.passed)

@@ -11,9 +11,10 @@ from meruit.model.access import Scope
 from meruit.model.events import EventType
 from meruit.model.outcome import Labels
 from meruit.stores import audit, outcomes, tables
+from meruit.stores.database import NotFound
 from meruit.stores.erasing import Erase, erase
 from meruit.stores.location import Location
-from meruit.stores.outcomes import NotFound
+from meruit.stores.records import AddVersions, Idempotent, NewVersion, RecordAll, Replay
 from meruit.stores.store import Store
 from meruit.trust.entries import ErasureEntry, read_entry
 
@@ -78,7 +79,7 @@ def test_two_at_once_erase_once(store: Store) -> None:
     """Neither sees what the other is about to write, and each piece is let go of once."""
     first, second = outcome(store), outcome(store)
     recorded(store, first, second)
-    answers = together(store, [Erase("acme", first.id, WHY), Erase("acme", first.id, WHY)])
+    answers = together(store, [Erase("acme", first.id, WHY, store.shelf)] * 2)
     assert [bool(answer.parts) for answer in answers] == [True, False]
     assert {*kept(store).values()} == {1}
     assert len(entries(store, first.id)) == 3
@@ -129,6 +130,38 @@ def test_a_file_goes_when_nobody_refers_to_it(tmp_path: Path) -> None:
 
 def test_an_erasure_that_is_refused_leaves_the_others_of_its_group_alone(store: Store) -> None:
     (at,) = recorded(store, outcome(store))
-    refused, done = together(store, [Erase("acme", "out_none", WHY), Erase("acme", at.outcome_id, WHY)])
+    refused, done = together(
+        store, [Erase("acme", "out_none", WHY, store.shelf), Erase("acme", at.outcome_id, WHY, store.shelf)]
+    )
     assert isinstance(refused, NotFound)
     assert done.parts
+
+
+def test_a_version_that_comes_after_an_erasure_is_not_written(store: Store) -> None:
+    new = outcome(store)
+    (at,) = recorded(store, new)
+    erase(store, "acme", at.outcome_id, WHY)
+    later = AddVersions("acme", new.criteria, (NewVersion(at.outcome_id, 1, new.result, b"s" * 16),), "late")
+    assert store.recorder.write(later) == []
+
+
+def test_the_kept_answer_of_an_erased_outcome_is_erased_with_it(store: Store) -> None:
+    new, once = outcome(store), Idempotent("key-1", "f", 200, b"the answer")
+    store.recorder.write(RecordAll((new,), once, "acme"))
+    erase(store, "acme", new.id, WHY)
+    replay = store.recorder.write(RecordAll((outcome(store),), once, "acme"))
+    assert isinstance(replay, Replay)
+    assert replay.status == 410
+    assert b"the answer" not in replay.reply
+
+
+def test_what_was_erased_can_be_recorded_again(store: Store) -> None:
+    big = {"text": "long " * 20_000}
+    first, second = outcome(store, work_output=big), outcome(store, work_output=big)
+    recorded(store, first)
+    # The second one's evidence was ready before the first was erased.
+    erase(store, "acme", first.id, WHY)
+    recorded(store, second)
+    with store.database.reading() as connection:
+        found = outcomes.evidence(connection, Scope("acme"), second.id, store.shelf)
+    assert found.output == second.output.content

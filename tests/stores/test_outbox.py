@@ -15,6 +15,7 @@ from meruit.model.errors import MeruitError
 from meruit.model.events import Event, EventType
 from meruit.model.outcome import in_micros, written
 from meruit.stores import outbox, tables
+from meruit.stores.database import NotFound
 from meruit.stores.location import Location
 from meruit.stores.outbox import (
     BEHIND,
@@ -30,7 +31,6 @@ from meruit.stores.outbox import (
     Settle,
     TakeLease,
 )
-from meruit.stores.outcomes import NotFound
 from meruit.stores.store import Store, Surroundings
 from meruit.stores.writing import Writing
 

@@ -34,8 +34,7 @@ from meruit.model.errors import MeruitError, Unavailable
 from meruit.model.events import Event
 from meruit.sandbox.selftest import examine
 from meruit.sources.outbound import Outbound
-from meruit.stores.database import StoreUnavailable
-from meruit.stores.outcomes import NotFound
+from meruit.stores.database import NotFound, StoreUnavailable
 from meruit.stores.recorder import Committed
 from meruit.stores.store import Store
 
@@ -146,6 +145,7 @@ def _openapi() -> OpenAPIConfig:
         version=__version__,
         description="Proves whether an AI agent's work was done, how well, what it cost, and what is owed.",
         path="/schema",
+        use_handler_docstrings=True,
         # The pages that come with Litestar load scripts from the internet.
         render_plugins=[JsonRenderPlugin(path="/openapi.json")],
         components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),

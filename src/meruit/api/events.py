@@ -19,8 +19,8 @@ from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.sources.outbound import check_url
 from meruit.stores import outbox
+from meruit.stores.database import NotFound
 from meruit.stores.outbox import AddWebhook, DeadLetter, IssuedWebhook, Redeliver, RemoveWebhook, Webhook
-from meruit.stores.outcomes import NotFound
 
 STREAM = "text/event-stream"
 MAX_URL = 2_000

@@ -38,7 +38,9 @@ CriteriaReference = Annotated[
 ]
 
 
-class _Work(Body, frozen=True):
+class WorkItem(Body, frozen=True):
+    """One piece of work."""
+
     output: Payload
     """What the agent returned."""
     input: Payload = msgspec.field(default_factory=dict)
@@ -51,7 +53,7 @@ class _Work(Body, frozen=True):
     domain: Label | None = None
 
 
-class VerifyRequest(_Work, frozen=True, kw_only=True):
+class VerifyRequest(WorkItem, frozen=True, kw_only=True):
     """One piece of work and what it is judged by."""
 
     criteria: CriteriaReference | dict[str, Any]
@@ -64,7 +66,7 @@ class BatchRequest(Body, frozen=True):
     """Up to a hundred pieces of work, judged by the same criteria."""
 
     criteria: CriteriaReference | dict[str, Any]
-    items: Annotated[list[_Work], Meta(min_length=1, max_length=MAX_BATCH)]
+    items: Annotated[list[WorkItem], Meta(min_length=1, max_length=MAX_BATCH)]
     record: bool | None = None
 
 
@@ -129,7 +131,7 @@ async def verify_batch(
 
 async def _answer(
     data: VerifyRequest | BatchRequest,
-    items: Sequence[_Work],
+    items: Sequence[WorkItem],
     request: Asked,
     key: str | None,
 ) -> Response[Any]:
@@ -187,7 +189,7 @@ def _replayed(before: Replay) -> Response[Any]:
     return encoded(before.reply, before.status, {REPLAYED: "true"})
 
 
-def _labels(caller: Caller, item: _Work) -> Labels:
+def _labels(caller: Caller, item: WorkItem) -> Labels:
     """Whose work it is; an agent speaks for itself only, and not about how it was measured."""
     agent_id = item.agent_id
     if caller.role is Role.AGENT:

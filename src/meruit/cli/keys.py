@@ -51,16 +51,20 @@ def create(  # noqa: PLR0913 - one an option
     from meruit.model.access import Role
     from meruit.model.outcome import MAX_LABEL
     from meruit.stores.keys import NewKey, check_new_key
+    from meruit.stores.store import Surroundings
 
-    for given in (name, agent_id or "-"):
-        if not given.isprintable() or not 0 < len(given) <= MAX_LABEL:
-            raise click.UsageError(f"a name is 1 to {MAX_LABEL} printable characters")
+    for what, given in (("NAME", name), ("--agent-id", agent_id)):
+        if given is not None and not (given.isprintable() and 0 < len(given) <= MAX_LABEL):
+            raise click.UsageError(f"{what} must be 1 to {MAX_LABEL} printable characters")
+    if (role == Role.AGENT) != (agent_id is not None):
+        raise click.UsageError("a key of the role agent needs --agent-id, and no other key takes it")
+    surroundings = Surroundings()
+    expires = None if days is None else surroundings.clock() + timedelta(days=days)
+    wish = NewKey(tenant, Role(role), name, agent_id, expires, surroundings.entropy)
+    # Before anything is made on the disk.
+    check_new_key(wish)
     store = open_store(location_of(data, database_url), make=True)
     try:
-        surroundings = store.surroundings
-        expires = None if days is None else surroundings.clock() + timedelta(days=days)
-        wish = NewKey(tenant, Role(role), name, agent_id, expires, surroundings.entropy)
-        check_new_key(wish)
         made = store.recorder.write(wish)
     finally:
         store.close()

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, select
 
-from meruit.engine.checkpoints import checkpoint
+from meruit.engine.checkpoints import checkpoint, resigned
 from meruit.model.access import Scope
 from meruit.model.outcome import VerdictVersion
 from meruit.stores import audit, outcomes, tables
-from meruit.stores.database import StoreError, StoreUnavailable
-from meruit.stores.outcomes import NotFound
+from meruit.stores.database import NotFound, StoreError, StoreUnavailable
 from meruit.stores.records import result_from
 from meruit.stores.store import Store
 from meruit.stores.tiles import Tiles
@@ -29,8 +28,8 @@ from meruit.trust.bundle import (
     statement_about,
 )
 from meruit.trust.entries import VerdictEntry, read_entry
-from meruit.trust.merkle import Subtree, consistency_proof, inclusion_proof, range_root
-from meruit.trust.note import Checkpoint, NoteError, SigningKey, open_checkpoint
+from meruit.trust.merkle import Subtree, consistency_proof, inclusion_proof
+from meruit.trust.note import SigningKey
 from meruit.trust.statement import envelope
 
 RECEIPT_FORMAT = "meruit-receipt/1"
@@ -113,19 +112,9 @@ def _when_signed(
 
 
 def _ours(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> _Signed:
-    """The checkpoint as this store's key signs it; machines that share a database each have a key of their own."""
+    """The checkpoint by this store's key, with hashes that are read once."""
     subtree = cache(tiles.subtree)
-    try:
-        open_checkpoint(found.note, signer.verifier)
-    except NoteError:
-        signed = signer.sign(Checkpoint(signer.name, found.size, range_root(0, found.size, subtree)).text())
-        if signed.partition("\n\n")[0] != found.note.partition("\n\n")[0]:
-            raise StoreError(
-                f"the checkpoint of {found.size} entries does not fit the audit log: "
-                "the database was changed from outside; restore it from a copy"
-            ) from None
-        return _Signed(found.size, signed, subtree)
-    return _Signed(found.size, found.note, subtree)
+    return _Signed(*resigned(signer, found, subtree), subtree)
 
 
 def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _Signed) -> Bundle:

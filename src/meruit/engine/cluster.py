@@ -35,6 +35,10 @@ _QUIET = {
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
+_ALONE = {
+    # Without a cluster there is no other machine, and no need to ask the network for our own address.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
 
 
 class _Sent(NamedTuple):
@@ -163,7 +167,8 @@ def _task(sent: _Sent) -> Task:
 @contextmanager
 def _started(workers: int) -> Iterator[Any]:
     """Ray's data library, with workers that end with this block."""
-    for name, value in _QUIET.items():
+    address = os.environ.get("RAY_ADDRESS")
+    for name, value in (_QUIET if address else _QUIET | _ALONE).items():
         os.environ.setdefault(name, value)
     try:
         import ray
@@ -174,7 +179,7 @@ def _started(workers: int) -> Iterator[Any]:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     # Where Ray itself would put it: the names of its sockets must be short.
     with TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        ray.init(**_options(os.environ.get("RAY_ADDRESS"), workers, folder))
+        ray.init(**_options(address, workers, folder))
         try:
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = False

@@ -48,7 +48,7 @@ class Skip(StrEnum):
     ERASED = "its work was erased, and its record does not answer these criteria"
     UNREADABLE = "its work cannot be read from the store"
     NOT_MEASURED = "it could not be measured again"
-    QUICKER = "somebody else rescored it meanwhile"
+    QUICKER = "somebody else rescored or erased it meanwhile"
 
 
 class Turn(Record, frozen=True):

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from meruit.stores import tables
-from meruit.stores.database import StoreError
-from meruit.stores.outcomes import NotFound
+from meruit.stores.database import NotFound, StoreError
 from meruit.stores.tiles import Tiles
 from meruit.stores.writing import Writing
 from meruit.trust.merkle import consistency_proof, inclusion_proof

@@ -21,11 +21,22 @@ class Part(NamedTuple):
 
     address: str
     content: bytes
-    in_file: bool = False
+    file: Path | None = None
+    """Where it lies, when that is not the database."""
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it lies beside the database."""
+        return self.file is not None
 
     def blob(self, tenant: str) -> Blob:
         """The row that refers to it."""
-        return Blob(tenant, self.address, len(self.content), None if self.in_file else self.content)
+        return Blob(tenant, self.address, len(self.content), self.content if self.file is None else None)
+
+    def restore(self) -> None:
+        """Write the file again, should somebody have erased the same content since; only whoever records may ask."""
+        if self.file is not None:
+            _write(self.file, self.content)
 
 
 class Shelf:
@@ -41,8 +52,9 @@ class Shelf:
         address = address or sha256(content).hexdigest()
         if self._inline_bytes is None or len(content) <= self._inline_bytes:
             return Part(address, content)
-        _write(self._file(tenant, address), content)
-        return Part(address, content, in_file=True)
+        file = self._file(tenant, address)
+        _write(file, content)
+        return Part(address, content, file)
 
     def content(self, connection: Connection, tenant: str, address: str) -> bytes:
         """The piece of that address; raises StoreError when it is gone or no longer what it was."""
@@ -70,21 +82,27 @@ class Shelf:
 
 def _write(file: Path, content: bytes) -> None:
     """The whole file or none, and on disk before anyone is told."""
-    if file.exists() and file.stat().st_size == len(content):
-        return
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = file.with_name(f"{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    unfinished = file.with_name(f"{file.name}.{os.urandom(8).hex()}")
     try:
+        if file.exists() and file.read_bytes() == content:
+            return
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with unfinished.open("xb") as opened:
             opened.write(content)
             opened.flush()
             os.fsync(opened.fileno())
         unfinished.replace(file)
+        # A name is on disk only with the folder that holds it; the outer two may be as new as the file.
+        for folder in list(file.parents)[:3]:
+            _sync(folder)
     except OSError as problem:
         unfinished.unlink(missing_ok=True)
         raise StoreError(f"evidence cannot be written to {file.parent}: {problem.strerror}") from None
-    folder = os.open(file.parent, os.O_RDONLY)
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)

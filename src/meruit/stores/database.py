@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from meruit.model.errors import MeruitError
@@ -26,6 +26,10 @@ class StoreUnavailable(StoreError):
     """The database did not answer; trying again may help."""
 
 
+class NotFound(MeruitError):
+    """There is no such record, or it is not the caller's to see; the two look alike."""
+
+
 class Database(NamedTuple):
     """An open database: one way to write, several to read."""
 
@@ -38,11 +42,27 @@ class Database(NamedTuple):
         self.writer.dispose()
         self.reader.dispose()
 
+    def tidy(self) -> None:
+        """Move what SQLite's write-ahead log holds to its place, as far as readers allow."""
+        if self.location.kind == "sqlite":
+            # Past SQLAlchemy, which would begin a transaction first.
+            own = sqlite3.connect(self.location.folder / FILE, timeout=BUSY_S)
+            try:
+                own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.OperationalError:
+                # Somebody reads; the next checkpoint does it.
+                return
+            finally:
+                own.close()
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection that sees one state of the database; raises StoreUnavailable when there is none."""
-        with told(self.location), self.reader.connect() as connection:
-            yield connection
+        try:
+            with told(self.location), self.reader.connect() as connection:
+                yield connection
+        except DataError:
+            raise NotFound("no record has such a name: it holds characters that no database keeps") from None
 
 
 @contextmanager
@@ -50,8 +70,8 @@ def told(location: Location) -> Iterator[None]:
     """Turn what the driver complains about into what to do about it."""
     try:
         yield
-    except IntegrityError:
-        # A contradiction between records, not a database that fails.
+    except (IntegrityError, DataError):
+        # Something is wrong with what was asked, not with the database.
         raise
     except DBAPIError as problem:
         raise StoreUnavailable(f"{location.shown}: {_reason(problem)}") from problem
@@ -114,5 +134,7 @@ def _durable(connection: sqlite3.Connection, _record: Any) -> None:
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA trusted_schema=OFF")
+    # What is erased is overwritten.
+    connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA cache_size=-32768")
     connection.execute("PRAGMA wal_autocheckpoint=8192")

@@ -1,12 +1,14 @@
 """Erasing what an outcome holds: its work and its results go, the log keeps what says nothing without them."""
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, select, update
 
 from meruit.model.events import EventType
 from meruit.stores import tables
-from meruit.stores.outcomes import NotFound
+from meruit.stores.blobs import Shelf
+from meruit.stores.database import NotFound
 from meruit.stores.store import Store
 from meruit.stores.writing import Writing
 from meruit.trust.bundle import PARTS, RESULT
@@ -29,6 +31,7 @@ class Erase(NamedTuple):
     tenant: str
     outcome_id: str
     reason: str
+    shelf: Shelf
 
     def __call__(self, writing: Writing) -> Erased:
         """Erase what is there; raises NotFound. A second time does nothing."""
@@ -44,6 +47,8 @@ class Erase(NamedTuple):
         writing.learn(mark, True)  # noqa: FBT003 - it takes any value
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
+        if row.idempotency_key is not None:
+            writing.change(_FORGET_REPLY, of_tenant=self.tenant, of_key=row.idempotency_key, told=_ERASED)
         contract_seq = writing.next_in_contract(self.tenant, row.contract_id)
         writing.append(
             ErasureEntry(
@@ -84,20 +89,26 @@ class Erase(NamedTuple):
         # One reference each: two equal parts are kept once and counted twice.
         for address in addresses:
             writing.change(_RELEASE, of_tenant=self.tenant, of_address=address)
-        for address in addresses:
+        for address, times in Counter(addresses).items():
             writing.change(_DROP, of_tenant=self.tenant, of_address=address)
+            self._discard(writing, address, times)
+
+    def _discard(self, writing: Writing, address: str, times: int) -> None:
+        """Remove the file that nothing else refers to, while no other record can be written.
+
+        Should this transaction fail after that, the outcome's evidence is gone and its erasure must be asked again.
+        """
+        table = tables.blobs
+        rows = writing.read(select(table.c.refs).where(table.c.tenant == self.tenant, table.c.address == address))
+        # A caller of the same group may be about to refer to it.
+        if rows and rows[0].refs <= times and not writing.keeps(self.tenant, address):
+            self.shelf.discard(self.tenant, address)
 
 
 def erase(store: Store, tenant: str, outcome_id: str, reason: str) -> Erased:
-    """Erase an outcome, and the files that nothing refers to any more."""
-    erased = store.recorder.write(Erase(tenant, outcome_id, reason))
-    with store.database.reading() as connection:
-        table = tables.blobs
-        query = select(table.c.address).where(table.c.tenant == tenant, table.c.address.in_(erased.addresses))
-        kept = {*connection.execute(query).scalars()}
-    for address in erased.addresses:
-        if address not in kept:
-            store.shelf.discard(tenant, address)
+    """Erase an outcome, with the files that nothing else refers to and what the write-ahead log still holds."""
+    erased = store.recorder.write(Erase(tenant, outcome_id, reason, store.shelf))
+    store.database.tidy()
     return erased
 
 
@@ -110,6 +121,15 @@ _FORGET_RESULTS = (
     update(tables.verdicts)
     .where(tables.verdicts.c.tenant == bindparam("of_tenant"), tables.verdicts.c.outcome_id == bindparam("of_id"))
     .values(result=None, salt=None)
+)
+_FORGET_REPLY = (
+    update(tables.idempotency)
+    .where(tables.idempotency.c.tenant == bindparam("of_tenant"), tables.idempotency.c.key == bindparam("of_key"))
+    .values(status=410, reply=bindparam("told"))
+)
+_ERASED = (
+    b'{"type":"urn:meruit:problem:erased","title":"Gone","status":410,'
+    b'"detail":"what this request was answered was erased with its outcome"}'
 )
 _OF_BLOB = (tables.blobs.c.tenant == bindparam("of_tenant")) & (tables.blobs.c.address == bindparam("of_address"))
 _RELEASE = update(tables.blobs).where(_OF_BLOB).values(refs=tables.blobs.c.refs - 1)

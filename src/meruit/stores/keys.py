@@ -16,7 +16,8 @@ from meruit.model.events import EventType
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.stores import tables
-from meruit.stores.outcomes import MAX_PAGE, NotFound
+from meruit.stores.database import NotFound
+from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.writing import Writing
 
 SECRET_BYTES = 32
@@ -97,13 +98,14 @@ class Revoke(NamedTuple):
         rows = writing.read(query)
         if not rows:
             raise NotFound(f"no key {self.key_id!r}")
-        if rows[0].revoked_at is None:
+        told = ("revoked", self.key_id)
+        if rows[0].revoked_at is None and writing.known(told) is None:
+            writing.learn(told, writing.now.micros)
             writing.change(
                 update(tables.keys).where(tables.keys.c.id == self.key_id).values(revoked_at=writing.now.micros)
             )
             _tell(writing, rows[0].tenant, EventType.KEY_REVOKED, self.key_id, Role(rows[0].role))
-            return _key(rows[0], from_micros(writing.now.micros))
-        return _key(rows[0])
+        return _key(rows[0], from_micros(rows[0].revoked_at or writing.now.micros))
 
 
 def _tell(writing: Writing, tenant: str, kind: EventType, key_id: str, role: Role) -> None:

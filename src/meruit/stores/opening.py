@@ -140,8 +140,8 @@ def _backup(location: Location, revision: str | None) -> Path | None:
     if not copy.exists():
         import sqlite3
 
-        unfinished = copy.with_suffix(".unfinished")
-        unfinished.unlink(missing_ok=True)
+        # Of several that upgrade at once, each makes a copy of its own, and the last one stays: they are alike.
+        unfinished = copy.with_name(f"{copy.name}.{os.urandom(4).hex()}")
         source, target = sqlite3.connect(location.folder / FILE), sqlite3.connect(unfinished)
         try:
             source.backup(target)

@@ -13,7 +13,8 @@ from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, EventType, Number
 from meruit.model.outcome import from_micros, written
 from meruit.model.record import Record
 from meruit.stores import tables
-from meruit.stores.outcomes import MAX_PAGE, NotFound
+from meruit.stores.database import NotFound
+from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.writing import Writing
 
 LEASE = "deliver"

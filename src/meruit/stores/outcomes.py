@@ -10,19 +10,15 @@ from sqlalchemy import Connection, Select, select
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import MeruitError
 from meruit.model.numbers import MICRO
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion, from_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.stores import tables
 from meruit.stores.blobs import Shelf
+from meruit.stores.database import NotFound
 from meruit.stores.records import result_from
 
 MAX_PAGE = 500
-
-
-class NotFound(MeruitError):
-    """There is no such record, or it is not the caller's to see; the two look alike."""
 
 
 class Filter(StrEnum):

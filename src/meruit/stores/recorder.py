@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from meruit.model.outcome import in_micros, written
 from meruit.stores.database import Database, StoreError, StoreUnavailable, told
@@ -126,13 +126,13 @@ class Recorder:
         """An answer, or an exception, for each of the group."""
         try:
             return self._together(group)
-        except IntegrityError as problem:
-            if len(group) == 1:
-                return [StoreError(f"it contradicts what is recorded already: {problem.orig}")]
-            # One of them is at fault; alone, the others succeed.
-            return [answer for one in group for answer in self._written([one])]
-        except Exception as problem:  # noqa: BLE001 - whatever it was, each caller must hear of it
+        except StoreUnavailable as problem:
             return [problem] * len(group)
+        except Exception as problem:  # noqa: BLE001 - whatever it was, each caller must hear of it
+            if len(group) > 1:
+                # One of them is at fault; alone, the others succeed.
+                return [answer for one in group for answer in self._written([one])]
+            return [_refusal(problem)]
 
     def _together(self, group: Sequence[_Waiting]) -> list[Any]:
         now = self._clock()
@@ -170,6 +170,17 @@ class Recorder:
             except RuntimeError:
                 # The loop is closed: nobody is left to hear it, and the records are durable.
                 continue
+
+
+def _refusal(problem: Exception) -> Exception:
+    """What is told to the one caller whose part cannot be written."""
+    match problem:
+        case IntegrityError():
+            return StoreError(f"it contradicts what is recorded already: {problem.orig}")
+        case DataError() | UnicodeError():
+            return StoreError("it holds text that no database keeps: a null character, or half a surrogate pair")
+        case _:
+            return problem
 
 
 def _gathered(write: Write[Any], writing: Writing) -> Any:

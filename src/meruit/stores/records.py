@@ -64,6 +64,8 @@ class NewOutcome(NamedTuple):
     """Random: without them nobody can guess the content from its hash."""
     result_json: bytes | None = None
     """The result as it is kept, where whoever made it has written it already."""
+    idempotency_key: str | None = None
+    """Of the request that it came with: whose kept answer holds the result too."""
 
     def write(self, writing: Writing) -> Recorded:
         """The outcome, its evidence and its first verdict."""
@@ -84,6 +86,7 @@ class NewOutcome(NamedTuple):
             *(tenant, contract, contract_seq),
         )
         for part in (self.input, self.output, self.metadata):
+            part.restore()
             writing.keep(part.blob(tenant))
         version = _NewVersion(self.id, contract, 1, criteria_digest, criteria_index, evidence_index, "")
         kept = self.result_json or self.result.to_json()
@@ -94,7 +97,7 @@ class NewOutcome(NamedTuple):
             *(tenant, self.id, writing.next_outcome(), contract, labels.agent_id, labels.consumer_id, labels.domain),
             *(in_micros(result.verified_at), evidence_index),
             *(self.input.address, salts[0], self.output.address, salts[1], self.metadata.address, salts[2]),
-            *(1, result.verdict.value, int(result.success), result.score, criteria_digest),
+            *(1, result.verdict.value, int(result.success), result.score, criteria_digest, self.idempotency_key),
         )
         writing.emit(
             *(tenant, EventType.OUTCOME_RECORDED, contract, f"{self.id}:1"),
@@ -151,7 +154,8 @@ class RecordAll(NamedTuple):
             before = replayed(writing, self.tenant, self.once)
             if before is not None:
                 return before
-        return [outcome.write(writing) for outcome in self.outcomes]
+        key = None if self.once is None else self.once.key
+        return [outcome._replace(idempotency_key=key).write(writing) for outcome in self.outcomes]
 
 
 def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:
@@ -206,13 +210,14 @@ class AddVersions(NamedTuple):
         wanted = [version.outcome_id for version in self.versions]
         query = select(
             *(tables.outcomes.c.id, tables.outcomes.c.contract_id),
-            *(tables.outcomes.c.version, tables.outcomes.c.evidence_leaf),
+            *(tables.outcomes.c.version, tables.outcomes.c.evidence_leaf, tables.outcomes.c.input_address),
         ).where(tables.outcomes.c.tenant == self.tenant, tables.outcomes.c.id.in_(wanted))
         found = {row.id: row for row in writing.read(query)}
         recorded: list[Recorded] = []
         for new in self.versions:
             row = found.get(new.outcome_id)
-            if row is None or row.version != new.expected:
+            # What was erased stays so: a result would say again what was to be forgotten.
+            if row is None or row.version != new.expected or row.input_address is None:
                 continue
             digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
             version = _NewVersion(

@@ -91,8 +91,12 @@ class Store:
         except BaseException:
             database.close()
             raise
-        if not _is_admitted(database, signer.vkey):
-            store.recorder.write(lambda writing: _admit(writing, signer.vkey))
+        try:
+            if not _is_admitted(database, signer.vkey):
+                store.recorder.write(lambda writing: _admit(writing, signer.vkey))
+        except BaseException:
+            store.close()
+            raise
         return store
 
     def close(self) -> None:
@@ -133,7 +137,7 @@ def _signing_key(file: Path, origin: str, surroundings: Surroundings) -> Signing
     try:
         if not file.exists():
             made = SigningKey.generate(origin, surroundings.entropy(32)).to_pem()
-            unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+            unfinished = file.with_name(f"{file.name}.{surroundings.entropy(8).hex()}")
             with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
                 opened.write(made)
                 opened.flush()

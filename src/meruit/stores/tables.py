@@ -112,6 +112,7 @@ outcomes = Table(
     Column("success", Integer, nullable=False),
     Column("score", Float, nullable=False),
     Column("criteria_digest", Text, nullable=False),
+    Column("idempotency_key", Text),
     Index("outcomes_in_order", "tenant", "seq", unique=True),
     Index("outcomes_by_contract", "tenant", "contract_id", "seq"),
     Index("outcomes_by_agent", "tenant", "agent_id", "seq"),

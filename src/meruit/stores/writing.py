@@ -98,6 +98,10 @@ class Writing:
         """Evidence, once more referred to."""
         self._blobs.append(blob)
 
+    def keeps(self, tenant: str, address: str) -> bool:
+        """Whether this transaction refers to the evidence anew."""
+        return any(blob.tenant == tenant and blob.address == address for blob in self._blobs)
+
     def next_outcome(self) -> int:
         """The place of a new outcome among all."""
         self.outcomes += 1

@@ -102,6 +102,7 @@ def upgrade() -> None:
         sa.Column("success", sa.Integer(), nullable=False),
         sa.Column("score", sa.Float(), nullable=False),
         sa.Column("criteria_digest", sa.Text(), nullable=False),
+        sa.Column("idempotency_key", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("tenant", "id"),
     )
     op.create_index("outcomes_by_agent", "outcomes", ["tenant", "agent_id", "seq"], unique=False)

@@ -1,0 +1,161 @@
+"""The API as it is documented: whatever is sent, the answer is one that OpenAPI tells of, and no failure of ours."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from tests.api.conftest import CRITERIA, WORK, Deployment, new_tenant
+from tests.api.test_access import OPEN_TO_ALL, WHO_MAY, dead_letter, rescored
+
+from meruit.api.problems import PROBLEM_TYPE
+from meruit.model.access import Role
+from meruit.stores.outbox import AddWebhook
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+CASES_EACH = 84
+"""Of one operation: half as documented, half not."""
+WANTED = 2_000
+ENDLESS = "GET /v1/events"
+"""Never ends, so nothing is generated for it; test_events.py follows it by hand."""
+SCHEMA_ITSELF = {"GET /schema", "GET /schema/openapi.json"}
+
+
+def documented(route: str) -> str:
+    """A route of ours as OpenAPI writes it."""
+    return route.replace(":str}", "}").replace(":int}", "}")
+
+
+OPERATIONS = sorted(documented(route) for route in (WHO_MAY.keys() | OPEN_TO_ALL) - SCHEMA_ITSELF - {ENDLESS})
+
+
+class Known(NamedTuple):
+    """A tenant that has one of everything, so that some requests find what they ask for."""
+
+    deployment: Deployment
+    tenant: str
+    keys: tuple[str, ...]
+    schema: Any
+    outcome: str
+
+    def webhook(self) -> str:
+        entropy = self.deployment.store.surroundings.entropy
+        wish = AddWebhook(self.tenant, "http://127.0.0.1:9/", frozenset({"outcome.erased"}), entropy)
+        return self.deployment.store.recorder.write(wish).webhook.id
+
+
+@pytest.fixture(scope="module")
+def known(deployment: Deployment) -> Known:
+    tenant = new_tenant()
+    admin, agent = deployment.key(Role.ADMIN, tenant), deployment.key(Role.AGENT, tenant)
+    deployment.ask("POST", "/v1/criteria", key=admin, json={"name": "judged", "criteria": CRITERIA})
+    work = {**WORK, "criteria": "judged", "agent_id": "robot"}
+    outcome = deployment.ask("POST", "/v1/verify", key=admin, json=work).json()["outcome_id"]
+    rescored(deployment, tenant, outcome, "for the record")
+    schema = schemathesis.openapi.from_dict(deployment.ask("GET", "/schema/openapi.json", key=admin).json())
+    return Known(deployment, tenant, (admin, admin, agent), schema, outcome)
+
+
+def made_real(case: Case, known: Known) -> None:
+    """Let a request name what there is."""
+    found = case.path_parameters or {}
+    if "outcome_id" in found:
+        found["outcome_id"] = known.outcome
+    if "name" in found:
+        found["name"] = "judged"
+    if "version" in found:
+        found["version"] = 1
+    if "key_id" in found:
+        found["key_id"] = known.deployment.key(Role.AUDITOR, known.tenant).split(".")[0]
+    if "webhook_id" in found:
+        found["webhook_id"] = known.webhook()
+        seq = dead_letter(known.deployment, found["webhook_id"])
+        if "seq" in found:
+            found["seq"] = seq
+    body = case.body
+    if isinstance(body, dict):
+        if "criteria" in body:
+            body["criteria"] = "judged" if case.operation.path.startswith("/v1/verify") else CRITERIA
+        if "url" in body:
+            # Nothing is ever erased here, so nothing is ever sent there.
+            body |= {"url": "https://meruit.invalid/hook", "types": ["outcome.erased"]}
+
+
+def sent(case: Case, known: Known, key: str) -> httpx.Response:
+    """The generated request as bytes, past every helpfulness of a client."""
+    options = case.as_transport_kwargs(base_url="http://127.0.0.1")
+    wanted = ("method", "url", "params", "headers", "cookies", "json", "data", "files")
+    request = requests.Request(**{name: options[name] for name in wanted if name in options}).prepare()
+    headers = [
+        (name.encode() if isinstance(name, str) else name, value.encode("latin-1") if isinstance(value, str) else value)
+        for name, value in request.headers.items()
+        if name.lower() != "authorization"
+    ]
+    assert request.method is not None
+    assert request.url is not None
+    return known.deployment.ask(request.method, request.url, key=key, content=request.body, headers=headers)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_is_answered_is_documented_and_never_a_failure_of_ours(known: Known, operation: str) -> None:
+    method, _, path = operation.partition(" ")
+    found = known.schema[path][method]
+    statuses = Counter[int]()
+    for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+
+        @settings(
+            derandomize=True,
+            max_examples=CASES_EACH // 2,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=found.as_strategy(generation_mode=mode), real=st.booleans(), key=st.sampled_from(known.keys))
+        def try_one(case: Case, real: bool, key: str) -> None:
+            if real:
+                made_real(case, known)
+            reply = sent(case, known, key)
+            statuses[reply.status_code] += 1
+            case.validate_response(reply, checks=CHECKS)
+
+        try_one()
+    assert statuses.total() >= CASES_EACH
+    assert any(status < 300 for status in statuses), statuses
+
+
+def test_enough_is_generated_for_every_operation_that_ends(known: Known) -> None:
+    assert len(OPERATIONS) * CASES_EACH >= WANTED
+    labels = {operation.ok().label for operation in known.schema.get_all_operations()}
+    assert labels == {*OPERATIONS, documented(ENDLESS)}
+
+
+def test_every_operation_documents_refusals_as_problems(known: Known) -> None:
+    described = known.schema.raw_schema
+    for path in described["paths"].values():
+        for operation in path.values():
+            assert list(operation["responses"]["default"]["content"]) == [PROBLEM_TYPE]
+            assert "400" not in operation["responses"]
+            assert operation["summary"]
+            assert operation["description"]
+    assert described["security"] == [{"key": []}]
+
+
+def test_the_documentation_loads_nothing_from_elsewhere(known: Known) -> None:
+    admin = known.keys[0]
+    for path in ("/schema", "/schema/openapi.json"):
+        reply = known.deployment.ask("GET", path, key=admin)
+        assert reply.headers["content-type"].startswith("application/vnd.oai.openapi+json")
+        assert "://" not in reply.text.replace("https://host/path", "")
+    assert known.deployment.ask("GET", "/schema/elements", key=admin).status_code == 404
