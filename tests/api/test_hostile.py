@@ -274,7 +274,7 @@ def test_criteria_made_to_cost_much_are_refused(attacked: Attacked, criteria: An
 
 
 @pytest.mark.parametrize(
-    "expr", ["import os", "(" * 2_000 + "1" + ")" * 2_000, "output.text.matches('(')", "[1].map(x, y)"]
+    "expr", ["import os", "(" * 2_000 + "1" + ")" * 2_000, "[1].map(x, y)"]
 )
 def test_an_expression_that_cannot_run_is_refused_where_it_would_last(attacked: Attacked, expr: str) -> None:
     criteria = {"criteria": [{**ROUGE, "metric": "odd", "expr": expr}]}

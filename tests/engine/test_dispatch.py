@@ -445,6 +445,47 @@ def test_after_the_last_attempt_an_event_is_dead_and_holds_up_nobody(store: Stor
     asyncio.run(scenario())
 
 
+def test_what_is_new_of_a_subject_waits_behind_what_waits(shared: Store, tenant: str) -> None:
+    async def scenario() -> None:
+        async with (
+            Receiver().open() as receiver,
+            delivering(shared, pace=HASTE._replace(retries_s=(3600.0,))) as (_, heard),
+        ):
+            receiver.answer = lambda arrival: 500 if arrival.number == 0 else 204
+            receiver.add(shared, tenant)
+            emit(shared, tenant, "a")
+            await until(lambda: heard.attempts[Result.FAILED])
+            emit(shared, tenant, "aab", first=1)
+            await until(partial(receiver.has, 3))
+            emit(shared, tenant, "ab", first=4)
+            await until(partial(receiver.has, 5))
+            assert [arrival.number for arrival in receiver.tried] == [0, 3, 5]
+
+    asyncio.run(scenario())
+
+
+def test_an_event_is_not_sent_while_an_earlier_one_of_its_subject_is_on_its_way(shared: Store, tenant: str) -> None:
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def answer(arrival: Arrival) -> int:
+            if arrival.number == 0:
+                await release.wait()
+            return 204
+
+        async with Receiver().open() as receiver, delivering(shared) as (_, _):
+            receiver.answer = answer
+            made = receiver.add(shared, tenant)
+            emit(shared, tenant, "aab")
+            await until(partial(receiver.has, 2))
+            assert sorted(arrival.number for arrival in receiver.tried) == [0, 2]
+            release.set()
+            await until(partial(is_settled, shared, made))
+            assert receiver.first_arrivals()["a"] == [0, 1]
+
+    asyncio.run(scenario())
+
+
 def test_a_redelivered_event_that_fails_holds_up_those_that_wait(shared: Store, tenant: str) -> None:
     """It is the first of its subject again, and what was due is not due before it."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.canonical import canonical, digest, payload_digest
+from meruit.model.canonical import canonical, digest, from_canonical, payload_digest
 
 scalars = (
     st.none()
@@ -84,3 +84,30 @@ def test_a_payload_has_a_digest_unless_it_cannot_be_written(value: Any) -> None:
 )
 def test_only_json_has_a_digest(payload: Any, has_one: bool) -> None:
     assert (payload_digest(payload) is not None) is has_one
+
+
+@given(values)
+def test_what_was_written_can_be_read_back(value: Any) -> None:
+    try:
+        bytes_of_it = canonical(value)
+    except TypeError:
+        # Half a surrogate pair is no text that could be kept.
+        return
+    # A float stands for its shortest text, so the same bytes are the same value.
+    assert canonical(from_canonical(bytes_of_it)) == bytes_of_it
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b'{"$other": 1}',
+        b'{"$decimal": 5}',
+        b'{"$decimal": "five"}',
+        b'{"a": {"$": 1}}',
+        b"not json",
+        b'{"$decimal": "NaN"}',
+    ],
+)
+def test_what_canonical_never_writes_is_not_read(other: bytes) -> None:
+    with pytest.raises(ValueError, match="."):
+        from_canonical(other)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from meruit.model.access import Scope
 from meruit.model.errors import MeruitError
-from meruit.model.numbers import MICRO
+from meruit.model.numbers import in_units
 from meruit.model.outcome import OutcomeSummary
 from meruit.stores import batches
 from meruit.stores.database import StoreError
@@ -207,8 +207,8 @@ def _line(found: _Found) -> _Line:
         execution_metadata=_raw(work.metadata),
         billing_impact={
             "cpc_base": None,
-            "bonus": None if figures is None else _money(figures.bonus_micros),
-            "penalty": None if figures is None else _money(figures.penalty_micros),
+            "bonus": None if figures is None else in_units(figures.bonus_micros),
+            "penalty": None if figures is None else in_units(figures.penalty_micros),
             "total": None,
         },
         created_at=summary.created_at,
@@ -226,12 +226,6 @@ def _raw(text: bytes | None) -> msgspec.Raw:
 
 def _figures(result: bytes | None) -> _Figures | None:
     return None if result is None else msgspec.json.decode(result, type=_Figures)
-
-
-def _money(micros: int) -> str:
-    """Millionths as decimal text, without trailing zeros."""
-    whole, rest = divmod(micros, MICRO)
-    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
 
 
 # Columns.

@@ -129,6 +129,12 @@ def _decimal(text: Any) -> Number:
     if not isinstance(text, str):
         raise ValueError("a decimal is written as text")  # noqa: TRY004 - wrong content, not a wrong call
     try:
-        return plain(Decimal(text))
+        number = Decimal(text)
     except ArithmeticError:
-        raise ValueError(f"{text[:40]!r} is no number") from None
+        number = _NO_NUMBER
+    if not number.is_finite():
+        raise ValueError(f"{text[:40]!r} is no number")
+    return plain(number)
+
+
+_NO_NUMBER = Decimal("NaN")

@@ -31,3 +31,9 @@ def plain(number: Decimal) -> int | float | Decimal:
 def exact_decimal(number: float) -> Decimal:
     """The decimal that a float's shortest text denotes."""
     return Decimal(repr(number))
+
+
+def in_units(micros: int) -> str:
+    """Millionths as decimal text, without trailing zeros."""
+    whole, rest = divmod(micros, MICRO)
+    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")

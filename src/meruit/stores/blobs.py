@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
     def restore(self) -> None:
         """Write the file again, should somebody have erased the same content since; only whoever records may ask."""
-        if self.file is not None:
+        if self.file is not None and not self.file.exists():
             _write(self.file, self.content)
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import orjson
+import msgspec
 from sqlalchemy import Connection, Select, select
 
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.numbers import MICRO
+from meruit.model.numbers import in_units
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion, from_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.stores import tables
@@ -176,7 +176,7 @@ def full(
         success_criteria=criteria_from(criteria_body(connection, scope.tenant, verdict.criteria_digest)),
         verification_result=verdict.result,
         execution_metadata=_loaded(work.metadata),
-        billing_impact=_billing(verdict.result),
+        billing_impact=billing_impact(verdict.result),
         created_at=found.created_at,
         version=verdict.version,
         reason=verdict.reason,
@@ -186,24 +186,17 @@ def full(
     )
 
 
-def _billing(result: VerificationResult | None) -> dict[str, Any]:
-    bonus, penalty = (None, None) if result is None else (result.bonus_micros, result.penalty_micros)
-    return {"cpc_base": None, "bonus": _money(bonus), "penalty": _money(penalty), "total": None}
-
-
-def _money(micros: int | None) -> str | None:
-    """Millionths as decimal text, without trailing zeros."""
-    if micros is None:
-        return None
-    whole, rest = divmod(micros, MICRO)
-    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
+def billing_impact(result: VerificationResult | None) -> dict[str, Any]:
+    """What a result means in money, as far as no contract prices the work."""
+    bonus, penalty = (None, None) if result is None else map(in_units, (result.bonus_micros, result.penalty_micros))
+    return {"cpc_base": None, "bonus": bonus, "penalty": penalty, "total": None}
 
 
 def _loaded(content: bytes | None) -> dict[str, Any] | None:
     if content is None:
         return None
-    loaded: dict[str, Any] = orjson.loads(content)
-    return loaded
+    # Unlike others, it keeps every digit of an integer.
+    return msgspec.json.decode(content, type=dict[str, Any])
 
 
 # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.

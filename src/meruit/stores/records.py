@@ -213,6 +213,7 @@ class AddVersions(NamedTuple):
             *(tables.outcomes.c.version, tables.outcomes.c.evidence_leaf, tables.outcomes.c.input_address),
         ).where(tables.outcomes.c.tenant == self.tenant, tables.outcomes.c.id.in_(wanted))
         found = {row.id: row for row in writing.read(query)}
+        writing.look_up_contracts(self.tenant, (row.contract_id for row in found.values()))
         recorded: list[Recorded] = []
         for new in self.versions:
             row = found.get(new.outcome_id)

@@ -218,6 +218,6 @@ deliveries = Table(
     Column("dead_at", BigInteger),
     Column("error", Text, nullable=False),
     Index("deliveries_due", "webhook_id", "dead_at", "next_at"),
-    Index("deliveries_by_subject", "webhook_id", "subject", "seq"),
+    Index("deliveries_by_subject", "webhook_id", "subject", "dead_at", "seq"),
 )
 """What could not be delivered at once: waiting for another attempt, or dead."""

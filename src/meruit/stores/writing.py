@@ -1,6 +1,6 @@
 """One transaction of the recorder: rows, log entries and events are gathered, then written in one go."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -139,6 +139,18 @@ class Writing:
             )
             known = self._connection.execute(query).scalar() or 0
         return int(known) + 1
+
+    def look_up_contracts(self, tenant: str, contract_ids: Iterable[str]) -> None:
+        """Learn the numbers of several contracts with one query."""
+        table = tables.log_leaves
+        unknown = {one for one in contract_ids if self.fresh.get(("contract", tenant, one)) is None}
+        query = (
+            select(table.c.contract_id, func.max(table.c.contract_seq))
+            .where(table.c.tenant == tenant, table.c.contract_id.in_(unknown))
+            .group_by(table.c.contract_id)
+        )
+        for contract_id, number in self.read(query):
+            self.learn(("contract", tenant, contract_id), number)
 
     def emit(self, tenant: str, kind: EventType, subject: str, idempotency_key: str, data: dict[str, Any]) -> int:
         """Tell whoever listens, once this is durable."""

@@ -26,7 +26,7 @@ def upgrade() -> None:
         sa.Column("error", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("webhook_id", "seq"),
     )
-    op.create_index("deliveries_by_subject", "deliveries", ["webhook_id", "subject", "seq"], unique=False)
+    op.create_index("deliveries_by_subject", "deliveries", ["webhook_id", "subject", "dead_at", "seq"], unique=False)
     op.create_index("deliveries_due", "deliveries", ["webhook_id", "dead_at", "next_at"], unique=False)
     op.create_table(
         "events",
