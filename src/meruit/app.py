@@ -62,8 +62,8 @@ def open_store(location: Location, *, make: bool = False) -> "Store":
 
     if not make and location.url is None and not (location.folder / FILE).exists():
         raise StoreError(
-            f"{location.folder} holds no records yet; `meruit serve` or `meruit verify --record` makes them, "
-            "and --data names another folder"
+            f"{location.folder} holds no records yet; `meruit serve`, `meruit keys create` or `meruit verify --record` "
+            "makes them, and --data names another folder"
         )
     return Store.open(location)
 

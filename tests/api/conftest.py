@@ -43,17 +43,22 @@ class Deployment:
         engine: VerificationEngine,
         settings: Settings | None = None,
         surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+        *,
+        living: bool = True,
     ) -> None:
+        """With `living` false it is left to a server to begin and end its life."""
         self.store = Store.open(location, surroundings)
         self.service = assemble(engine, settings or Settings(), self.store, Stopping())
-        self.app = build_app(self.service)
+        # Any: httpx and Litestar write the type of one and the same ASGI app in two ways.
+        self.app: Any = build_app(self.service)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="deployment", daemon=True)
         self._thread.start()
         self._told: asyncio.Queue[str] = asyncio.Queue()
         self._heard: asyncio.Queue[str] = asyncio.Queue()
-        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop)
-        assert self.tell("lifespan.startup") == "lifespan.startup.complete"
+        self._living = asyncio.run_coroutine_threadsafe(self._live(), self._loop) if living else None
+        if living:
+            assert self.tell("lifespan.startup") == "lifespan.startup.complete"
 
     async def _live(self) -> None:
         async def receive() -> Any:
@@ -201,8 +206,9 @@ class Deployment:
 
     def close(self) -> None:
         """End the service as a server would, then the store."""
-        assert self.tell("lifespan.shutdown") == "lifespan.shutdown.complete"
-        self._living.result(PATIENCE_S)
+        if self._living is not None:
+            assert self.tell("lifespan.shutdown") == "lifespan.shutdown.complete"
+            self._living.result(PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
         self._loop.close()

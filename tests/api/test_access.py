@@ -290,7 +290,7 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
 
 def options_of(route: str, planted: Planted) -> dict[str, Any]:
     work = {"output": {"text": "whatever"}}
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "POST /v1/verify": {"json": {**work, "criteria": planted.criteria}},
         "POST /v1/verify/batch": {"json": {"items": [work, work], "criteria": planted.criteria}},
         "POST /v1/criteria": {"json": {"name": f"new-{secrets.token_hex(4)}", "criteria": CRITERIA}},
@@ -313,8 +313,7 @@ def asked(
 
 
 def events_seen_by(scene: Scene, key: str | None) -> int:
-    ours = any(key in planted.keys.values() for planted in (scene.ours,))
-    tenant = scene.ours.tenant if ours else scene.theirs.tenant
+    tenant = scene.ours.tenant if key in scene.ours.keys.values() else scene.theirs.tenant
     with scene.deployment.store.database.reading() as connection:
         query = select(func.count()).select_from(tables.events).where(tables.events.c.tenant == tenant)
         return int(connection.execute(query).scalar_one())
@@ -363,7 +362,6 @@ def test_each_role_may_do_what_the_table_says_and_sees_nothing_else(scene: Scene
 
 @pytest.mark.parametrize("route", ALL)
 def test_another_tenant_finds_nothing(scene: Scene, route: str) -> None:
-    before = scene.deployment.rows()
     with logged() as lines:
         for role in sorted(WHO_MAY[route]):
             request = request_of(route, scene, scene.ours)
@@ -389,6 +387,15 @@ def test_without_a_key_in_force_nothing_is_said(scene: Scene, route: str) -> Non
             assert_unseen(scene.ours.all | scene.theirs.all, text_of(reply))
     assert scene.deployment.rows() == before
     assert_unseen(scene.ours.all | scene.theirs.all, lines.getvalue())
+
+
+def test_whoever_asks_which_methods_there_are_learns_only_that(scene: Scene) -> None:
+    for route in ALL:
+        _, path, _ = request_of(route, scene, scene.ours)
+        reply = scene.deployment.ask("OPTIONS", path)
+        assert (reply.status_code, reply.content) == (204, b"")
+        assert route.split()[0] in reply.headers["allow"]
+        assert_unseen(scene.ours.all | scene.theirs.all, text_of(reply))
 
 
 BROKEN: tuple[Mapping[str, Any], ...] = (
@@ -443,12 +450,12 @@ def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
 
 def test_an_agent_learns_only_how_its_work_ended(scene: Scene) -> None:
     agent, criteria = scene.ours.keys[Role.AGENT], scene.ours.criteria
+    told = {"id", "contract_id", "created_at", "version", "verdict", "success", "score"}
     for output in ({}, {"text": 5}, {"text": "x" * 100_000}, {"text": None, "predictions": [1]}, {"a": {"b": [0.1]}}):
         reply = scene.deployment.ask("POST", "/v1/verify", key=agent, json={"output": output, "criteria": criteria})
         assert reply.json().keys() == {"outcome_id", "version", "recorded", "verdict", "success", "score"}
         assert_unseen(scene.ours.all, text_of(reply))
         kept = scene.deployment.ask("GET", f"/v1/outcomes/{reply.json()['outcome_id']}", key=agent)
-        told = {"id", "contract_id", "created_at", "version", "verdict", "success", "score"}
         assert kept.json().keys() == told
     listed = scene.deployment.ask("GET", "/v1/outcomes", key=agent).json()["outcomes"]
     assert all(one.keys() == told for one in listed)
@@ -513,7 +520,7 @@ def test_criteria_that_no_longer_run_here_stay_hidden_from_agents(deploy: Deploy
     first.close()
     second = deploy(using=build_engine(narrower), settings=narrower)
     before = second.rows()
-    bodies = {"": {"output": {}}, "/batch": {"items": [{"output": {}}]}}
+    bodies: dict[str, dict[str, Any]] = {"": {"output": {}}, "/batch": {"items": [{"output": {}}]}}
     for path, body in bodies.items():
         for key in (agent, operator):
             reply = second.ask("POST", f"/v1/verify{path}", key=key, json={"criteria": "judged", **body})

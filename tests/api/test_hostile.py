@@ -273,9 +273,7 @@ def test_criteria_made_to_cost_much_are_refused(attacked: Attacked, criteria: An
     attacked.unharmed()
 
 
-@pytest.mark.parametrize(
-    "expr", ["import os", "(" * 2_000 + "1" + ")" * 2_000, "[1].map(x, y)"]
-)
+@pytest.mark.parametrize("expr", ["import os", "(" * 2_000 + "1" + ")" * 2_000, "[1].map(x, y)"])
 def test_an_expression_that_cannot_run_is_refused_where_it_would_last(attacked: Attacked, expr: str) -> None:
     criteria = {"criteria": [{**ROUGE, "metric": "odd", "expr": expr}]}
     attacked.refused(attacked.post("/v1/criteria", {"name": "hostile", "criteria": criteria}))
@@ -357,7 +355,7 @@ LABELS = {
     "/v1/keys": ("name", "agent_id"),
     "/v1/webhooks": ("url",),
 }
-ODD_LABELS = ["\0", "a\0b", "a\nb", "\x7f", "\x85", "\u2028", "", "x" * 201, "x" * MEGABYTE]
+ODD_LABELS = ["\0", "a\0b", "a\nb", "a\n", "\x7f", "\x85", "\u2028", "", "x" * 201, "x" * MEGABYTE]
 
 
 @pytest.mark.parametrize("label", ODD_LABELS, ids=lambda label: repr(label[:5]))
@@ -428,6 +426,10 @@ QUERIES = [
     (f"/v1/outcomes/out_{'0' * 34}/receipt", ""),
     (f"/v1/outcomes/out_{'0' * 34}/versions", ""),
     ("/v1/criteria", "after=%00"),
+    ("/v1/criteria", "after=a%0a"),
+    ("/v1/outcomes", "contract_id=a%0a"),
+    ("/v1/outcomes", f"criteria_digest={'0' * 64}%0a"),
+    ("/v1/criteria/a%0a", ""),
     ("/v1/criteria", "after=.."),
     ("/v1/criteria/a%00", ""),
     ("/v1/criteria/%ff", ""),

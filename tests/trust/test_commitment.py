@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.trust.commitment import SALT_BYTES, commitment, matches
+from meruit.trust.commitment import SALT_BYTES, commitment, commitment_to, matches
 
 salts = st.binary(min_size=SALT_BYTES, max_size=SALT_BYTES)
 
@@ -41,6 +41,7 @@ def test_what_could_be_guessed_has_another_commitment_each_time() -> None:
     assert commitment(bytes(SALT_BYTES), b"yes") != commitment(b"\x01" * SALT_BYTES, b"yes")
 
 
-def test_the_hash_is_over_purpose_salt_and_content() -> None:
-    salt = bytes(range(SALT_BYTES))
-    assert commitment(salt, b"content") == sha256(b"meruit-blob-v1\n" + salt + b"content").hexdigest()
+def test_the_hash_is_over_purpose_salt_and_the_hash_of_the_content() -> None:
+    salt, inner = bytes(range(SALT_BYTES)), sha256(b"content")
+    assert commitment(salt, b"content") == sha256(b"meruit-blob-v1\n" + salt + inner.digest()).hexdigest()
+    assert commitment_to(salt, inner.hexdigest()) == commitment(salt, b"content")

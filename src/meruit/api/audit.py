@@ -13,7 +13,8 @@ from meruit.engine.checkpoints import checkpoint
 from meruit.model.record import Record
 from meruit.stores import audit
 
-TEXT = "text/plain; charset=utf-8"
+TEXT = "text/plain"
+"""In UTF-8, as Litestar adds by itself."""
 Size = Annotated[int, QueryParameter(ge=0, le=2**53)]
 
 

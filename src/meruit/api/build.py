@@ -134,8 +134,8 @@ def _refuse_open_sandbox(policy: CustomCode | None) -> None:
         if not found.ready:
             raise MeruitError(
                 f"the sandbox does not hold on this machine in the tier {tier}: {found.reason or 'a trial got out'}; "
-                "`meruit doctor` shows why. To serve without criteria's own code, disable CustomExtractor in the "
-                "configuration"
+                "`meruit doctor` shows why. To serve without criteria's own code, give --config a copy of "
+                "config/outcome-verification.yaml with `enabled: false` under custom"
             )
 
 

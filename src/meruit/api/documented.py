@@ -49,7 +49,7 @@ def document_problems(app: Litestar) -> None:
                 _document(operation)
 
 
-def _kinds(kind: type) -> Iterator[type]:
+def _kinds(kind: type[Body]) -> Iterator[type[Body]]:
     for narrower in kind.__subclasses__():
         yield narrower
         yield from _kinds(narrower)

@@ -13,18 +13,19 @@ from msgspec import Meta
 from meruit.api.access import OPERATORS, READERS
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
-from meruit.api.wire import Body, Limit, Place, encoded
+from meruit.api.wire import Body, Limit, Place, encoded, whole
 from meruit.model.errors import MeruitError
 from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.sources.outbound import check_url
-from meruit.stores import outbox
-from meruit.stores.database import NotFound
-from meruit.stores.outbox import AddWebhook, DeadLetter, IssuedWebhook, Redeliver, RemoveWebhook, Webhook
+from meruit.stores import deliveries, outbox, webhooks
+from meruit.stores.database import StoreError
+from meruit.stores.deliveries import DeadLetter, Redeliver
+from meruit.stores.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
 
 STREAM = "text/event-stream"
 MAX_URL = 2_000
-_WEBHOOK = r"^whk_[0-9a-f]{34}$"
+_WEBHOOK = whole("whk_[0-9a-f]{34}")
 WebhookId = Annotated[str, PathParameter(pattern=_WEBHOOK)]
 WebhookQuery = Annotated[str | None, QueryParameter(pattern=_WEBHOOK, required=False)]
 Seq = Annotated[int, PathParameter(ge=1, le=2**53)]
@@ -39,7 +40,7 @@ LastEventId = Annotated[
     HeaderParameter(
         name="Last-Event-ID",
         required=False,
-        pattern=r"^[0-9]{1,15}$",
+        pattern=whole("[0-9]{1,15}"),
         description="The id of the last event that you have; a browser sends it by itself.",
     ),
 ]
@@ -128,7 +129,8 @@ async def create_webhook(data: JSONBody[WebhookRequest], request: Asked) -> Resp
         check_url(data.url, service.settings.webhook_networks)
         wish = AddWebhook(request.caller.tenant, data.url, frozenset(data.types), service.store.surroundings.entropy)
         made = await service.store.recorder.record(wish)
-    except NotFound:
+    except StoreError:
+        # Ours to answer for, and no word on the URL.
         raise
     except MeruitError as refused:
         raise ApiProblem(400, "bad_webhook", str(refused)) from None
@@ -139,7 +141,7 @@ async def create_webhook(data: JSONBody[WebhookRequest], request: Asked) -> Resp
 async def list_webhooks(request: Asked, after: WebhookQuery = None, limit: Limit = 50) -> WebhookPage:
     """The webhooks of your tenant, without their secrets."""
     tenant = request.caller.tenant
-    found = await request.service.read(lambda connection: outbox.page(connection, tenant, after=after, limit=limit))
+    found = await request.service.read(lambda connection: webhooks.page(connection, tenant, after=after, limit=limit))
     return WebhookPage(found, found[-1].id if len(found) == limit else None)
 
 
@@ -154,7 +156,7 @@ async def list_dead(webhook_id: WebhookId, request: Asked, after: Place = None, 
     """What a webhook was not sent although it was tried to the end."""
     tenant = request.caller.tenant
     found = await request.service.read(
-        lambda connection: outbox.dead(connection, tenant, webhook_id, after=after or 0, limit=limit)
+        lambda connection: deliveries.dead(connection, tenant, webhook_id, after=after or 0, limit=limit)
     )
     return DeadLetterPage(found, found[-1].seq if len(found) == limit else None)
 

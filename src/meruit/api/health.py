@@ -11,7 +11,8 @@ from meruit.model.record import Record
 from meruit.stores import tables
 from meruit.stores.database import StoreError
 
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+PROMETHEUS = "text/plain; version=0.0.4"
+"""In UTF-8, as Litestar adds by itself."""
 
 
 class Health(Record, frozen=True):

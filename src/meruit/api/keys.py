@@ -10,15 +10,16 @@ from msgspec import Meta
 from meruit.api.access import ADMINS
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
-from meruit.api.wire import Body, Label, Limit, encoded
+from meruit.api.wire import Body, Label, Limit, encoded, whole
 from meruit.model.access import Role
 from meruit.model.record import Record
 from meruit.stores import keys
 from meruit.stores.keys import IssuedKey, KeyRecord, NewKey, Revoke
 
 MAX_DAYS = 3_650
-KeyId = Annotated[str, PathParameter(pattern=r"^mk_[0-9a-f]{12}$")]
-KeyQuery = Annotated[str | None, QueryParameter(pattern=r"^mk_[0-9a-f]{12}$", required=False)]
+_KEY = whole("mk_[0-9a-f]{12}")
+KeyId = Annotated[str, PathParameter(pattern=_KEY)]
+KeyQuery = Annotated[str | None, QueryParameter(pattern=_KEY, required=False)]
 
 
 class KeyRequest(Body, frozen=True):

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from meruit.api.access import ANYONE, READERS
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
-from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, Place, VersionQuery, encoded
+from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, Place, VersionQuery, encoded, whole
 from meruit.engine.bundle import export, receipt
 from meruit.model.access import Role
 from meruit.model.difference import Difference, difference
@@ -22,8 +22,8 @@ from meruit.stores import outcomes
 from meruit.stores.outcomes import Filter, Narrowed
 from meruit.trust.bundle import Receipt
 
-OutcomeId = Annotated[str, PathParameter(pattern=r"^out_[0-9a-f]{34}$")]
-Digest = Annotated[str | None, QueryParameter(pattern=r"^[0-9a-f]{64}$", required=False)]
+OutcomeId = Annotated[str, PathParameter(pattern=whole("out_[0-9a-f]{34}"))]
+Digest = Annotated[str | None, QueryParameter(pattern=whole("[0-9a-f]{64}"), required=False)]
 ZIP = "application/zip"
 
 

@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
         self._stopping.begin()
 
 
-def run(
+def run(  # noqa: PLR0913 - one a setting
     app: ASGIApp,
     host: str,
     port: int,
@@ -107,10 +107,12 @@ def run(
     ready: Callable[[str], None],
     log_level: Level = "info",
     stopping: Stopping | None = None,
+    listener: socket.socket | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
     """Serve until a signal or `stopping`; `ready` hears the URL. Raises MeruitError when it cannot begin."""
-    listener = _listen(host, port)
+    listener = reserve(host, port) if listener is None else listener
+    listener.listen(MAX_WAITING)
     url = _url(host, listener)
     config = uvicorn.Config(
         app,
@@ -149,13 +151,13 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int) -> socket.socket:
+    """Take the port, and let nobody in yet; raises MeruitError when somebody else has it."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         # On Windows this would let two servers share a port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
         listener.bind((host.strip("[]"), port))
-        listener.listen(MAX_WAITING)
     except (OSError, OverflowError, UnicodeError) as problem:
         listener.close()
         raise MeruitError(_why(host, port, problem)) from None

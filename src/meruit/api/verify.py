@@ -14,7 +14,7 @@ from meruit.api.access import allow
 from meruit.api.once import REPLAYED, another_request, checked_key, earlier, fingerprint
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked, Service
-from meruit.api.wire import Body, Key, Label, encoded
+from meruit.api.wire import Body, Key, Label, encoded, whole
 from meruit.engine.registrar import Judged, Ready, Submission
 from meruit.model.access import Caller, Role
 from meruit.model.errors import Unavailable
@@ -32,7 +32,7 @@ Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
 CriteriaReference = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?$",
+        pattern=whole(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?"),
         description="Registered criteria: `name` for the latest version, or `name@version`.",
     ),
 ]

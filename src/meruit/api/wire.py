@@ -12,8 +12,15 @@ from meruit.model.outcome import MAX_LABEL
 from meruit.stores.outcomes import MAX_PAGE
 
 JSON = "application/json"
+
+
+def whole(pattern: str) -> str:
+    """The pattern of a text that fits from end to end; Python's `$` alone also fits before a last line break."""
+    return rf"^{pattern}$(?!\n)"
+
+
 # No control characters: an id goes into logs, file names and terminals.
-PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+$"
+PRINTABLE = whole(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 Label = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL, pattern=PRINTABLE)]
 LabelQuery = Annotated[
     str | None, QueryParameter(min_length=1, max_length=MAX_LABEL, pattern=PRINTABLE, required=False)
@@ -31,7 +38,7 @@ Key = Annotated[
         description="Yours to choose: a second request with it has no second effect, and the first one's answer.",
     ),
 ]
-CRITERIA_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+CRITERIA_NAME = whole(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 CriteriaName = Annotated[str, Meta(pattern=CRITERIA_NAME, description="Letters, digits, dot, dash, underscore.")]
 
 

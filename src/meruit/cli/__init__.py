@@ -71,7 +71,7 @@ def meruit() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
-    from meruit.model.errors import MeruitError, Unavailable
+    from meruit.model.errors import MeruitError, Unavailable, Unreachable
 
     try:
         code = meruit.main(args=arguments, prog_name="meruit", standalone_mode=False)
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         code = ExitCode.INTERRUPTED
     except MeruitError as problem:
         complain(str(problem))
-        code = ExitCode.COULD_NOT_VERIFY if isinstance(problem, Unavailable) else ExitCode.BAD_INPUT
+        code = ExitCode.COULD_NOT_VERIFY if isinstance(problem, Unavailable | Unreachable) else ExitCode.BAD_INPUT
     except OSError as problem:
         complain(f"could not go on: {problem.strerror or problem}")
         code = ExitCode.COULD_NOT_VERIFY

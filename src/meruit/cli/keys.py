@@ -71,6 +71,7 @@ def create(  # noqa: PLR0913 - one an option
     if as_json:
         print_json(made.to_json())
     else:
+        note("a running service knows it within two seconds")
         note(f"this is shown once; send it as `Authorization: Bearer …` ({role} of the tenant {tenant})")
         say(made.secret)
     return ExitCode.PASSED

@@ -39,14 +39,15 @@ def serve(
     # The web framework takes a moment to load.
     from meruit.api.build import build_app, build_service
     from meruit.api.logs import configure_logs
-    from meruit.api.server import Stopping, is_loopback, run
+    from meruit.api.server import Stopping, is_loopback, reserve, run
     from meruit.app import open_store
     from meruit.config import Settings, location_of
     from meruit.model.errors import MeruitError
     from meruit.stores import keys
 
     settings = Settings.load(config)
-    store = open_store(location_of(data, database_url), make=True)
+    location = location_of(data, database_url)
+    store = open_store(location, make=True)
     try:
         with store.database.reading() as connection:
             has_keys = keys.any_exists(connection)
@@ -55,20 +56,24 @@ def serve(
                 f"{host} can be reached from other machines, and there is no key yet: "
                 "`meruit keys create NAME --role admin` makes one"
             )
-        if not has_keys:
-            note("no keys yet: this machine may do everything; `meruit keys create NAME --role admin` changes that")
-        configure_logs()
-        stopping = Stopping()
-        service = build_service(settings, store, stopping, allow_python_full=allow_python_full)
-        proxies = settings.service.trusted_proxies
-        run(
-            build_app(service),
-            host,
-            port,
-            ready=lambda url: _tell(url, as_json=as_json),
-            stopping=stopping,
-            trusted_proxies=proxies,
-        )
+        # Taken before the sandbox is tried, which takes a while.
+        with reserve(host, port) as listener:
+            note(f"records are in {location.shown}")
+            if not has_keys:
+                note("no keys yet: this machine may do everything; `meruit keys create NAME --role admin` changes that")
+            note("trying the sandbox …")
+            configure_logs()
+            stopping = Stopping()
+            service = build_service(settings, store, stopping, allow_python_full=allow_python_full)
+            run(
+                build_app(service),
+                host,
+                port,
+                ready=lambda url: _tell(url, as_json=as_json),
+                stopping=stopping,
+                listener=listener,
+                trusted_proxies=settings.service.trusted_proxies,
+            )
     finally:
         store.close()
     return ExitCode.PASSED

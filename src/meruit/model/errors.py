@@ -55,6 +55,10 @@ class CriteriaError(DocumentError):
     """The criteria hold something that cannot be judged."""
 
 
+class Unreachable(MeruitError):
+    """The world did not answer; trying again may help."""
+
+
 class Unavailable(CriteriaError):
     """The criteria are sound, and ask for what this installation does not do."""
 

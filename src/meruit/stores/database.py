@@ -10,11 +10,13 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
-from meruit.model.errors import MeruitError
+from meruit.model.errors import MeruitError, Unreachable
 from meruit.stores.location import FILE, Location
 
 BUSY_S = 30.0
 """How long a writer waits for another process to finish."""
+CONNECT_S = 10
+"""How long a server may take to let us in."""
 MAX_READERS = 16
 
 
@@ -22,7 +24,7 @@ class StoreError(MeruitError):
     """The store cannot be used as asked; says what to do next."""
 
 
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, Unreachable):
     """The database did not answer; trying again may help."""
 
 
@@ -98,16 +100,17 @@ def connect(location: Location) -> Database:
 def _postgres(url: str) -> tuple[Engine, Engine]:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise StoreError("the database URL cannot be read; write postgresql://user:password@host:port/name") from None
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
         raise StoreError(f"{parsed.drivername} is not supported; give a postgresql:// URL, or none for SQLite")
     chosen = parsed.set(drivername="postgresql+psycopg")
     try:
         # A connection that died in the pool is replaced before use; a writer's loss is told to its callers.
-        writer = create_engine(chosen, pool_size=1, max_overflow=1, pool_pre_ping=True)
+        usual: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_S}}
+        writer = create_engine(chosen, pool_size=1, max_overflow=1, **usual)
         reader = create_engine(
-            chosen, pool_size=MAX_READERS, max_overflow=0, pool_pre_ping=True, isolation_level="REPEATABLE READ"
+            chosen, pool_size=MAX_READERS, max_overflow=0, isolation_level="REPEATABLE READ", **usual
         )
     except (ModuleNotFoundError, NoSuchModuleError):
         raise StoreError("Postgres needs its driver: pip install 'meruit[postgres]'") from None

@@ -26,4 +26,5 @@ class Location(NamedTuple):
         if self.url is None:
             return str(self.folder / FILE)
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        # Whatever stands before the last @ may be a password, also where the rest makes no sense.
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

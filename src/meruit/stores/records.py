@@ -13,7 +13,7 @@ from meruit.stores import tables
 from meruit.stores.blobs import Part
 from meruit.stores.database import StoreError
 from meruit.stores.writing import Writing
-from meruit.trust.commitment import SALT_BYTES, commitment
+from meruit.trust.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.trust.entries import CriteriaEntry, EvidenceEntry, VerdictEntry
 
 SALTS = 4
@@ -79,9 +79,9 @@ class NewOutcome(NamedTuple):
             EvidenceEntry(
                 writing.now.written,
                 *(tenant, self.id, contract, contract_seq),
-                commitment(salts[0], self.input.content),
-                commitment(salts[1], self.output.content),
-                commitment(salts[2], self.metadata.content),
+                commitment_to(salts[0], self.input.address),
+                commitment_to(salts[1], self.output.address),
+                commitment_to(salts[2], self.metadata.address),
             ),
             *(tenant, contract, contract_seq),
         )
@@ -154,8 +154,8 @@ class RecordAll(NamedTuple):
             before = replayed(writing, self.tenant, self.once)
             if before is not None:
                 return before
-        key = None if self.once is None else self.once.key
-        return [outcome._replace(idempotency_key=key).write(writing) for outcome in self.outcomes]
+            return [outcome._replace(idempotency_key=self.once.key).write(writing) for outcome in self.outcomes]
+        return [outcome.write(writing) for outcome in self.outcomes]
 
 
 def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:

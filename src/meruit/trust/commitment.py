@@ -13,17 +13,16 @@ def commitment(salt: bytes, content: bytes) -> str:
     Salted because content can be erased, and its salt with it: what remains then says nothing, even about a content
     that could be guessed, such as a yes or a name.
     """
+    return commitment_to(salt, sha256(content).hexdigest())
+
+
+def commitment_to(salt: bytes, digest: str) -> str:
+    """The same from the content's SHA-256, for whoever has that already."""
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
-    return _digest(salt, content)
+    return sha256(_PURPOSE + salt + bytes.fromhex(digest)).hexdigest()
 
 
-def matches(commitment: str, salt: bytes, content: bytes) -> bool:
+def matches(committed: str, salt: bytes, content: bytes) -> bool:
     """Whether this is the content that was committed to."""
-    return len(salt) == SALT_BYTES and commitment == _digest(salt, content)
-
-
-def _digest(salt: bytes, content: bytes) -> str:
-    digest = sha256(_PURPOSE + salt)
-    digest.update(content)
-    return digest.hexdigest()
+    return len(salt) == SALT_BYTES and committed == commitment(salt, content)

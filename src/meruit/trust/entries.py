@@ -85,7 +85,8 @@ def entry_bytes(entry: Entry) -> bytes:
 
 def read_entry(data: bytes) -> Entry:
     """Read back what `entry_bytes` wrote; raises `msgspec.DecodeError` on anything else."""
-    return _READER.decode(data)
+    found: Entry = _READER.decode(data)
+    return found
 
 
 def criteria_digest_of(body: bytes) -> str:

@@ -1,0 +1,30 @@
+"""What tests of the engine share."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from meruit.stores.location import Location
+from meruit.stores.store import Store
+
+
+@pytest.fixture
+def store(store_location: Location) -> Iterator[Store]:
+    """On every kind of database."""
+    opened = Store.open(store_location)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """For what does not depend on the database; each test has tenants of its own."""
+    opened = Store.open(Location(tmp_path_factory.mktemp("shared")))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tenant(request: pytest.FixtureRequest) -> str:
+    return f"t{random.getrandbits(60):x}"
