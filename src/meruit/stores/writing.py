@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Select, Table, Update, bindparam, func, select, update
+from sqlalchemy import Connection, Select, Table, Update, func, select
 from sqlalchemy.sql.dml import Delete
 
 from meruit.model.events import EventType
@@ -232,16 +232,8 @@ class Writing:
         if (frontier, self.outcomes, self.events, checkpoint_at) != (
             *(old, self._state.outcomes, self._state.events, self._state.checkpoint_at),
         ):
-            self._connection.execute(
-                _NEW_STATE,
-                {
-                    "new_size": frontier.size,
-                    "new_peaks": frontier.to_bytes(),
-                    "new_outcomes": self.outcomes,
-                    "new_events": self.events,
-                    "new_checkpoint_at": checkpoint_at,
-                },
-            )
+            new = (frontier.size, frontier.to_bytes(), self.outcomes, self.events, checkpoint_at)
+            self._connection.exec_driver_sql(_in_style(_NEW_STATE, self._connection), new)
         return frontier
 
     def _write_tiles(self, old_size: int, new_size: int) -> None:
@@ -251,17 +243,14 @@ class Writing:
             self._insert(tables.log_tiles, [(level, seq, tiles.finished(level, seq))])
 
 
-_NEW_STATE = (
-    update(tables.log_state)
-    .where(tables.log_state.c.id == 1)
-    .values(
-        size=bindparam("new_size"),
-        peaks=bindparam("new_peaks"),
-        outcomes=bindparam("new_outcomes"),
-        events=bindparam("new_events"),
-        checkpoint_at=bindparam("new_checkpoint_at"),
-    )
-)
+# As text: these two are part of every group, and SQLAlchemy's own form costs as much as a record.
+_STATE = "SELECT origin, size, peaks, outcomes, events, checkpoint_at FROM log_state WHERE id = 1"
+_NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
+
+
+def _in_style(statement: str, connection: Connection) -> str:
+    """The statement as the driver marks its parameters."""
+    return statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
 
 
 @lru_cache(maxsize=2048)
@@ -276,9 +265,7 @@ def _insert_text(table: Table, count: int, dialect: str) -> str:
 
 def read_state(connection: Connection) -> LogState:
     """The log as it stands, locked until the transaction ends."""
-    row = connection.execute(_STATE_FOR_UPDATE).one()
-    return LogState(row.origin, Frontier.from_bytes(row.size, row.peaks), row.outcomes, row.events, row.checkpoint_at)
-
-
-# SQLite knows no such lock and leaves it out: its writer is alone from the start.
-_STATE_FOR_UPDATE = select(tables.log_state).where(tables.log_state.c.id == 1).with_for_update()
+    # SQLite knows no such lock and needs none: its writer is alone from the start.
+    locked = _STATE if connection.dialect.name == "sqlite" else f"{_STATE} FOR UPDATE"
+    origin, size, peaks, outcomes, events, checkpoint_at = connection.exec_driver_sql(locked).one()
+    return LogState(origin, Frontier.from_bytes(size, peaks), outcomes, events, checkpoint_at)
