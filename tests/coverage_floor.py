@@ -1,4 +1,4 @@
-"""Holds the coverage that `make test` has just measured: all of `model`, `judge` and `trust`, nearly all of every other room."""
+"""Holds the coverage that `make test` has just measured: all of the pure rooms, nearly all of every other."""
 
 import json
 import subprocess

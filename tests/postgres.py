@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -62,6 +63,13 @@ NewDatabase = Callable[[], str]
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
     """One server for the whole session of this worker."""
+    with running(SETTINGS) as server:
+        yield server
+
+
+@contextmanager
+def running(chosen: Mapping[str, str]) -> Iterator[Server]:
+    """A server with these settings, which ends with the context."""
     # A socket's path has room for about a hundred characters, so not in pytest's folders.
     folder = Path(tempfile.mkdtemp(prefix="mpg-", dir=_short_folder()))
     try:
@@ -85,7 +93,7 @@ def postgres_server() -> Iterator[Server]:
         ]
         made = subprocess.run(making, capture_output=True, text=True, cwd=folder, check=False, user=user, group=user)
         assert made.returncode == 0, made.stderr
-        settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        settings = [part for name, value in chosen.items() for part in ("-c", f"{name}={value}")]
         command = [str(programs / "postgres"), "-D", str(data), "-k", str(folder), "-h", "", *settings]
         with (folder / "log").open("wb") as log:
             keeper = subprocess.Popen(

@@ -158,7 +158,9 @@ def test_of_two_processes_one_has_the_effect(
     write = second.store.recorder.record
 
     async def after_the_other(wish: Any, **options: Any) -> Any:
-        said.append(await asyncio.to_thread(post, first, path, key, REQUESTS[path], "once"))
+        # The service's own housekeeping writes too.
+        if getattr(wish, "once", None) is not None:
+            said.append(await asyncio.to_thread(post, first, path, key, REQUESTS[path], "once"))
         return await write(wish, **options)
 
     monkeypatch.setattr(second.store.recorder, "record", after_the_other)
@@ -168,7 +170,8 @@ def test_of_two_processes_one_has_the_effect(
     assert first.rows()["outcomes"] == {"/v1/verify": 1, "/v1/verify/batch": 2, "/v1/criteria": 0}[path]
 
     async def after_another(wish: Any, **options: Any) -> Any:
-        await asyncio.to_thread(post, first, path, key, changed(REQUESTS[path]), "other")
+        if getattr(wish, "once", None) is not None:
+            await asyncio.to_thread(post, first, path, key, changed(REQUESTS[path]), "other")
         return await write(wish, **options)
 
     monkeypatch.setattr(second.store.recorder, "record", after_another)
