@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import ssl
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -136,8 +136,8 @@ class Heard:
         self.deaths = 0
         self.lags: list[int] = []
 
-    def log(self, event: Event) -> None:
-        self.logged.append(event)
+    def log(self, several: Sequence[Event]) -> None:
+        self.logged.extend(several)
 
     def attempted(self, result: str) -> None:
         self.attempts[result] += 1

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -301,11 +302,12 @@ def test_a_log_that_fails_is_told_and_gets_the_page_again(shared: Store, tenant:
         heard = Heard()
         failures = iter([OSError("disk full")])
 
-        def log(event: Event) -> None:
-            if event.data.get("number") == 1 and event.tenant_id == tenant:
-                for failure in failures:
-                    raise failure
-            heard.log(event)
+        def log(several: Sequence[Event]) -> None:
+            for event in several:
+                if event.data.get("number") == 1 and event.tenant_id == tenant:
+                    for failure in failures:
+                        raise failure
+                heard.log([event])
 
         made = Dispatcher(shared, never, log=log, report=heard.errors.append, pace=HASTE)
         async with running(made):

@@ -1,7 +1,7 @@
 """The application: every route, in front of it who may ask and behind it the deployment."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from meruit import __version__
 from meruit.api import audit, criteria, events, health, keys, outcomes, verify
 from meruit.api.access import Doorkeeper, authentication
 from meruit.api.documented import document_problems
-from meruit.api.logs import log
+from meruit.api.logs import log, log_each
 from meruit.api.observing import Instruments, Observing
 from meruit.api.once import Attempts
 from meruit.api.problems import ApiProblem, handlers, problem_response
@@ -114,7 +114,7 @@ def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopp
         store=store,
         registrar=Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task),
         dispatcher=Dispatcher(
-            store, outbound.post, log=_log_event, report=_log_trouble, counters=_Counted(instruments)
+            store, outbound.post, log=_log_events, report=_log_trouble, counters=_Counted(instruments)
         ),
         outbound=outbound,
         instruments=instruments,
@@ -190,13 +190,18 @@ class _Counted(NamedTuple):
         self.instruments.outbox_lag.set(count)
 
 
-def _log_event(event: Event) -> None:
-    log(
+def _log_events(several: Sequence[Event]) -> None:
+    log_each(
         "event",
-        event_id=event.event_id,
-        event_type=event.event_type,
-        tenant=event.tenant_id,
-        outcome_id=event.data.get("outcome_id"),
+        [
+            {
+                "event_id": event.event_id,
+                "event_type": event.event_type,
+                "tenant": event.tenant_id,
+                "outcome_id": event.data.get("outcome_id"),
+            }
+            for event in several
+        ],
     )
 
 

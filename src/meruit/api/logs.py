@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import traceback
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, Literal, TextIO
@@ -41,14 +42,20 @@ _SERVER = "uvicorn"
 
 def log(event: str, *, level: Level = "info", **fields: Any) -> None:
     """Write one line; raises TypeError for a field that is not in FIELDS."""
-    if not fields.keys() <= FIELDS:
-        unknown = ", ".join(sorted(fields.keys() - FIELDS))
-        raise TypeError(f"no log line may tell {unknown}; add it to FIELDS only if it can never hold a payload")
+    log_each(event, [fields], level=level)
+
+
+def log_each(event: str, several: Sequence[Mapping[str, Any]], *, level: Level = "info") -> None:
+    """Write several lines at once; raises TypeError for a field that is not in FIELDS."""
+    for fields in several:
+        if not fields.keys() <= FIELDS:
+            unknown = ", ".join(sorted(fields.keys() - FIELDS))
+            raise TypeError(f"no log line may tell {unknown}; add it to FIELDS only if it can never hold a payload")
     number = _LEVELS[level]
     if _logger.isEnabledFor(number):
         # The place of the call is of no interest, and finding it costs as much as all the rest.
         record = logging.LogRecord(_logger.name, number, "", 0, event, None, None)
-        record.fields = fields
+        record.several = several
         _logger.handle(record)
 
 
@@ -59,24 +66,31 @@ def describe(error: BaseException) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON; of other libraries' records only the server's keep their message."""
+    """A record as lines of JSON; of other libraries' records only the server's keep their message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
+        """The lines, the last without its end."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {"time": moment.replace("+00:00", "Z"), "level": record.levelname.lower()}
-        fields: dict[str, Any] | None = getattr(record, "fields", None)
-        if fields is not None:
-            line["event"] = record.msg
-            line |= {name: _shown(value) for name, value in fields.items()}
-            _add_frames(line, fields.get("error"))
-        else:
-            line |= _foreign(record)
-        try:
-            return orjson.dumps(line).decode()
-        except TypeError:
-            # Half a surrogate pair or a long integer, which orjson does not write.
-            return json.dumps(line)
+        head: dict[str, Any] = {"time": moment.replace("+00:00", "Z"), "level": record.levelname.lower()}
+        several: Sequence[Mapping[str, Any]] | None = getattr(record, "several", None)
+        if several is None:
+            return _written(head | _foreign(record))
+        head["event"] = record.msg
+        return "\n".join(_written(_ours(head, fields)) for fields in several)
+
+
+def _ours(head: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    line = {**head, **{name: _shown(value) for name, value in fields.items()}}
+    _add_frames(line, fields.get("error"))
+    return line
+
+
+def _written(line: dict[str, Any]) -> str:
+    try:
+        return orjson.dumps(line).decode()
+    except TypeError:
+        # Half a surrogate pair or a long integer, which orjson does not write.
+        return json.dumps(line)
 
 
 def configure_logs(level: Level = "info", stream: TextIO | None = None) -> logging.Handler:

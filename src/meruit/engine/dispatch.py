@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -79,7 +79,7 @@ class Dispatcher:
         store: Store,
         post: Post,
         *,
-        log: Callable[[Event], None],
+        log: Callable[[Sequence[Event]], None],
         report: Callable[[Exception], None],
         counters: Counters = UNCOUNTED,
         pace: Pace = USUAL_PACE,
@@ -258,8 +258,8 @@ class Dispatcher:
             return outbox.page_after(connection, told, tenant=None, limit=LOG_PAGE)
 
         page = await self._read(read)
-        for numbered in page.events:
-            self._log(numbered.event)
+        if page.events:
+            self._log([numbered.event for numbered in page.events])
         await self._store.recorder.record(outbox.Advance(LOG_CONSUMER, page.upto, self._holder))
         return _Ended(more=page.full)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,6 +19,10 @@ from meruit.trust.note import SigningKey
 MAX_GROUP = 256
 """Callers that share one transaction."""
 MAX_WAITING = 10_000
+BUSY_GROUP = 8
+"""From so many callers in a group on, the next one waits for company."""
+LINGER_S, PAUSE_S = 0.02, 0.001
+"""How long it waits at most, and how long without anyone coming."""
 MAX_REMEMBERED = 10_000
 CLOSING_S = 30.0
 LASTING = frozenset({"criteria"})
@@ -113,14 +118,26 @@ class Recorder:
             self._work.notify()
 
     def _run(self) -> None:
+        busy = False
         while True:
             with self._work:
                 while not self._waiting and not self._closing:
                     self._work.wait()
                 if not self._waiting:
                     return
+            self._linger(busy=busy)
+            with self._work:
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+            busy = len(group) >= BUSY_GROUP
             self._tell(group, self._written(group))
+
+    def _linger(self, *, busy: bool) -> None:
+        """Under load, let those who are about to come join the group: two threads at once are slower than in turn."""
+        waited_s, seen = 0.0, -1
+        while busy and waited_s < LINGER_S and seen < len(self._waiting) < MAX_GROUP:
+            seen = len(self._waiting)
+            time.sleep(PAUSE_S)
+            waited_s += PAUSE_S
 
     def _written(self, group: Sequence[_Waiting]) -> list[Any]:
         """An answer, or an exception, for each of the group."""
