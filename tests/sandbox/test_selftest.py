@@ -3,13 +3,15 @@
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
 from meruit.model.kinds import Tier
 from meruit.sandbox import confine, jail, selftest
 from meruit.sandbox.contract import Failed, Failure, SandboxResult
+from meruit.sandbox.sandbox import Sandbox
 from meruit.sandbox.selftest import Trial, World, examine, surroundings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
@@ -98,3 +100,23 @@ def test_the_surroundings_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch, us
     assert said.endswith("running as user 1234" if user else "running as root, whose workers give that up")
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     assert "no Landlock" in surroundings()
+
+
+@pytest.mark.parametrize(("late", "ready"), [(1, True), (2, True), (3, False)])
+def test_a_trial_that_was_only_late_gets_more_time(monkeypatch: pytest.MonkeyPatch, late: int, ready: bool) -> None:
+    """A busy machine is no hole in a wall; one that is late again and again is not ready."""
+    given: list[int] = []
+    real = Sandbox.execute_sync
+
+    def slow(sandbox: Sandbox, code: str, context: Mapping[str, Any], timeout_ms: int) -> SandboxResult:
+        if code != "3":
+            return real(sandbox, code, context, timeout_ms)
+        given.append(timeout_ms)
+        found = Failure.TIMEOUT if len(given) <= late else Failure.MEMORY
+        return SandboxResult(None, {}, found)
+
+    monkeypatch.setattr(Sandbox, "execute_sync", slow)
+    trial = Trial("takes memory", "3", lambda result, _world: result.failure is Failure.MEMORY)
+    monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: (trial,)})
+    assert examine(Tier.EXPR).ready is ready
+    assert given == [3_000, 12_000, 48_000][: min(late + 1, 3)]

@@ -20,6 +20,8 @@ MAX_DEPTH = 64
 MAX_DIGITS = 400
 """How many digits an integer may have."""
 MAX_KEY_SHOWN = 60
+MAX_COMPLAINT = 300
+"""How many characters of a field's path, and of what is wrong with it, are told."""
 JSON_TYPE = "application/json"
 UNSUPPORTED_MEDIA_TYPE = 415
 
@@ -98,7 +100,12 @@ def field_problem(complaint: str) -> Problem:
     # The pattern's parts are all optional, so that it fits every text.
     assert found is not None  # noqa: S101
     message = _QUOTES_A_VALUE.sub("Not one of the values known here", found["message"])
-    return Problem(found["where"] or "", message)
+    # Both may hold a key that the caller chose, of any length.
+    return Problem(_cut(found["where"] or ""), _cut(message))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_COMPLAINT else f"{text[:MAX_COMPLAINT]}…"
 
 
 def _check_type(media_type: str, options: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """`/v1/criteria`: named criteria, each version immutable and committed to the audit log."""
 
 import asyncio
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, get, post
@@ -15,8 +15,7 @@ from meruit.model.errors import CriteriaError
 from meruit.model.record import Record
 from meruit.stores import criteria, outcomes
 from meruit.stores.criteria import NamedCriteria, Register
-from meruit.stores.records import IdempotencyConflict, Idempotent, Replay, replayed
-from meruit.stores.writing import Writing
+from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
 
 NamePath = Annotated[str, PathParameter(pattern=CRITERIA_NAME)]
 NameQuery = Annotated[str | None, QueryParameter(pattern=CRITERIA_NAME, required=False)]
@@ -87,34 +86,16 @@ async def register(data: JSONBody[CriteriaRequest], request: Asked, key: Key = N
             before = await service.read(lambda connection: earlier(connection, caller.tenant, once))
             if before is not None:
                 return _replayed(before)
-        ready = service.registrar.ready(data.criteria)
+        ready = await asyncio.to_thread(service.registrar.ready, data.criteria)
         await asyncio.to_thread(service.registrar.sound, ready)
-        wish = Register(caller.tenant, data.name, ready.body, ready.digest, caller.key_id)
+        wish = Register(caller.tenant, data.name, ready.body, ready.digest, caller.key_id, once)
         try:
-            made = await service.store.recorder.record(wish if once is None else _Once(wish, once))
+            made = await service.store.recorder.record(wish)
         except IdempotencyConflict:
             raise another_request() from None
         if isinstance(made, Replay):
             return _replayed(made)
-        return encoded(made, 201)
-
-
-class _Once(NamedTuple):
-    """Registers criteria, and keeps what is answered for a second request of the key."""
-
-    register: Register
-    once: Idempotent
-
-    def __call__(self, writing: Writing) -> NamedCriteria | Replay:
-        """The version; or, when somebody else was quicker with the key, what they were told."""
-        mark = writing.mark()
-        # Without a key of its own, what it makes is always a version.
-        made = cast("NamedCriteria", self.register(writing))
-        before = replayed(writing, self.register.tenant, self.once._replace(reply=msgspec.json.encode(made)))
-        if before is not None:
-            writing.back_to(mark)
-            return before
-        return made
+        return encoded(made.to_json(), 201)
 
 
 def _replayed(before: Replay) -> Response[Any]:
@@ -126,7 +107,7 @@ async def validate(data: JSONBody[CriteriaDraft], request: Asked) -> Validation:
     """Say everything that is wrong with criteria; nothing is kept."""
     registrar = request.service.registrar
     try:
-        ready = registrar.ready(data.criteria)
+        ready = await asyncio.to_thread(registrar.ready, data.criteria)
         await asyncio.to_thread(registrar.sound, ready)
     except CriteriaError as refused:
         problems = [FoundProblem(problem.where, problem.message) for problem in refused.problems]

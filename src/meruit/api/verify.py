@@ -25,6 +25,8 @@ from meruit.model.work import PRIVATE_INPUTS
 from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
 
 MAX_BATCH = 100
+SMALL_BYTES = 16 * 1024
+"""Requests up to this size are compiled where they arrive."""
 SUBMITTERS = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
 
 # Any: work is whatever JSON the agent was given and gave back.
@@ -147,7 +149,7 @@ async def _answer(
             before = await service.read(lambda connection: earlier(connection, caller.tenant, _given(once)))
             if before is not None:
                 return _replayed(before)
-        ready = await _criteria(caller, data.criteria, service)
+        ready = await _criteria(caller, data.criteria, service, size)
         share = size // len(items)
         judged = [
             await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, share))
@@ -205,7 +207,7 @@ def _labels(caller: Caller, item: WorkItem) -> Labels:
     return Labels(item.contract_id, agent_id, item.consumer_id, item.domain)
 
 
-async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Service) -> Ready:
+async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Service, size: int) -> Ready:
     if isinstance(wanted, str):
         name, _, version = wanted.partition("@")
         try:
@@ -221,6 +223,9 @@ async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Se
         raise ApiProblem(
             403, "forbidden", "an agent is judged by registered criteria; name them, as in `criteria: name`"
         )
+    if size > SMALL_BYTES:
+        # Compiling large criteria takes long enough to hold up everybody else.
+        return await asyncio.to_thread(service.registrar.ready, wanted)
     return service.registrar.ready(wanted)
 
 

@@ -11,7 +11,7 @@ from meruit.model.record import Record
 from meruit.stores import tables
 from meruit.stores.database import NotFound
 from meruit.stores.outcomes import MAX_PAGE
-from meruit.stores.records import Idempotent, Replay, commit_criteria, replayed
+from meruit.stores.records import Idempotent, Replay, commit_criteria, keep_reply, replayed
 from meruit.stores.writing import Writing
 
 
@@ -42,6 +42,12 @@ class Register(NamedTuple):
             before = replayed(writing, self.tenant, self.once)
             if before is not None:
                 return before
+        made = self._made(writing)
+        if self.once is not None:
+            keep_reply(writing, self.tenant, self.once._replace(reply=self.once.reply or made.to_json()))
+        return made
+
+    def _made(self, writing: Writing) -> NamedCriteria:
         latest = writing.known(("name", self.tenant, self.name)) or _latest(writing, self.tenant, self.name)
         if latest is not None and latest.digest == self.digest:
             return latest

@@ -31,6 +31,7 @@ class Idempotent(NamedTuple):
     fingerprint: str
     status: int
     reply: bytes
+    """Empty for one that is known only once the write is made."""
 
 
 class Replay(NamedTuple):
@@ -154,12 +155,13 @@ class RecordAll(NamedTuple):
             before = replayed(writing, self.tenant, self.once)
             if before is not None:
                 return before
+            keep_reply(writing, self.tenant, self.once)
             return [outcome._replace(idempotency_key=self.once.key).write(writing) for outcome in self.outcomes]
         return [outcome.write(writing) for outcome in self.outcomes]
 
 
 def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:
-    """The first answer to this key; None when this is the first, whose answer is then kept."""
+    """The first answer to this key; None when this is the first."""
     known = writing.known(("reply", tenant, once.key))
     if known is None:
         query = select(tables.idempotency).where(
@@ -168,15 +170,19 @@ def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:
         rows = writing.read(query)
         known = (rows[0].fingerprint, rows[0].status, rows[0].reply) if rows else None
     if known is None:
-        writing.insert(
-            *(tables.idempotency, tenant, once.key, once.fingerprint, once.status, once.reply, writing.now.micros)
-        )
-        writing.learn(("reply", tenant, once.key), once[1:])
         return None
     fingerprint, status, reply = known
     if fingerprint != once.fingerprint:
         raise IdempotencyConflict("this Idempotency-Key was used for another request; use a new one for a new request")
     return Replay(status, reply)
+
+
+def keep_reply(writing: Writing, tenant: str, once: Idempotent) -> None:
+    """Answer later requests of this key alike."""
+    writing.insert(
+        *(tables.idempotency, tenant, once.key, once.fingerprint, once.status, once.reply, writing.now.micros)
+    )
+    writing.learn(("reply", tenant, once.key), once[1:])
 
 
 def commit_criteria(writing: Writing, tenant: str, body: bytes, digest: str | None) -> tuple[str, int]:
