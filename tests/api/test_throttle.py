@@ -64,19 +64,17 @@ def test_retry_after_is_long_enough() -> None:
     limits.admit("k")
 
 
-def test_an_address_that_fails_too_often_may_not_even_try() -> None:
+def test_an_address_that_fails_too_often_is_told_to_wait() -> None:
     clock = Clock()
     limits = Throttle(60, 5, failures_per_minute=6, failure_burst=3, clock=clock)
     for _ in range(3):
-        limits.may_try("10.0.0.1")
         limits.failed("10.0.0.1")
-    for call in (limits.may_try, limits.failed):
-        with pytest.raises(ApiProblem, match="failed attempts") as refused:
-            call("10.0.0.1")
-        assert refused.value.headers == {"Retry-After": "10"}
-    limits.may_try("10.0.0.2")
+    with pytest.raises(ApiProblem, match="failed attempts") as refused:
+        limits.failed("10.0.0.1")
+    assert refused.value.headers == {"Retry-After": "10"}
+    limits.failed("10.0.0.2")
     clock.now += 10
-    limits.may_try("10.0.0.1")
+    limits.failed("10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -95,9 +93,9 @@ def test_who_holds_a_network_is_one_guesser(one: str, other: str, same: bool) ->
     limits.failed(one)
     if same:
         with pytest.raises(ApiProblem):
-            limits.may_try(other)
+            limits.failed(other)
     else:
-        limits.may_try(other)
+        limits.failed(other)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,26 @@ def test_a_receipt_proves_inclusion(run: Run, outcome: str) -> None:
     assert json.loads(run("audit", "receipt", outcome).stdout) == found
 
 
+def test_json_is_for_every_command(run: Run, outcome: str) -> None:
+    def told(*arguments: str) -> Any:
+        done = run("audit", *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("\n") == 1
+        return json.loads(done.stdout)
+
+    assert told("key") == {"vkey": run("audit", "key").stdout.strip()}
+    assert told("checkpoint") == {"checkpoint": run("audit", "checkpoint").stdout, "size": 4}
+    assert told("receipt", outcome) == json.loads(run("audit", "receipt", outcome).stdout)
+    found = told("export", outcome, "-o", "bundle.zip")
+    assert found == {"outcome": outcome, "file": "bundle.zip", "bytes": Path("bundle.zip").stat().st_size}
+
+
+def test_standard_output_holds_the_bundle_or_json(run: Run, outcome: str) -> None:
+    done = run("audit", "export", outcome, "-o", "-", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--json" in done.stderr
+
+
 def test_what_is_not_there_is_said(run: Run, outcome: str, tmp_path: Path) -> None:
     done = run("audit", "export", "out_none", "-o", "none.zip")
     assert (done.returncode, Path("none.zip").exists()) == (2, False)

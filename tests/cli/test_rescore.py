@@ -76,7 +76,7 @@ def test_programs_get_the_summary(run: Run) -> None:
     ("arguments", "complaint"),
     [
         (("--reason", "r"), "say which outcomes"),
-        (("--reason", "r", "--all", "--agent-id", "ada"), "say which outcomes"),
+        (("--reason", "r", "--all", "--agent-id", "ada"), "not both"),
         (("--all",), "--reason says in a line why"),
         (("--all", "--reason", " "), "--reason says in a line why"),
         (("--all", "--reason", "a\nb"), "--reason says in a line why"),

@@ -41,8 +41,8 @@ from meruit.model.verdict import VerificationResult
 from meruit.stores import audit, tables
 from meruit.stores.database import NotFound, StoreError, StoreUnavailable
 from meruit.stores.erasing import erase
-from meruit.stores.location import Location
-from meruit.stores.store import KEY_FILE, Store, Surroundings
+from meruit.stores.location import KEY_FILE, Location
+from meruit.stores.store import Store, Surroundings
 from meruit.trust.bundle import Findings, State, Step, read, unpack
 from meruit.trust.entries import ErasureEntry, VerdictEntry, read_entry
 from meruit.trust.merkle import is_included, leaf_hash

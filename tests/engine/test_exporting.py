@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -219,3 +221,25 @@ def test_without_pyarrow_it_is_said_what_to_install(store: Store, monkeypatch: p
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MeruitError, match=r"pip install 'meruit\[bulk\]'"):
         export_parquet(store, SCOPE, None, io.BytesIO(), lambda *_: None)
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    heard: list[bytes] = []
+    reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()))
+    reader.start()
+    with whole_file(pipe) as file:
+        file.write(b"to the pipe")
+    reader.join(30)
+    assert heard == [b"to the pipe"]
+    assert pipe.is_fifo()
+
+
+def test_a_link_leads_to_the_file_that_is_written(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with whole_file(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"new"

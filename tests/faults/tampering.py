@@ -25,6 +25,7 @@ from meruit.stores.store import Store, Surroundings
 from meruit.trust.bundle import (
     ALWAYS,
     PARTS,
+    RESULT,
     Annotations,
     Bundle,
     ConsistencyProof,
@@ -42,6 +43,7 @@ from meruit.trust.commitment import commitment
 from meruit.trust.entries import (
     CriteriaEntry,
     Entry,
+    ErasureEntry,
     EvidenceEntry,
     KeyEntry,
     VerdictEntry,
@@ -536,6 +538,28 @@ def insert_file(chance: random.Random, world: World) -> Tampered:
     return Tampered(f"{name} in {shape}", pack_files(_listed(files)), names[name])
 
 
+def insert_around(chance: random.Random, world: World) -> Tampered:
+    """Something before, behind or between the files of the zip, for which another reader might take them."""
+    shape, _ = _drawn(chance, world)
+    data, junk = world.bundles[shape], chance.randbytes(chance.randrange(1, 100))
+    listed = data.index(b"PK\x01\x02")
+    end = len(data) - 22
+    forged = {
+        "before": junk + data,
+        "behind": data + junk,
+        "between": data[:listed] + junk + data[listed:],
+        "before, counted": junk + data[: end + 16] + (listed + len(junk)).to_bytes(4, "little") + data[end + 20 :],
+        "between, counted": data[:listed]
+        + junk
+        + data[listed : end + 16]
+        + (listed + len(junk)).to_bytes(4, "little")
+        + data[end + 20 :],
+        "comment": data[:-2] + len(junk).to_bytes(2, "little") + junk,
+    }
+    where = chance.choice(sorted(forged))
+    return Tampered(f"junk {where} ({shape})", forged[where], Step.BUNDLE)
+
+
 # Truncation.
 
 
@@ -954,17 +978,54 @@ def operator_erasure(chance: random.Random, world: World) -> Tampered:
     return Tampered(f"the operator lost {part} ({shape})", data, Step.BLOBS)
 
 
+def _erasing(forgery: Forgery, *parts: str) -> ErasureEntry:
+    """An entry that erases these parts of the outcome, after all others."""
+    (evidence,) = (one for one in forgery.entries if isinstance(one, EvidenceEntry) and one.outcome == forgery.outcome)
+    number = _last_seq(forgery.entries) + 1
+    return ErasureEntry("2026", evidence.tenant, forgery.outcome, evidence.contract, number, parts, "asked for")
+
+
+def operator_unerased(chance: random.Random, world: World) -> Tampered:
+    """What the log says was erased is there."""
+    shape = chance.choice(_WITH_WORK)
+    bundle = world.read(shape)
+    forged = Forgery.of(bundle)
+    parts = chance.sample([*PARTS, RESULT], chance.randrange(1, 5))
+    forged = forged._replace(entries=[*forged.entries, _erasing(forged, *parts)])
+    return Tampered(f"the operator kept {parts} ({shape})", forged.packed(world.signer, bundle), Step.BLOBS)
+
+
+def operator_late(chance: random.Random, world: World) -> Tampered:
+    """A verdict on work that was erased before, which nobody can judge again."""
+    shape = chance.choice(_WITH_WORK)
+    bundle = world.read(shape)
+    forged = Forgery.of(bundle)
+    erasing = _erasing(forged, *chance.choice([(RESULT,), (*PARTS, RESULT)]))
+    (*_, latest) = (one for one in forged.entries if isinstance(one, VerdictEntry) and one.outcome == forged.outcome)
+    late = msgspec.structs.replace(
+        latest, version=latest.version + 1, contract_seq=erasing.contract_seq + 1, verdict="pass", success=True
+    )
+    forged = forged._replace(entries=[*forged.entries, erasing, late], results={})
+    salts, work = msgspec.structs.replace(bundle.salts, results={}), forged.work
+    if set(PARTS) <= {*erasing.parts}:
+        salts, work = msgspec.structs.replace(salts, input=None, output=None, metadata=None), {}
+    manifest = msgspec.structs.replace(bundle.manifest, versions=[*range(1, late.version + 1)])
+    template = bundle._replace(salts=salts, manifest=manifest)
+    data = forged._replace(work=work).packed(world.signer, template)
+    return Tampered(f"the operator's verdict after an erasure ({shape})", data, Step.SEQUENCE)
+
+
 KINDS: dict[str, tuple[Tampering, ...]] = {
     "edit": (edit_zip, edit_byte, edit_byte, edit_byte, edit_field),
     "delete": (delete_entry, delete_file, delete_version, delete_salt, delete_proof, delete_consistency),
     "swap": (swap_entries, swap_files, swap_checkpoints, swap_versions, swap_bundles, swap_beginnings),
-    "insert": (insert_entry, insert_version, insert_file),
+    "insert": (insert_entry, insert_version, insert_file, insert_around),
     "truncate": (truncate_tail, truncate_log, truncate_zip),
     "re-sign": (sign_again,),
     "wrong evidence": (wrong_evidence, operator_evidence, operator_value),
     "wrong verdict": (
         *(operator_verdict, operator_verdict, operator_digest, operator_statement),
-        *(operator_order, operator_history, operator_erasure),
+        *(operator_order, operator_history, operator_erasure, operator_unerased, operator_late),
     ),
 }
 MAX_DRAWS = 1_000

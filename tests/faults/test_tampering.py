@@ -8,15 +8,17 @@ import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.faults.tampering import KINDS, Forgery, World, make_world, tampered
+from tests.faults.tampering import KINDS, LATENCY, Forgery, World, make_world, tampered
 
-from meruit.engine.recheck import verify
-from meruit.trust.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_FILES, State, Step, pack_files, unpack
+from meruit.engine.recheck import MAX_CRITERIA, verify
+from meruit.model.canonical import canonical
+from meruit.trust.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, State, Step, pack_files, unpack
 from meruit.trust.entries import CriteriaEntry, Entry, VerdictEntry
 
 SHARDS = 6
@@ -82,6 +84,21 @@ def _claiming(data: bytes, offset: int, value: bytes) -> bytes:
     return data[:place] + value + data[place + len(value) :]
 
 
+def _bare(name: str, packed: bytes, crc: int, size: int) -> bytes:
+    """A zip of one deflated file, of which it says what it is told to."""
+    facts = struct.pack("<5H3L2H", 20, 0, 8, 0, 33, crc, len(packed), size, len(name), 0)
+    member = b"PK\x03\x04" + facts + name.encode() + packed
+    listed = b"PK\x01\x02" + struct.pack("<H", 20) + facts + struct.pack("<3H2L", 0, 0, 0, 0, 0) + name.encode()
+    return member + listed + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(listed), len(member), 0)
+
+
+def _bomb(name: str, claimed: int) -> bytes:
+    """About a megabyte that unpacks to a gigabyte, and says that it is much less."""
+    packing = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    block = packing.compress(bytes(2**24)) + packing.flush(zlib.Z_FULL_FLUSH)
+    return _bare(name, block * 64 + packing.flush(), 0, claimed)
+
+
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
 
 
@@ -98,6 +115,15 @@ def hostile(world: World) -> dict[str, bytes]:
         "a bomb": _zip(("work/output.json", bytes(65 * 1024 * 1024))),
         "many bombs": _zip(*((f"verdicts/{number}.json", bytes(60 * 1024 * 1024)) for number in range(1, 6))),
         "a bomb that lies about its size": _claiming(_zip(("key.txt", bytes(10**7))), 24, struct.pack("<I", 100)),
+        "a bomb that says nothing of its size": _bomb("work/output.json", 10),
+        "a bomb of a name that no bundle holds": _bomb("bomb.json", 10),
+        "long criteria": _zip(*files, (f"criteria/{'0' * 64}.json", bytes(MAX_CRITERIA_BYTES + 1))),
+        "less than it says": _bare("key.txt", zlib.compress(b"short", wbits=-15), zlib.crc32(b"short"), 9),
+        "something hidden in a folder": _bare("work/", b"\x03\x00hidden", 0, 0),
+        "something before it": b"#!/bin/sh\n" + bundle,
+        "something behind it": bundle + b"\n",
+        "another zip before it": world.bundles["versions"] + bundle,
+        "another zip behind it": bundle + world.bundles["versions"],
         "too many files": flooded,
         "far too many files": b"PK\x01\x02" * (3 * MAX_FILES),
         "too long": bytes(MAX_BUNDLE_BYTES + 1),
@@ -134,6 +160,29 @@ def test_hostile_zips_fail_at_the_first_step(world: World) -> None:
         assert found.steps[0].message, what
 
 
+WEIGHED = """
+import sys
+from pathlib import Path
+from meruit.trust.checking import check
+
+flaw = check(Path(sys.argv[1]).read_bytes()).flaw
+(peak,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(flaw.step, peak)
+"""
+MAX_PEAK_KB = 300_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell how much was used")
+@pytest.mark.parametrize("claimed", [10, 60 * 1024 * 1024, 2**32 - 1])
+def test_a_bomb_takes_little_memory(tmp_path: Path, claimed: int) -> None:
+    bomb = tmp_path / "bomb.zip"
+    bomb.write_bytes(_bomb("work/output.json", claimed))
+    command = [sys.executable, "-c", WEIGHED, str(bomb)]
+    step, peak = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    assert step == Step.BUNDLE
+    assert int(peak) < MAX_PEAK_KB
+
+
 NASTY = [b"[]", b"{}", b"null", b"0", b'""', b"NaN", b"1e999", b"9" * 5_000, DEEP, b"\xff", b"", b'{"a":1,"a":2}']
 
 
@@ -162,6 +211,14 @@ def test_criteria_that_are_none_are_told(world: World) -> None:
     for body in (b"[]", b"{}", b'{"criteria":1}', DEEP, b'{"$x":1}', b"\xff", b"null"):
         packed = verify(_with_criteria(world, body))
         assert packed.failed is Step.METRICS, (body[:20], packed)
+
+
+def test_more_criteria_than_anyone_means_are_not_compiled(world: World) -> None:
+    for count, why in ((MAX_CRITERIA + 1, "more than 1,000 criteria"), (MAX_CRITERIA, "not one of these criteria")):
+        for body in ({"criteria": [LATENCY] * count}, {"success_criteria": {"criteria": [LATENCY] * count}}):
+            found = verify(_with_criteria(world, canonical(body)))
+            assert found.failed is Step.METRICS, count
+            assert why in found.steps[6].message
 
 
 def _with_criteria(world: World, body: bytes) -> bytes:

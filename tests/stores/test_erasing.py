@@ -12,9 +12,9 @@ from meruit.model.events import EventType
 from meruit.model.outcome import Labels
 from meruit.stores import audit, outcomes, tables
 from meruit.stores.database import NotFound
-from meruit.stores.erasing import Erase, erase
+from meruit.stores.erasing import Discard, Erase, erase
 from meruit.stores.location import Location
-from meruit.stores.records import AddVersions, Idempotent, NewVersion, RecordAll, Replay
+from meruit.stores.records import AddVersions, IdempotencyConflict, Idempotent, NewVersion, RecordAll, Replay
 from meruit.stores.store import Store
 from meruit.trust.entries import ErasureEntry, read_entry
 
@@ -79,7 +79,7 @@ def test_two_at_once_erase_once(store: Store) -> None:
     """Neither sees what the other is about to write, and each piece is let go of once."""
     first, second = outcome(store), outcome(store)
     recorded(store, first, second)
-    answers = together(store, [Erase("acme", first.id, WHY, store.shelf)] * 2)
+    answers = together(store, [Erase("acme", first.id, WHY)] * 2)
     assert [bool(answer.parts) for answer in answers] == [True, False]
     assert {*kept(store).values()} == {1}
     assert len(entries(store, first.id)) == 3
@@ -130,9 +130,7 @@ def test_a_file_goes_when_nobody_refers_to_it(tmp_path: Path) -> None:
 
 def test_an_erasure_that_is_refused_leaves_the_others_of_its_group_alone(store: Store) -> None:
     (at,) = recorded(store, outcome(store))
-    refused, done = together(
-        store, [Erase("acme", "out_none", WHY, store.shelf), Erase("acme", at.outcome_id, WHY, store.shelf)]
-    )
+    refused, done = together(store, [Erase("acme", "out_none", WHY), Erase("acme", at.outcome_id, WHY)])
     assert isinstance(refused, NotFound)
     assert done.parts
 
@@ -165,3 +163,40 @@ def test_what_was_erased_can_be_recorded_again(store: Store) -> None:
     with store.database.reading() as connection:
         found = outcomes.evidence(connection, Scope("acme"), second.id, store.shelf)
     assert found.output == second.output.content
+
+
+def test_two_erasures_at_once_of_what_two_outcomes_share_leave_no_file(store: Store) -> None:
+    big = {"text": "long " * 20_000}
+    first, second = outcome(store, work_output=big), outcome(store, work_output=big)
+    recorded(store, first, second)
+    both = together(store, [Erase("acme", first.id, WHY), Erase("acme", second.id, WHY)])
+    for erased in both:
+        store.recorder.write(Discard("acme", erased.addresses, store.shelf))
+    assert [file for file in store.database.location.folder.glob("blobs/**/*") if file.is_file()] == []
+
+
+def test_a_refused_record_puts_no_erased_file_back(store: Store) -> None:
+    big = {"text": "long " * 20_000}
+    first, second = outcome(store, work_output=big), outcome(store, work_output=big)
+    recorded(store, first)
+    erase(store, "acme", first.id, WHY)
+    once = Idempotent("key-2", "f", 200, b"{}")
+    store.recorder.write(RecordAll((outcome(store),), once, "acme"))
+    with pytest.raises(IdempotencyConflict):
+        store.recorder.write(RecordAll((second,), once._replace(fingerprint="other"), "acme"))
+    assert [file for file in store.database.location.folder.glob("blobs/**/*") if file.is_file()] == []
+
+
+def test_a_version_in_the_group_of_an_erasure_is_not_written(store: Store) -> None:
+    new = outcome(store)
+    (at,) = recorded(store, new)
+    later = AddVersions("acme", new.criteria, (NewVersion(at.outcome_id, 1, new.result, b"s" * 16),), "late")
+    _, written = together(store, [Erase("acme", at.outcome_id, WHY), later])
+    assert written == []
+
+
+def test_nobody_else_may_read_what_is_kept(store: Store) -> None:
+    recorded(store, outcome(store, work_output={"text": "long " * 20_000}))
+    for file in store.database.location.folder.glob("**/*"):
+        if file.is_file():
+            assert file.stat().st_mode & 0o077 == 0, file

@@ -9,7 +9,7 @@ from tests.postgres import Server
 
 from meruit.stores import opening
 from meruit.stores.database import StoreError, StoreUnavailable, connect
-from meruit.stores.location import Location
+from meruit.stores.location import FILE, KEY_FILE, Location
 from meruit.stores.store import Store
 
 VERSIONS = Path(opening.__file__).parent / "migrations" / "versions"
@@ -88,3 +88,40 @@ def test_a_database_without_tables_has_no_revision(store_location: Location) -> 
     database.close()
     status = opening.status(store_location)
     assert (status.exists, status.revision, status.current) == (True, None, False)
+
+
+def test_a_lost_signing_key_is_told_and_replaced_only_by_wish(tmp_path: Path) -> None:
+    location = Location(tmp_path / "data")
+    first = Store.open(location)
+    first.close()
+    (location.folder / KEY_FILE).unlink()
+    with pytest.raises(StoreError, match=r"is gone.*replace-key"):
+        Store.open(location)
+    assert not (location.folder / KEY_FILE).exists()
+    second = Store.open(location, new_key=True)
+    second.close()
+    assert second.signer.vkey != first.signer.vkey
+    third = Store.open(location)
+    third.close()
+    assert third.signer.vkey == second.signer.vkey
+
+
+def test_a_database_that_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
+    location = Location(tmp_path / "data")
+    Store.open(location).close()
+    (location.folder / FILE).write_bytes(b"")
+    with pytest.raises(StoreError, match="removed or emptied"):
+        Store.open(location)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bob:s3/cr3t@127.0.0.1:1/db",
+        "postgresql://bob:s3#cr3t@127.0.0.1:1/db",
+        "postgresql://bob:s3?cr3t@127.0.0.1:1/db",
+        "postgresql://bob:s3@cr3t@127.0.0.1:1/db?password=cr3t",
+    ],
+)
+def test_no_password_is_shown(url: str, tmp_path: Path) -> None:
+    assert Location(tmp_path, url).shown == "postgresql://127.0.0.1:1/db"

@@ -1,7 +1,9 @@
 """What the pure steps of checking a bundle accept, and what they say about what they do not."""
 
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
@@ -10,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.faults.tampering import Forgery, World, _consistency, _root, _subtree, make_world
+from tests.faults.tampering import TENANT, Forgery, World, _consistency, _root, _subtree, make_world
 
 from meruit.trust import bundle as bundles
 from meruit.trust.bundle import (
@@ -81,6 +83,89 @@ def test_a_bundle_may_be_packed_anew_by_another_program(world: World) -> None:
         for name, content in reversed(unpack(world.bundles["single"]).items()):
             opened.writestr(name, content)
     assert check(packed.getvalue()).flaw is None
+
+
+class Pipe(BytesIO):
+    """What can be written once and in order only."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise OSError
+
+
+def piped(world: World) -> bytes:
+    """A bundle whose files are followed by their sizes, as a program writes it that does not know them before."""
+    packed = Pipe()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in unpack(world.bundles["single"]).items():
+            opened.writestr(name, content)
+    return packed.getvalue()
+
+
+def test_a_bundle_may_be_packed_anew_into_a_pipe(world: World) -> None:
+    data = piped(world)
+    assert check(data).flaw is None
+    assert "otherwise" in failing(data.replace(b"PK\x07\x08", b"PK\x07\x09", 1), Step.BUNDLE)
+
+
+def spliced(data: bytes, place: int, junk: bytes, *, listed: int = 0) -> bytes:
+    """A zip with something more in it, whose end tells the new place (and size) of its list."""
+    end = bytearray(data[-22:])
+    size, start = (int.from_bytes(end[at : at + 4], "little") for at in (12, 16))
+    end[12:20] = (size + listed).to_bytes(4, "little") + (start + len(junk) - listed).to_bytes(4, "little")
+    body = data[:-22]
+    return body[:place] + junk + body[place:] + end
+
+
+def test_a_zip_reads_in_one_way_only(world: World) -> None:
+    data = world.bundles["single"]
+    listed, end = data.index(b"PK\x01\x02"), len(data) - 22
+    second = data.index(b"PK\x03\x04", 4)
+    for what, twofold in {
+        "junk before": b"junk" + data,
+        "junk behind": data + b"junk",
+        "a comment": data[:-2] + b"\x04\x00junk",
+        "junk before the list": spliced(data, listed, b"junk"),
+        "junk behind the list": spliced(data, end, b"junk"),
+        "junk in the list": spliced(data, end, b"junk", listed=4),
+        "another count": data[: end + 8] + b"\x01\x00\x01\x00" + data[end + 12 :],
+        "another disk": data[: end + 4] + b"\x01\x00" + data[end + 6 :],
+        "a file that is not listed": spliced(data, listed, data[:second]),
+        "another size in the file": data[:22] + b"\x01\x00\x00\x00" + data[26:],
+        "another name in the file": data.replace(b"checkpoint.txt", b"checkpoint.TXT", 1),
+    }.items():
+        assert check(twofold).flaw is not None, what
+        assert "zip" in failing(twofold, Step.BUNDLE), what
+
+
+def test_nothing_hides_between_two_files(world: World) -> None:
+    """Also where every later place is told as it then is."""
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w") as opened:
+        for name, content in unpack(world.bundles["single"]).items():
+            opened.writestr(name, content)
+            packed.write(b"junk")
+            opened.start_dir = packed.tell()
+    assert "between its files" in failing(packed.getvalue(), Step.BUNDLE)
+
+
+def test_nothing_hides_behind_the_packed_content_of_a_file(world: World) -> None:
+    files = unpack(world.bundles["single"])
+    (name, content), *_ = files.items()
+    packed = zlib.compress(content, wbits=-15) + b"hidden"
+    facts = struct.pack("<5H3L2H", 20, 0, 8, 0, 33, zlib.crc32(content), len(packed), len(content), len(name), 0)
+    member = b"PK\x03\x04" + facts + name.encode() + packed
+    listed = b"PK\x01\x02" + struct.pack("<H", 20) + facts + bytes(14) + name.encode()
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(listed), len(member), 0)
+    assert f"{name} is not as long" in failing(member + listed + end, Step.BUNDLE)
+
+
+def test_criteria_are_short(world: World) -> None:
+    long = {"0" * 64: bytes(bundles.MAX_CRITERIA_BYTES + 1)}
+    with pytest.raises(Flaw, match="longer than 5000000 bytes"):
+        changed(world, lambda whole: whole._replace(criteria=long))
 
 
 def test_a_sound_bundle_is_read_whole(world: World) -> None:
@@ -347,6 +432,39 @@ def test_what_was_erased_may_be_gone_and_nothing_else(world: World) -> None:
         return forgery._replace(entries=entries)
 
     assert "work/output.json is missing" in failing(forged(world, of_input, "erased"), Step.BLOBS)
+
+
+def erasing(*parts: str) -> Callable[[Forgery], Forgery]:
+    """An erasure at the end of the log of a single outcome, with all content left where it was."""
+    return lambda forgery: forgery._replace(
+        entries=[
+            *forgery.entries,
+            ErasureEntry("2026", TENANT, forgery.outcome, forgery.outcome, 3, parts, "asked for"),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "file"),
+    [("input", "work/input"), ("output", "work/output"), ("metadata", "work/metadata"), ("result", "verdicts/1")],
+)
+def test_what_was_erased_does_not_come_back(world: World, part: str, file: str) -> None:
+    assert f"{file}.json is there, though the log says" in failing(forged(world, erasing(part)), Step.BLOBS)
+
+
+@pytest.mark.parametrize("part", [*PARTS, "result"])
+def test_no_verdict_follows_an_erasure(world: World, part: str) -> None:
+    def late(forgery: Forgery) -> Forgery:
+        *before, verdict = forgery.entries
+        assert isinstance(verdict, VerdictEntry)
+        *_, erasure = erasing(part)(forgery).entries
+        again = msgspec.structs.replace(verdict, version=2, contract_seq=4)
+        return forgery._replace(entries=[*before, verdict, erasure, again])
+
+    whole = world.read("single")
+    manifest = msgspec.structs.replace(whole.manifest, versions=[1, 2])
+    data = late(Forgery.of(whole)).packed(world.signer, whole._replace(manifest=manifest))
+    assert "version 2 of the verdict came after an erasure" in failing(data, Step.SEQUENCE)
 
 
 @pytest.mark.parametrize("salt", ["", "zz", "00" * 15, "AB" * 16, "0 " * 16])

@@ -1,6 +1,6 @@
 """Who is let in, and to which routes."""
 
-import asyncio
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -13,6 +13,7 @@ from litestar.middleware import AbstractAuthenticationMiddleware, Authentication
 from litestar.types import ASGIApp
 
 from meruit.api.problems import ApiProblem
+from meruit.api.reading import beside
 from meruit.api.server import is_loopback
 from meruit.api.throttle import Throttle
 from meruit.model.access import DEFAULT_TENANT, Caller, Role
@@ -48,14 +49,19 @@ class Doorkeeper:
 
     async def caller(self, connection: Connected) -> Caller:
         """Who asks; raises ApiProblem 401 or 429."""
+        found = await self.recognised(connection)
+        if found.key_id:
+            self._throttle.admit(found.key_id)
+        return found
+
+    async def recognised(self, connection: Connected) -> Caller:
+        """Who asks, without counting it as a request; raises ApiProblem 401 or 429."""
         presented = connection.headers.get("authorization")
         if presented is None:
             return await self._without_a_key(connection)
         if not presented.lower().startswith(_SCHEME):
             raise _unauthorized("the header Authorization must read `Bearer KEY`")
-        found = await self._with_key(presented[len(_SCHEME) :].strip(), _address(connection))
-        self._throttle.admit(found.key_id)
-        return found
+        return await self._with_key(presented[len(_SCHEME) :].strip(), _address(connection))
 
     async def _with_key(self, presented: str, address: str) -> Caller:
         # What is remembered is the hash: a dump of our memory lets nobody in.
@@ -64,8 +70,8 @@ class Doorkeeper:
         known = self._known.get(name)
         if known is not None and known[1] > now:
             return known[0]
-        self._throttle.may_try(address)
-        found = await asyncio.to_thread(self._look_up, presented)
+        # Looked up in any case: a neighbour's wrong keys must not keep a right one out.
+        found = await beside(self._look_up, presented)
         if found is None:
             self._known.pop(name, None)
             self._throttle.failed(address)
@@ -85,9 +91,8 @@ class Doorkeeper:
             raise _unauthorized("a key is needed: send it as `Authorization: Bearer KEY`")
         if not is_loopback(_address(connection)):
             raise _unauthorized("without a key only this machine is served; `meruit keys create` makes one")
-        host = connection.headers.get("host", "").rsplit(":", 1)[0]
-        if not is_loopback(host) or "origin" in connection.headers:
-            raise _unauthorized("without a key no web page is served; `meruit keys create` makes one")
+        if _from_elsewhere(connection):
+            raise _unauthorized("without a key no web page and no proxy is served; `meruit keys create` makes one")
         return Caller(DEFAULT_TENANT, Role.ADMIN, "")
 
     async def _is_open(self) -> bool:
@@ -95,13 +100,29 @@ class Doorkeeper:
             return False
         now = self._timer()
         if now >= self._open_until:
-            self._locked = await asyncio.to_thread(self._has_keys)
+            self._locked = await beside(self._has_keys)
             self._open_until = now + KNOWN_S
         return not self._locked
 
     def _has_keys(self) -> bool:
         with self._store.database.reading() as connection:
             return keys.any_exists(connection)
+
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
+_OF_OTHERS = frozenset({"origin", "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
+"""What a browser adds for a page, and a proxy for whoever it speaks for."""
+
+
+def _from_elsewhere(connection: Connected) -> bool:
+    """Whether a request from this machine plainly came for somebody else."""
+    hosts = [value for name, value in connection.scope["headers"] if name == b"host"]
+    named = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+    if named is None or not is_loopback(named[1]):
+        return True
+    if connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return True
+    return not _OF_OTHERS.isdisjoint(connection.headers.keys())
 
 
 def _address(connection: Connected) -> str:

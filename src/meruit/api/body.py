@@ -1,5 +1,6 @@
 """Strict JSON bodies: what two readers could read differently is refused."""
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -19,6 +20,8 @@ MAX_DEPTH = 64
 """How deep lists and objects may nest; a lone list is 1 deep."""
 MAX_DIGITS = 400
 """How many digits an integer may have."""
+SMALL_BYTES = 64 * 1024
+"""Bodies up to this size are parsed where they arrive."""
 MAX_KEY_SHOWN = 60
 MAX_COMPLAINT = 300
 """How many characters of a field's path, and of what is wrong with it, are told."""
@@ -54,14 +57,20 @@ class StrictRequest(Request[Any, Any, Any]):
             body = await self.body()
             if body:
                 _check_type(*self.content_type)
-            handler = self.route_handler
-            field = handler.parsed_data_field
-            state.json = (
-                typed(strict_json(body), field.annotation, handler.default_deserializer)
-                if field is not None and _is_struct(field.annotation)
-                else strict_json(body)
-            )
+            # A large body takes long enough to hold up everybody else.
+            if len(body) > SMALL_BYTES:
+                state.json = await asyncio.to_thread(self._parsed, body)
+            else:
+                state.json = self._parsed(body)
         return state.json
+
+    def _parsed(self, body: bytes) -> Any:
+        handler = self.route_handler
+        field = handler.parsed_data_field
+        value = strict_json(body)
+        if field is None or not _is_struct(field.annotation):
+            return value
+        return typed(value, field.annotation, handler.default_deserializer)
 
 
 def strict_json(body: bytes) -> Any:

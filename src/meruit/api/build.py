@@ -1,6 +1,7 @@
 """The application: every route, in front of it who may ask and behind it the deployment."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from meruit.api.documented import document_problems
 from meruit.api.logs import log, log_each
 from meruit.api.observing import Instruments, Observing
 from meruit.api.once import Attempts
-from meruit.api.problems import ApiProblem, handlers, problem_response
+from meruit.api.problems import ApiProblem, handlers, problem_response, request_id_of
 from meruit.api.server import Stopping
 from meruit.api.service import Asked, Service
 from meruit.api.throttle import Throttle
@@ -34,6 +35,7 @@ from meruit.model.errors import MeruitError, Unavailable
 from meruit.model.events import Event
 from meruit.sandbox.selftest import examine
 from meruit.sources.outbound import Outbound
+from meruit.stores.audit import TooMany
 from meruit.stores.database import NotFound, StoreUnavailable
 from meruit.stores.recorder import Committed
 from meruit.stores.store import Store
@@ -84,6 +86,7 @@ def build_app(service: Service) -> ASGIApp:
             **handlers,
             NotFound: _not_found,
             StoreUnavailable: _unavailable,
+            TooMany: _too_many,
             Unsupported: _unsupported,
             Unavailable: _unavailable_here,
         },
@@ -122,6 +125,7 @@ def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopp
         attempts=Attempts(),
         settings=settings.service,
         stopping=stopping,
+        followers=Counter(),
         ended=asyncio.Event(),
         record_by_default=settings.verification.store_outcomes,
     )
@@ -220,8 +224,13 @@ def _not_found(request: Request[Any, Any, Any], error: NotFound) -> Response[byt
     return problem_response(request, ApiProblem(404, "not_found", str(error)))
 
 
-def _unavailable(request: Request[Any, Any, Any], _error: StoreUnavailable) -> Response[bytes]:
-    detail = "the database does not answer; nothing is lost, ask again with the same Idempotency-Key"
+def _too_many(request: Request[Any, Any, Any], error: TooMany) -> Response[bytes]:
+    return problem_response(request, ApiProblem(409, "too_many_entries", str(error)))
+
+
+def _unavailable(request: Request[Any, Any, Any], error: StoreUnavailable) -> Response[bytes]:
+    log("store_unavailable", level="error", request_id=request_id_of(request), error=error)
+    detail = "nothing can be recorded or read just now; ask again, with the same Idempotency-Key where you gave one"
     return problem_response(request, ApiProblem(503, "unavailable", detail, headers={"Retry-After": "1"}))
 
 

@@ -15,7 +15,7 @@ from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
 from meruit.api.wire import Body, Limit, Place, encoded, whole
 from meruit.model.errors import MeruitError
-from meruit.model.events import EventType
+from meruit.model.events import EventType, Numbered
 from meruit.model.record import Record
 from meruit.sources.outbound import check_url
 from meruit.stores import deliveries, outbox, webhooks
@@ -25,6 +25,8 @@ from meruit.stores.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Web
 
 STREAM = "text/event-stream"
 MAX_URL = 2_000
+MAX_FOLLOWING = 32
+"""Streams of events that one key may hold open."""
 _WEBHOOK = whole("whk_[0-9a-f]{34}")
 WebhookId = Annotated[str, PathParameter(pattern=_WEBHOOK)]
 WebhookQuery = Annotated[str | None, QueryParameter(pattern=_WEBHOOK, required=False)]
@@ -96,19 +98,36 @@ async def follow_events(request: Asked, after: After = None, types: Types = None
     start = int(last) if last is not None else after
     if start is None:
         start = await service.read(outbox.newest)
+    if service.followers[request.caller.key_id] >= MAX_FOLLOWING:
+        raise ApiProblem(429, "too_many_streams", f"a key follows events {MAX_FOLLOWING} times at once at most")
     following = service.dispatcher.follow(tenant, start, wanted, service.ended)
 
     async def lines() -> AsyncIterator[bytes]:
-        # Said at once, so that a caller knows that it is connected.
-        yield b": following\n\n"
-        async for numbered in following:
-            if numbered is None:
-                yield b": still here\n\n"
-                continue
-            kind, data = numbered.event.event_type, numbered.event.to_json()
-            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (numbered.seq, kind.encode(), data)
+        service.followers[request.caller.key_id] += 1
+        try:
+            # Said at once, so that a caller knows that it is connected.
+            yield b": following\n\n"
+            async for numbered in following:
+                # A key may be revoked while its owner listens.
+                if not await _still_welcome(request):
+                    return
+                yield b": still here\n\n" if numbered is None else _line(numbered)
+        finally:
+            service.followers[request.caller.key_id] -= 1
 
     return Stream(lines(), media_type=STREAM)
+
+
+async def _still_welcome(request: Asked) -> bool:
+    try:
+        return await request.service.doorkeeper.recognised(request) == request.caller
+    except ApiProblem:
+        return False
+
+
+def _line(numbered: Numbered) -> bytes:
+    kind, data = numbered.event.event_type.encode(), numbered.event.to_json()
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (numbered.seq, kind, data)
 
 
 def _types(types: str | None) -> frozenset[str] | None:

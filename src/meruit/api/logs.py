@@ -12,6 +12,7 @@ from typing import Any, Literal, TextIO
 import orjson
 
 from meruit.sources.outbound import OutboundFailed, OutboundRefused
+from meruit.stores.database import StoreUnavailable
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -35,7 +36,7 @@ _LEVELS: dict[Level, int] = {
     "error": logging.ERROR,
 }
 # The messages of these tell of the world and of us; those of others may quote what a caller sent.
-_SPEAKING = (OSError, RuntimeError, OutboundFailed, OutboundRefused)
+_SPEAKING = (OSError, RuntimeError, OutboundFailed, OutboundRefused, StoreUnavailable)
 _logger = logging.getLogger("meruit")
 _SERVER = "uvicorn"
 

@@ -1,6 +1,7 @@
 """What every route works with: the deployment, and who asks."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar, cast
 
@@ -10,6 +11,7 @@ from meruit.api.access import Doorkeeper
 from meruit.api.body import StrictRequest
 from meruit.api.observing import Instruments
 from meruit.api.once import Attempts
+from meruit.api.reading import beside
 from meruit.api.server import Stopping
 from meruit.config import ServiceSettings
 from meruit.engine.dispatch import Dispatcher
@@ -33,6 +35,8 @@ class Service(NamedTuple):
     attempts: Attempts
     settings: ServiceSettings
     stopping: Stopping
+    followers: Counter[str]
+    """How many streams of events each key holds open."""
     ended: asyncio.Event
     """Set once the shutdown begins; what waits for events ends then."""
     record_by_default: bool
@@ -45,7 +49,7 @@ class Service(NamedTuple):
             with self.store.database.reading() as connection:
                 return query(connection)
 
-        return await asyncio.to_thread(ask)
+        return await beside(ask)
 
 
 class Asked(StrictRequest):

@@ -79,10 +79,6 @@ class Throttle:
         """Count one request of a key; raises ApiProblem 429 when there were too many."""
         _refuse_for(self._keys.take(key_id), "this key asked too often")
 
-    def may_try(self, address: str) -> None:
-        """Call before a secret is compared; raises ApiProblem 429 for an address that failed too often of late."""
-        _refuse_for(self._strangers.wait(_site(address)), _GUESSING)
-
     def failed(self, address: str) -> None:
         """Count one failed authentication of an address; raises ApiProblem 429 when there were too many."""
         _refuse_for(self._strangers.take(_site(address)), _GUESSING)

@@ -139,6 +139,9 @@ async def _answer(
 ) -> Response[Any]:
     caller, service = request.caller, request.service
     recording = service.record_by_default if data.record is None else data.record
+    if caller.role is Role.AGENT and not recording:
+        # Else it could search for a threshold without leaving a trace.
+        raise ApiProblem(403, "forbidden", "what an agent hands in is recorded; leave record out")
     key = checked_key(key) if recording else None
     size = len(await request.body())
     labels = [_labels(caller, item) for item in items]
@@ -150,9 +153,8 @@ async def _answer(
             if before is not None:
                 return _replayed(before)
         ready = await _criteria(caller, data.criteria, service, size)
-        share = size // len(items)
         judged = [
-            await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, share))
+            await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, size))
             for item, label in zip(items, labels, strict=True)
         ]
         for one in judged:
@@ -197,6 +199,9 @@ def _labels(caller: Caller, item: WorkItem) -> Labels:
     if caller.role is Role.AGENT:
         if agent_id not in (None, caller.agent_id):
             raise ApiProblem(403, "forbidden", "an agent's key hands in that agent's work; leave agent_id out")
+        if item.contract_id is not None or item.consumer_id is not None:
+            why = "whose contract it is says whoever gave the work out; leave contract_id and consumer_id out"
+            raise ApiProblem(403, "forbidden", why)
         if item.metadata:
             why = "how a run went is told by whoever ran it, not by the agent; leave metadata out"
             raise ApiProblem(403, "forbidden", why)
@@ -210,6 +215,8 @@ def _labels(caller: Caller, item: WorkItem) -> Labels:
 async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Service, size: int) -> Ready:
     if isinstance(wanted, str):
         name, _, version = wanted.partition("@")
+        if version and caller.role is Role.AGENT:
+            raise ApiProblem(403, "forbidden", "an agent is judged by the latest version; leave @version out")
         try:
             found = await asyncio.to_thread(service.registrar.named, caller.tenant, name, int(version or 0) or None)
         except Unavailable:

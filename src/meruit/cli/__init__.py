@@ -84,7 +84,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         complain(str(problem))
         code = ExitCode.COULD_NOT_VERIFY if isinstance(problem, Unavailable | Unreachable) else ExitCode.BAD_INPUT
     except OSError as problem:
-        complain(f"could not go on: {problem.strerror or problem}")
+        where = f"{problem.filename}: " if problem.filename else ""
+        complain(f"could not go on: {where}{problem.strerror or problem}")
         code = ExitCode.COULD_NOT_VERIFY
     except Exception:  # noqa: BLE001 - a fault of our own must not end like work that did not pass
         traceback.print_exc()

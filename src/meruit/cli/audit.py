@@ -35,15 +35,22 @@ def audit() -> None:
 @click.option("-o", "--output", "file", metavar="BUNDLE.zip", required=True, help="Where to write it; - is stdout.")
 @store_options
 @tenant_option
-def export(*, outcome_id: str, file: str, data: str | None, database_url: str | None, tenant: str) -> int:
+@json_option
+def export(
+    *, outcome_id: str, file: str, data: str | None, database_url: str | None, tenant: str, as_json: bool
+) -> int:
     """Pack an outcome with all that a stranger needs to check it.
 
     The bundle holds the work, the criteria and every version of the verdict: hand it only to whoever may see them.
     """
+    import msgspec
+
     # SQLAlchemy takes a moment to load, which `audit verify` must not need at all.
     from meruit.engine.bundle import export as packed
     from meruit.model.access import Scope
 
+    if file == "-" and as_json:
+        raise click.UsageError("- is standard output, for the bundle alone; give a file, and --json tells about it")
     with opened(data, database_url) as store:
         bundle = packed(store, Scope(tenant), outcome_id)
     if file == "-":
@@ -51,7 +58,10 @@ def export(*, outcome_id: str, file: str, data: str | None, database_url: str | 
         sys.stdout.buffer.flush()
     else:
         Path(file).write_bytes(bundle)
-        note(f"{file}: {len(bundle):,} bytes")
+        if as_json:
+            print_json(msgspec.json.encode({"outcome": outcome_id, "file": file, "bytes": len(bundle)}))
+        else:
+            note(f"{file}: {len(bundle):,} bytes")
     return ExitCode.PASSED
 
 
@@ -89,23 +99,36 @@ def verify(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as
 
 @audit.command()
 @store_options
-def key(*, data: str | None, database_url: str | None) -> int:
+@json_option
+def key(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Print the public key that signs for these records: publish it, so that others can pin it."""
+    import msgspec
+
     with opened(data, database_url) as store:
-        say(store.signer.vkey)
+        vkey = store.signer.vkey
+    if as_json:
+        print_json(msgspec.json.encode({"vkey": vkey}))
+    else:
+        say(vkey)
     return ExitCode.PASSED
 
 
 @audit.command()
 @store_options
-def checkpoint(*, data: str | None, database_url: str | None) -> int:
+@json_option
+def checkpoint(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Print the log's newest checkpoint, signed now where it has grown since the last."""
+    import msgspec
+
     from meruit.engine.checkpoints import checkpoint as signed
 
     with opened(data, database_url) as store:
-        found = signed(store).note
-    # The note ends its last line itself.
-    say(found.removesuffix("\n"))
+        found = signed(store)
+    if as_json:
+        print_json(msgspec.json.encode({"checkpoint": found.note, "size": found.size}))
+    else:
+        # The note ends its last line itself.
+        say(found.note.removesuffix("\n"))
     return ExitCode.PASSED
 
 
@@ -114,6 +137,7 @@ def checkpoint(*, data: str | None, database_url: str | None) -> int:
 @click.option("--version", type=click.IntRange(min=1), help="Of the verdict; else the latest.")
 @store_options
 @tenant_option
+@click.option("--json", is_flag=True, expose_value=False, help="Changes nothing: a receipt is JSON, on one line.")
 def receipt(*, outcome_id: str, version: int | None, data: str | None, database_url: str | None, tenant: str) -> int:
     """Print, as JSON, what proves later that a verdict was in the log."""
     from meruit.engine.bundle import receipt as taken

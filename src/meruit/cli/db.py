@@ -2,7 +2,7 @@
 
 import click
 
-from meruit.cli.output import ExitCode, json_option, print_json, say, store_options
+from meruit.cli.output import ExitCode, json_option, note, print_json, say, store_options
 
 
 @click.group()
@@ -62,4 +62,29 @@ def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int
         say(f"{location.shown}: tables at {done.after} ({'new' if done.before is None else f'before: {done.before}'})")
         if done.backup is not None:
             say(f"as it was before: {done.backup}")
+    return ExitCode.PASSED
+
+
+@db.command(name="replace-key")
+@store_options
+@json_option
+def replace_key(*, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Make another signing key where the old one is lost; tell everybody who checks what you sign."""
+    import msgspec
+
+    from meruit.config import location_of
+    from meruit.stores.database import StoreError
+    from meruit.stores.location import KEY_FILE
+    from meruit.stores.store import Store
+
+    location = location_of(data, database_url)
+    if (location.folder / KEY_FILE).exists():
+        raise StoreError(f"{location.folder / KEY_FILE} is there; only a key that is lost is replaced")
+    store = Store.open(location, new_key=True)
+    store.close()
+    if as_json:
+        print_json(msgspec.json.encode({"vkey": store.signer.vkey}))
+    else:
+        note("everything signed before keeps its old key; from here on this one signs")
+        say(store.signer.vkey)
     return ExitCode.PASSED

@@ -83,7 +83,9 @@ def rescore(  # noqa: PLR0913 - one an option
         raise click.UsageError("-o is for --from; verdicts on recorded outcomes are recorded")
     elif (wanted is None) is not everything:
         raise click.UsageError(
-            "say which outcomes: one of --contract-id, --agent-id, --verdict, --criteria-digest, or --all"
+            "either --all or one of the filters, not both"
+            if everything
+            else "say which outcomes: one of --contract-id, --agent-id, --verdict, --criteria-digest, or --all"
         )
     elif not dry_run and (reason is None or not reason.strip() or not reason.isprintable()):
         raise click.UsageError("--reason says in a line why the verdicts change; it stays in the audit log")

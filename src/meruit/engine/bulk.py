@@ -219,6 +219,8 @@ def judge_file(
     In a file that `meruit outcome export` wrote, a criterion is answered only by a column that was asked the same;
     in any other, by the column of its metric's name.
     """
+    if target is not None and target.exists() and target.samefile(source):
+        raise MeruitError(f"{source} is what is read; write the verdicts to another file")
     started = time.monotonic()
     plan = prepared.plan
     total = _Total(plan)

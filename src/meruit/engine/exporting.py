@@ -132,7 +132,12 @@ def export_parquet(
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that appears under its name only once all of it is on disk."""
+    """A file that appears under its name only once all of it is on disk; a device or a pipe is written to as it is."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         with unfinished.open("xb") as file:

@@ -21,6 +21,8 @@ from meruit.trust.checking import Signed, Story, check, findings, fine
 from meruit.trust.entries import VerdictEntry
 from meruit.trust.note import VerifierKey
 
+MAX_CRITERIA = 1_000
+"""Of one set: more would take longer to prepare than anyone waits."""
 OF_THE_MACHINE = frozenset({Cause.TIMEOUT, Cause.MEMORY, Cause.SANDBOX_UNAVAILABLE})
 """How custom code may end here and not there, with nobody at fault."""
 
@@ -87,11 +89,22 @@ def _judged(bundle: Bundle, story: Story) -> list[_Judged]:
         if kept is None:
             continue
         try:
-            criteria = SuccessCriteria.model_validate(from_canonical(bundle.criteria[entry.criteria]))
+            criteria = _criteria(bundle.criteria[entry.criteria])
             found.append(_Judged(entry, criteria, VerificationResult.from_json(kept), kept))
         except (ValueError, RecursionError) as problem:
             raise Flaw(Step.METRICS, f"version {entry.version} cannot be read: {describe(problem)}") from None
     return found
+
+
+def _criteria(body: bytes) -> SuccessCriteria:
+    """Criteria as they are recorded; ValueError for others, and for more than can be meant before they are read."""
+    document = from_canonical(body)
+    # They may stand under this name, as in a file.
+    inner = document.get("success_criteria", document) if isinstance(document, dict) else None
+    listed = inner.get("criteria") if isinstance(inner, dict) else None
+    if isinstance(listed, list) and len(listed) > MAX_CRITERIA:
+        raise ValueError(f"there are more than {MAX_CRITERIA:,} criteria")
+    return SuccessCriteria.model_validate(document)
 
 
 def _check_metrics(bundle: Bundle, judged: list[_Judged], notes: list[str], *, run_code: bool) -> StepFinding:

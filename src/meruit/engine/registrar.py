@@ -11,7 +11,7 @@ from meruit.engine.catalogue import Prepared
 from meruit.engine.sound import prepare
 from meruit.engine.tryout import Trouble, try_out
 from meruit.engine.verify import Refusal, VerificationEngine
-from meruit.model.canonical import canonical, payload_bytes
+from meruit.model.canonical import canonical, payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import CriteriaError, MeruitError, Problem, Unavailable, nearest
 from meruit.model.outcome import Labels
@@ -26,8 +26,8 @@ from meruit.stores.records import SALTS, Idempotent, NewOutcome, RecordAll, Reco
 from meruit.stores.store import Store
 from meruit.trust.commitment import SALT_BYTES
 
-MAX_READY = 256
-"""Sets of criteria that are kept compiled."""
+MAX_READY, MAX_READY_BYTES = 256, 16 * 1024 * 1024
+"""Sets of criteria that are kept compiled, and how large all of them together may be as they are written."""
 SMALL_BYTES = 64 * 1024
 """Work up to this size is judged where it arrives; larger work must not hold up everybody else."""
 
@@ -77,14 +77,15 @@ class Registrar:
         self.engine = engine
         self.store = store
         self._max_criteria = max_criteria
-        self._ready: OrderedDict[bytes | str, Ready] = OrderedDict()
+        self._ready: OrderedDict[str, Ready] = OrderedDict()
+        self._ready_bytes = 0
         self._remembering = threading.Lock()
 
     def ready(self, written: Mapping[str, Any] | SuccessCriteria) -> Ready:
         """Criteria that somebody wrote, compiled; raises CriteriaError with every problem."""
         if isinstance(written, SuccessCriteria):
             return self._compiled(written, None)
-        key = payload_bytes(written)
+        key = payload_digest(written)
         found = self._recalled(key)
         if found is not None:
             return found
@@ -106,7 +107,7 @@ class Registrar:
         except Refusal as refused:
             raise Unavailable(name, [Problem("criteria", str(refused))]) from None
 
-    def _recalled(self, key: bytes | str | None) -> Ready | None:
+    def _recalled(self, key: str | None) -> Ready | None:
         if key is None:
             return None
         with self._remembering:
@@ -115,15 +116,21 @@ class Registrar:
                 self._ready.move_to_end(key)
             return found
 
-    def _compiled(self, criteria: SuccessCriteria, key: bytes | str | None) -> Ready:
+    def _compiled(self, criteria: SuccessCriteria, key: str | None) -> Ready:
         body = canonical(criteria.model_dump(exclude_defaults=True))
         made = Ready(prepare(self.engine, criteria), body)
         if key is not None:
-            with self._remembering:
-                self._ready[key] = made
-                if len(self._ready) > MAX_READY:
-                    self._ready.popitem(last=False)
+            self._keep(key, made)
         return made
+
+    def _keep(self, key: str, made: Ready) -> None:
+        with self._remembering:
+            if key in self._ready:
+                return
+            self._ready[key] = made
+            self._ready_bytes += len(made.body)
+            while len(self._ready) > MAX_READY or self._ready_bytes > MAX_READY_BYTES:
+                self._ready_bytes -= len(self._ready.popitem(last=False)[1].body)
 
     def sound(self, ready: Ready) -> None:
         """Raise Unsupported where an assertion is unknown, or the criteria's own code does not run."""

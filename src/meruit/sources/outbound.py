@@ -35,7 +35,13 @@ PORTS = {"http": 80, "https": 443}
 
 _PUBLIC_IPV6 = ipaddress.IPv6Network("2000::/3")
 # Teredo and 6to4 carry an IPv4 address inside; the other such forms lie outside of 2000::/3.
-_TUNNELS = (ipaddress.IPv6Network("2001::/32"), ipaddress.IPv6Network("2002::/16"))
+_TUNNELS = tuple(map(ipaddress.IPv6Network, ("2001::/32", "2002::/16", "3fff::/20")))
+_INNER_IPV4 = tuple(
+    map(
+        ipaddress.IPv4Network, ("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "168.63.129.16")
+    )
+)
+"""Global by their number, and yet not other people's: protocol assignments, and what clouds tell their machines."""
 _HOST_NAME = re.compile(r"(?=.{1,253}\.?$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 _AUTHORITY = re.compile(r"[^/?#]*")
 # The C library reads 2130706433, 0x7f.1 and 127.1 as addresses.
@@ -195,7 +201,7 @@ def _check_address(host: str, address: Address, allowed: Sequence[Network]) -> N
 
 def _is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not address.is_multicast
+        return address.is_global and not address.is_multicast and not any(address in net for net in _INNER_IPV4)
     return address.is_global and address in _PUBLIC_IPV6 and not any(address in tunnel for tunnel in _TUNNELS)
 
 

@@ -15,6 +15,10 @@ MAX_WINDOW = 2_000
 """Entries of one contract that a bundle carries."""
 
 
+class TooMany(StoreError):
+    """More entries than a bundle carries."""
+
+
 class SignedCheckpoint(NamedTuple):
     """The log at one size, signed."""
 
@@ -69,7 +73,7 @@ def leaf(connection: Connection, index: int) -> Leaf:
 def window(connection: Connection, tenant: str, contract_id: str, first: int, last: int) -> Sequence[Leaf]:
     """A contract's entries by their numbers; raises StoreError when they are too many for one bundle."""
     if last - first >= MAX_WINDOW:
-        raise StoreError(
+        raise TooMany(
             f"the contract {contract_id!r} has {last - first + 1:,} entries between this outcome's first and last; "
             f"a bundle carries {MAX_WINDOW:,}. Record outcomes under contracts of their own"
         )

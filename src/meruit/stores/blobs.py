@@ -31,10 +31,12 @@ class Part(NamedTuple):
 
     def blob(self, tenant: str) -> Blob:
         """The row that refers to it."""
-        return Blob(tenant, self.address, len(self.content), self.content if self.file is None else None)
+        if self.file is None:
+            return Blob(tenant, self.address, len(self.content), self.content)
+        return Blob(tenant, self.address, len(self.content), None, self.restore)
 
     def restore(self) -> None:
-        """Write the file again, should somebody have erased the same content since; only whoever records may ask."""
+        """Write the file again, should somebody have erased the same content since."""
         if self.file is not None and not self.file.exists():
             _write(self.file, self.content)
 
@@ -87,7 +89,7 @@ def _write(file: Path, content: bytes) -> None:
         if file.exists() and file.read_bytes() == content:
             return
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with unfinished.open("xb") as opened:
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
             opened.write(content)
             opened.flush()
             os.fsync(opened.fileno())

@@ -1,6 +1,7 @@
 """One database: where it is, how it is opened, and that its tables are those of this version."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ BUSY_S = 30.0
 CONNECT_S = 10
 """How long a server may take to let us in."""
 MAX_READERS = 16
+MAX_SWITCHES, SWITCH_S = 300, 0.05
+"""How often, and how far apart, a new database is asked to keep a write-ahead log while others open it too."""
 
 
 class StoreError(MeruitError):
@@ -133,7 +136,7 @@ def _sqlite(file: Path) -> tuple[Engine, Engine]:
 # Any: SQLAlchemy hands over a record of its pool, which is of no use here.
 def _durable(connection: sqlite3.Connection, _record: Any) -> None:
     """WAL lets readers read while one writes; FULL makes a commit outlive the machine."""
-    connection.execute("PRAGMA journal_mode=WAL")
+    _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA trusted_schema=OFF")
@@ -141,3 +144,16 @@ def _durable(connection: sqlite3.Connection, _record: Any) -> None:
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA cache_size=-32768")
     connection.execute("PRAGMA wal_autocheckpoint=8192")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Once in a database's life; SQLite does not wait by itself when several do it at the same time."""
+    for attempt in range(MAX_SWITCHES):
+        if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+            return
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if attempt == MAX_SWITCHES - 1:
+                raise
+            time.sleep(SWITCH_S)

@@ -1,6 +1,5 @@
 """Erasing what an outcome holds: its work and its results go, the log keeps what says nothing without them."""
 
-from collections import Counter
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, select, update
@@ -31,7 +30,6 @@ class Erase(NamedTuple):
     tenant: str
     outcome_id: str
     reason: str
-    shelf: Shelf
 
     def __call__(self, writing: Writing) -> Erased:
         """Erase what is there; raises NotFound. A second time does nothing."""
@@ -89,25 +87,32 @@ class Erase(NamedTuple):
         # One reference each: two equal parts are kept once and counted twice.
         for address in addresses:
             writing.change(_RELEASE, of_tenant=self.tenant, of_address=address)
-        for address, times in Counter(addresses).items():
+        for address in dict.fromkeys(addresses):
             writing.change(_DROP, of_tenant=self.tenant, of_address=address)
-            self._discard(writing, address, times)
 
-    def _discard(self, writing: Writing, address: str, times: int) -> None:
-        """Remove the file that nothing else refers to, while no other record can be written.
 
-        Should this transaction fail after that, the outcome's evidence is gone and its erasure must be asked again.
-        """
+class Discard(NamedTuple):
+    """Files of evidence that an erasure let go, to be removed where nothing refers to them."""
+
+    tenant: str
+    addresses: tuple[str, ...]
+    shelf: Shelf
+
+    def __call__(self, writing: Writing) -> None:
+        """Remove them while no other record can be written."""
         table = tables.blobs
-        rows = writing.read(select(table.c.refs).where(table.c.tenant == self.tenant, table.c.address == address))
-        # A caller of the same group may be about to refer to it.
-        if rows and rows[0].refs <= times and not writing.keeps(self.tenant, address):
-            self.shelf.discard(self.tenant, address)
+        query = select(table.c.address).where(table.c.tenant == self.tenant, table.c.address.in_(self.addresses))
+        referred = {row.address for row in writing.read(query)}
+        for address in self.addresses:
+            # A caller of the same group may be about to refer to it.
+            if address not in referred and not writing.keeps(self.tenant, address):
+                self.shelf.discard(self.tenant, address)
 
 
 def erase(store: Store, tenant: str, outcome_id: str, reason: str) -> Erased:
     """Erase an outcome, with the files that nothing else refers to and what the write-ahead log still holds."""
-    erased = store.recorder.write(Erase(tenant, outcome_id, reason, store.shelf))
+    erased = store.recorder.write(Erase(tenant, outcome_id, reason))
+    store.recorder.write(Discard(tenant, erased.addresses, store.shelf))
     store.database.tidy()
     return erased
 

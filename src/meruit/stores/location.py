@@ -2,9 +2,9 @@
 
 from pathlib import Path
 from typing import Literal, NamedTuple
-from urllib.parse import urlsplit
 
 FILE = "meruit.db"
+KEY_FILE = "audit-key.pem"
 
 
 class Location(NamedTuple):
@@ -25,6 +25,6 @@ class Location(NamedTuple):
         """The place, without its password."""
         if self.url is None:
             return str(self.folder / FILE)
-        parts = urlsplit(self.url)
-        # Whatever stands before the last @ may be a password, also where the rest makes no sense.
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        scheme, _, rest = self.url.partition("://")
+        # Whatever stands before the last @ may be a password, and so may what follows a question mark.
+        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

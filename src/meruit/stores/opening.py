@@ -9,7 +9,7 @@ from sqlalchemy import Connection, inspect, select, text
 from meruit.model.record import Record
 from meruit.stores import tables
 from meruit.stores.database import Database, StoreError, connect, told
-from meruit.stores.location import FILE, Location
+from meruit.stores.location import FILE, KEY_FILE, Location
 
 REVISIONS = ("0001", "0002")
 """Every state that the tables have had, oldest first; each has a file under migrations/versions."""
@@ -53,12 +53,16 @@ def open_database(location: Location) -> Database:
 def upgrade(location: Location) -> Upgraded:
     """Bring the tables to this version. Several may try at once; one does it and the others wait."""
     _make_folder(location.folder)
+    if location.url is None:
+        _make_file(location.folder / FILE)
     database = connect(location)
     try:
         with told(location):
             before = _revision_of(database)
             if before == HEAD:
                 return Upgraded(before, HEAD, None)
+            if before is None:
+                _refuse_emptied(location)
             _refuse_newer(location, before)
             backup = _backup(location, before)
             with database.writer.begin() as connection:
@@ -106,6 +110,16 @@ def _make_folder(folder: Path) -> None:
         raise StoreError(f"the data directory {folder} cannot be written to")
 
 
+def _make_file(file: Path) -> None:
+    """An empty database that nobody else may read; SQLite's other files take their rights from it."""
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return
+    except OSError as problem:
+        raise StoreError(f"{file} cannot be made: {problem.strerror}") from None
+
+
 def _revision_of(database: Database) -> str | None:
     with database.reading() as connection:
         return _revision(connection)
@@ -116,6 +130,15 @@ def _revision(connection: Connection) -> str | None:
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return None if found is None else str(found)
+
+
+def _refuse_emptied(location: Location) -> None:
+    """A key without records means that there were some; a fresh start would hide that they are gone."""
+    if location.url is None and (location.folder / KEY_FILE).exists():
+        raise StoreError(
+            f"{location.shown} holds nothing, and yet there is a signing key beside it: the database was removed or "
+            "emptied; restore it from a copy, or give another data directory"
+        )
 
 
 def _refuse_newer(location: Location, revision: str | None) -> None:

@@ -87,7 +87,6 @@ class NewOutcome(NamedTuple):
             *(tenant, contract, contract_seq),
         )
         for part in (self.input, self.output, self.metadata):
-            part.restore()
             writing.keep(part.blob(tenant))
         version = _NewVersion(self.id, contract, 1, criteria_digest, criteria_index, evidence_index, "")
         kept = self.result_json or self.result.to_json()
@@ -223,8 +222,10 @@ class AddVersions(NamedTuple):
         recorded: list[Recorded] = []
         for new in self.versions:
             row = found.get(new.outcome_id)
-            # What was erased stays so: a result would say again what was to be forgotten.
-            if row is None or row.version != new.expected or row.input_address is None:
+            if row is None or row.version != new.expected:
+                continue
+            # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
+            if row.input_address is None or writing.known(("erased", self.tenant, new.outcome_id)):
                 continue
             digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
             version = _NewVersion(

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from sqlalchemy import insert, select
 
+from meruit.model.errors import MeruitError
 from meruit.model.outcome import in_micros
 from meruit.stores import tables
 from meruit.stores.blobs import Shelf
 from meruit.stores.database import Database, StoreError, told
-from meruit.stores.location import Location
+from meruit.stores.location import KEY_FILE, Location
 from meruit.stores.opening import open_database
 from meruit.stores.recorder import Recorder
 from meruit.stores.writing import Writing
@@ -21,7 +22,6 @@ from meruit.trust.entries import KeyEntry
 from meruit.trust.merkle import Frontier
 from meruit.trust.note import SigningKey
 
-KEY_FILE = "audit-key.pem"
 ENTROPY_BYTES = 4096
 """Asked of the system at a time; each question costs as much as a small record."""
 
@@ -81,11 +81,22 @@ class Store:
         self.recorder = Recorder(database, signer, clock=surroundings.clock, new_id=surroundings.new_id)
 
     @classmethod
-    def open(cls, location: Location, surroundings: Surroundings = Surroundings()) -> "Store":  # noqa: B008 - frozen
-        """Open a store, made when new; raises StoreError when it cannot be used."""
+    def open(
+        cls,
+        location: Location,
+        surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+        *,
+        new_key: bool = False,
+    ) -> "Store":
+        """Open a store, made when new; raises StoreError when it cannot be used.
+
+        With `new_key`, a signing key that was lost is replaced; else the loss is told.
+        """
         database = open_database(location)
         try:
             origin = _origin(database, surroundings)
+            if not new_key:
+                _refuse_lost_key(database)
             signer = _signing_key(location.folder / KEY_FILE, origin, surroundings)
             store = cls(database, signer, surroundings)
         except BaseException:
@@ -132,6 +143,20 @@ def _origin(database: Database, surroundings: Surroundings) -> str:
     return str(found)
 
 
+def _refuse_lost_key(database: Database) -> None:
+    """Whoever pinned the key must hear of another; machines that share a Postgres each begin without one."""
+    location = database.location
+    if location.kind == "postgresql" or (location.folder / KEY_FILE).exists():
+        return
+    with database.reading() as connection:
+        lost = connection.execute(select(tables.log_keys.c.vkey).limit(1)).first() is not None
+    if lost:
+        raise StoreError(
+            f"the signing key {location.folder / KEY_FILE} is gone: restore it from a copy. Without one, "
+            "`meruit db replace-key` makes another, of which everybody must be told who checks what you sign"
+        )
+
+
 def _signing_key(file: Path, origin: str, surroundings: Surroundings) -> SigningKey:
     """The key in the file, made when there is none; nobody but its owner may read it."""
     try:
@@ -150,7 +175,7 @@ def _signing_key(file: Path, origin: str, surroundings: Surroundings) -> Signing
             finally:
                 unfinished.unlink()
         return SigningKey.from_pem(origin, file.read_bytes())
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, MeruitError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise StoreError(f"the signing key {file} cannot be used: {reason}") from None
 

@@ -45,6 +45,8 @@ class Blob(NamedTuple):
     address: str
     size: int
     content: bytes | None
+    restore: Callable[[], None] | None = None
+    """Makes sure that the file is there, once nothing can be refused any more."""
 
 
 class LogState(NamedTuple):
@@ -206,6 +208,8 @@ class Writing:
         """Each content once; how often it is referred to is counted, so that the last to leave can erase it."""
         counted: dict[tuple[str, str], list[Any]] = {}
         for blob in self._blobs:
+            if blob.restore is not None:
+                blob.restore()
             row = counted.setdefault(blob[:2], [blob.size, 0, blob.content])
             row[1] += 1
         rows = [(*key, *row) for key, row in counted.items()]

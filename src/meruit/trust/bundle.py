@@ -1,7 +1,9 @@
 """An outcome packed for a stranger: the files of a bundle, and the steps in which they are checked."""
 
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
@@ -24,6 +26,8 @@ RESULT = "result"
 MAX_BUNDLE_BYTES = 128 * 1024 * 1024
 MAX_FILES = 5_000
 MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_CRITERIA_BYTES = 5_000_000
+"""Of one set: as long as a criteria file may be."""
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 FIRST_EXIT_CODE = 10
 """Of a check that fails at the first step; each later step has the next one."""
@@ -40,7 +44,16 @@ _NO_MOMENT = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip can say: equal bundles give equal bytes."""
 _LISTED = b"PK\x01\x02"
 """How a zip begins each line of its list of files."""
+_LISTED_BYTES = 46
+"""Of such a line, without the file's name and what programs add."""
+_BEFORE = struct.Struct("<4s5H3L2H")
+"""What a zip writes before each file, besides its name."""
+_AFTER = struct.Struct("<4s3L")
+"""What it writes after one whose sizes were not known before."""
+_END = struct.Struct("<4s4H2LH")
+"""What it ends with."""
 _ENCRYPTED = 0x1
+_SIZES_AFTER = 0x8
 
 
 class Step(StrEnum):
@@ -242,9 +255,11 @@ def unpack(data: bytes) -> dict[str, bytes]:
         raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
     try:
         with zipfile.ZipFile(BytesIO(data)) as opened:
-            infos = [info for info in opened.infolist() if info.filename not in _FOLDERS or info.file_size]
+            infos = sorted(opened.infolist(), key=lambda info: info.header_offset)
             _refuse_odd(infos)
-            return {info.filename: opened.read(info) for info in infos}
+            packed = _packed(data, infos, opened.start_dir)
+        files = {info.filename: _content(info, data[packed[info.filename]]) for info in infos}
+        return {name: content for name, content in files.items() if name not in _FOLDERS}
     except Flaw:
         raise
     except Exception as problem:  # noqa: BLE001 - what a damaged zip makes its reader raise is written nowhere
@@ -324,6 +339,8 @@ def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
     if len({info.filename for info in infos}) < len(infos):
         raise Flaw(Step.BUNDLE, "two of its files have one name")
     for info in infos:
+        if info.filename not in (ALWAYS if info.file_size else ALWAYS | _FOLDERS):
+            _place(info.filename)
         # A name is cut at a zero byte, and what was cut off would go unseen.
         if info.filename != info.orig_filename:
             raise Flaw(Step.BUNDLE, f"no bundle holds a file {short(info.orig_filename)}")
@@ -334,11 +351,61 @@ def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
     _refuse_large({info.filename: info.file_size for info in infos})
 
 
+def _packed(data: bytes, infos: Sequence[zipfile.ZipInfo], start_of_list: int) -> dict[str, slice]:
+    """Where the packed content of each file is; raises Flaw for a zip in which another reader could find others."""
+    listed = sum(_LISTED_BYTES + len(info.filename) + len(info.extra) for info in infos)
+    end = _END.pack(b"PK\x05\x06", 0, 0, len(infos), len(infos), listed, start_of_list, 0)
+    if data[start_of_list + listed :] != end:
+        raise Flaw(Step.BUNDLE, "the zip does not end with the list of its files, or has a comment")
+    places = {}
+    reached = 0
+    for info in infos:
+        if info.header_offset != reached:
+            raise Flaw(Step.BUNDLE, "there is something before or between its files in the zip")
+        places[info.filename], reached = _place_in_zip(data, info)
+    if reached != start_of_list:
+        raise Flaw(Step.BUNDLE, "there is something between its files and their list in the zip")
+    return places
+
+
+def _place_in_zip(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
+    """Where a file's packed content is, and where the next begins; raises Flaw if the list says otherwise."""
+    sizes = info.CRC, info.compress_size, info.file_size
+    sizes_after = bool(info.flag_bits & _SIZES_AFTER)
+    mark, _, flags, method, _, _, *told, name, extra = _BEFORE.unpack_from(data, info.header_offset)
+    begin = info.header_offset + _BEFORE.size
+    before = mark, flags, method, (*told,), data[begin : begin + name]
+    begin += name + extra
+    end = begin + info.compress_size
+    after = data[end : end + _AFTER.size] if sizes_after else b""
+    if before != (
+        *(b"PK\x03\x04", info.flag_bits, info.compress_type),
+        *((0, 0, 0) if sizes_after else sizes, info.filename.encode()),
+    ) or after != (_AFTER.pack(b"PK\x07\x08", *sizes) if sizes_after else b""):
+        raise Flaw(Step.BUNDLE, f"the zip says otherwise of {info.filename} in its list")
+    return slice(begin, end), end + len(after)
+
+
+def _content(info: zipfile.ZipInfo, packed: bytes) -> bytes:
+    """A file, unpacked no further than one byte past what the zip says of it."""
+    content, whole = packed, True
+    if info.compress_type == zipfile.ZIP_DEFLATED:
+        unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
+        content = unpacking.decompress(packed, info.file_size + 1)
+        whole = unpacking.eof and not unpacking.unused_data
+    if not whole or len(content) != info.file_size:
+        raise Flaw(Step.BUNDLE, f"{info.filename} is not as long as the zip says")
+    if zlib.crc32(content) != info.CRC:
+        raise Flaw(Step.BUNDLE, f"{info.filename} was damaged")
+    return content
+
+
 def _refuse_large(sizes: Mapping[str, int]) -> None:
     """What could not be read again is not written either."""
     for name, size in sizes.items():
-        if size > MAX_FILE_BYTES:
-            raise Flaw(Step.BUNDLE, f"{name} is longer than {MAX_FILE_BYTES} bytes")
+        most = MAX_CRITERIA_BYTES if name.startswith("criteria/") else MAX_FILE_BYTES
+        if size > most:
+            raise Flaw(Step.BUNDLE, f"{name} is longer than {most} bytes")
     if sum(sizes.values()) > MAX_UNPACKED_BYTES:
         raise Flaw(Step.BUNDLE, f"its files are longer than {MAX_UNPACKED_BYTES} bytes together")
 

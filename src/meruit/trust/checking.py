@@ -205,8 +205,11 @@ def _story(bundle: Bundle, signed: Signed) -> Story:
     first, *_ = verdicts.values()
     if first.criteria_index >= signed.first.size:
         raise _wrong("the first checkpoint was signed before the criteria were committed to")
-    erasures = [entry for _, entry in later if isinstance(entry, ErasureEntry)]
-    erased = frozenset(part for entry in erasures for part in entry.parts)
+    erasures = {index: entry for index, entry in later if isinstance(entry, ErasureEntry)}
+    *_, (latest_index, latest) = verdicts.items()
+    if erasures and latest_index > min(erasures):
+        raise _wrong(f"version {latest.version} of the verdict came after an erasure, which ends the outcome's story")
+    erased = frozenset(part for entry in erasures.values() for part in entry.parts)
     return Story(evidence, (*verdicts.values(),), erased, about)
 
 
@@ -299,10 +302,12 @@ def _check_pieces(
     salts: Mapping[str, str],
     erased: frozenset[str],
 ) -> list[str]:
-    """The names of those that are gone by right; each of the others must match its commitment."""
+    """The names of those that are gone, by right and for good; each of the others must match its commitment."""
     if strange := sorted((contents.keys() | salts.keys()) - commitments.keys()):
         raise Flaw(Step.BLOBS, f"the log knows no {folder}/{short(strange[0])}")
     for name in contents.keys() | salts.keys():
+        if name in erased:
+            raise Flaw(Step.BLOBS, f"{folder}/{name}.json is there, though the log says that it was erased")
         if name not in contents or name not in salts:
             raise Flaw(Step.BLOBS, f"{folder}/{name}.json and its salt are not both there")
         if not matches(commitments[name], _salt(salts[name]), contents[name]):
