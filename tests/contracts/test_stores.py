@@ -875,7 +875,7 @@ def test_each_key_that_signs_is_in_the_log_before_it_does(store_location: Locati
     first = Store.open(store_location)
     first.close()
     (store_location.folder / "audit-key.pem").unlink()
-    second = Store.open(store_location)
+    second = Store.open(store_location, new_key=True)
     try:
         assert second.signer.vkey != first.signer.vkey
         with second.database.reading() as connection:

@@ -163,7 +163,7 @@ def test_a_new_key_signs_for_the_old_log(tmp_path: Path) -> None:
     old = store.signer.verifier
     store.close()
     (folder / KEY_FILE).unlink()
-    store = open_store(folder, seed=2)
+    store = open_store(folder, seed=2, new_key=True)
     try:
         assert store.signer.verifier != old
         data = exported(store, outcome_id)

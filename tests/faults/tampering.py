@@ -90,9 +90,9 @@ def no_sleep(_seconds: float) -> None:
     """The clock of a test is not the machine's."""
 
 
-def open_store(folder: Path, seed: int = 1, step_s: float = 2) -> Store:
+def open_store(folder: Path, seed: int = 1, step_s: float = 2, *, new_key: bool = False) -> Store:
     chance = random.Random(seed)
-    return Store.open(Location(folder), Surroundings(Ticking(step_s), chance.randbytes))
+    return Store.open(Location(folder), Surroundings(Ticking(step_s), chance.randbytes), new_key=new_key)
 
 
 def put(
