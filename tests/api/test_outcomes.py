@@ -10,8 +10,8 @@ from tests.api.test_access import rescored
 from meruit.engine import recheck
 from meruit.model.access import Role
 from meruit.stores import erasing
-from meruit.trust.bundle import State
 from meruit.trust.entries import VerdictEntry, read_entry
+from meruit.trust.findings import State
 from meruit.trust.merkle import is_included, leaf_hash
 from meruit.trust.note import VerifierKey, open_checkpoint
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.faults.tampering import Forgery
 
-from meruit.trust.bundle import Step, pack_files, read, unpack
+from meruit.trust.bundle import pack_files, read, unpack
+from meruit.trust.findings import Step
 from meruit.trust.merkle import is_included, leaf_hash
 from meruit.trust.note import SigningKey, VerifierKey, open_checkpoint
 

@@ -43,8 +43,9 @@ from meruit.stores.database import NotFound, StoreError, StoreUnavailable
 from meruit.stores.erasing import erase
 from meruit.stores.location import KEY_FILE, Location
 from meruit.stores.store import Store, Surroundings
-from meruit.trust.bundle import Findings, State, Step, read, unpack
+from meruit.trust.bundle import read, unpack
 from meruit.trust.entries import ErasureEntry, VerdictEntry, read_entry
+from meruit.trust.findings import Findings, State, Step
 from meruit.trust.merkle import is_included, leaf_hash
 from meruit.trust.note import VerifierKey, open_checkpoint
 

@@ -30,9 +30,7 @@ from meruit.trust.bundle import (
     Bundle,
     ConsistencyProof,
     Entries,
-    Flaw,
     LoggedEntry,
-    Step,
     pack,
     pack_files,
     read,
@@ -50,6 +48,7 @@ from meruit.trust.entries import (
     entry_bytes,
     read_entry,
 )
+from meruit.trust.findings import Flaw, Step
 from meruit.trust.merkle import consistency_proof, inclusion_proof, leaf_hash, node_hash
 from meruit.trust.note import Checkpoint, SigningKey
 from meruit.trust.statement import envelope

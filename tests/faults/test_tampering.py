@@ -18,8 +18,9 @@ from tests.faults.tampering import KINDS, LATENCY, Forgery, World, make_world, t
 
 from meruit.engine.recheck import MAX_CRITERIA, verify
 from meruit.model.canonical import canonical
-from meruit.trust.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, State, Step, pack_files, unpack
+from meruit.trust.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, pack_files, unpack
 from meruit.trust.entries import CriteriaEntry, Entry, VerdictEntry
+from meruit.trust.findings import State, Step
 
 SHARDS = 6
 EACH = 30

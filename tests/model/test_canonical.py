@@ -111,3 +111,8 @@ def test_what_was_written_can_be_read_back(value: Any) -> None:
 def test_what_canonical_never_writes_is_not_read(other: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_canonical(other)
+
+
+@pytest.mark.parametrize("key", ["$", "$ref", "$$", "$decimal"])
+def test_a_key_like_ours_is_read_back(key: str) -> None:
+    assert from_canonical(canonical({key: "x", "other": [{key: 1.5}]})) == {key: "x", "other": [{key: 1.5}]}

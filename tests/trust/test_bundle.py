@@ -19,12 +19,7 @@ from meruit.trust.bundle import (
     PARTS,
     Bundle,
     ConsistencyProof,
-    Findings,
-    Flaw,
     LoggedEntry,
-    State,
-    Step,
-    StepFinding,
     pack,
     pack_files,
     read,
@@ -33,6 +28,7 @@ from meruit.trust.bundle import (
 )
 from meruit.trust.checking import check, findings
 from meruit.trust.entries import CriteriaEntry, Entry, ErasureEntry, EvidenceEntry, KeyEntry, VerdictEntry, entry_bytes
+from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.merkle import inclusion_proof, leaf_hash
 from meruit.trust.note import Checkpoint
 from meruit.trust.statement import envelope

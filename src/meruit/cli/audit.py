@@ -21,7 +21,7 @@ from meruit.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from meruit.trust.bundle import Findings
+    from meruit.trust.findings import Findings
     from meruit.trust.note import VerifierKey
 
 

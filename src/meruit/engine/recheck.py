@@ -16,9 +16,10 @@ from meruit.model.canonical import from_canonical, payload_bytes
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Checked, Measured, Missing
 from meruit.model.verdict import CriterionResult, VerificationResult
-from meruit.trust.bundle import PARTS, Bundle, Findings, Flaw, State, Step, StepFinding, statement_about
+from meruit.trust.bundle import PARTS, Bundle, statement_about
 from meruit.trust.checking import Signed, Story, check, findings, fine
 from meruit.trust.entries import VerdictEntry
+from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.note import VerifierKey
 
 MAX_CRITERIA = 1_000

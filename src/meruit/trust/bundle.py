@@ -5,17 +5,16 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from hashlib import sha256
 from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from meruit.model.errors import MeruitError
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.trust.entries import VerdictEntry, entry_bytes
+from meruit.trust.findings import Flaw, Step
 from meruit.trust.statement import test_result
 
 FORMAT = "meruit-bundle/1"
@@ -29,8 +28,6 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_CRITERIA_BYTES = 5_000_000
 """Of one set: as long as a criteria file may be."""
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
-FIRST_EXIT_CODE = 10
-"""Of a check that fails at the first step; each later step has the next one."""
 
 MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT = "manifest.json", "key.txt", "checkpoint.txt", "first-checkpoint.txt"
 CONSISTENCY, ENTRIES, SALTS, STATEMENT = "consistency.json", "entries.json", "salts.json", "statement.dsse.json"
@@ -54,72 +51,6 @@ _END = struct.Struct("<4s4H2LH")
 """What it ends with."""
 _ENCRYPTED = 0x1
 _SIZES_AFTER = 0x8
-
-
-class Step(StrEnum):
-    """What is checked, in this order; each step may rely on those before it."""
-
-    BUNDLE = "bundle"
-    """It can be read at all."""
-    SIGNATURE = "signature"
-    """The checkpoints and the statement are signed by the key."""
-    INCLUSION = "inclusion"
-    """Every entry is in the log that the checkpoint signs."""
-    CONSISTENCY = "consistency"
-    """The log of today continues the log of then."""
-    SEQUENCE = "sequence"
-    """Nothing is left out, added or out of order."""
-    BLOBS = "blobs"
-    """Criteria, work and results are those that the entries commit to."""
-    METRICS = "metrics"
-    """The work has the values that the results say."""
-    JUDGE = "judge"
-    """The values lead to the verdicts."""
-    STATEMENT = "statement"
-    """The statement says what the latest verdict says."""
-
-    @property
-    def exit_code(self) -> int:
-        """How `meruit audit verify` ends when this is the first step that fails."""
-        return FIRST_EXIT_CODE + [*Step].index(self)
-
-
-class State(StrEnum):
-    """How a step ended."""
-
-    OK = "ok"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """There was nothing left that could be checked."""
-    NOT_REACHED = "not reached"
-
-
-class StepFinding(Record, frozen=True):
-    """One step, and what was found."""
-
-    step: Step
-    state: State
-    message: str
-
-
-class Findings(Record, frozen=True):
-    """What checking a bundle came to."""
-
-    outcome: str | None
-    """None when the bundle could not be read so far."""
-    failed: Step | None
-    """The first step that fails; None when all is as it should be."""
-    steps: list[StepFinding]
-    notes: list[str]
-    """What was not checked, and what the checks rest on."""
-
-
-class Flaw(MeruitError):
-    """What is wrong with a bundle, and at which step it shows."""
-
-    def __init__(self, step: Step, what: str) -> None:
-        self.step = step
-        super().__init__(what)
 
 
 class Manifest(Record, frozen=True, forbid_unknown_fields=True):

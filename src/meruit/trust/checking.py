@@ -14,12 +14,7 @@ from meruit.trust.bundle import (
     STATEMENT,
     Annotations,
     Bundle,
-    Findings,
-    Flaw,
     LoggedEntry,
-    State,
-    Step,
-    StepFinding,
     read,
     short,
     unpack,
@@ -37,6 +32,7 @@ from meruit.trust.entries import (
     entry_bytes,
     read_entry,
 )
+from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.merkle import is_consistent, is_included, leaf_hash
 from meruit.trust.note import Checkpoint, VerifierKey, open_checkpoint
 from meruit.trust.statement import open_envelope
@@ -80,7 +76,7 @@ def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = Non
     `pinned` is the key that must have signed, `kept` the note of an older checkpoint of the same log.
     """
     passed: list[StepFinding] = []
-    notes = [_about_key(pinned)]
+    notes: list[str] = []
     bundle = signed = None
     try:
         files = unpack(data)
@@ -88,6 +84,7 @@ def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = Non
         passed.append(fine(Step.BUNDLE, f"{len(files)} files"))
         signed = _signed(bundle, pinned, kept)
         passed.append(fine(Step.SIGNATURE, f"by {signed.key.name}+{signed.key.key_id}"))
+        notes.append(_about_key(pinned))
         _check_inclusion(bundle.entries, signed.checkpoint)
         passed.append(fine(Step.INCLUSION, f"{len(bundle.entries)} entries in a log of {signed.checkpoint.size}"))
         notes += _check_consistency(bundle.consistency.proof, signed)
