@@ -16,13 +16,15 @@ from meruit.metrics.latency import LatencyExtractor
 from meruit.metrics.text import TextQualityExtractor
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.errors import ConfigError, MeruitError, Problem, nearest
-from meruit.model.governance import GovernanceClient
+from meruit.model.governance import GovernanceClient, Policy
 from meruit.model.kinds import CONTAINMENT, ComparisonOperator, Tier
 from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics
 from meruit.stores.location import FILE, Location
 
 if TYPE_CHECKING:
+    from meruit.engine.registrar import Registrar
+    from meruit.engine.work import Marketplace
     from meruit.stores.store import Store
 
 BUILT_IN: dict[str, type[Family]] = {
@@ -66,6 +68,27 @@ def open_store(location: Location, *, make: bool = False) -> "Store":
             "makes them, and --data names another folder"
         )
     return Store.open(location)
+
+
+def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplace":
+    """Contracts as the settings want them believed; raises ConfigError naming what governance does not know."""
+    from meruit.engine.work import Marketplace
+    from meruit.sources.governance import RemoteGovernance
+    from meruit.trust.governance import unknown_rules
+
+    chosen = settings.governance
+    policy = Policy(off=[*chosen.off], limits={name: dict(limits) for name, limits in chosen.limits.items()})
+    problems = [Problem("governance", said) for said in unknown_rules(policy)]
+    if problems:
+        raise ConfigError("configuration", problems)
+    if not settings.verification.governance_check:
+        return Marketplace(registrar, policy=None)
+    remote = None
+    if chosen.url is not None:
+        remote = RemoteGovernance(
+            chosen.url, token=chosen.token(), allowed_networks=chosen.networks, timeout_s=chosen.timeout_s
+        )
+    return Marketplace(registrar, policy=policy, remote=remote, patience_s=chosen.timeout_s)
 
 
 def custom_code(settings: Settings, *, allow_python_full: bool = False) -> CustomCode | None:

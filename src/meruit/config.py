@@ -72,6 +72,32 @@ class CachingSettings(_Section):
     extractor_results_ttl: float = Field(default=300.0, ge=0, allow_inf_nan=False)
 
 
+class GovernanceSettings(_Section):
+    """Whom to ask whether outcomes can be believed, and by which limits; asked if `governance_check` says so."""
+
+    off: tuple[str, ...] = ()
+    """Rules that are not asked; `meruit governance rules` lists all."""
+    limits: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """By rule, limits other than its own."""
+    url: str | None = None
+    """Somebody else's governance, asked as well over HTTP."""
+    token_variable: str | None = None
+    """The environment variable that holds the key sent to it."""
+    timeout_s: float = Field(default=10.0, gt=0, le=300, allow_inf_nan=False)
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks in which it may be although they are not public."""
+
+    def token(self, environ: Mapping[str, str] = os.environ) -> str | None:
+        """The key that is sent to it; raises ConfigError where the variable is not set."""
+        if self.token_variable is None:
+            return None
+        token = environ.get(self.token_variable)
+        if not token:
+            missing = f"the environment variable {self.token_variable} is not set"
+            raise ConfigError("configuration", [Problem("governance.token_variable", missing)])
+        return token
+
+
 class ServiceSettings(_Section):
     """How `meruit serve` treats its callers."""
 
@@ -103,6 +129,7 @@ class Settings(_Section):
     extractors: dict[str, ExtractorSettings] = Field(default_factory=_specified_extractors)
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
     caching: CachingSettings = Field(default_factory=CachingSettings)
+    governance: GovernanceSettings = Field(default_factory=GovernanceSettings)
     service: ServiceSettings = Field(default_factory=ServiceSettings)
 
     @field_validator("extractors")

@@ -3,15 +3,19 @@
 import importlib
 import pkgutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from meruit.model.contract import Terms
 from meruit.model.criterion import Assertion
 from meruit.model.errors import MeruitError, UnknownName, nearest
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
+from meruit.model.governance import Action, Dossier, Suspicion
 from meruit.model.kinds import MetricType
+from meruit.model.money import Line
+from meruit.model.verdict import VerificationResult
 from meruit.model.work import Work
 
 Finding = Value | Measured | Missing
@@ -65,7 +69,38 @@ class Check(NamedTuple):
     version: str
 
 
-P = TypeVar("P", Metric, Check)
+class FlagExample(NamedTuple):
+    """One thing a rule says of one dossier; shown in the docs and run as a test."""
+
+    dossier: Dossier
+    expect: bool | None
+    """Whether it is suspect; None where the rule lacks what it needs."""
+
+
+class FlagRule(NamedTuple):
+    """A reason not to believe an outcome."""
+
+    name: str
+    summary: str
+    action: Action
+    limits: Mapping[str, float]
+    """Its thresholds by name, as they are unless the configuration says otherwise."""
+    judge: Callable[[Dossier, Mapping[str, float]], Sequence[Suspicion] | None]
+    """What is suspect; None where the dossier lacks what the rule needs."""
+    version: str
+    examples: tuple[FlagExample, ...]
+
+
+class SettlementRule(NamedTuple):
+    """A step from a verdict to a bill."""
+
+    name: str
+    summary: str
+    apply: Callable[[VerificationResult, Terms, Sequence[Line]], Sequence[Line]]
+    """The lines that it adds to those that stand so far."""
+
+
+P = TypeVar("P", Metric, Check, FlagRule, SettlementRule)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -74,7 +109,7 @@ class Registry(Generic[P]):
 
     def __init__(self, room: str, advice: str = "") -> None:
         self.room = room
-        self._noun = room.removesuffix("s")
+        self._noun = room.rpartition(".")[2].removesuffix("s")
         self._advice = advice
         self._found: dict[str, P] = {}
         self._loaded = False
@@ -188,5 +223,44 @@ class CheckRegistry(Registry[Check]):
         return register
 
 
+class FlagRegistry(Registry[FlagRule]):
+    """The rules of governance, and the decorator that adds one."""
+
+    def add(
+        self,
+        name: str,
+        *,
+        action: Action,
+        examples: list[tuple[Dossier, bool | None]],
+        limits: Mapping[str, float] | None = None,
+        version: str = "1",
+    ) -> Callable[[Function], Function]:
+        """Register the function below under a name; it takes a Dossier and the limits in force."""
+
+        def register(function: Function) -> Function:
+            summary = (function.__doc__ or "").strip().split("\n", 1)[0]
+            several = tuple(FlagExample(*example) for example in examples)
+            self.put(FlagRule(name, summary, action, limits or {}, function, version, several))
+            return function
+
+        return register
+
+
+class SettlementRegistry(Registry[SettlementRule]):
+    """The rules of settlement, and the decorator that adds one."""
+
+    def add(self, name: str) -> Callable[[Function], Function]:
+        """Register the function below under the name by which terms ask for it."""
+
+        def register(function: Function) -> Function:
+            summary = (function.__doc__ or "").strip().split("\n", 1)[0]
+            self.put(SettlementRule(name, summary, function))
+            return function
+
+        return register
+
+
 metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
 checks = CheckRegistry("checks")
+flags = FlagRegistry("trust.flags", "; `meruit governance rules` lists all")
+settlement_rules = SettlementRegistry("money.rules", "; `meruit ledger rules` lists all")

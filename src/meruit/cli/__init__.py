@@ -14,6 +14,7 @@ COMMANDS = (
     "db",
     "demo",
     "doctor",
+    "governance",
     "keys",
     "lint",
     "metrics",

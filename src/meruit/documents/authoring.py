@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 from meruit.documents.complaints import ABOUT_A_KEY, found, message, short
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, told
 from meruit.documents.tree import DUPLICATE, Path, spelled
+from meruit.model.contract import WorkSubmission
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.limits import MAX_CUSTOM_METRICS
@@ -78,6 +79,32 @@ def parse_criteria(
         if not problems:
             return criteria
     raise CriteriaError(name, told(problems))
+
+
+def parse_work(
+    text: str | bytes | Mapping[str, Any],
+    name: str = "work",
+    *,
+    known_metrics: Collection[str] | None = None,
+    max_criteria: int | None = None,
+) -> WorkSubmission:
+    """Read work that somebody gives out; DocumentError with every problem of it and its line."""
+    document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
+    content = document.value.get(WRAPPER) if isinstance(document.value, dict) else None
+    problems = [
+        Problem(spelled(path), fault, document.line_of(path))
+        for path, fault in (
+            _beyond_the_model(content, (WRAPPER,), known_metrics, max_criteria) if isinstance(content, dict) else ()
+        )
+    ]
+    try:
+        work = read_model(document, WorkSubmission)
+    except DocumentError as refused:
+        problems += refused.problems
+    else:
+        if not problems:
+            return work
+    raise DocumentError(name, told(problems))
 
 
 def _of_its_own(problem: Problem) -> Problem:

@@ -100,12 +100,19 @@ class Registrar:
             if known is not None:
                 return found, known
             body = outcomes.criteria_body(connection, tenant, found.digest)
+        return found, self.committed(found.digest, body)
+
+    def committed(self, digest: str, body: bytes) -> Ready:
+        """Criteria that were committed to, compiled; raises Unavailable for what ran where they were registered."""
+        known = self._recalled(digest)
+        if known is not None:
+            return known
         try:
-            return found, self._compiled(outcomes.criteria_from(body), found.digest)
+            return self._compiled(outcomes.criteria_from(body), digest)
         except CriteriaError as refused:
-            raise Unavailable(name, refused.problems) from None
+            raise Unavailable("criteria", refused.problems) from None
         except Refusal as refused:
-            raise Unavailable(name, [Problem("criteria", str(refused))]) from None
+            raise Unavailable("criteria", [Problem("criteria", str(refused))]) from None
 
     def _recalled(self, key: str | None) -> Ready | None:
         if key is None:

@@ -16,6 +16,7 @@ from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Mis
 from meruit.model.kinds import Aggregation
 from meruit.model.numbers import MICRO
 from meruit.model.verdict import (
+    BELIEVED,
     CriterionResult,
     GovernanceStatus,
     Reason,
@@ -95,7 +96,7 @@ def governed(
     """The result, once somebody was asked whether it can be believed: only a clear answer leaves success as it was."""
     return msgspec.structs.replace(
         result,
-        success=result.success and status is GovernanceStatus.CLEAR,
+        success=result.success and status in BELIEVED,
         governance=status,
         governance_flags=flags,
         reasons=result.reasons if reason is None else [*result.reasons, reason],
@@ -129,7 +130,11 @@ def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> Ver
     return governed(again, result.governance, result.governance_flags, said)
 
 
-_OF_GOVERNANCE = (ReasonCode.GOVERNANCE_INVALID, ReasonCode.GOVERNANCE_UNAVAILABLE)
+_OF_GOVERNANCE = (
+    ReasonCode.GOVERNANCE_INVALID,
+    ReasonCode.GOVERNANCE_HOLD,
+    ReasonCode.GOVERNANCE_UNAVAILABLE,
+)
 
 
 def _recorded_plan(criteria: SuccessCriteria, result: VerificationResult) -> Plan:

@@ -3,9 +3,9 @@
 from typing import Any
 
 from meruit.metrics.extractor import Family
-from meruit.model.evidence import Fault, Missing, Provenance
+from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
-from meruit.model.work import Work
+from meruit.model.work import CLAIMED_FIELDS, Work
 from meruit.registry import Finding, metrics
 
 # An absent duration is no duration of zero: the specification's default of 0 would always be fast enough.
@@ -21,6 +21,9 @@ def _reading(work: Work, key: str) -> Finding:
     value: Any = work.metadata.get(key)
     if value is None:
         return Missing(f"the execution metadata has no {key}", fault=Fault.SYSTEM)
+    claimed = work.metadata.get(CLAIMED_FIELDS)
+    if isinstance(claimed, list) and key in claimed:
+        return Measured(value, provenance=Provenance.CLAIMED)
     # What is not a number is refused by the judge, with the reason.
     return value  # type: ignore[no-any-return]
 

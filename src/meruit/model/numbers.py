@@ -35,5 +35,5 @@ def exact_decimal(number: float) -> Decimal:
 
 def in_units(micros: int) -> str:
     """Millionths as decimal text, without trailing zeros."""
-    whole, rest = divmod(micros, MICRO)
-    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
+    whole, rest = divmod(abs(micros), MICRO)
+    return f"{'-' * (micros < 0)}{whole}.{rest:06d}".rstrip("0").rstrip(".")

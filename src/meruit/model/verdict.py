@@ -47,6 +47,7 @@ class ReasonCode(StrEnum):
     INDETERMINATE = "indeterminate"
     BELOW_MINIMUM = "below_minimum"
     GOVERNANCE_INVALID = "governance_invalid"
+    GOVERNANCE_HOLD = "governance_hold"
     GOVERNANCE_UNAVAILABLE = "governance_unavailable"
     BAD_INPUT = "bad_input"
     TOO_MANY_CRITERIA = "too_many_criteria"
@@ -68,7 +69,13 @@ class GovernanceStatus(StrEnum):
     CLEAR = "clear"
     INVALID = "invalid"
     REVIEW = "review"
-    """The check could not be made: a person must look before money moves."""
+    """It could not be made, or found something that only a person can judge: money waits for that."""
+    RELEASED = "released"
+    """A person looked, and lets the verdict stand."""
+
+
+BELIEVED = frozenset({GovernanceStatus.CLEAR, GovernanceStatus.RELEASED})
+"""Asked about, and let stand."""
 
 
 class Bounds(Record, frozen=True):

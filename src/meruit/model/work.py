@@ -20,6 +20,9 @@ PRIVATE_INPUTS = frozenset(
 )
 """Parts of the input that only the judge may see; an agent is never shown them."""
 
+CLAIMED_FIELDS = "claimed_fields"
+"""The key of execution metadata that lists those of its fields which are only what the agent says."""
+
 
 class Work(msgspec.Struct, frozen=True, eq=False):
     """One finished piece of work, as the metrics see it."""

@@ -298,6 +298,7 @@ def _write_version(
         ),
         *(tenant, version.contract_id, contract_seq),
     )
+    writing.learn(("verdict", tenant, version.outcome_id), (version.version, kept))
     writing.insert(
         tables.verdicts,
         *(tenant, version.outcome_id, version.version, version.criteria_digest, result.verdict.value),

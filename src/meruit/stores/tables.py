@@ -221,3 +221,182 @@ deliveries = Table(
     Index("deliveries_by_subject", "webhook_id", "subject", "dead_at", "seq"),
 )
 """What could not be delivered at once: waiting for another attempt, or dead."""
+
+works = Table(
+    "works",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("id", String(60), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("consumer_id", Text, nullable=False),
+    Column("criteria_digest", Text),
+    Column("has_cpa", Integer, nullable=False),
+    Column("input_address", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("works_in_order", "tenant", "seq", unique=True),
+)
+"""Work that was given out; its criteria and its input lie where those of outcomes do."""
+
+contracts = Table(
+    "contracts",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("id", String(60), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("work_id", String(60), nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("consumer_id", Text, nullable=False),
+    Column("domain", Text),
+    Column("state", String(30), nullable=False),
+    Column("escrow", String(30), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("hold_micros", BigInteger, nullable=False),
+    Column("terms", LargeBinary, nullable=False),
+    Column("awarded_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("completed_at", BigInteger),
+    Column("settled_at", BigInteger),
+    Column("outcome_id", String(60)),
+    Column("completion", String(64)),
+    Column("evidence", String(64)),
+    Column("settlement", Integer, nullable=False),
+    Column("settlements", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("total_micros", BigInteger, nullable=False),
+    Column("disputed_from", String(30)),
+    Column("disputes", Integer, nullable=False),
+    Column("hold_reason", Text, nullable=False),
+    Index("contracts_in_order", "tenant", "seq", unique=True),
+    Index("contracts_by_agent", "tenant", "agent_id", "seq"),
+    Index("contracts_by_consumer", "tenant", "consumer_id", "seq"),
+    Index("contracts_by_work", "tenant", "work_id", "agent_id", "seq"),
+    Index("contracts_by_state", "tenant", "state", "seq"),
+    Index("contracts_due", "state", "expires_at"),
+)
+
+moves = Table(
+    "moves",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("contract_id", String(60), primary_key=True),
+    Column("operation", String(30), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+"""What was done with a contract, each once: what a second request finds done, it does not do again."""
+
+settlements = Table(
+    "settlements",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("contract_id", String(60), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("outcome_id", String(60), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("leaf", BigInteger, nullable=False),
+    Column("bill", LargeBinary, nullable=False),
+)
+
+transfers = Table(
+    "transfers",
+    metadata,
+    Column("leaf", _SEQ, primary_key=True, autoincrement=False),
+    Column("tenant", Text, nullable=False),
+    Column("contract_id", String(60), nullable=False),
+    Column("operation", String(30), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("transfers_once", "tenant", "contract_id", "operation", "number", unique=True),
+)
+"""Money that moved, named by its entry in the audit log."""
+
+postings = Table(
+    "postings",
+    metadata,
+    Column("leaf", BigInteger, primary_key=True, autoincrement=False),
+    Column("account", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("micros", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("postings_by_account", "tenant", "account", "currency", "at", "leaf"),
+)
+
+balances = Table(
+    "balances",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("currency", String(3), primary_key=True),
+    Column("account", Text, primary_key=True),
+    Column("micros", BigInteger, nullable=False),
+)
+
+governance_checks = Table(
+    "governance_checks",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("outcome_id", String(60), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("disposition", String(20), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("leaf", BigInteger, nullable=False),
+    Column("salt", LargeBinary),
+    Column("body", LargeBinary),
+)
+"""What governance went by and what it said; erased with its outcome."""
+
+agent_memories = Table(
+    "agent_memories",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("agent_id", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+dealings = Table(
+    "dealings",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("agent_id", Text, primary_key=True),
+    Column("consumer_id", Text, primary_key=True),
+    Column("outcomes", BigInteger, nullable=False),
+    Column("with_bonus", BigInteger, nullable=False),
+)
+"""How often a pair dealt; an empty name stands for everyone."""
+
+sightings = Table(
+    "sightings",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("output_mark", String(64), primary_key=True),
+    Column("agent_id", Text, primary_key=True),
+    Column("input_mark", String(64), primary_key=True),
+    Column("contract_id", String(60), nullable=False),
+)
+"""Which agent gave which long output to which input first."""
+
+settled_evidence = Table(
+    "settled_evidence",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("evidence", String(64), primary_key=True),
+    Column("contract_id", String(60), nullable=False),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("agent_id", Text, primary_key=True),
+    Column("input_mark", String(64), primary_key=True),
+    Column("sketches", Text, nullable=False),
+)
+"""What an agent's last outputs to one input looked like."""

@@ -1,8 +1,10 @@
 """One transaction of the recorder: rows, log entries and events are gathered, then written in one go."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
+from operator import add
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,8 +30,19 @@ class Moment(NamedTuple):
     written: str
 
 
+class Merged(StrEnum):
+    """What becomes of a row whose key is there already."""
+
+    ADDED = "added"
+    """Its numbers are added to those that stand."""
+    REPLACED = "replaced"
+    KEPT = "kept"
+    """The first one stays."""
+
+
 class _Mark(NamedTuple):
     rows: dict[Table, int]
+    merges: int
     blobs: int
     changes: int
     hashes: int
@@ -80,6 +93,7 @@ class Writing:
         self._connection = connection
         self._state = state
         self._rows: dict[Table, list[tuple[Any, ...]]] = {}
+        self._merges: list[tuple[Table, Merged, tuple[Any, ...]]] = []
         self._blobs: list[Blob] = []
         self._changes: list[tuple[Update | Delete, dict[str, Any]]] = []
         self._hashes: list[bytes] = []
@@ -91,6 +105,10 @@ class Writing:
     def insert(self, table: Table, *values: Any) -> None:
         """A row, all its columns in order."""
         self._rows.setdefault(table, []).append(values)
+
+    def merge(self, table: Table, how: Merged, *values: Any) -> None:
+        """A row, its key first, that may be there already; each table is merged in one way."""
+        self._merges.append((table, how, values))
 
     def change(self, statement: Update | Delete, **parameters: Any) -> None:
         """An update or delete, done after every insert; bind parameters of one statement share its execution."""
@@ -169,6 +187,7 @@ class Writing:
         """Where a caller's part begins."""
         return _Mark(
             {table: len(rows) for table, rows in self._rows.items()},
+            len(self._merges),
             len(self._blobs),
             len(self._changes),
             len(self._hashes),
@@ -181,7 +200,12 @@ class Writing:
         """Forget what was gathered since: its caller is refused, the others are not."""
         for table, rows in self._rows.items():
             del rows[mark.rows.get(table, 0) :]
-        del self._blobs[mark.blobs :], self._changes[mark.changes :], self._hashes[mark.hashes :]
+        del (
+            self._merges[mark.merges :],
+            self._blobs[mark.blobs :],
+            self._changes[mark.changes :],
+            self._hashes[mark.hashes :],
+        )
         self.outcomes, self.events = mark.outcomes, mark.events
         while len(self._learnt) > mark.fresh:
             what, before = self._learnt.pop()
@@ -191,6 +215,7 @@ class Writing:
         """Write all that was gathered, the log's new state last."""
         for table, rows in self._rows.items():
             self._insert(table, rows)
+        self._write_merges()
         self._write_blobs()
         self._write_changes()
         return self._write_state(signer, sign_now=sign_now)
@@ -203,6 +228,23 @@ class Writing:
             values = tuple(chain.from_iterable(rows[done : done + count]))
             self._connection.exec_driver_sql(_insert_text(table, count, style) + suffix, values)
             done += count
+
+    def _write_merges(self) -> None:
+        """One row for a key and group: a statement may not meet a row twice."""
+        merged: dict[tuple[Table, Merged], dict[tuple[Any, ...], tuple[Any, ...]]] = {}
+        for table, how, values in self._merges:
+            size = len(table.primary_key.columns)
+            key, rest = values[:size], values[size:]
+            rows = merged.setdefault((table, how), {})
+            before = rows.get(key)
+            if before is not None and how is Merged.ADDED:
+                rest = tuple(map(add, before, rest))
+            elif before is not None and how is Merged.KEPT:
+                rest = before
+            rows[key] = rest
+        for (table, how), rows in merged.items():
+            # Sorted, so that two deployments which write the same rows never wait for each other in a circle.
+            self._insert(table, [(*key, *rows[key]) for key in sorted(rows)], _on_conflict(table, how))
 
     def _write_blobs(self) -> None:
         """Each content once; how often it is referred to is counted, so that the last to leave can erase it."""
@@ -265,6 +307,17 @@ def _insert_text(table: Table, count: int, dialect: str) -> str:
     row = f"({', '.join([mark] * len(names))})"
     # Names of our own tables; values are bound.
     return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([row] * count)}"  # noqa: S608
+
+
+@lru_cache(maxsize=64)
+def _on_conflict(table: Table, how: Merged) -> str:
+    key = ", ".join(column.name for column in table.primary_key.columns)
+    names = [column.name for column in table.columns if not column.primary_key]
+    if how is Merged.KEPT:
+        return f" ON CONFLICT ({key}) DO NOTHING"
+    stands = f"{table.name}.{{0}} + " if how is Merged.ADDED else ""
+    changes = ", ".join(f"{name} = {stands.format(name)}excluded.{name}" for name in names)
+    return f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
 
 def read_state(connection: Connection) -> LogState:

@@ -72,8 +72,115 @@ class ErasureEntry(_OfContract, frozen=True, tag="erasure"):
     reason: str
 
 
-Entry: TypeAlias = KeyEntry | CriteriaEntry | EvidenceEntry | VerdictEntry | ErasureEntry
-OfContract: TypeAlias = EvidenceEntry | VerdictEntry | ErasureEntry
+class AwardEntry(_OfContract, frozen=True, tag="award"):
+    """A contract is made, and its money put aside; the first entry of the contract, before there is an outcome."""
+
+    work: str
+    agent: str
+    consumer: str
+    criteria: str
+    """Their digest; empty for work that is paid by completion alone."""
+    terms: str
+    """Their digest."""
+    currency: str
+    hold_micros: int
+    by: str
+
+
+class GovernanceEntry(_OfContract, frozen=True, tag="governance"):
+    """Whether a verdict was believed."""
+
+    version: int
+    disposition: str
+    flags: tuple[str, ...]
+    dossier: str
+    """All that it rests on, as a salted hash."""
+
+
+class SettlementEntry(_OfContract, frozen=True, tag="settlement"):
+    """What was paid for a version of the verdict."""
+
+    number: int
+    version: int
+    currency: str
+    base_micros: int
+    bonus_micros: int
+    penalty_micros: int
+    total_micros: int
+    fee_micros: int
+    payout_micros: int
+    released_micros: int
+    bill: str
+    """The digest of its lines."""
+    by: str
+    reason: str
+    """Why it was paid although something held it; empty when nothing did."""
+
+
+class ReversalEntry(_OfContract, frozen=True, tag="reversal"):
+    """A settlement is taken back, all of it."""
+
+    number: int
+    currency: str
+    total_micros: int
+    by: str
+    reason: str
+
+
+class ReleaseEntry(_OfContract, frozen=True, tag="release"):
+    """The escrow goes back to the consumer, and nobody is paid."""
+
+    currency: str
+    hold_micros: int
+    why: str
+    """void or expire."""
+    by: str
+    reason: str
+
+
+class DisputeEntry(_OfContract, frozen=True, tag="dispute"):
+    """Somebody objects."""
+
+    by: str
+    reason: str
+
+
+class ResolutionEntry(_OfContract, frozen=True, tag="resolution"):
+    """How a dispute ended."""
+
+    decision: str
+    by: str
+    reason: str
+
+
+Entry: TypeAlias = (
+    KeyEntry
+    | CriteriaEntry
+    | EvidenceEntry
+    | VerdictEntry
+    | ErasureEntry
+    | AwardEntry
+    | GovernanceEntry
+    | SettlementEntry
+    | ReversalEntry
+    | ReleaseEntry
+    | DisputeEntry
+    | ResolutionEntry
+)
+OfContract: TypeAlias = (
+    EvidenceEntry
+    | VerdictEntry
+    | ErasureEntry
+    | AwardEntry
+    | GovernanceEntry
+    | SettlementEntry
+    | ReversalEntry
+    | ReleaseEntry
+    | DisputeEntry
+    | ResolutionEntry
+)
+MoneyEntry: TypeAlias = AwardEntry | SettlementEntry | ReversalEntry | ReleaseEntry
+"""Those that move money."""
 
 _READER = msgspec.json.Decoder(Entry)
 

@@ -1,0 +1,237 @@
+"""What governance is told of an outcome: drawn from the work, the result and the metadata, without any of the work."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from meruit.metrics.rouge import rouge_l, words_alphanumeric
+from meruit.model.canonical import digest, payload_bytes
+from meruit.model.contract import Contract
+from meruit.model.governance import Dossier, MetricFact
+from meruit.model.kinds import SHARES, ComparisonOperator
+from meruit.model.money import as_micros
+from meruit.model.verdict import CriterionResult, Status, VerificationResult
+from meruit.model.work import CLAIMED_FIELDS, Work
+from meruit.stores.memory import Marks
+from meruit.trust.memory import sketch
+
+LONG_CHARS = 64
+"""From here on an output is somebody's own, and may be recognised."""
+MAX_COMPARED_WORDS = 20_000
+ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, ComparisonOperator.LTE, ComparisonOperator.LT})
+TIMES_MS = ("duration_ms", "ttfb_ms", "processing_ms")
+OF_AGENTS = frozenset({*TIMES_MS, "started_at", "ended_at", "output_tokens", "total_tokens", "run_id"})
+"""What an agent may say about its own run; all of it is taken for a claim."""
+# As the rule latency_mismatch has them: a claim is believed within what its measuring can err by.
+BELIEVED_SHARE, BELIEVED_MS = 0.9, 50.0
+
+
+AGENT = "agent"
+
+
+class Planted(NamedTuple):
+    """What the buyer hid in the work to catch cheats."""
+
+    canaries: tuple[str, ...] = ()
+    impossible: bool = False
+
+
+class HandedIn(NamedTuple):
+    """What somebody hands in to complete a contract."""
+
+    output: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    claims: Mapping[str, float] = {}
+    """What the agent says that its metrics are."""
+    by_agent: bool = False
+    """Whether the agent itself tells how its run went."""
+    size: int = 0
+
+
+def observed_ms(contract: Contract, now: datetime) -> float | None:
+    """How long the agent was seen to take; None for one that nobody saw begin."""
+    return None if contract.started_at is None else (now - contract.started_at).total_seconds() * 1000
+
+
+def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
+    """The metadata that is judged and recorded: an agent's word where it is credible, what was seen where not."""
+    metadata = dict(handed.metadata)
+    if handed.claims:
+        metadata["claimed_metrics"] = dict(handed.claims)
+    metadata["received_at"] = now.astimezone(UTC).isoformat(timespec="microseconds")
+    metadata["told_by"] = AGENT if handed.by_agent else "operator"
+    if not handed.by_agent:
+        return metadata
+    claimed = [name for name in TIMES_MS if name in metadata]
+    if seen_ms is not None:
+        metadata["observed_ms"] = seen_ms
+        said = _number(metadata.get("duration_ms"))
+        if said is None or said < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
+            metadata |= {"duration_ms": seen_ms} | ({} if said is None else {"claimed_duration_ms": said})
+        # What agrees with the clock here is no mere claim.
+        claimed = [name for name in claimed if name != "duration_ms"]
+    metadata.pop(CLAIMED_FIELDS, None)
+    return metadata | ({CLAIMED_FIELDS: claimed} if claimed else {})
+
+
+class About(NamedTuple):
+    """Whose outcome it is."""
+
+    contract_id: str
+    work_id: str
+    agent_id: str
+    consumer_id: str
+
+
+def dossier_of(
+    about: About, work: Work, result: VerificationResult, planted: Planted, *, claimed_may_earn: bool
+) -> Dossier:
+    """All that can be said of the outcome by itself; what earlier ones say is added where it is recorded.
+
+    It goes by what is recorded as evidence, so that a stranger can draw it up again.
+    """
+    metadata, text = work.metadata, text_of(work.output)
+    evaluator, usage = _of_operator(metadata, "evaluator"), _of_operator(metadata, "usage")
+    intact = evaluator.get("canary_intact")
+    claims = metadata.get("claimed_metrics")
+    said_ms = _number(metadata.get("claimed_duration_ms", metadata.get("duration_ms")))
+    return Dossier(
+        contract_id=about.contract_id,
+        work_id=about.work_id,
+        agent_id=about.agent_id,
+        consumer_id=about.consumer_id,
+        metrics=[_fact(judged) for judged in result.criterion_results],
+        claims={name: float(value) for name, value in claims.items()} if isinstance(claims, Mapping) else {},
+        success=result.success,
+        claimed_ms=said_ms,
+        observed_ms=_number(metadata.get("observed_ms")),
+        output_tokens=_number(metadata.get("output_tokens")),
+        started_at=_moment(metadata.get("started_at")),
+        ended_at=_moment(metadata.get("ended_at")),
+        received_at=_moment(metadata.get("received_at")),
+        claimed_tokens=_number(metadata.get("total_tokens")),
+        provider_tokens=_number(usage.get("provider_tokens")),
+        usage_reconciled=usage.get("reconciled") is True,
+        evaluator_before=_hashes(evaluator.get("before")),
+        evaluator_after=_hashes(evaluator.get("after")),
+        canary_intact=intact if isinstance(intact, bool) else None,
+        canaries=len(planted.canaries),
+        leaked=leaked(planted.canaries, work.output),
+        output_chars=len(text),
+        reference_similarity=similarity(text, work.input.get("reference")),
+        impossible=planted.impossible,
+        claimed_may_earn=claimed_may_earn,
+    )
+
+
+def marks_of(contract: Contract, result: VerificationResult, handed: HandedIn) -> Marks:
+    """What tells this output, its input and its run from others."""
+    text = text_of(handed.output)
+    given = result.input_digest or ""
+    run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))
+    evidence = None
+    # Names of runs are often counted from one by each agent for itself.
+    if isinstance(run_id, str | int) and not isinstance(run_id, bool):
+        evidence = digest(["run", contract.agent_id, str(run_id)])
+    elif start is not None and end is not None:
+        evidence = digest(["time", contract.agent_id, given, result.output_digest, str(start), str(end)])
+    mark = sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if len(text) >= LONG_CHARS else None
+    return Marks(given, mark, evidence, sketch(text))
+
+
+def text_of(output: Mapping[str, Any]) -> str:
+    """What an output says: its text, or all of it as JSON."""
+    text = output.get("text")
+    return text if isinstance(text, str) else (payload_bytes(output) or b"").decode()
+
+
+def leaked(canaries: tuple[str, ...], output: Mapping[str, Any]) -> list[str]:
+    """SHA-256 of the planted strings that occur anywhere in the output."""
+    if not canaries:
+        return []
+    said = "\n".join(_texts(output))
+    return [sha256(canary.encode()).hexdigest() for canary in canaries if canary in said]
+
+
+def similarity(text: str, reference: Any) -> float | None:
+    """How much of two texts is the same in the same order, from 0 to 1; None without a reference."""
+    if not isinstance(reference, str) or not reference:
+        return None
+    one, other = words_alphanumeric(reference), words_alphanumeric(text)
+    if not one or not other:
+        return 1.0 if reference == text else 0.0
+    shared = 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
+    # Words in any order are an upper bound, and enough to say no; for very long texts they must do.
+    if shared < 0.9 or max(len(one), len(other)) > MAX_COMPARED_WORDS:
+        return shared
+    return rouge_l(one, other)
+
+
+def _of_operator(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What only whoever ran the agent can know; from an agent it says nothing."""
+    found = metadata.get(name)
+    return found if isinstance(found, Mapping) and metadata.get("told_by") != AGENT else {}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            waiting.extend(part.keys())
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
+
+
+def _fact(judged: CriterionResult) -> MetricFact:
+    met = judged.status is Status.MET
+    return MetricFact(
+        metric=judged.metric,
+        criterion_id=judged.criterion_id,
+        value=_number(judged.value),
+        kind=judged.natural,
+        provenance=judged.provenance,
+        met=met,
+        margin=_margin(judged) if met else None,
+        bonus_micros=as_micros(judged.bonus) if met and judged.bonus else 0,
+    )
+
+
+def _margin(judged: CriterionResult) -> float | None:
+    value, threshold = _number(judged.value), _number(judged.threshold)
+    if value is None or not threshold or judged.comparison not in ONE_SIDED:
+        return None
+    if judged.natural in SHARES and threshold > 1 >= value:
+        value *= 100
+    return abs(value - threshold) / abs(threshold)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _moment(value: Any) -> float | None:
+    """Seconds since 1970, from a number or from text with a zone."""
+    if isinstance(value, str):
+        try:
+            read = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return None if read.tzinfo is None else read.timestamp()
+    return _number(value)
+
+
+def _hashes(value: Any) -> dict[str, str] | None:
+    if not isinstance(value, Mapping):
+        return None
+    return {str(name): str(found) for name, found in value.items()}

@@ -1,0 +1,294 @@
+"""Work that somebody gives out, the terms it is paid by, and the contract that an agent has on it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema, model_validator
+
+from meruit.model.criterion import Amount, Share, SuccessCriteria
+from meruit.model.money import CURRENCIES
+from meruit.model.outcome import MAX_LABEL
+from meruit.model.record import Record
+from meruit.model.threshold import plain_json
+from meruit.model.verdict import Verdict
+
+DISPUTE_HOURS = 24
+MAX_DISPUTE_HOURS = 168
+DEADLINE_HOURS = 168
+MAX_DEADLINE_HOURS = 24 * 366
+MAX_TEXT = 20_000
+MAX_CANARIES = 100
+MIN_CANARY = 8
+USUAL_RULES = ("cpc", "cpa_bonus", "claimed_only", "bonus_on_failure", "cap", "cpa_penalty")
+CAP_NAMES = ("max_cpa_total", "max_cpa_bonus", "max_bonus")
+"""What the cap on all bonuses is called by one or another."""
+
+
+class ContractState(StrEnum):
+    """How far a contract has come."""
+
+    AWARDED = "awarded"
+    EXECUTING = "executing"
+    VERIFICATION_PENDING = "verification_pending"
+    """The output is here; a person must look, or judge it again, before money moves."""
+    VERIFIED = "verified"
+    SETTLED = "settled"
+    FAILED = "failed"
+    """The criteria were not met, or the contract was called off."""
+    EXPIRED = "expired"
+    DISPUTED = "disputed"
+
+
+class Escrow(StrEnum):
+    """Where a contract's money is."""
+
+    HELD = "held"
+    FROZEN = "frozen"
+    """Held, and disputed: nobody is paid until that is resolved."""
+    PAID = "paid"
+    RELEASED = "released"
+    """Back with the consumer."""
+
+
+OPEN = frozenset({Escrow.HELD, Escrow.FROZEN})
+"""While the escrow holds the whole of it."""
+
+
+class BonusOnFailure(StrEnum):
+    """What work that failed may still earn."""
+
+    PER_CRITERION = "per_criterion"
+    NONE = "none"
+
+
+class CapSplit(StrEnum):
+    """Whose bonus goes first when the cap is reached."""
+
+    IN_ORDER = "in_order"
+    """The first criteria are paid in full."""
+    PRO_RATA = "pro_rata"
+    """Each gives the same share."""
+
+
+class SettleWhen(StrEnum):
+    """When a contract with a clear verdict is paid."""
+
+    AT_ONCE = "at_once"
+    ON_REQUEST = "on_request"
+
+
+def _currency(value: Any) -> Any:
+    if isinstance(value, str) and value in CURRENCIES:
+        return value
+    raise ValueError("expected the code of a currency, such as USD or EUR")
+
+
+def _line(value: Any) -> Any:
+    if isinstance(value, str) and not value.isprintable():
+        raise ValueError("expected one line without control characters")
+    return value
+
+
+Currency = Annotated[str, BeforeValidator(_currency), WithJsonSchema({"enum": sorted(CURRENCIES)})]
+Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), BeforeValidator(_line)]
+Reason = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), BeforeValidator(_line)]
+
+
+class Terms(BaseModel):
+    """What a contract is paid by."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    currency: Currency = "USD"
+    cpc_rate: Amount | None = Field(default=None, description="Paid for each completed contract; the award may say it.")
+    max_cpa_total: Amount | None = Field(default=None, description="The most that bonuses add up to; 0 means none.")
+    max_penalty_rate: Share = Field(default=1, description="Penalties take at most this share of the CPC.")
+    bonus_on_failure: BonusOnFailure = BonusOnFailure.PER_CRITERION
+    cap_split: CapSplit = CapSplit.IN_ORDER
+    claimed_may_earn: StrictBool = Field(default=False, description="Whether what an agent says of itself earns.")
+    settle: SettleWhen = Field(default=SettleWhen.AT_ONCE, description="Pay a clear verdict at once, or when told to.")
+    dispute_window_hours: int = Field(default=DISPUTE_HOURS, ge=1, le=MAX_DISPUTE_HOURS, strict=True)
+    deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
+    platform_fee_rate: Share = Field(default=0, description="Of the price, to the platform; the agent gets the rest.")
+    rules: tuple[str, ...] = Field(default=USUAL_RULES, min_length=1, max_length=32, description="In this order.")
+
+
+class Budget(BaseModel):
+    """What the consumer is ready to spend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_cpc: Amount | None = Field(default=None, description="The most that an award may pay for completion.")
+    max_cpa_total: Amount | None = Field(default=None, description="The most that bonuses add up to; 0 means none.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_cap(cls, data: Any) -> Any:
+        """Take the cap under each of its names; two that differ are refused."""
+        if not isinstance(data, Mapping):
+            return data
+        rest = dict(data)
+        given = {name: rest.pop(name) for name in CAP_NAMES if name in rest}
+        nested = rest.pop("cpa_bonus", None)
+        if isinstance(nested, Mapping) and nested.keys() == {"max_total"}:
+            given["cpa_bonus.max_total"] = nested["max_total"]
+        elif nested is not None:
+            raise ValueError("cpa_bonus holds max_total and nothing else")
+        if len({str(value) for value in given.values()}) > 1:
+            raise ValueError(f"{' and '.join(given)} are one cap and differ; give one of them")
+        return rest | ({"max_cpa_total": next(iter(given.values()))} if given else {})
+
+
+class WorkSubmission(BaseModel):
+    """Work as its buyer publishes it; all of it but title, description and the public part of the input is private."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: Label
+    description: str = Field(default="", max_length=MAX_TEXT, description="What the agent is told to do.")
+    domain: Label | None = None
+    consumer_id: Label | None = Field(default=None, description="Who pays; the tenant when not given.")
+    input: Annotated[dict[str, Any], BeforeValidator(plain_json)] = Field(
+        default_factory=dict, description="What the agent is given; references and schemas in it stay private."
+    )
+    success_criteria: SuccessCriteria | None = Field(default=None, description="What earns and costs; none is allowed.")
+    budget: Budget = Field(default_factory=Budget)
+    terms: Terms = Field(default_factory=Terms)
+    canaries: tuple[Annotated[str, Field(min_length=MIN_CANARY, max_length=MAX_LABEL)], ...] = Field(
+        default=(),
+        max_length=MAX_CANARIES,
+        description="Strings planted in references: an output that has one saw them.",
+    )
+    impossible: StrictBool = Field(default=False, description="Planted work that nobody can pass honestly.")
+    accept_null_agent: Reason | None = Field(
+        default=None, description="Why criteria that an agent passes by doing nothing are meant; recorded."
+    )
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        caps = {self.budget.max_cpa_total, self.terms.max_cpa_total} - {None}
+        if len(caps) > 1:
+            raise ValueError("budget.max_cpa_total and terms.max_cpa_total are one cap and differ; give one of them")
+        if self.success_criteria is not None and not self.success_criteria.criteria:
+            raise ValueError("success_criteria is empty: leave it out for work that is paid by completion alone")
+        return self
+
+    def in_force(self) -> Terms:
+        """The terms, with the budget's cap among them."""
+        cap = self.budget.max_cpa_total
+        return self.terms if cap is None else self.terms.model_copy(update={"max_cpa_total": cap})
+
+
+class Execution(BaseModel):
+    """What `calculate_cost` needs to know of an execution; any object with these attributes will do."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+    class Agent(BaseModel):
+        """The agent that did it."""
+
+        model_config = ConfigDict(from_attributes=True, frozen=True)
+
+        class Pricing(BaseModel):
+            """What it charges."""
+
+            model_config = ConfigDict(from_attributes=True, frozen=True)
+
+            cpc_rate: Amount
+
+        pricing: Pricing
+
+    class Task(BaseModel):
+        """The task that it did."""
+
+        model_config = ConfigDict(from_attributes=True, frozen=True)
+
+        class Budget(BaseModel):
+            """What may be spent on it."""
+
+            model_config = ConfigDict(from_attributes=True, frozen=True)
+
+            max_cpa_total: Amount | None = None
+            max_penalty_rate: Share = 1
+
+        budget: Budget = Field(default_factory=Budget)
+
+    agent: Agent
+    task: Task = Field(default_factory=Task)
+
+
+class Contract(Record, frozen=True):
+    """One agent's contract on one work, as far as it has come."""
+
+    id: str
+    seq: int
+    """Its place among all contracts; pages go by it."""
+    work_id: str
+    agent_id: str
+    consumer_id: str
+    domain: str | None
+    state: ContractState
+    escrow: Escrow
+    currency: str
+    hold_micros: int
+    terms: bytes
+    """In canonical form; fixed at the award."""
+    awarded_at: datetime
+    expires_at: datetime
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    settled_at: datetime | None = None
+    outcome_id: str | None = None
+    completion: str | None = None
+    """What makes two completions the same."""
+    evidence: str | None = None
+    """What tells the run from others, where something does."""
+    settlement: int = 0
+    """The number of the live settlement; 0 when there is none."""
+    settlements: int = 0
+    """How many there were."""
+    version: int = 0
+    """The version of the verdict that was settled last."""
+    total_micros: int = 0
+    """Of the live settlement."""
+    disputed_from: ContractState | None = None
+    disputes: int = 0
+    hold_reason: str = ""
+    """Why nothing was paid at once."""
+
+
+class AgentWork(Record, frozen=True):
+    """What an agent may know of its work. It has no field for criteria, references or what is planted."""
+
+    id: str
+    title: str
+    description: str
+    domain: str | None
+    input: dict[str, Any]
+    currency: str
+    cpc_rate: str | None
+    dispute_window_hours: int
+    deadline_hours: int
+
+
+class AgentContract(Record, frozen=True):
+    """What an agent may know of its contract: how it stands, how it ended, what it is paid."""
+
+    id: str
+    work_id: str
+    agent_id: str
+    state: ContractState
+    currency: str
+    cpc_rate: str
+    awarded_at: datetime
+    expires_at: datetime
+    completed_at: datetime | None
+    settled_at: datetime | None
+    outcome_id: str | None
+    verdict: Verdict | None
+    success: bool | None
+    score: float | None
+    payout: str | None
+    """None while nothing is paid."""

@@ -1,0 +1,85 @@
+"""Money: whole millionths of one currency, never a float; and what a bill is made of."""
+
+from collections.abc import Generator
+from decimal import Decimal
+from enum import StrEnum
+
+import msgspec
+
+from meruit.model.numbers import MICRO, Number, exact
+from meruit.model.record import Record
+
+_CODES = (
+    "AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF "
+    "CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG "
+    "HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA "
+    "MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD "
+    "RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX "
+    "USD UYU UZS VED VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG"
+)
+CURRENCIES = frozenset(_CODES.split())
+"""ISO 4217."""
+
+
+def as_micros(amount: Number) -> int:
+    """An amount in whole millionths; the caller has made sure that it is one."""
+    return int(exact(amount) * MICRO)
+
+
+def as_decimal(micros: int) -> Decimal:
+    """Whole millionths as the amount they are."""
+    return Decimal(micros).scaleb(-6).normalize() + 0
+
+
+class Part(StrEnum):
+    """Which part of the price a line belongs to."""
+
+    CPC = "cpc"
+    BONUS = "cpa_bonus"
+    PENALTY = "cpa_penalty"
+
+
+class Line(Record, frozen=True):
+    """One line of a bill: how much, by which rule, and why."""
+
+    rule: str
+    part: Part
+    micros: int
+    """What it adds to the price; a penalty is negative."""
+    reason: str
+    criterion_id: str | None = None
+
+
+class Bill(Record, frozen=True):
+    """What is owed for one outcome: lines that sum to the total, and where the total goes."""
+
+    currency: str
+    lines: list[Line]
+    base: int
+    bonus: int
+    penalty: int
+    """What was taken off, so that base + bonus − penalty is the total."""
+    total: int
+    fee: int
+    payout: int
+    """To the agent: the total without the fee."""
+    released: int
+    """Of the escrow, back to the consumer."""
+
+
+class Cost(Record, frozen=True):
+    """What an execution costs, in the specification's words; the parts sum to the total exactly."""
+
+    base: Decimal
+    bonus: Decimal
+    penalty: Decimal
+    total: Decimal
+    breakdown: dict[str, Decimal] = msgspec.field(default_factory=dict)
+
+    def __await__(self) -> Generator[None, None, "Cost"]:
+        """Itself: the specification's callers await it, and nobody needs to wait."""
+        return _at_once(self).__await__()
+
+
+async def _at_once(cost: Cost) -> Cost:
+    return cost

@@ -1,0 +1,1 @@
+"""What a verdict is worth, and where the money goes; pure."""

@@ -1,0 +1,115 @@
+"""From a verdict and the terms to a bill whose lines sum to its total."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from meruit.model.contract import Execution, Terms
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.errors import MeruitError
+from meruit.model.money import Bill, Cost, Line, Part, as_decimal, as_micros
+from meruit.model.numbers import MICRO, Number, exact
+from meruit.model.threshold import LARGEST_MICROS
+from meruit.model.verdict import VerificationResult
+from meruit.registry import settlement_rules
+
+GUARD = "guard"
+"""The rule of lines that no terms name: a price is never negative, and never above what is held."""
+
+
+class TooMuch(MeruitError):
+    """More money than an exact account can hold."""
+
+
+def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
+    """What is put aside at the award: the most that the contract can cost; raises TooMuch."""
+    bonuses = sum(as_micros(one.bonus) for one in criteria.criteria if one.bonus) if criteria is not None else 0
+    hold = _rate(terms) + (bonuses if terms.max_cpa_total is None else min(bonuses, as_micros(terms.max_cpa_total)))
+    if hold > LARGEST_MICROS:
+        raise TooMuch(f"the contract could cost more than {LARGEST_MICROS // MICRO}; lower the bonuses or give a cap")
+    return hold
+
+
+def bill(result: VerificationResult, terms: Terms, hold: int) -> Bill:
+    """What is owed for a result, rule by rule; raises UnknownName for a rule that is not installed."""
+    lines: list[Line] = []
+    for name in terms.rules:
+        lines += settlement_rules.get(name).apply(result, terms, lines)
+    lines += _guarded(lines, hold)
+    total = sum(line.micros for line in lines)
+    fee, payout = fee_and_payout(total, terms.platform_fee_rate)
+    return Bill(
+        currency=terms.currency,
+        lines=lines,
+        base=sum_of(lines, Part.CPC),
+        bonus=sum_of(lines, Part.BONUS),
+        penalty=-sum_of(lines, Part.PENALTY),
+        total=total,
+        fee=fee,
+        payout=payout,
+        released=hold - total,
+    )
+
+
+def sum_of(lines: Sequence[Line], part: Part) -> int:
+    """What the lines of one part add up to."""
+    return sum(line.micros for line in lines if line.part is part)
+
+
+def fee_and_payout(price: int, rate: Number) -> tuple[int, int]:
+    """The platform's share, rounded half-even to a millionth, and the agent's: together the price exactly."""
+    fee = round(price * exact(rate))
+    return fee, price - fee
+
+
+def largest_penalty(base: int, rate: Number) -> int:
+    """The most that penalties take off a price."""
+    return round(base * exact(rate))
+
+
+def _guarded(lines: Sequence[Line], hold: int) -> list[Line]:
+    total = sum(line.micros for line in lines)
+    if total < 0:
+        return [Line(GUARD, Part.PENALTY, -total, "a price is never negative")]
+    if total > hold:
+        return [Line(GUARD, Part.BONUS, hold - total, "no more is paid than was held")]
+    return []
+
+
+def _rate(terms: Terms) -> int:
+    if terms.cpc_rate is None:
+        raise MeruitError("the terms name no cpc_rate; give one with the work or the award")
+    return as_micros(terms.cpc_rate)
+
+
+def calculate_cost(execution: Execution | Any, verification: VerificationResult | Any) -> Cost:
+    """CPC + bonus − penalty, as specified.
+
+    Unlike the printed code, a cap of 0 is a cap, and the penalty itself is clamped, so that the parts sum to the
+    total. It may be awaited.
+    """
+    known = Execution.model_validate(execution)
+    base = as_micros(known.agent.pricing.cpc_rate)
+    cap, rate = known.task.budget.max_cpa_total, known.task.budget.max_penalty_rate
+    bonus, penalty = _earned(verification, "bonus"), _earned(verification, "penalty")
+    bonus = bonus if cap is None else min(bonus, as_micros(cap))
+    penalty = min(penalty, largest_penalty(base, rate), base + bonus)
+    cpc, cpa_bonus, cpa_penalty = (as_decimal(micros) for micros in (base, bonus, penalty))
+    return Cost(
+        base=cpc,
+        bonus=cpa_bonus,
+        penalty=cpa_penalty,
+        total=as_decimal(base + bonus - penalty),
+        breakdown={"cpc": cpc, "cpa_bonus": cpa_bonus, "cpa_penalty": cpa_penalty},
+    )
+
+
+def _earned(verification: Any, name: str) -> int:
+    """Of a result of ours the exact sum; of anyone else's the number as written."""
+    micros = getattr(verification, f"{name}_micros", None)
+    if isinstance(micros, int):
+        return micros
+    written = exact(getattr(verification, name) or 0) * MICRO
+    if written.denominator != 1 or written < 0:
+        raise MeruitError(f"{name} must be an amount of at least 0 with at most six decimal places")
+    return int(Fraction(written))

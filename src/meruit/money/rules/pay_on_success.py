@@ -1,0 +1,15 @@
+"""No success, no pay; for terms that name it."""
+
+from collections.abc import Sequence
+
+from meruit.model.contract import Terms
+from meruit.model.money import Line, Part
+from meruit.model.verdict import VerificationResult
+from meruit.registry import settlement_rules
+
+
+@settlement_rules.add("pay_on_success")
+def pay_on_success(result: VerificationResult, terms: Terms, lines: Sequence[Line]) -> list[Line]:  # noqa: ARG001 - one signature
+    """Work that failed is not paid for being completed."""
+    base = sum(line.micros for line in lines if line.part is Part.CPC)
+    return [Line("pay_on_success", Part.CPC, -base, "the work failed")] if base and not result.success else []

@@ -1,0 +1,55 @@
+"""Somebody else's governance, asked over HTTP with the contract of our own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from meruit.model.errors import Unreachable
+from meruit.model.governance import GovernanceResult
+from meruit.sources.outbound import TIMEOUT_S, Network, Outbound, OutboundFailed, OutboundRefused
+
+OK = 200
+
+
+class RemoteGovernance:
+    """A GovernanceClient; POSTs `contract_id, claimed_metrics, execution_context`, and reads a GovernanceResult."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        allowed_networks: Sequence[Network] = (),
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._url = url
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._networks = tuple(allowed_networks)
+        self._timeout_s = timeout_s
+
+    async def validate_outcome(
+        self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
+    ) -> GovernanceResult:
+        """Its answer; raises Unreachable for none, and for one that cannot be read."""
+        asked = msgspec.json.encode(
+            {
+                "contract_id": contract_id,
+                "claimed_metrics": dict(claimed_metrics),
+                "execution_context": dict(execution_context),
+            }
+        )
+        try:
+            # A client for each question: it belongs to the event loop of whoever asks.
+            async with Outbound(allowed_networks=self._networks, timeout_s=self._timeout_s) as outbound:
+                reply = await outbound.post(self._url, asked, self._headers)
+        except (OutboundFailed, OutboundRefused) as problem:
+            raise Unreachable(f"governance could not be asked: {problem}") from None
+        if reply.status != OK:
+            raise Unreachable(f"governance answered with status {reply.status}")
+        try:
+            return msgspec.json.decode(reply.body, type=GovernanceResult)
+        except msgspec.DecodeError as problem:
+            raise Unreachable(f"governance gave an answer that cannot be read: {problem}") from None

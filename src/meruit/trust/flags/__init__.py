@@ -1,0 +1,1 @@
+"""Reasons not to believe an outcome, one file each."""

@@ -1,0 +1,96 @@
+"""Claims that the measurement does not bear out."""
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+
+from meruit.model.evidence import Provenance
+from meruit.model.governance import Action, Dossier, MetricFact, Suspicion
+from meruit.model.kinds import SHARES, MetricType
+from meruit.model.numbers import exact
+from meruit.registry import flags
+
+ROUNDED_PLACES = 2
+"""Nobody is expected to claim a share in more detail than whole percents."""
+
+
+def _accuracy(claim: float, measured: float) -> Dossier:
+    fact = MetricFact("accuracy", "c", measured, MetricType.ACCURACY, Provenance.COMPUTED)
+    return Dossier(claims={"accuracy": claim}, metrics=[fact])
+
+
+@flags.add(
+    "claimed_vs_measured",
+    action=Action.FLAG,
+    limits={"minor": 0.05, "major": 0.2},
+    examples=[
+        (_accuracy(0.95, 0.88), True),
+        (_accuracy(0.95, 0.6), True),
+        (_accuracy(0.95, 0.9025), False),
+        (_accuracy(95.0, 0.95), False),
+        (_accuracy(0.0, 0.004), False),
+        (Dossier(claims={"accuracy": 0.95}), None),
+    ],
+)
+def claimed_vs_measured(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
+    """A claim deviates from what was measured: by more than 5 % it is flagged, by more than 20 % held."""
+    compared = [
+        (metric, claim, fact)
+        for metric, claim in dossier.claims.items()
+        if math.isfinite(claim) and (fact := _nearest(dossier, metric, claim)) is not None
+    ]
+    if not compared:
+        return None
+    found = []
+    for metric, claim, fact in compared:
+        deviation = _deviation(claim, fact)
+        if deviation > exact(limits["minor"]):
+            evidence = {"claimed": claim, "measured": fact.value}
+            action = Action.HOLD if deviation > exact(limits["major"]) else None
+            found.append(Suspicion(evidence, metric=metric, statistic=_as_float(deviation), action=action))
+    return found
+
+
+def _nearest(dossier: Dossier, metric: str, claim: float) -> MetricFact | None:
+    """Of the criteria that measured the metric, each in its own way, the one that bears the claim out best."""
+    measured = (
+        fact
+        for fact in dossier.metrics
+        if fact.metric == metric
+        and fact.provenance is not Provenance.CLAIMED
+        and fact.value is not None
+        and math.isfinite(fact.value)
+    )
+    return min(measured, key=lambda fact: _deviation(claim, fact), default=None)
+
+
+def _deviation(claim: float, fact: MetricFact) -> Fraction:
+    """How far apart they are relative to the claim; to the measured value where 0 is claimed."""
+    claimed, measured = exact(claim), exact(fact.value or 0)
+    if fact.kind in SHARES:
+        claimed, measured = _share(claimed), _share(measured)
+        if abs(claimed - measured) <= _rounding(claim):
+            return Fraction(0)
+    return abs(claimed - measured) / abs(claimed or measured or Fraction(1))
+
+
+def _share(number: Fraction) -> Fraction:
+    """On the scale of 1; what lies above the whole was written in percent."""
+    return number / 100 if number > 1 else number
+
+
+def _rounding(claim: float) -> Fraction:
+    """Half a unit of the last place that the claim was written to, and at most half a percent."""
+    written = Decimal(repr(claim)) / (100 if claim > 1 else 1)
+    exponent = written.normalize().as_tuple().exponent
+    places = max(ROUNDED_PLACES, -exponent if isinstance(exponent, int) else 0)
+    return Fraction(1, 2 * 10**places)
+
+
+def _as_float(number: Fraction) -> float | None:
+    """None where no float is so large."""
+    try:
+        return float(number)
+    except OverflowError:
+        return None

@@ -1,0 +1,80 @@
+"""Numbers that cannot be: shares above the whole, negative times, more tokens a second than any model writes."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from meruit.model.governance import Action, Dossier, MetricFact, Suspicion
+from meruit.model.kinds import SHARES, YES_OR_NO, MetricType
+from meruit.registry import flags
+
+
+def _measured(value: float, kind: MetricType) -> Dossier:
+    return Dossier(metrics=[MetricFact("m", "c", value, kind)])
+
+
+@flags.add(
+    "range_impossible",
+    action=Action.INVALIDATE,
+    limits={"share_max": 100.0, "tokens_per_s_max": 3000.0, "clock_ms": 1.0},
+    examples=[
+        (_measured(-5.0, MetricType.LATENCY), True),
+        (_measured(0.5, MetricType.BOOLEAN), True),
+        (_measured(101.0, MetricType.ACCURACY), True),
+        (Dossier(claims={"m": math.inf}), True),
+        (Dossier(output_tokens=5000.0, claimed_ms=1000.0), True),
+        (Dossier(output_tokens=60.0, claimed_ms=1000.0), False),
+        # Percent is another scale, not a lie.
+        (_measured(95.0, MetricType.ACCURACY), False),
+        (Dossier(), None),
+    ],
+)
+def range_impossible(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
+    """A value is impossible for its type, or more tokens were claimed than any model writes in the time."""
+    numbers = [*_numbers(dossier)]
+    if not numbers:
+        return None
+    found = [
+        Suspicion({source: value if math.isfinite(value) else str(value)}, metric=metric)
+        for metric, source, value, kinds in numbers
+        if not any(_possible(value, kind, limits["share_max"]) for kind in kinds)
+    ]
+    tokens, took_ms = dossier.output_tokens, _duration_ms(dossier, limits["clock_ms"])
+    if tokens is not None and took_ms is not None and math.isfinite(tokens):
+        rate = tokens * 1000 / took_ms
+        if rate > limits["tokens_per_s_max"]:
+            found.append(Suspicion({"output_tokens": tokens, "took_ms": took_ms}, statistic=rate))
+    return found
+
+
+def _numbers(dossier: Dossier) -> Iterator[tuple[str, str, float, list[MetricType | None]]]:
+    """Every number that has a domain: its name, who says it, itself, and the types it may be meant as."""
+    kinds: dict[str, list[MetricType | None]] = {}
+    for fact in dossier.metrics:
+        kinds.setdefault(fact.metric, []).append(fact.kind)
+        if fact.value is not None:
+            yield fact.metric, "value", fact.value, [fact.kind]
+    for metric, claim in dossier.claims.items():
+        yield metric, "claimed", claim, kinds.get(metric, [None])
+    if dossier.claimed_ms is not None:
+        yield "duration_ms", "claimed", dossier.claimed_ms, [MetricType.LATENCY]
+    if dossier.output_tokens is not None:
+        yield "output_tokens", "claimed", dossier.output_tokens, [MetricType.COUNT]
+
+
+def _possible(value: float, kind: MetricType | None, share_max: float) -> bool:
+    if not math.isfinite(value):
+        return False
+    if kind is MetricType.BOOLEAN:
+        return value in (0, 1)
+    if kind in SHARES or kind in YES_OR_NO:
+        # On which scale a share is written is not known here, so the wider one counts.
+        return 0 <= value <= share_max
+    return value >= 0 or kind not in (MetricType.LATENCY, MetricType.COUNT)
+
+
+def _duration_ms(dossier: Dossier, clock_ms: float) -> float | None:
+    """As claimed, else as observed; a clock that counts in milliseconds says 0 for anything shorter than one."""
+    for duration in (dossier.claimed_ms, dossier.observed_ms):
+        if duration is not None and 0 <= duration < math.inf and max(duration, clock_ms) > 0:
+            return max(duration, clock_ms)
+    return None

@@ -1,0 +1,27 @@
+"""Several agents with one voice."""
+
+from collections.abc import Mapping
+
+from meruit.model.governance import Action, Dossier, History, Suspicion
+from meruit.registry import flags
+
+
+@flags.add(
+    "sybil_output",
+    action=Action.HOLD,
+    limits={"chars_min": 64.0},
+    examples=[
+        (Dossier(agent_id="a", output_chars=400, history=History(shared_with="b")), True),
+        (Dossier(agent_id="a", output_chars=3, history=History(shared_with="b")), False),
+        (Dossier(agent_id="a", output_chars=400), False),
+        (Dossier(output_chars=400), None),
+    ],
+)
+def sybil_output(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
+    """Another agent gave the same long output to another input."""
+    if dossier.agent_id is None:
+        return None
+    other = dossier.history.shared_with
+    if other is None or dossier.output_chars < limits["chars_min"]:
+        return []
+    return [Suspicion({"agent_id": other, "output_chars": dossier.output_chars})]

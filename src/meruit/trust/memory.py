@@ -1,0 +1,149 @@
+"""What is remembered of an agent: a few numbers, brought up to date with each outcome, never searched for."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from meruit.model.governance import Baseline, MetricFact
+from meruit.model.kinds import MetricType
+from meruit.model.record import Record
+
+WINDOW = 60
+"""How many margins and accuracies are kept."""
+MAX_DAYS = 30
+MAX_METRICS = 64
+LARGEST = 1e100
+"""Beyond it, squares add up to infinity; such a value is not remembered."""
+
+SHINGLE = 3
+"""Words in a row that are compared as one."""
+BLOCKS = 50
+BLOCK_WORDS = 100
+"""A long text is looked at in so many stretches of so many words, so that one word more or less shifts little."""
+SKETCH_BYTES = 8
+NEAR_BITS = 3
+"""In how many of their 64 bits the sketches of nearly equal texts differ, at most."""
+_BITS = [bytes(byte >> bit & 1 for byte in range(256)) for bit in range(7, -1, -1)]
+"""For each bit of a byte, the table that maps a byte to it."""
+
+
+class Day(Record, frozen=True, array_like=True):
+    """One day's values of one metric, as far as their mean and their spread go."""
+
+    day: int
+    """Counted from 1970."""
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    """The sum of the squared distances from the mean, which stays exact where a sum of squares would not."""
+
+
+class AgentMemory(Record, frozen=True):
+    """An agent's past, of bounded size."""
+
+    margins: list[float] = msgspec.field(default_factory=list)
+    """The last 60, the oldest first."""
+    accuracies: list[float] = msgspec.field(default_factory=list)
+    """The last 60, the oldest first."""
+    mismatches: int = 0
+    """How often the agent claimed to be faster than it was seen to be."""
+    days: dict[str, list[Day]] = msgspec.field(default_factory=dict)
+    """By metric, for at most 64 of them: those of the last 30 days that had values, the oldest first."""
+
+
+def baselines(memory: AgentMemory, metrics: Iterable[str], day: int) -> dict[str, Baseline]:
+    """What the values were like in the 30 days up to this one, for the metrics that had any."""
+    found = {}
+    for metric in metrics:
+        whole = Day(day)
+        for part in memory.days.get(metric, ()):
+            if day - MAX_DAYS < part.day <= day:
+                whole = _merged(whole, part)
+        if whole.n:
+            deviation = math.sqrt(whole.squares / (whole.n - 1)) if whole.n > 1 else 0.0
+            found[metric] = Baseline(whole.n, whole.mean, deviation)
+    return found
+
+
+def remembered(memory: AgentMemory, facts: Sequence[MetricFact], day: int, *, mismatch: bool) -> AgentMemory:
+    """The memory after one more outcome."""
+    margins, accuracies = recent(memory, facts)
+    days = dict(memory.days)
+    for fact in facts:
+        if fact.value is not None and abs(fact.value) <= LARGEST:
+            days[fact.metric] = _added(days.get(fact.metric, []), day, float(fact.value))
+    return AgentMemory(margins, accuracies, memory.mismatches + mismatch, _bounded(days))
+
+
+def recent(memory: AgentMemory, facts: Sequence[MetricFact]) -> tuple[list[float], list[float]]:
+    """The last margins and accuracies, this outcome's included."""
+    margins = [fact.margin for fact in facts if fact.margin is not None and math.isfinite(fact.margin)]
+    accuracies = [fact.value for fact in facts if fact.value is not None and _is_accuracy(fact)]
+    return [*memory.margins, *margins][-WINDOW:], [*memory.accuracies, *accuracies][-WINDOW:]
+
+
+def _is_accuracy(fact: MetricFact) -> bool:
+    named = fact.kind is MetricType.ACCURACY or fact.metric == "accuracy"
+    return named and fact.value is not None and math.isfinite(fact.value)
+
+
+def _added(days: list[Day], day: int, value: float) -> list[Day]:
+    today = next((one for one in days if one.day == day), Day(day))
+    others = [one for one in days if one.day != day]
+    return sorted([*others, _merged(today, Day(day, 1, value))], key=lambda one: one.day)
+
+
+def _merged(one: Day, other: Day) -> Day:
+    """Both together, by Chan's formula; the other holds something."""
+    n = one.n + other.n
+    apart = other.mean - one.mean
+    squares = one.squares + other.squares + apart * apart * (one.n * other.n / n)
+    return Day(one.day, n, one.mean + apart * (other.n / n), squares)
+
+
+def _bounded(days: Mapping[str, list[Day]]) -> dict[str, list[Day]]:
+    newest = max((several[-1].day for several in days.values()), default=0)
+    kept = {metric: [one for one in several if one.day > newest - MAX_DAYS] for metric, several in days.items()}
+    kept = {metric: several for metric, several in kept.items() if several}
+    if len(kept) <= MAX_METRICS:
+        return kept
+
+    # What is in use and well known stays; the name makes the choice the same everywhere.
+    def worth(metric: str) -> tuple[int, int, str]:
+        return kept[metric][-1].day, sum(one.n for one in kept[metric]), metric
+
+    return {metric: kept[metric] for metric in sorted(kept, key=worth)[-MAX_METRICS:]}
+
+
+def sketch(text: str) -> str:
+    """A 64-bit simhash of the words, three at a time, as 16 hex digits: nearly equal texts differ in few bits."""
+    shingles = [
+        " ".join(block[start : start + SHINGLE])
+        for block in _blocks(text.casefold().split())
+        for start in range(max(1, len(block) - SHINGLE + 1))
+    ]
+    digests = b"".join(
+        # Half of a surrogate pair can stand in a Python text, but not in UTF-8.
+        blake2b(shingle.encode(errors="surrogatepass"), digest_size=SKETCH_BYTES).digest()
+        for shingle in shingles
+    )
+    # Each byte gives way to one of its bits, so that counting ones is a matter of the standard library.
+    planes = [digests.translate(ones) for ones in _BITS]
+    votes = (plane[place::SKETCH_BYTES].count(1) for place in range(SKETCH_BYTES) for plane in planes)
+    bits = "".join("1" if 2 * ones > len(shingles) else "0" for ones in votes)
+    return f"{int(bits, 2):0{2 * SKETCH_BYTES}x}"
+
+
+def _blocks(words: list[str]) -> list[list[str]]:
+    """All words as one block; of a very long text, stretches spread evenly from its first to its last word."""
+    if len(words) <= BLOCKS * BLOCK_WORDS:
+        return [words]
+    starts = (number * (len(words) - BLOCK_WORDS) // (BLOCKS - 1) for number in range(BLOCKS))
+    return [words[start : start + BLOCK_WORDS] for start in starts]
+
+
+def is_near(one: str, other: str) -> bool:
+    """Whether two sketches are of nearly equal texts."""
+    return (int(one, 16) ^ int(other, 16)).bit_count() <= NEAR_BITS
