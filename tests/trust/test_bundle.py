@@ -62,6 +62,8 @@ def test_each_step_has_its_exit_code() -> None:
         "metrics": 16,
         "judge": 17,
         "statement": 18,
+        "governance": 19,
+        "settlement": 20,
     }
 
 

@@ -75,7 +75,8 @@ def verify(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as
     """Check a bundle, with no service, no database and no network.
 
     Exit code 0 when every step holds; else the first that fails: 10 bundle, 11 signature, 12 inclusion,
-    13 consistency, 14 sequence, 15 blobs, 16 metrics, 17 judge, 18 statement.
+    13 consistency, 14 sequence, 15 blobs, 16 metrics, 17 judge, 18 statement,
+    19 governance, 20 settlement.
     """
     # Loading the metrics takes a moment that --help should not pay.
     from meruit.engine.recheck import verify as checked

@@ -20,14 +20,16 @@ from meruit.trust.bundle import (
     Annotations,
     Bundle,
     ConsistencyProof,
+    ContractFile,
     LoggedEntry,
     Manifest,
     Receipt,
+    Salted,
     Salts,
     pack,
     statement_about,
 )
-from meruit.trust.entries import VerdictEntry, read_entry
+from meruit.trust.entries import OUR_CONTRACT, VerdictEntry, read_entry
 from meruit.trust.merkle import Subtree, consistency_proof, inclusion_proof
 from meruit.trust.note import SigningKey
 from meruit.trust.statement import envelope
@@ -120,7 +122,8 @@ def _ours(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> _S
 def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _Signed) -> Bundle:
     row = _row(connection, scope.tenant, outcome_id)
     contract_id, last = row.contract_id, audit.last_in_contract(connection, scope.tenant, row.contract_id)
-    window = audit.window(connection, scope.tenant, contract_id, _first(connection, row.evidence_leaf), last)
+    begin = 1 if OUR_CONTRACT.fullmatch(contract_id) else _first(connection, row.evidence_leaf)
+    window = audit.window(connection, scope.tenant, contract_id, begin, last)
     entries = [read_entry(leaf.body) for leaf in window]
     verdicts = [one for one in entries if isinstance(one, VerdictEntry) and one.outcome == outcome_id]
     criteria = {verdict.criteria: verdict.criteria_index for verdict in verdicts}
@@ -149,6 +152,25 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         work=work,
         results={version: result for version, (_, result) in kept.items()},
         statement=envelope(statement_about(latest, about, work, result), store.signer),
+        contract=_contract(connection, scope.tenant, contract_id, outcome_id),
+    )
+
+
+def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id: str) -> ContractFile | None:
+    """What the contract was paid by, and on what grounds; None where there was none."""
+    of = tables.contracts
+    terms = connection.execute(select(of.c.terms).where(of.c.tenant == tenant, of.c.id == contract_id)).scalar()
+    if terms is None:
+        return None
+    checks, bills = tables.governance_checks, tables.settlements
+    checked = connection.execute(
+        select(checks).where(checks.c.tenant == tenant, checks.c.outcome_id == outcome_id, checks.c.body.is_not(None))
+    )
+    paid = connection.execute(select(bills).where(bills.c.tenant == tenant, bills.c.contract_id == contract_id))
+    return ContractFile(
+        terms=terms,
+        governance={str(row.version): Salted(row.salt.hex(), row.body) for row in checked},
+        bills={str(row.number): row.bill for row in paid},
     )
 
 

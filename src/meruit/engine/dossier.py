@@ -14,8 +14,7 @@ from meruit.model.kinds import SHARES, ComparisonOperator
 from meruit.model.money import as_micros
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.model.work import CLAIMED_FIELDS, Work
-from meruit.stores.memory import Marks
-from meruit.trust.memory import sketch
+from meruit.trust.memory import Marks, sketch
 
 LONG_CHARS = 64
 """From here on an output is somebody's own, and may be recognised."""

@@ -10,6 +10,7 @@ import msgspec
 from meruit.engine.catalogue import Slot
 from meruit.engine.custom import CustomCode
 from meruit.engine.plainly import describe
+from meruit.engine.resettle import check_governance, check_settlement
 from meruit.engine.verify import VerificationEngine
 from meruit.judge.verdict import evidence_of, rejudge
 from meruit.model.canonical import from_canonical, payload_bytes
@@ -76,6 +77,11 @@ def _done_again(
         passed.append(_check_judge(bundle, judged))
         step = Step.STATEMENT
         passed.append(_check_statement(bundle, signed, story, judged))
+        step = Step.GOVERNANCE
+        results = {one.entry.version: one.result for one in judged}
+        passed.append(check_governance(bundle, story, results, notes))
+        step = Step.SETTLEMENT
+        passed.append(check_settlement(bundle, story, results, notes))
     except Flaw as flaw:
         return flaw
     except Exception as crash:  # noqa: BLE001 - the boundary: a record may be made to break whatever reads it

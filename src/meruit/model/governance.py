@@ -205,3 +205,16 @@ class Policy(Record, frozen=True):
     off: list[str] = msgspec.field(default_factory=list)
     limits: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     """By rule, those that differ from the rule's own."""
+
+
+class GovernanceCheck(Record, frozen=True):
+    """What governance went by, and what it said; kept, and committed to in the log."""
+
+    dossier: Dossier
+    policy: Policy | None
+    """None when our own rules were not asked."""
+    rules: dict[str, str]
+    """Those that were asked, with their versions."""
+    remote: GovernanceResult | None
+    """What somebody else answered who was asked."""
+    result: GovernanceResult

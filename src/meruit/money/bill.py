@@ -1,7 +1,7 @@
 """From a verdict and the terms to a bill whose lines sum to its total."""
 
-from collections.abc import Sequence
-from fractions import Fraction
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meruit.model.contract import Execution, Terms
@@ -9,12 +9,14 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import MeruitError
 from meruit.model.money import Bill, Cost, Line, Part, as_decimal, as_micros
 from meruit.model.numbers import MICRO, Number, exact
-from meruit.model.threshold import LARGEST_MICROS
+from meruit.model.threshold import LARGEST_MICROS, MONEY_PLACES, money
 from meruit.model.verdict import VerificationResult
 from meruit.registry import settlement_rules
 
 GUARD = "guard"
 """The rule of lines that no terms name: a price is never negative, and never above what is held."""
+FLOAT_NOISE = 1e-12
+"""By how much a sum of floats may miss the amount that it stands for, in all or in proportion."""
 
 
 class TooMuch(MeruitError):
@@ -34,7 +36,7 @@ def bill(result: VerificationResult, terms: Terms, hold: int) -> Bill:
     """What is owed for a result, rule by rule; raises UnknownName for a rule that is not installed."""
     lines: list[Line] = []
     for name in terms.rules:
-        lines += settlement_rules.get(name).apply(result, terms, lines)
+        lines += settlement_rules.get(name).apply(result, terms, tuple(lines))
     lines += _guarded(lines, hold)
     total = sum(line.micros for line in lines)
     fee, payout = fee_and_payout(total, terms.platform_fee_rate)
@@ -104,12 +106,26 @@ def calculate_cost(execution: Execution | Any, verification: VerificationResult 
     )
 
 
-def _earned(verification: Any, name: str) -> int:
+def _earned(verification: VerificationResult | Any, name: str) -> int:
     """Of a result of ours the exact sum; of anyone else's the number as written."""
-    micros = getattr(verification, f"{name}_micros", None)
-    if isinstance(micros, int):
+    micros = _part(verification, f"{name}_micros")
+    if isinstance(micros, int) and micros > 0:
         return micros
-    written = exact(getattr(verification, name) or 0) * MICRO
-    if written.denominator != 1 or written < 0:
-        raise MeruitError(f"{name} must be an amount of at least 0 with at most six decimal places")
-    return int(Fraction(written))
+    written = _part(verification, name)
+    try:
+        return as_micros(money(_summed(written)))
+    except ValueError as problem:
+        raise MeruitError(f"the {name} of the verification: {problem}") from None
+
+
+# Any, here and below: whoever calls may have written anything.
+def _part(verification: Any, name: str) -> Any:
+    return verification.get(name) if isinstance(verification, Mapping) else getattr(verification, name, None)
+
+
+def _summed(written: Any) -> Any:
+    """A float that comes of adding floats up is the amount it stands for: 0.1 + 0.2 is 0.3."""
+    if not isinstance(written, float) or not math.isfinite(written):
+        return written
+    nearest = round(written, MONEY_PLACES)
+    return nearest if math.isclose(written, nearest, rel_tol=FLOAT_NOISE, abs_tol=FLOAT_NOISE) else written

@@ -10,7 +10,7 @@ from meruit.stores.blobs import Shelf
 from meruit.stores.database import NotFound
 from meruit.stores.store import Store
 from meruit.stores.writing import Writing
-from meruit.trust.bundle import PARTS, RESULT
+from meruit.trust.bundle import GOVERNANCE, PARTS, RESULT
 from meruit.trust.entries import ErasureEntry
 
 
@@ -38,6 +38,8 @@ class Erase(NamedTuple):
         parts = tuple(part for part in PARTS if addresses[part] is not None)
         if self._has_results(writing):
             parts = (*parts, RESULT)
+        if self._has_checks(writing):
+            parts = (*parts, GOVERNANCE)
         # A caller of the same group that erased it already has not written yet, so the rows still look untouched.
         mark = ("erased", self.tenant, self.outcome_id)
         if not parts or writing.known(mark):
@@ -81,9 +83,17 @@ class Erase(NamedTuple):
         )
         return bool(writing.read(query.limit(1)))
 
+    def _has_checks(self, writing: Writing) -> bool:
+        table = tables.governance_checks
+        query = select(table.c.version).where(
+            table.c.tenant == self.tenant, table.c.outcome_id == self.outcome_id, table.c.body.is_not(None)
+        )
+        return bool(writing.read(query.limit(1)))
+
     def _forget(self, writing: Writing, addresses: tuple[str, ...]) -> None:
         writing.change(_FORGET_WORK, of_tenant=self.tenant, of_id=self.outcome_id)
         writing.change(_FORGET_RESULTS, of_tenant=self.tenant, of_id=self.outcome_id)
+        writing.change(_FORGET_CHECKS, of_tenant=self.tenant, of_id=self.outcome_id)
         # One reference each: two equal parts are kept once and counted twice.
         for address in addresses:
             writing.change(_RELEASE, of_tenant=self.tenant, of_address=address)
@@ -126,6 +136,14 @@ _FORGET_RESULTS = (
     update(tables.verdicts)
     .where(tables.verdicts.c.tenant == bindparam("of_tenant"), tables.verdicts.c.outcome_id == bindparam("of_id"))
     .values(result=None, salt=None)
+)
+_FORGET_CHECKS = (
+    update(tables.governance_checks)
+    .where(
+        tables.governance_checks.c.tenant == bindparam("of_tenant"),
+        tables.governance_checks.c.outcome_id == bindparam("of_id"),
+    )
+    .values(body=None, salt=None)
 )
 _FORGET_REPLY = (
     update(tables.idempotency)

@@ -10,21 +10,13 @@ from meruit.model.contract import Contract
 from meruit.model.money import Bill
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
-from meruit.money import ledger
 from meruit.money.invariants import Books, Settlement, Transfer
 from meruit.money.ledger import Parties, Posting
 from meruit.stores import tables
 from meruit.stores.contracts import contract_from
+from meruit.stores.replay import transfer_told
 from meruit.stores.writing import Merged, Writing
-from meruit.trust.entries import (
-    AwardEntry,
-    MoneyEntry,
-    ReleaseEntry,
-    ReversalEntry,
-    SettlementEntry,
-    VerdictEntry,
-    read_entry,
-)
+from meruit.trust.entries import MoneyEntry, VerdictEntry, read_entry
 
 MAX_LINES = 1_000_000
 """Of one statement."""
@@ -88,6 +80,12 @@ def move_money(writing: Writing, movement: Movement, leaf: int) -> None:
     for account, micros in movement.postings:
         writing.insert(tables.postings, leaf, account, tenant, currency, micros, at)
         writing.merge(tables.balances, Merged.ADDED, tenant, currency, account, micros)
+
+
+def tenants(connection: Connection) -> list[str]:
+    """Everybody who has contracts or whose money was moved, whichever of the two is still recorded."""
+    of = (tables.balances, tables.contracts, tables.transfers)
+    return sorted({row.tenant for table in of for row in connection.execute(select(table.c.tenant).distinct())})
 
 
 def balances(connection: Connection, tenant: str, *, escrows: bool = False) -> list[Balance]:
@@ -173,36 +171,6 @@ def books(connection: Connection, tenant: str) -> Books:
         verdicts=frozenset(verdicts),
         moves=moves,
         logged=logged,
-    )
-
-
-def transfer_told(
-    index: int, entry: MoneyEntry, parties: Parties, settled: dict[tuple[str, int], tuple[Posting, ...]]
-) -> Transfer:
-    """The transfer that an entry of the log tells; remembers settlements for those that reverse them."""
-    operation, number, postings = _told(entry, parties, settled)
-    return Transfer(index, entry.contract, operation, number, entry.currency, tuple(sorted(postings)))
-
-
-def _told(
-    entry: MoneyEntry, parties: Parties, settled: dict[tuple[str, int], tuple[Posting, ...]]
-) -> tuple[str, int, tuple[Posting, ...]]:
-    match entry:
-        case AwardEntry():
-            return "hold", 0, ledger.hold(parties, entry.hold_micros)
-        case SettlementEntry():
-            paid = settled[entry.contract, entry.number] = ledger.settle(parties, _as_bill(entry))
-            return "settle", entry.number, paid
-        case ReversalEntry():
-            return "reverse", entry.number, ledger.reverse(settled.get((entry.contract, entry.number), ()))
-        case ReleaseEntry():
-            return "release", 0, ledger.release(parties, entry.hold_micros)
-
-
-def _as_bill(entry: SettlementEntry) -> Bill:
-    return Bill(
-        *(entry.currency, [], entry.base_micros, entry.bonus_micros, entry.penalty_micros, entry.total_micros),
-        *(entry.fee_micros, entry.payout_micros, entry.released_micros),
     )
 
 

@@ -1,7 +1,6 @@
 """What earlier outcomes say about a new one: a few rows read and written, whatever the number of outcomes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import or_, select
@@ -10,23 +9,11 @@ from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, History
 from meruit.stores import tables
 from meruit.stores.writing import Merged, Writing
-from meruit.trust.memory import AgentMemory, baselines, is_near, recent, remembered
+from meruit.trust.memory import AgentMemory, Marks, baselines, is_near, recent, remembered
 
 DAY_MICROS = 86_400 * 1_000_000
 MAX_SKETCHES = 20
 """Of an agent's last outputs to one input."""
-
-
-class Marks(NamedTuple):
-    """What tells an output, an input and a run from others, without telling what they are."""
-
-    input: str
-    output: str | None = None
-    """None for an output that is too short to be anybody's own."""
-    evidence: str | None = None
-    """Of the run itself; None where nothing names it."""
-    sketch: str = ""
-    """Of the output; nearly equal for outputs that are nearly equal."""
 
 
 def recalled(writing: Writing, tenant: str, contract: Contract, dossier: Dossier, marks: Marks) -> Dossier:

@@ -12,11 +12,10 @@ from meruit.judge.verdict import governed, rejudge
 from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow, SettleWhen, Terms
 from meruit.model.events import EventType
-from meruit.model.governance import Disposition, Dossier, GovernanceResult, Policy
+from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, Policy
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
 from meruit.model.outcome import from_micros
-from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
 from meruit.money import ledger, lifecycle
 from meruit.money.bill import bill, hold_for
@@ -26,7 +25,7 @@ from meruit.stores import tables
 from meruit.stores.contracts import Judgement, Standing, contract_from, row_of, terms_body, terms_of, visible
 from meruit.stores.database import NotFound
 from meruit.stores.ledger import Movement, move_money, parties_of
-from meruit.stores.memory import Marks, recalled, remember, remember_settled
+from meruit.stores.memory import recalled, remember, remember_settled
 from meruit.stores.outcomes import criteria_from
 from meruit.stores.records import (
     AddVersions,
@@ -51,6 +50,7 @@ from meruit.trust.entries import (
     SettlementEntry,
 )
 from meruit.trust.governance import asked_rules, govern, together
+from meruit.trust.memory import Marks
 
 UNAVAILABLE = "governance_unavailable"
 _CHANGING = (
@@ -84,19 +84,6 @@ class Request(NamedTuple):
     once: Idempotent | None = None
     render: Callable[[Standing], bytes] = lambda _standing: b""
     """The reply that a second request of the same key is given."""
-
-
-class Checked(Record, frozen=True):
-    """What governance went by, and what it said; kept, and committed to in the log."""
-
-    dossier: Dossier
-    policy: Policy | None
-    """None when our own rules were not asked."""
-    rules: dict[str, str]
-    """Those that were asked, with their versions."""
-    remote: GovernanceResult | None
-    """What somebody else answered who was asked."""
-    result: GovernanceResult
 
 
 def fingerprint(*parts: str) -> str:
@@ -356,7 +343,8 @@ class Complete(NamedTuple):
         step.tell(contract, EventType.CONTRACT_COMPLETED)
         checked = self._checked(step, contract)
         result = self.outcome.result if checked is None else _governed(self.outcome.result, checked.result)
-        self.outcome._replace(result=result, result_json=result.to_json()).write(step.writing)
+        key = None if self.request.once is None else self.request.once.key
+        self.outcome._replace(result=result, result_json=result.to_json(), idempotency_key=key).write(step.writing)
         if checked is not None:
             _keep_check(step, contract, 1, checked, self.salt)
         contract, paid = _pay_or_hold(step, contract, Judgement(1, result))
@@ -364,16 +352,16 @@ class Complete(NamedTuple):
         step.save(contract)
         return Standing(contract, Judgement(1, result), paid)
 
-    def _checked(self, step: _Step, contract: Contract) -> Checked | None:
+    def _checked(self, step: _Step, contract: Contract) -> GovernanceCheck | None:
         if self.policy is None and self.remote is None:
             return None
         dossier = recalled(step.writing, step.tenant, contract, self.dossier, self.marks)
         answers = [] if self.policy is None else [govern(dossier, self.policy)]
         answers += [] if self.remote is None else [self.remote]
         result = answers[0] if len(answers) == 1 else together(*answers)
-        return Checked(dossier, self.policy, asked_rules(self.policy), self.remote, result)
+        return GovernanceCheck(dossier, self.policy, asked_rules(self.policy), self.remote, result)
 
-    def _remember(self, step: _Step, contract: Contract, checked: Checked | None, paid: Bill | None) -> None:
+    def _remember(self, step: _Step, contract: Contract, checked: GovernanceCheck | None, paid: Bill | None) -> None:
         flags = [] if checked is None else checked.result.names
         remember(
             *(step.writing, step.tenant, contract, self.dossier, self.marks),
@@ -399,7 +387,7 @@ def _governed(result: VerificationResult, said: GovernanceResult) -> Verificatio
             return governed(result, GovernanceStatus.REVIEW, said.names, reason)
 
 
-def _keep_check(step: _Step, contract: Contract, version: int, checked: Checked, salt: bytes) -> None:
+def _keep_check(step: _Step, contract: Contract, version: int, checked: GovernanceCheck, salt: bytes) -> None:
     body = checked.to_json()
     disposition = str(checked.result.concluded)
     leaf = step.append(
@@ -503,6 +491,13 @@ def _judged(step: _Step, contract: Contract) -> Judgement:
     judgement = step.judgement(contract.outcome_id)
     if judgement.result is None:
         raise WrongState("erased", f"what contract {contract.id} was judged on was erased; void it")
+    agreed = find_for_writing(step.writing, step.tenant, contract.work_id).criteria_digest
+    if agreed is not None and judgement.result.criteria_digest != agreed:
+        raise WrongState(
+            "other_criteria",
+            f"version {judgement.version} of the verdict on contract {contract.id} was reached by other criteria than "
+            "the contract's, which nobody agreed to be paid by; rescore it by those",
+        )
     return judgement
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Select, select
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.money import Bill
 from meruit.model.numbers import in_units
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion, from_micros
 from meruit.model.verdict import Verdict, VerificationResult
@@ -176,7 +177,7 @@ def full(
         success_criteria=criteria_from(criteria_body(connection, scope.tenant, verdict.criteria_digest)),
         verification_result=verdict.result,
         execution_metadata=_loaded(work.metadata),
-        billing_impact=billing_impact(verdict.result),
+        billing_impact=_billed(connection, scope.tenant, found, verdict),
         created_at=found.created_at,
         version=verdict.version,
         reason=verdict.reason,
@@ -184,6 +185,26 @@ def full(
         work_input=_loaded(work.input),
         work_output=_loaded(work.output),
     )
+
+
+def _billed(connection: Connection, tenant: str, found: OutcomeSummary, verdict: VerdictVersion) -> dict[str, Any]:
+    """What this version was settled for; what the result says by itself where it was not."""
+    table = tables.settlements
+    query = (
+        select(table.c.bill)
+        .where(table.c.tenant == tenant, table.c.contract_id == found.contract_id, table.c.version == verdict.version)
+        .order_by(table.c.number.desc())
+    )
+    kept = connection.execute(query.limit(1)).scalar()
+    if kept is None:
+        return billing_impact(verdict.result)
+    paid = Bill.from_json(kept)
+    return {
+        "cpc_base": in_units(paid.base),
+        "bonus": in_units(paid.bonus),
+        "penalty": in_units(paid.penalty),
+        "total": in_units(paid.total),
+    }
 
 
 def billing_impact(result: VerificationResult | None) -> dict[str, Any]:

@@ -22,6 +22,8 @@ PARTS = ("input", "output", "metadata")
 """Of the work, as files and as an erasure name them."""
 RESULT = "result"
 """What an erasure calls the results of all versions."""
+GOVERNANCE = "governance"
+"""What an erasure calls all that governance went by."""
 MAX_BUNDLE_BYTES = 128 * 1024 * 1024
 MAX_FILES = 5_000
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -31,7 +33,10 @@ MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 
 MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT = "manifest.json", "key.txt", "checkpoint.txt", "first-checkpoint.txt"
 CONSISTENCY, ENTRIES, SALTS, STATEMENT = "consistency.json", "entries.json", "salts.json", "statement.dsse.json"
+CONTRACT = "contract.json"
+"""Only where an agent had a contract on the work."""
 ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, ENTRIES, SALTS, STATEMENT})
+_NAMED = ALWAYS | {CONTRACT}
 _PIECE = re.compile(
     r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
 )
@@ -112,6 +117,24 @@ class Envelope(Record, frozen=True, rename="camel", forbid_unknown_fields=True):
     signatures: list[_Signature]
 
 
+class Salted(Record, frozen=True, forbid_unknown_fields=True):
+    """A piece, and the salt that its commitment was made with, in hex."""
+
+    salt: str
+    body: bytes
+
+
+class ContractFile(Record, frozen=True, forbid_unknown_fields=True):
+    """What a contract was paid by, and on what grounds."""
+
+    terms: bytes
+    """In canonical form."""
+    governance: dict[str, Salted]
+    """By version of the verdict: what was known, and the flags; absent where erased."""
+    bills: dict[str, bytes]
+    """By number of the settlement."""
+
+
 class Receipt(Record, frozen=True):
     """What shows later that a verdict was in the log: to be kept by whoever relies on it."""
 
@@ -142,6 +165,8 @@ class Bundle(NamedTuple):
     results: dict[int, bytes]
     """By version."""
     statement: bytes
+    contract: ContractFile | None = None
+    """None for work that nobody had a contract on."""
 
 
 class Annotations(Record, frozen=True, forbid_unknown_fields=True):
@@ -208,7 +233,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
     if manifest.files != sorted(files.keys() - {MANIFEST}):
         raise Flaw(Step.BUNDLE, f"{MANIFEST} lists other files than there are")
     pieces: dict[str, dict[str, bytes]] = {"work": {}, "criteria": {}, "verdicts": {}}
-    for name in files.keys() - ALWAYS:
+    for name in files.keys() - ALWAYS - {CONTRACT}:
         folder, piece = _place(name)
         pieces[folder][piece] = files[name]
     _record(Envelope, STATEMENT, files)
@@ -224,6 +249,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
         work=pieces["work"],
         results={int(version): kept for version, kept in pieces["verdicts"].items()},
         statement=files[STATEMENT],
+        contract=_record(ContractFile, CONTRACT, files) if CONTRACT in files else None,
     )
 
 
@@ -257,6 +283,7 @@ def _files(bundle: Bundle) -> dict[str, bytes]:
         ENTRIES: Entries(bundle.entries).to_json(),
         SALTS: bundle.salts.to_json(),
         STATEMENT: bundle.statement,
+        **({} if bundle.contract is None else {CONTRACT: bundle.contract.to_json()}),
         **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
         **{f"work/{part}.json": content for part, content in bundle.work.items()},
         **{f"verdicts/{version}.json": kept for version, kept in bundle.results.items()},
@@ -270,7 +297,7 @@ def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
     if len({info.filename for info in infos}) < len(infos):
         raise Flaw(Step.BUNDLE, "two of its files have one name")
     for info in infos:
-        if info.filename not in (ALWAYS if info.file_size else ALWAYS | _FOLDERS):
+        if info.filename not in (_NAMED if info.file_size else _NAMED | _FOLDERS):
             _place(info.filename)
         # A name is cut at a zero byte, and what was cut off would go unseen.
         if info.filename != info.orig_filename:

@@ -1,6 +1,7 @@
 """Every check of a bundle that needs nothing but the bundle: no metric, no judge, no store."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -8,12 +9,15 @@ import msgspec
 from meruit.model.errors import MeruitError
 from meruit.trust.bundle import (
     CHECKPOINT,
+    CONTRACT,
     FIRST_CHECKPOINT,
+    GOVERNANCE,
     KEY,
     RESULT,
     STATEMENT,
     Annotations,
     Bundle,
+    ContractFile,
     LoggedEntry,
     read,
     short,
@@ -21,12 +25,17 @@ from meruit.trust.bundle import (
 )
 from meruit.trust.commitment import matches
 from meruit.trust.entries import (
+    OUR_CONTRACT,
+    AwardEntry,
     CriteriaEntry,
     Entry,
     ErasureEntry,
     EvidenceEntry,
+    GovernanceEntry,
     KeyEntry,
+    MoneyEntry,
     OfContract,
+    SettlementEntry,
     VerdictEntry,
     criteria_digest_of,
     entry_bytes,
@@ -57,6 +66,17 @@ class Story(NamedTuple):
     """Version 1 first."""
     erased: frozenset[str]
     about: Annotations
+    deal: "Deal | None" = None
+    """None for work that nobody had a contract on."""
+
+
+class Deal(NamedTuple):
+    """What the log says of the contract."""
+
+    award: AwardEntry
+    governance: tuple[GovernanceEntry, ...]
+    money: tuple[tuple[int, MoneyEntry], ...]
+    """What moved money, by its place in the log, the award first."""
 
 
 class Checked(NamedTuple):
@@ -207,7 +227,7 @@ def _story(bundle: Bundle, signed: Signed) -> Story:
     if erasures and latest_index > min(erasures):
         raise _wrong(f"version {latest.version} of the verdict came after an erasure, which ends the outcome's story")
     erased = frozenset(part for entry in erasures.values() for part in entry.parts)
-    return Story(evidence, (*verdicts.values(),), erased, about)
+    return Story(evidence, (*verdicts.values(),), erased, about, _deal(of_contract, verdicts))
 
 
 def _annotations(signed: Signed) -> Annotations:
@@ -242,9 +262,12 @@ def _check_window(outcome: str, entries: Mapping[int, OfContract], about: Annota
     """That the contract's entries go without a gap from the outcome's first to the newest that the statement names."""
     if not entries:
         raise _wrong("there is no entry of the contract")
-    first, *_ = entries.values()
-    if first.outcome != outcome or about.outcome != outcome or about.contract != first.contract:
+    first, *later = entries.values()
+    awarded = isinstance(first, AwardEntry)
+    begins = later[0].outcome if awarded and later else first.outcome
+    if begins != outcome or about.outcome != outcome or about.contract != first.contract:
         raise _wrong(f"the bundle is about {short(outcome)}; its entries or its statement are about another outcome")
+    _check_award(outcome, first, later)
     expected = first.contract_seq
     for index, entry in entries.items():
         if (entry.tenant, entry.contract) != (first.tenant, first.contract):
@@ -254,6 +277,38 @@ def _check_window(outcome: str, entries: Mapping[int, OfContract], about: Annota
         expected += 1
     if about.contract_seq != expected - 1:
         raise _wrong(f"the contract's newest entry is number {about.contract_seq}; the bundle ends with {expected - 1}")
+
+
+def _check_award(outcome: str, first: OfContract, later: Sequence[OfContract]) -> None:
+    """That a contract's story begins with its award and is about one outcome; nothing else moves money."""
+    if isinstance(first, AwardEntry):
+        if first.contract_seq != 1 or first.outcome:
+            raise _wrong("the award is not the first entry of its contract")
+        if any(isinstance(entry, AwardEntry) or entry.outcome != outcome for entry in later):
+            raise _wrong("the contract was awarded twice, or has another outcome")
+        return
+    if OUR_CONTRACT.fullmatch(first.contract):
+        raise _wrong("the award of the contract is left out")
+    if any(isinstance(entry, MoneyEntry | GovernanceEntry) for entry in later):
+        raise _wrong("money moved, or somebody was asked, without a contract")
+
+
+def _deal(entries: Mapping[int, OfContract], verdicts: Mapping[int, VerdictEntry]) -> Deal | None:
+    """What the entries tell about the contract, each on grounds that came before it."""
+    award = next(iter(entries.values()))
+    if not isinstance(award, AwardEntry):
+        return None
+    known = {entry.version: index for index, entry in verdicts.items()}
+    for index, entry in entries.items():
+        if isinstance(entry, SettlementEntry | GovernanceEntry) and known.get(entry.version, index) >= index:
+            raise _wrong(f"entry {index} rests on version {entry.version} of the verdict, which was not there yet")
+    if next(iter(verdicts.values())).criteria != award.criteria and award.criteria:
+        raise _wrong("the first verdict was reached by other criteria than the contract's")
+    governance = tuple(entry for entry in entries.values() if isinstance(entry, GovernanceEntry))
+    if len({entry.version for entry in governance}) < len(governance):
+        raise _wrong("governance was asked twice about one version of the verdict")
+    money = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, MoneyEntry))
+    return Deal(award, governance, money)
 
 
 def _check_criteria(entries: Mapping[int, Entry], verdicts: Mapping[int, VerdictEntry], evidence_index: int) -> None:
@@ -289,7 +344,26 @@ def _check_blobs(bundle: Bundle, story: Story) -> str:
     kept = {str(version): content for version, content in bundle.results.items()}
     erased = frozenset(results) if RESULT in story.erased else frozenset()
     gone += _check_pieces("verdicts", results, kept, bundle.salts.results, erased)
+    gone += _check_contract(bundle.contract, story)
     return "all are what was committed to" if not gone else f"erased, as the log says: {', '.join(gone)}"
+
+
+def _check_contract(contract: ContractFile | None, story: Story) -> list[str]:
+    """What of the contract is gone; the rest is what was committed to."""
+    if (contract is None) != (story.deal is None):
+        raise Flaw(Step.BLOBS, f"{CONTRACT} is missing, or nobody had a contract")
+    if contract is None or story.deal is None:
+        return []
+    if sha256(contract.terms).hexdigest() != story.deal.award.terms:
+        raise Flaw(Step.BLOBS, "the terms are not those that were committed to")
+    bills = {str(entry.number): entry.bill for _, entry in story.deal.money if isinstance(entry, SettlementEntry)}
+    if {number: sha256(bill).hexdigest() for number, bill in contract.bills.items()} != bills:
+        raise Flaw(Step.BLOBS, "the bills are not those that were committed to")
+    known = {str(entry.version): entry.dossier for entry in story.deal.governance}
+    erased = frozenset(known) if GOVERNANCE in story.erased else frozenset()
+    bodies = {version: kept.body for version, kept in contract.governance.items()}
+    salts = {version: kept.salt for version, kept in contract.governance.items()}
+    return _check_pieces(GOVERNANCE, known, bodies, salts, erased)
 
 
 def _check_pieces(

@@ -1,5 +1,6 @@
 """What the audit log holds: small entries of text and whole numbers, each with one byte form."""
 
+import re
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -7,6 +8,8 @@ import msgspec
 
 from meruit.model.record import Record
 
+OUR_CONTRACT = re.compile(r"con_[0-9a-f]{34}")
+"""The id of a contract that was awarded here; nobody may choose one like it."""
 # Sorted keys, ASCII names, no floats: these bytes are RFC 8785's canonical form.
 _WRITER = msgspec.json.Encoder(order="sorted")
 

@@ -30,6 +30,10 @@ class Step(StrEnum):
     """The values lead to the verdicts."""
     STATEMENT = "statement"
     """The statement says what the latest verdict says."""
+    GOVERNANCE = "governance"
+    """What was known leads to the flags that were raised."""
+    SETTLEMENT = "settlement"
+    """The verdicts and the terms lead to what was paid, and no money was made or lost."""
 
     @property
     def exit_code(self) -> int:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,18 @@ NEAR_BITS = 3
 """In how many of their 64 bits the sketches of nearly equal texts differ, at most."""
 _BITS = [bytes(byte >> bit & 1 for byte in range(256)) for bit in range(7, -1, -1)]
 """For each bit of a byte, the table that maps a byte to it."""
+
+
+class Marks(NamedTuple):
+    """What tells an output, an input and a run from others, without telling what they are."""
+
+    input: str
+    output: str | None = None
+    """None for an output that is too short to be anybody's own."""
+    evidence: str | None = None
+    """Of the run itself; None where nothing names it."""
+    sketch: str = ""
+    """Of the output; nearly equal for outputs that are nearly equal."""
 
 
 class Day(Record, frozen=True, array_like=True):
