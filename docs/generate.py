@@ -1,4 +1,4 @@
-"""Writes the pages that come from the code: the metrics, the commands, the JSON Schema. `--check` only compares."""
+"""Writes the pages that come from the code: the metrics, the rules, the commands, the JSON Schema. `--check` only compares."""
 
 import json
 import sys
@@ -9,7 +9,8 @@ import click
 
 from meruit.app import published_schema
 from meruit.cli import meruit
-from meruit.registry import metrics
+from meruit.model.contract import USUAL_RULES
+from meruit.registry import flags, metrics, settlement_rules
 
 DOCS = Path(__file__).parent
 HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -->\n\n"
@@ -52,9 +53,30 @@ def command_section(parent: click.Context, command: click.Command, name: str) ->
             yield from command_section(inner, command.commands[part], part)
 
 
+def rules_page() -> Iterator[str]:
+    yield HEAD + "# Rules\n"
+    yield "## Of governance\n"
+    yield "Reasons not to believe an outcome; `meruit governance rules` lists the same. Each is one file in"
+    yield "`src/meruit/trust/flags/`, or an installed package's entry point of the group `meruit.trust.flags`. The limits"
+    yield "are the defaults; `governance.limits` of the configuration changes them. [Governance](governance.md) tells how"
+    yield "they are asked.\n"
+    yield "| rule | action | limits | what it finds |\n|---|---|---|---|"
+    for flag in flags:
+        limits = ", ".join(f"`{name}` {value:g}" for name, value in flag.limits.items()) or "–"
+        yield f"| `{flag.name}` | {flag.action} | {limits} | {flag.summary.replace('|', '/')} |"
+    yield "\n## Of settlement\n"
+    yield "How a verdict becomes a bill; `meruit ledger rules` lists the same. Terms name the rules, and they are applied in"
+    yield f"that order: unless the terms say otherwise, {', '.join(f'`{name}`' for name in USUAL_RULES)}. Each is one file in"
+    yield "`src/meruit/money/rules/`, or an entry point of the group `meruit.money.rules`.\n"
+    yield "| rule | what it does |\n|---|---|"
+    for rule in settlement_rules:
+        yield f"| `{rule.name}` | {rule.summary.replace('|', '/')} |"
+
+
 def pages() -> dict[Path, str]:
     return {
         DOCS / "metrics.md": "\n".join(metrics_page()).rstrip() + "\n",
+        DOCS / "rules.md": "\n".join(rules_page()).rstrip() + "\n",
         DOCS / "commands.md": "\n".join(commands_page()).rstrip() + "\n",
         DOCS / "criteria.schema.json": json.dumps(published_schema("criteria"), indent=2, ensure_ascii=False) + "\n",
     }

@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from meruit.app import open_market
     from meruit.config import Settings, load_criteria
     from meruit.documents.authoring import parse_criteria
     from meruit.engine.catalogue import Prepared
     from meruit.engine.custom import CustomCode
     from meruit.engine.dossier import HandedIn
+    from meruit.engine.market import Market
     from meruit.engine.registrar import Registrar, Submission
     from meruit.engine.verify import VerificationEngine
     from meruit.engine.work import Marketplace
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from meruit.trust.governance import govern
 
 _HOMES = {
+    "app": ("open_market",),
+    "engine.market": ("Market",),
     "config": ("Settings", "load_criteria"),
     "documents.authoring": ("parse_criteria",),
     "engine.catalogue": ("Prepared",),
@@ -133,6 +137,7 @@ __all__ = [
     "Labels",
     "LatencyExtractor",
     "Location",
+    "Market",
     "Marketplace",
     "Measured",
     "MeruitError",
@@ -169,6 +174,7 @@ __all__ = [
     "calculate_cost",
     "govern",
     "load_criteria",
+    "open_market",
     "parse_criteria",
     "rejudge",
 ]

@@ -1,11 +1,12 @@
 """The composition root: settings in, a working engine out."""
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from meruit.config import CUSTOM, ExtractorSettings, Settings
+from meruit.config import CUSTOM, ExtractorSettings, Settings, location_of
 from meruit.engine.custom import CustomCode
 from meruit.engine.plainly import describe
 from meruit.engine.verify import VerificationEngine
@@ -14,6 +15,7 @@ from meruit.metrics.extractor import Family, MetricExtractor
 from meruit.metrics.labels import ClassificationExtractor
 from meruit.metrics.latency import LatencyExtractor
 from meruit.metrics.text import TextQualityExtractor
+from meruit.model.access import DEFAULT_TENANT
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.model.governance import GovernanceClient, Policy
@@ -23,6 +25,7 @@ from meruit.registry import metrics
 from meruit.stores.location import FILE, Location
 
 if TYPE_CHECKING:
+    from meruit.engine.market import Market
     from meruit.engine.registrar import Registrar
     from meruit.engine.work import Marketplace
     from meruit.stores.store import Store
@@ -74,6 +77,7 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
     """Contracts as the settings want them believed; raises ConfigError naming what governance does not know."""
     from meruit.engine.work import Marketplace
     from meruit.sources.governance import RemoteGovernance
+    from meruit.sources.outbound import OutboundRefused, check_url
     from meruit.trust.governance import unknown_rules
 
     chosen = settings.governance
@@ -85,10 +89,35 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
         return Marketplace(registrar, policy=None)
     remote = None
     if chosen.url is not None:
+        try:
+            check_url(chosen.url, chosen.networks)
+        except OutboundRefused as refused:
+            raise ConfigError("configuration", [Problem("governance.url", str(refused))]) from None
         remote = RemoteGovernance(
             chosen.url, token=chosen.token(), allowed_networks=chosen.networks, timeout_s=chosen.timeout_s
         )
     return Marketplace(registrar, policy=policy, remote=remote, patience_s=chosen.timeout_s)
+
+
+def open_market(
+    data: str | Path | None = None,
+    database_url: str | None = None,
+    *,
+    settings: Settings | None = None,
+    tenant: str = DEFAULT_TENANT,
+) -> "Market":
+    """Work, contracts and money in a data folder or a Postgres database, made when new; a context manager."""
+    from meruit.engine.market import Market
+    from meruit.engine.registrar import Registrar
+
+    chosen = settings or Settings()
+    store = open_store(location_of(None if data is None else str(data), database_url), make=True)
+    try:
+        registrar = Registrar(build_engine(chosen), store, max_criteria=chosen.verification.max_criteria_per_task)
+        return Market(build_marketplace(chosen, registrar), tenant=tenant)
+    except BaseException:
+        store.close()
+        raise
 
 
 def custom_code(settings: Settings, *, allow_python_full: bool = False) -> CustomCode | None:

@@ -4,11 +4,12 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.trade import Clock, Stall, conserved
 
 from meruit.cli import main
 
@@ -49,3 +50,18 @@ def write() -> Callable[[str, Any], str]:
         return name
 
     return put
+
+
+@pytest.fixture
+def stall(run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stall]:
+    """A place to trade; when the test is over, its books must be sound."""
+    monkeypatch.delenv("MERUIT_DATA", raising=False)
+    monkeypatch.delenv("MERUIT_DATABASE_URL", raising=False)
+    yield Stall(run)
+    conserved()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time, as a test wants it."""
+    return Clock(monkeypatch)

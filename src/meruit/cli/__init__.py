@@ -11,11 +11,14 @@ from meruit.cli.output import ExitCode, complain
 
 COMMANDS = (
     "audit",
+    "contract",
     "db",
     "demo",
     "doctor",
     "governance",
+    "holds",
     "keys",
+    "ledger",
     "lint",
     "metrics",
     "outcome",
@@ -23,6 +26,7 @@ COMMANDS = (
     "schema",
     "serve",
     "verify",
+    "work",
 )
 """One file each in this folder, with a function of the same name."""
 

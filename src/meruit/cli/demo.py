@@ -1,4 +1,4 @@
-"""`meruit demo`: the specification's two stories, told with real verdicts."""
+"""`meruit demo`: the specification's two stories and a small marketplace, told with real verdicts and real records."""
 
 import shlex
 from importlib.resources import files
@@ -32,10 +32,14 @@ CASES = (
 @click.option("--write", "folder", metavar="DIR", help="Also write the stories' files there, to play with.")
 @json_option
 def demo(*, folder: str | None, as_json: bool) -> int:
-    """Tell two stories end to end: agents' work, criteria, verdicts, and what is owed."""
+    """Tell three stories end to end: agents' work, criteria, verdicts, and what is owed and paid.
+
+    With --json, the last of the list is the marketplace, the others are results.
+    """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     import msgspec
 
+    from meruit.cli.market_day import market_day, print_market_day
     from meruit.cli.verdicts import print_verification
     from meruit.documents.authoring import parse_criteria
     from meruit.engine.verify import VerificationEngine
@@ -59,14 +63,18 @@ def demo(*, folder: str | None, as_json: bool) -> int:
         if not as_json:
             say(f"\n== {case.story}, the {case.agent} agent: {case.told}\n")
             print_verification(result)
+    day = market_day(engine, lambda name: _text(stories / "marketplace", name))
     if as_json:
-        print_json(msgspec.json.encode(results))
+        print_json(msgspec.json.encode([*results, {"marketplace": day.shown()}]))
+    else:
+        print_market_day(day)
     if folder is not None:
         told = shlex.quote(f"{folder}/summarisation")
         note(
             f"wrote the stories to {folder}; try: meruit verify {told}/criteria.yaml "
             f"--input {told}/input.json --output {told}/silent.json"
         )
+        note(f"the marketplace is played by hand as {folder}/marketplace/README.md says")
     return ExitCode.PASSED
 
 

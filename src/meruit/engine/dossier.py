@@ -7,13 +7,13 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from meruit.metrics.rouge import rouge_l, words_alphanumeric
-from meruit.model.canonical import digest, payload_bytes
+from meruit.model.canonical import digest, payload_bytes, payload_digest
 from meruit.model.contract import Contract
 from meruit.model.governance import Dossier, MetricFact
 from meruit.model.kinds import SHARES, ComparisonOperator
 from meruit.model.money import as_micros
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
-from meruit.model.work import CLAIMED_FIELDS, Work
+from meruit.model.work import CLAIMED_FIELDS, PRIVATE_INPUTS, Work
 from meruit.trust.memory import Marks, sketch
 
 LONG_CHARS = 64
@@ -56,7 +56,9 @@ def observed_ms(contract: Contract, now: datetime) -> float | None:
 
 def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
     """The metadata that is judged and recorded: an agent's word where it is credible, what was seen where not."""
-    metadata = dict(handed.metadata)
+    told = handed.metadata.items()
+    # Whatever else an agent writes there could pass for what was seen here, or for what only an operator knows.
+    metadata = {name: value for name, value in told if name in OF_AGENTS} if handed.by_agent else dict(told)
     if handed.claims:
         metadata["claimed_metrics"] = dict(handed.claims)
     metadata["received_at"] = now.astimezone(UTC).isoformat(timespec="microseconds")
@@ -71,7 +73,6 @@ def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> d
             metadata |= {"duration_ms": seen_ms} | ({} if said is None else {"claimed_duration_ms": said})
         # What agrees with the clock here is no mere claim.
         claimed = [name for name in claimed if name != "duration_ms"]
-    metadata.pop(CLAIMED_FIELDS, None)
     return metadata | ({CLAIMED_FIELDS: claimed} if claimed else {})
 
 
@@ -94,7 +95,6 @@ def dossier_of(
     metadata, text = work.metadata, text_of(work.output)
     evaluator, usage = _of_operator(metadata, "evaluator"), _of_operator(metadata, "usage")
     intact = evaluator.get("canary_intact")
-    claims = metadata.get("claimed_metrics")
     said_ms = _number(metadata.get("claimed_duration_ms", metadata.get("duration_ms")))
     return Dossier(
         contract_id=about.contract_id,
@@ -102,7 +102,7 @@ def dossier_of(
         agent_id=about.agent_id,
         consumer_id=about.consumer_id,
         metrics=[_fact(judged) for judged in result.criterion_results],
-        claims={name: float(value) for name, value in claims.items()} if isinstance(claims, Mapping) else {},
+        claims=_numbers(metadata.get("claimed_metrics")),
         success=result.success,
         claimed_ms=said_ms,
         observed_ms=_number(metadata.get("observed_ms")),
@@ -125,17 +125,22 @@ def dossier_of(
     )
 
 
-def marks_of(contract: Contract, result: VerificationResult, handed: HandedIn) -> Marks:
+def public_mark(work_input: Mapping[str, Any]) -> str:
+    """What tells one input from another, going by what agents see of it."""
+    return payload_digest({name: value for name, value in work_input.items() if name not in PRIVATE_INPUTS}) or ""
+
+
+def marks_of(contract: Contract, work_input: Mapping[str, Any], handed: HandedIn) -> Marks:
     """What tells this output, its input and its run from others."""
     text = text_of(handed.output)
-    given = result.input_digest or ""
+    given = public_mark(work_input)
     run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))
     evidence = None
     # Names of runs are often counted from one by each agent for itself.
     if isinstance(run_id, str | int) and not isinstance(run_id, bool):
         evidence = digest(["run", contract.agent_id, str(run_id)])
     elif start is not None and end is not None:
-        evidence = digest(["time", contract.agent_id, given, result.output_digest, str(start), str(end)])
+        evidence = digest(["time", contract.agent_id, given, payload_digest(handed.output), str(start), str(end)])
     mark = sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if len(text) >= LONG_CHARS else None
     return Marks(given, mark, evidence, sketch(text))
 
@@ -217,6 +222,12 @@ def _number(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return None
+
+
+def _numbers(value: Any) -> dict[str, float]:
+    """Those of the entries that are numbers."""
+    found = {str(name): _number(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
+    return {name: number for name, number in found.items() if number is not None}
 
 
 def _moment(value: Any) -> float | None:

@@ -81,7 +81,7 @@ def _done_again(
         results = {one.entry.version: one.result for one in judged}
         passed.append(check_governance(bundle, story, results, notes))
         step = Step.SETTLEMENT
-        passed.append(check_settlement(bundle, story, results, notes))
+        passed.append(check_settlement(bundle, story, results, _agreed(bundle, story), notes))
     except Flaw as flaw:
         return flaw
     except Exception as crash:  # noqa: BLE001 - the boundary: a record may be made to break whatever reads it
@@ -101,6 +101,11 @@ def _judged(bundle: Bundle, story: Story) -> list[_Judged]:
         except (ValueError, RecursionError) as problem:
             raise Flaw(Step.METRICS, f"version {entry.version} cannot be read: {describe(problem)}") from None
     return found
+
+
+def _agreed(bundle: Bundle, story: Story) -> SuccessCriteria | None:
+    """The criteria of the contract; None where there was none."""
+    return None if story.deal is None else _criteria(bundle.criteria[story.deal.criteria])
 
 
 def _criteria(body: bytes) -> SuccessCriteria:

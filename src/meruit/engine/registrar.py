@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from meruit.documents.authoring import parse_criteria
 from meruit.engine.catalogue import Prepared
+from meruit.engine.dossier import public_mark, text_of
 from meruit.engine.sound import prepare
 from meruit.engine.tryout import Trouble, try_out
 from meruit.engine.verify import Refusal, VerificationEngine
@@ -22,9 +23,11 @@ from meruit.stores import criteria as named
 from meruit.stores import outcomes
 from meruit.stores.blobs import Part
 from meruit.stores.criteria import NamedCriteria
+from meruit.stores.memory import Attempt
 from meruit.stores.records import SALTS, Idempotent, NewOutcome, RecordAll, Recorded, Replay
 from meruit.stores.store import Store
 from meruit.trust.commitment import SALT_BYTES
+from meruit.trust.memory import sketch
 
 MAX_READY, MAX_READY_BYTES = 256, 16 * 1024 * 1024
 """Sets of criteria that are kept compiled, and how large all of them together may be as they are written."""
@@ -204,14 +207,20 @@ class Registrar:
         return self.store.shelf.part(tenant, content, address)
 
     async def record(
-        self, tenant: str, judged: Sequence[Judged], once: Idempotent | None = None
+        self,
+        tenant: str,
+        judged: Sequence[Judged],
+        once: Idempotent | None = None,
+        *,
+        by_agent: bool = False,
     ) -> list[Recorded] | Replay:
-        """Keep what was decided; answers when it is durable."""
+        """Keep what was decided; answers when it is durable. What agents hand in themselves counts as an attempt."""
         if any(one.submission.size > SMALL_BYTES for one in judged):
             drafts = await asyncio.to_thread(lambda: [self.draft(tenant, one) for one in judged])
         else:
             drafts = [self.draft(tenant, one) for one in judged]
-        return await self.store.recorder.record(RecordAll(tuple(drafts), once, tenant))
+        attempts = tuple(map(_attempt, judged)) if by_agent else ()
+        return await self.store.recorder.record(RecordAll(tuple(drafts), once, tenant, attempts))
 
     def record_sync(self, tenant: str, judged: Judged) -> Recorded:
         """The same for callers without an event loop."""
@@ -219,3 +228,8 @@ class Registrar:
         # Without an idempotency key there is nothing to replay.
         assert not isinstance(recorded, Replay)  # noqa: S101
         return recorded[0]
+
+
+def _attempt(judged: Judged) -> Attempt:
+    work = judged.submission
+    return Attempt(work.labels.agent_id or "", public_mark(work.input), sketch(text_of(work.output)))

@@ -4,31 +4,37 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from meruit.engine.dossier import About, Planted, dossier_of
-from meruit.model.canonical import from_canonical
+from meruit.engine.plainly import describe
+from meruit.model.canonical import canonical, from_canonical
 from meruit.model.contract import Contract, ContractState, Escrow, Terms
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import UnknownName
-from meruit.model.governance import Disposition, Dossier, GovernanceCheck, History
+from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, History
 from meruit.model.money import Bill
+from meruit.model.numbers import in_units
 from meruit.model.verdict import GovernanceStatus, VerificationResult
 from meruit.model.work import Work
-from meruit.money.bill import bill
+from meruit.money.bill import bill, fee_and_payout, hold_for
 from meruit.money.invariants import Books, Settlement, broken
 from meruit.money.ledger import Parties
-from meruit.money.payable import why_held
+from meruit.money.lifecycle import Decision
+from meruit.money.payable import PAYABLE, why_held
 from meruit.registry import flags
 from meruit.stores.replay import transfer_told
 from meruit.trust.bundle import PARTS, Bundle, ContractFile
-from meruit.trust.checking import Deal, Story, fine
+from meruit.trust.checking import Deal, Move, Story, fine
 from meruit.trust.entries import (
     AwardEntry,
+    DisputeEntry,
     GovernanceEntry,
     MoneyEntry,
     ReleaseEntry,
+    ResolutionEntry,
     ReversalEntry,
     SettlementEntry,
 )
@@ -48,6 +54,7 @@ def check_governance(bundle: Bundle, story: Story, results: Results, notes: list
     """That what was known of the outcome leads to the flags that were raised; raises Flaw."""
     if story.deal is None or bundle.contract is None:
         return StepFinding(Step.GOVERNANCE, State.SKIPPED, "nobody had a contract on this work")
+    _check_carried(results)
     if not story.deal.governance:
         return StepFinding(Step.GOVERNANCE, State.SKIPPED, "nobody was asked whether it can be believed")
     again = 0
@@ -59,6 +66,7 @@ def check_governance(bundle: Bundle, story: Story, results: Results, notes: list
         checked = _read_check(kept.body, entry.version)
         _check_said(entry, checked, results.get(entry.version))
         _check_known(bundle, story.deal, checked, results.get(entry.version))
+        notes += _not_asked(checked)
         why = _governed_again(checked)
         if why:
             notes.append(f"not rerun: governance of version {entry.version}: {why}")
@@ -70,14 +78,33 @@ def check_governance(bundle: Bundle, story: Story, results: Results, notes: list
     )
 
 
+def _check_carried(results: Results) -> None:
+    """That a version says of belief what the one before it says, or that a person let it stand."""
+    for version, result in results.items():
+        before = results.get(version - 1, result)
+        released = result.governance is GovernanceStatus.RELEASED and before.governance not in PAYABLE
+        same = result.governance is before.governance or released
+        if not same or result.governance_flags != before.governance_flags:
+            raise Flaw(
+                Step.GOVERNANCE, f"version {version} is believed otherwise than the one before it, for no reason"
+            )
+
+
 def _read_check(body: bytes, version: int) -> GovernanceCheck:
     try:
         checked = GovernanceCheck.from_json(body)
-    except msgspec.DecodeError as problem:
-        raise Flaw(Step.GOVERNANCE, f"version {version}: what governance went by cannot be read: {problem}") from None
-    if checked.to_json() != body:
+        same = msgspec.json.encode(msgspec.json.decode(body)) == body and _said(body) == _said(checked.to_json())
+    except (ValueError, RecursionError) as problem:
+        why = describe(problem)
+        raise Flaw(Step.GOVERNANCE, f"version {version}: what governance went by cannot be read: {why}") from None
+    if not same:
         raise Flaw(Step.GOVERNANCE, f"version {version}: what governance went by is not written as it is recorded")
     return checked
+
+
+def _said(body: bytes) -> str:
+    """What a record says, in its order; a limit or a confidence of 1 is as good as one of 1.0."""
+    return json.dumps(json.loads(body, parse_int=float))
 
 
 def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: VerificationResult | None) -> None:
@@ -102,7 +129,7 @@ def _check_known(bundle: Bundle, deal: Deal, checked: GovernanceCheck, result: V
         Work(output=work["output"], input=work["input"], metadata=work["metadata"]),
         result,
         Planted(),
-        claimed_may_earn=_terms(bundle.contract).claimed_may_earn,
+        claimed_may_earn=_terms(bundle.contract, Step.GOVERNANCE).claimed_may_earn,
     )
     if _own(drawn) != _own(checked.dossier):
         raise Flaw(Step.GOVERNANCE, "the dossier tells of other work, or of another result")
@@ -115,9 +142,22 @@ def _own(dossier: Dossier) -> bytes:
     ).to_json()
 
 
+def _not_asked(checked: GovernanceCheck) -> list[str]:
+    """What the operator decided about the rules, and whoever checks may want to know."""
+    if checked.policy is None:
+        return []
+    left_out = sorted({rule.name for rule in flags} - checked.rules.keys())
+    return [
+        *([f"governance did not ask the rules {', '.join(left_out)}"] if left_out else []),
+        *(f"governance went by limits of the operator's own for {name}" for name in sorted(checked.policy.limits)),
+    ]
+
+
 def _governed_again(checked: GovernanceCheck) -> str:
     """Why the rules were not asked again; empty when they were, with the same answer; raises Flaw for another."""
     if checked.policy is None:
+        if checked.result != checked.remote:
+            raise Flaw(Step.GOVERNANCE, "the answer is not that of whoever was asked")
         return "only somebody else was asked"
     installed = {rule.name: rule.version for rule in flags}
     missing = sorted(name for name, version in checked.rules.items() if installed.get(name) != version)
@@ -125,58 +165,87 @@ def _governed_again(checked: GovernanceCheck) -> str:
         return f"the rule {missing[0]} is not installed here in the version that was asked"
     again = govern(checked.dossier, checked.policy, checked.rules.keys())
     again = again if checked.remote is None else together(again, checked.remote)
-    if again.to_json() != checked.result.to_json():
+    if GovernanceResult.from_json(again.to_json()) != checked.result:
         raise Flaw(Step.GOVERNANCE, "the rules come to another answer on the same dossier")
     return ""
 
 
-def check_settlement(bundle: Bundle, story: Story, results: Results, notes: list[str]) -> StepFinding:
-    """That verdicts and terms lead to what was paid, and that no money was made or lost; raises Flaw."""
+def check_settlement(
+    bundle: Bundle, story: Story, results: Results, agreed: SuccessCriteria | None, notes: list[str]
+) -> StepFinding:
+    """That verdicts and terms lead to what was paid, and that no money was made or lost; raises Flaw.
+
+    `agreed` are the criteria of the contract.
+    """
     deal, contract = story.deal, bundle.contract
     if deal is None or contract is None:
         return StepFinding(Step.SETTLEMENT, State.SKIPPED, "nobody had a contract on this work")
-    terms = _terms(contract)
+    terms = _terms(contract, Step.SETTLEMENT)
+    if (deal.award.currency, deal.award.hold_micros) != (terms.currency, hold_for(agreed, terms)):
+        raise Flaw(Step.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
+    money = _moved(deal)
     settled = [entry for _, entry in deal.money if isinstance(entry, SettlementEntry)]
+    judged_by = {verdict.version: verdict.criteria for verdict in story.verdicts}
     again = 0
     for entry in settled:
-        owed = _bill(contract, entry)
-        result = results.get(entry.version)
-        if result is None:
-            notes.append(f"not recomputed: settlement {entry.number}: the result it rests on was erased")
-            continue
-        if deal.award.criteria and result.criteria_digest != deal.award.criteria:
+        if judged_by[entry.version] != deal.criteria:
             raise Flaw(Step.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's")
-        held = why_held(result)
-        if held and not entry.reason:
-            raise Flaw(Step.SETTLEMENT, f"settlement {entry.number} paid what nobody had released: {held}")
-        try:
-            recomputed = bill(result, terms, deal.award.hold_micros)
-        except UnknownName as problem:
-            notes.append(f"not recomputed: settlement {entry.number}: {problem}")
-            continue
-        if recomputed.to_json() != owed.to_json():
-            raise Flaw(
-                Step.SETTLEMENT, f"settlement {entry.number} paid {owed.total}, the terms give {recomputed.total}"
-            )
-        again += 1
-    _check_books(deal, contract, story)
+        why = _settled_again(contract, entry, terms, deal.award.hold_micros, results.get(entry.version))
+        if why:
+            notes.append(f"not recomputed: settlement {entry.number}: {why}")
+        else:
+            again += 1
+    _check_books(deal, contract, story, money)
     told = f"{again} of {len(settled)} settlements recomputed; {len(deal.money)} transfers, and no money made or lost"
     return fine(Step.SETTLEMENT, told)
 
 
-def _terms(contract: ContractFile) -> Terms:
+def _settled_again(
+    contract: ContractFile, entry: SettlementEntry, terms: Terms, hold: int, result: VerificationResult | None
+) -> str:
+    """Why a settlement was not recomputed; empty when it was, to the same bill; raises Flaw for another."""
+    owed, number = _bill(contract, entry), entry.number
+    if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
+        raise Flaw(Step.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
+    if result is None:
+        return "the result it rests on was erased"
+    held = why_held(result)
+    # What governance holds is released by a version that says so; a word with the settlement is not enough.
+    if held and (not entry.reason or result.governance not in PAYABLE):
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid what nobody had released: {held}")
     try:
-        return Terms.model_validate(from_canonical(contract.terms))
-    except ValueError as problem:
-        raise Flaw(Step.SETTLEMENT, f"the terms cannot be read: {problem}") from None
+        recomputed = bill(result, terms, hold)
+    except UnknownName as problem:
+        return str(problem)
+    if recomputed.total != owed.total:
+        paid, due = in_units(owed.total), in_units(recomputed.total)
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid {paid}, the terms give {due}")
+    if recomputed != owed:
+        raise Flaw(Step.SETTLEMENT, f"bill {number} is not the one that the terms give")
+    return ""
+
+
+def _terms(contract: ContractFile, step: Step) -> Terms:
+    try:
+        document = from_canonical(contract.terms)
+        terms = Terms.model_validate(document)
+        same = canonical(document) == contract.terms
+    except (ValueError, RecursionError) as problem:
+        raise Flaw(step, f"the terms cannot be read: {describe(problem)}") from None
+    if not same:
+        raise Flaw(step, "the terms are not written as they are recorded")
+    return terms
 
 
 def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
     """The bill of a settlement, the same as the log's."""
+    body = contract.bills[str(entry.number)]
     try:
-        owed = Bill.from_json(contract.bills[str(entry.number)])
-    except msgspec.DecodeError as problem:
-        raise Flaw(Step.SETTLEMENT, f"bill {entry.number} cannot be read: {problem}") from None
+        owed = Bill.from_json(body)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise Flaw(Step.SETTLEMENT, f"bill {entry.number} cannot be read: {describe(problem)}") from None
+    if owed.to_json() != body:
+        raise Flaw(Step.SETTLEMENT, f"bill {entry.number} is not written as it is recorded")
     logged = (
         *(entry.currency, entry.base_micros, entry.bonus_micros, entry.penalty_micros, entry.total_micros),
         *(entry.fee_micros, entry.payout_micros, entry.released_micros),
@@ -189,7 +258,66 @@ def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
     return owed
 
 
-def _check_books(deal: Deal, contract: ContractFile, story: Story) -> None:
+class _Money(NamedTuple):
+    """How far the entries of a contract have brought its money."""
+
+    escrow: Escrow = Escrow.HELD
+    live: SettlementEntry | None = None
+    """What is paid, and not taken back."""
+    number: int = 0
+    """Of the last settlement."""
+    version: int = 0
+    """Of the verdict that was settled last."""
+    disputed: bool = False
+    decided: str = Decision.UPHOLD
+    """What a resolution has decided, until it is done."""
+
+
+def _moved(deal: Deal) -> _Money:
+    """The money after every move, each of which begins where the one before it ended; raises Flaw."""
+    money = _Money()
+    for index, entry in deal.moves[1:]:
+        after = _after(money, entry)
+        if after is None:
+            # Any: what a struct is tagged with may be a number elsewhere.
+            kind: Any = entry.__struct_config__.tag
+            raise Flaw(Step.SETTLEMENT, f"entry {index}, a {kind}, cannot follow what came before it")
+        money = after
+    if money.decided != Decision.UPHOLD:
+        raise Flaw(Step.SETTLEMENT, f"a dispute was resolved by {money.decided}, and that was not done")
+    return money
+
+
+def _after(money: _Money, entry: Move) -> _Money | None:  # noqa: PLR0911 - one return a kind of move
+    """The money after a move; None for one that cannot be."""
+    held, done = money.escrow is Escrow.HELD, money.decided == Decision.UPHOLD
+    if money.disputed != isinstance(entry, ResolutionEntry):
+        return None
+    match entry:
+        case SettlementEntry() if done and held and _is_next(money, entry):
+            return _Money(Escrow.PAID, entry, entry.number, entry.version)
+        case ReversalEntry() if money.live is not None and _is_all(money.live, entry):
+            left = money.decided if money.decided == Decision.VOID else Decision.UPHOLD
+            return money._replace(escrow=Escrow.HELD, live=None, decided=left)
+        case ReleaseEntry(why="void") if held and money.decided != Decision.REVERSE:
+            return money._replace(escrow=Escrow.RELEASED, decided=Decision.UPHOLD)
+        case DisputeEntry() if done and money.escrow is not Escrow.RELEASED:
+            return money._replace(disputed=True)
+        case ResolutionEntry(decision=decision) if decision in [*Decision]:
+            return money._replace(disputed=False, decided=decision)
+        case _:
+            return None
+
+
+def _is_next(money: _Money, entry: SettlementEntry) -> bool:
+    return entry.number == money.number + 1 and entry.version > money.version
+
+
+def _is_all(live: SettlementEntry, entry: ReversalEntry) -> bool:
+    return (entry.number, entry.currency, entry.total_micros) == (live.number, live.currency, live.total_micros)
+
+
+def _check_books(deal: Deal, contract: ContractFile, story: Story, money: _Money) -> None:
     """Every invariant of the ledger, over what the log tells of this contract alone."""
     parties = Parties(deal.award.contract, deal.award.consumer, deal.award.agent)
     known: dict[tuple[str, int], Any] = {}
@@ -201,7 +329,7 @@ def _check_books(deal: Deal, contract: ContractFile, story: Story) -> None:
     books = Books(
         balances=balances,
         transfers=transfers,
-        contracts=[_as_it_stands(deal, contract)],
+        contracts=[_as_it_stands(deal.award, contract, money)],
         settlements=[
             Settlement(
                 *(entry.contract, entry.number, entry.outcome, entry.version, _bill(contract, entry), index),
@@ -230,21 +358,8 @@ def _move(entry: MoneyEntry) -> tuple[str, int]:
             return entry.why, 0
 
 
-def _as_it_stands(deal: Deal, contract: ContractFile) -> Contract:
+def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _Money) -> Contract:
     """The contract as its entries leave it; open, paid or given back."""
-    live = 0
-    escrow = Escrow.HELD
-    for _, entry in deal.money:
-        match entry:
-            case SettlementEntry():
-                live, escrow = entry.number, Escrow.PAID
-            case ReversalEntry():
-                live, escrow = 0, Escrow.HELD
-            case ReleaseEntry():
-                escrow = Escrow.RELEASED
-            case AwardEntry():
-                pass
-    award = deal.award
     return Contract(
         id=award.contract,
         seq=0,
@@ -253,11 +368,12 @@ def _as_it_stands(deal: Deal, contract: ContractFile) -> Contract:
         consumer_id=award.consumer,
         domain=None,
         state=ContractState.VERIFICATION_PENDING,
-        escrow=escrow,
+        escrow=money.escrow,
         currency=award.currency,
         hold_micros=award.hold_micros,
         terms=contract.terms,
         awarded_at=_NO_MOMENT,
         expires_at=_NO_MOMENT,
-        settlement=live,
+        settlement=0 if money.live is None else money.live.number,
+        total_micros=0 if money.live is None else money.live.total_micros,
     )

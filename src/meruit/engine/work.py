@@ -34,6 +34,8 @@ from meruit.stores.works import SubmitWork, WorkFound
 from meruit.trust.governance import govern
 
 NO_CRITERIA = SuccessCriteria(criteria=())
+MAX_KNOWN = 256
+"""Works that are kept at hand."""
 PATIENCE_S = 10.0
 """How long somebody else's governance may take to answer; then a person must look."""
 
@@ -67,6 +69,7 @@ class Marketplace:
         """None where nobody asks whether outcomes can be believed."""
         self._remote = remote
         self._patience_s = patience_s
+        self._known: dict[tuple[str, str], tuple[WorkFound, dict[str, Any]]] = {}
 
     def publish(
         self,
@@ -121,14 +124,27 @@ class Marketplace:
         """The contract and its work; raises NotFound."""
         with self.store.database.reading() as connection:
             contract = contracts.find(connection, actor.scope, contract_id)
+            known = self._known.get((actor.tenant, contract.work_id))
+            if known is not None:
+                return Case(contract, *known)
             work = works.find(connection, actor.tenant, contract.work_id)
-            return Case(contract, work, works.input_of(connection, actor.tenant, work, self.store.shelf))
+            case = Case(contract, work, works.input_of(connection, actor.tenant, work, self.store.shelf))
+        if len(payload_bytes(case.input) or b"") <= SMALL_BYTES:
+            # Work never changes; what is asked for often is small.
+            self._known[actor.tenant, work.id] = case[1:]
+            if len(self._known) > MAX_KNOWN:
+                self._known.pop(next(iter(self._known)), None)
+        return case
 
     async def completion(self, request: Request, case: Case, handed: HandedIn) -> Complete:
         """The verdict on an output, ready to be recorded, settled or held; raises Unavailable."""
         ready, submission, metadata = self._prepared(case, handed)
         judged = await self.registrar.judge(ready, submission)
-        dossier = self._dossier(case, handed, metadata, judged.result)
+        if handed.size > SMALL_BYTES:
+            # Comparing long texts takes long enough to hold up everybody else.
+            dossier = await asyncio.to_thread(self._dossier, case, handed, metadata, judged.result)
+        else:
+            dossier = self._dossier(case, handed, metadata, judged.result)
         remote = None if self._remote is None else await self._asked(self._remote, judged.result, dossier)
         if handed.size > SMALL_BYTES:
             return await asyncio.to_thread(self._draft, request, case, handed, judged, dossier, remote)
@@ -183,7 +199,7 @@ class Marketplace:
             contract_id=case.contract.id,
             outcome=self.registrar.draft(request.actor.tenant, judged),
             dossier=dossier,
-            marks=marks_of(case.contract, judged.result, handed),
+            marks=marks_of(case.contract, case.input, handed),
             completion=completion_mark(handed),
             salt=new_salt(self.store.surroundings.entropy),
             policy=self.policy,
@@ -207,7 +223,8 @@ class Marketplace:
                     contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
                 )
             if isinstance(answer, GovernanceResult):
-                return answer
+                # Nothing has looked at its fields yet: a validity of "no" would count as true.
+                return GovernanceResult.from_json(answer.to_json())
             why = f"it answered {type(answer).__name__}"
         except TimeoutError:
             why = f"no answer within {self._patience_s:g} s"

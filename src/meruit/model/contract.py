@@ -11,7 +11,7 @@ from meruit.model.criterion import Amount, Share, SuccessCriteria
 from meruit.model.money import CURRENCIES
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
-from meruit.model.threshold import plain_json
+from meruit.model.threshold import money, plain_json
 from meruit.model.verdict import Verdict
 
 DISPUTE_HOURS = 24
@@ -136,7 +136,9 @@ class Budget(BaseModel):
             given["cpa_bonus.max_total"] = nested["max_total"]
         elif nested is not None:
             raise ValueError("cpa_bonus holds max_total and nothing else")
-        if len({str(value) for value in given.values()}) > 1:
+        given = {name: value for name, value in given.items() if value is not None}
+        # 5, 5.0 and "5.00" are the same amount.
+        if len(given) > 1 and len({money(value) for value in given.values()}) > 1:
             raise ValueError(f"{' and '.join(given)} are one cap and differ; give one of them")
         return rest | ({"max_cpa_total": next(iter(given.values()))} if given else {})
 

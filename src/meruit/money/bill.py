@@ -15,8 +15,8 @@ from meruit.registry import settlement_rules
 
 GUARD = "guard"
 """The rule of lines that no terms name: a price is never negative, and never above what is held."""
-FLOAT_NOISE = 1e-12
-"""By how much a sum of floats may miss the amount that it stands for, in all or in proportion."""
+FLOAT_NOISE = 1e-14
+"""By which part of itself a sum of floats may miss the amount that it stands for."""
 
 
 class TooMuch(MeruitError):
@@ -128,4 +128,4 @@ def _summed(written: Any) -> Any:
     if not isinstance(written, float) or not math.isfinite(written):
         return written
     nearest = round(written, MONEY_PLACES)
-    return nearest if math.isclose(written, nearest, rel_tol=FLOAT_NOISE, abs_tol=FLOAT_NOISE) else written
+    return nearest if math.isclose(written, nearest, rel_tol=FLOAT_NOISE) else written

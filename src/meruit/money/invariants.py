@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from meruit.model.contract import OPEN, Contract, ContractState, Escrow
 from meruit.model.money import Bill
-from meruit.money.ledger import Posting
+from meruit.money.ledger import Parties, Posting, hold, release, reverse, settle
 
 
 class Transfer(NamedTuple):
@@ -76,46 +76,79 @@ def escrow_is_whole_or_empty(books: Books) -> Iterator[str]:
 
 
 def paid_within_hold(books: Books) -> Iterator[str]:
-    """Nobody is paid less than nothing, or more than was held."""
+    """Nobody is paid less than nothing, or more than was held; the rest is released, and the contract says so."""
     holds = {contract.id: contract.hold_micros for contract in books.contracts}
     for one in books.settlements:
-        if not 0 <= one.bill.total <= holds.get(one.contract_id, -1):
-            yield f"settlement {one.number} of {one.contract_id} pays {one.bill.total}"
+        bill, most = one.bill, holds.get(one.contract_id)
+        if most is None:
+            yield f"settlement {one.number} of {one.contract_id} is of no contract"
+        elif not 0 <= bill.total <= most:
+            yield f"settlement {one.number} of {one.contract_id} pays {bill.total}"
+        elif bill.total + bill.released != most:
+            done = f"pays {bill.total} and releases {bill.released} of {most}"
+            yield f"settlement {one.number} of {one.contract_id} {done}"
+    totals = {(one.contract_id, one.number): one.bill.total for one in books.settlements}
+    for contract in books.contracts:
+        paid = totals.get((contract.id, contract.settlement), 0)
+        if contract.total_micros != paid:
+            yield f"{contract.id} says that {contract.total_micros} is paid, its settlements say {paid}"
 
 
 def one_live_settlement(books: Books) -> Iterator[str]:
     """At most one settlement of a contract is live; each is reversed at most once, and by exactly what it paid."""
-    settles = {(one.contract_id, one.number): one for one in books.transfers if one.operation == "settle"}
-    reverses: dict[tuple[str, int], Transfer] = {}
-    for one in books.transfers:
-        if one.operation != "reverse":
-            continue
-        key = (one.contract_id, one.number)
-        if key in reverses:
-            yield f"settlement {one.number} of {one.contract_id} is reversed twice"
-        reverses[key] = one
-        made = settles.get(key)
-        if made is None or Counter(dict(made.postings)) != Counter({a: -m for a, m in one.postings}):
+    yield from _made_twice(books)
+    settles, reverses = (
+        {(one.contract_id, one.number): one for one in books.transfers if one.operation == operation}
+        for operation in ("settle", "reverse")
+    )
+    for key, one in reverses.items():
+        if key not in settles or sorted(reverse(settles[key].postings)) != sorted(one.postings):
             yield f"a reversal of {one.contract_id} is of something that was not paid"
-    live: Counter[str] = Counter(contract for contract, number in settles if (contract, number) not in reverses)
+    live: dict[str, list[int]] = {}
+    for contract_id, number in settles.keys() - reverses.keys():
+        live.setdefault(contract_id, []).append(number)
     for contract in books.contracts:
-        expected = 1 if contract.escrow is Escrow.PAID else 0
-        if live[contract.id] != expected or bool(contract.settlement) != bool(expected):
-            yield f"{contract.id}, {contract.escrow}, has {live[contract.id]} live settlements"
-        if contract.state is ContractState.SETTLED and not expected:
+        found, paid = sorted(live.get(contract.id, [])), contract.escrow is Escrow.PAID
+        if found != ([contract.settlement] if paid else []) or bool(contract.settlement) != paid:
+            numbers = ", ".join(map(str, found)) or "none"
+            told = f"has the live settlements {numbers}, and goes by {contract.settlement}"
+            yield f"{contract.id}, {contract.escrow}, {told}"
+        if contract.state is ContractState.SETTLED and not paid:
             yield f"{contract.id} is settled, and nothing is paid"
 
 
+def _made_twice(books: Books) -> Iterator[str]:
+    """Settlements and reversals that stand there more than once."""
+    words = {"settle": "made", "reverse": "reversed"}
+    times = Counter((one.operation, one.contract_id, one.number) for one in books.transfers if one.operation in words)
+    for (operation, contract_id, number), count in times.items():
+        if count > 1:
+            yield f"settlement {number} of {contract_id} is {words[operation]} twice"
+
+
 def transfers_have_grounds(books: Books) -> Iterator[str]:
-    """Every settlement has its verdict in the log, and every transfer the row that answers a second request."""
+    """Every transfer moves what its contract or bill says, and has its verdict and the row that answers a second."""
+    contracts = {contract.id: contract for contract in books.contracts}
     grounds = {(one.contract_id, one.number): one for one in books.settlements}
     for one in books.transfers:
-        if one.operation == "settle":
-            bill = grounds.get((one.contract_id, one.number))
-            if bill is None or (bill.outcome_id, bill.version) not in books.verdicts:
+        contract, ground = contracts.get(one.contract_id), grounds.get((one.contract_id, one.number))
+        if contract is None:
+            yield f"the {one.operation} of {one.contract_id} is of no contract"
+        elif one.operation == "settle":
+            if ground is None or (ground.outcome_id, ground.version) not in books.verdicts:
                 yield f"settlement {one.number} of {one.contract_id} has no verdict"
+            elif sorted(one.postings) != sorted(settle(_parties(contract), ground.bill)):
+                yield f"settlement {one.number} of {one.contract_id} moves something else than its bill"
+        elif one.operation != "reverse":
+            agreed = hold if one.operation == "hold" else release
+            if sorted(one.postings) != sorted(agreed(_parties(contract), contract.hold_micros)):
+                yield f"the {one.operation} of {one.contract_id} moves something else than was held"
         if not any((one.contract_id, move, number) in books.moves for move, number in _moves(one)):
             yield f"the {one.operation} of {one.contract_id} has no row that answers a second request"
+
+
+def _parties(contract: Contract) -> Parties:
+    return Parties(contract.id, contract.consumer_id, contract.agent_id)
 
 
 def _moves(transfer: Transfer) -> list[tuple[str, int]]:

@@ -152,7 +152,7 @@ def voided(contract: Contract, state: ContractState = S.FAILED) -> Contract:
 def expired(contract: Contract, now: datetime) -> Contract:
     """Nobody delivered in time."""
     check(contract, Operation.EXPIRE)
-    if now < contract.expires_at:
+    if now <= contract.expires_at:
         raise WrongState("not_due", f"contract {contract.id} runs until {contract.expires_at.isoformat()}")
     return voided(contract, S.EXPIRED)
 

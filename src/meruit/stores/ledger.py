@@ -16,7 +16,7 @@ from meruit.stores import tables
 from meruit.stores.contracts import contract_from
 from meruit.stores.replay import transfer_told
 from meruit.stores.writing import Merged, Writing
-from meruit.trust.entries import MoneyEntry, VerdictEntry, read_entry
+from meruit.trust.entries import AwardEntry, MoneyEntry, VerdictEntry, read_entry
 
 MAX_LINES = 1_000_000
 """Of one statement."""
@@ -149,7 +149,6 @@ def books(connection: Connection, tenant: str) -> Books:
         contract_from(row)
         for row in connection.execute(select(tables.contracts).where(tables.contracts.c.tenant == tenant))
     ]
-    by_id = {contract.id: contract for contract in contracts}
     of_moves = tables.moves
     moves = frozenset(
         (row.contract_id, row.operation, row.number)
@@ -157,12 +156,17 @@ def books(connection: Connection, tenant: str) -> Books:
     )
     verdicts, logged = set(), []
     settled: dict[tuple[str, int], tuple[Posting, ...]] = {}
+    parties: dict[str, Parties] = {}
     for index, body in _leaves(connection, tenant):
         entry = read_entry(body)
         if isinstance(entry, VerdictEntry):
             verdicts.add((entry.outcome, entry.version))
         elif isinstance(entry, MoneyEntry):
-            logged.append(transfer_told(index, entry, parties_of(by_id[entry.contract]), settled))
+            if isinstance(entry, AwardEntry):
+                parties[entry.contract] = Parties(entry.contract, entry.consumer, entry.agent)
+            # A contract's first entry is its award; nobody's money is moved by a log that lacks it.
+            between = parties.get(entry.contract, Parties(entry.contract, "", ""))
+            logged.append(transfer_told(index, entry, between, settled))
     return Books(
         balances=kept,
         transfers=_transfers(connection, tenant),

@@ -1,9 +1,9 @@
 """What earlier outcomes say about a new one: a few rows read and written, whatever the number of outcomes."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import or_, select
 
 from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, History
@@ -20,15 +20,18 @@ def recalled(writing: Writing, tenant: str, contract: Contract, dossier: Dossier
     """The dossier with what is remembered of its agent, its output and its evidence."""
     memory = _memory(writing, tenant, contract.agent_id)
     margins, accuracies = recent(memory, dossier.metrics)
+    replayed, shared = _seen(writing, tenant, contract, marks)
     names = {fact.metric for fact in dossier.metrics}
     return msgspec.structs.replace(
         dossier,
         history=History(
-            replayed_in=_seen(writing, tenant, contract, marks, same_agent=True),
-            shared_with=_seen(writing, tenant, contract, marks, same_agent=False),
-            settled_under=_settled_under(writing, tenant, contract, marks),
+            replayed_in=replayed,
+            shared_with=shared,
+            settled_under=settled_under(writing, tenant, contract, marks.evidence),
             latency_mismatches=memory.mismatches,
-            near_duplicates=sum(is_near(marks.sketch, one) for one in _sketches(writing, tenant, contract, marks)),
+            near_duplicates=sum(
+                is_near(marks.sketch, one) for one in _sketches(writing, tenant, contract.agent_id, marks.input)
+            ),
             margins=margins,
             accuracies=accuracies,
             baselines=baselines(memory, names, writing.now.micros // DAY_MICROS),
@@ -53,9 +56,23 @@ def remember(
         writing.merge(tables.sightings, Merged.KEPT, tenant, marks.output, agent, marks.input, contract.id)
         known = writing.known(("sighting", tenant, marks.output)) or ()
         writing.learn(("sighting", tenant, marks.output), (*known, (agent, marks.input, contract.id)))
-    sketches = [*_sketches(writing, tenant, contract, marks), marks.sketch][-MAX_SKETCHES:]
-    writing.learn(("sketches", tenant, agent, marks.input), sketches)
-    writing.merge(tables.attempts, Merged.REPLACED, tenant, agent, marks.input, " ".join(sketches))
+    note_attempt(writing, tenant, Attempt(agent, marks.input, marks.sketch))
+
+
+class Attempt(NamedTuple):
+    """An agent's output to one input, by their marks; counted whether it is paid for or only tried."""
+
+    agent_id: str
+    input: str
+    sketch: str
+
+
+def note_attempt(writing: Writing, tenant: str, attempt: Attempt) -> None:
+    """Keep what an output looked like, so that many nearly equal ones are seen for what they are."""
+    agent_id, given, sketch = attempt
+    sketches = [*_sketches(writing, tenant, agent_id, given), sketch][-MAX_SKETCHES:]
+    writing.learn(("sketches", tenant, agent_id, given), sketches)
+    writing.merge(tables.attempts, Merged.REPLACED, tenant, agent_id, given, " ".join(sketches))
 
 
 def remember_settled(writing: Writing, tenant: str, contract: Contract, evidence: str) -> None:
@@ -67,67 +84,70 @@ def remember_settled(writing: Writing, tenant: str, contract: Contract, evidence
 
 def _memory(writing: Writing, tenant: str, agent_id: str) -> AgentMemory:
     known: AgentMemory | None = writing.known(("memory", tenant, agent_id))
-    if known is not None:
-        return known
-    table = tables.agent_memories
-    rows = writing.read(select(table.c.body).where(table.c.tenant == tenant, table.c.agent_id == agent_id))
-    return AgentMemory.from_json(rows[0].body) if rows else AgentMemory()
+    if known is None:
+        rows = writing.ask(_MEMORY, tenant, agent_id)
+        known = AgentMemory.from_json(rows[0][0]) if rows else AgentMemory()
+        writing.learn(("memory", tenant, agent_id), known)
+    return known
 
 
-def _seen(writing: Writing, tenant: str, contract: Contract, marks: Marks, *, same_agent: bool) -> str | None:
-    """The contract in which this agent, or the other agent that, gave the same output to another input."""
+def _seen(writing: Writing, tenant: str, contract: Contract, marks: Marks) -> tuple[str | None, str | None]:
+    """The contract in which this agent gave the same output to another input, and another agent that did."""
     if marks.output is None:
-        return None
-    agent_id = contract.agent_id
+        return None, None
+    replayed = shared = None
     for agent, given, where in writing.known(("sighting", tenant, marks.output)) or ():
-        if (agent == agent_id) is same_agent and given != marks.input:
-            return str(where if same_agent else agent)
-    table = tables.sightings
-    query = select(table.c.agent_id, table.c.contract_id).where(
-        table.c.tenant == tenant,
-        table.c.output_mark == marks.output,
-        table.c.input_mark != marks.input,
-        (table.c.agent_id == agent_id) if same_agent else (table.c.agent_id != agent_id),
-    )
-    rows = writing.read(query.limit(1))
-    if not rows:
-        return None
-    return str(rows[0].contract_id if same_agent else rows[0].agent_id)
+        if given != marks.input and agent == contract.agent_id:
+            replayed = where
+        elif given != marks.input:
+            shared = agent
+    mine = (tenant, marks.output, contract.agent_id, marks.input)
+    for agent, where in (*writing.ask(_REPLAYED, *mine), *writing.ask(_SHARED, *mine)):
+        if agent == contract.agent_id:
+            replayed = where
+        else:
+            shared = agent
+    return replayed, shared
 
 
-def _settled_under(writing: Writing, tenant: str, contract: Contract, marks: Marks) -> str | None:
-    if marks.evidence is None:
+def settled_under(writing: Writing, tenant: str, contract: Contract, evidence: str | None) -> str | None:
+    """The other contract that was paid for the same run; None where there is none."""
+    if evidence is None:
         return None
-    found: str | None = writing.known(("evidence", tenant, marks.evidence))
+    found: str | None = writing.known(("evidence", tenant, evidence))
     if found is None:
-        table = tables.settled_evidence
-        rows = writing.read(
-            select(table.c.contract_id).where(table.c.tenant == tenant, table.c.evidence == marks.evidence)
-        )
-        found = rows[0].contract_id if rows else None
+        rows = writing.ask(_SETTLED, tenant, evidence)
+        found = rows[0][0] if rows else None
     return None if found == contract.id else found
 
 
-def _sketches(writing: Writing, tenant: str, contract: Contract, marks: Marks) -> Sequence[str]:
-    known: Sequence[str] | None = writing.known(("sketches", tenant, contract.agent_id, marks.input))
-    if known is not None:
-        return known
-    table = tables.attempts
-    rows = writing.read(
-        select(table.c.sketches).where(
-            table.c.tenant == tenant, table.c.agent_id == contract.agent_id, table.c.input_mark == marks.input
-        )
-    )
-    return str(rows[0].sketches).split() if rows else ()
+def _sketches(writing: Writing, tenant: str, agent_id: str, given: str) -> Sequence[str]:
+    known: Sequence[str] | None = writing.known(("sketches", tenant, agent_id, given))
+    if known is None:
+        rows = writing.ask(_SKETCHES, tenant, agent_id, given)
+        known = str(rows[0][0]).split() if rows else ()
+        writing.learn(("sketches", tenant, agent_id, given), known)
+    return known
 
 
 def _dealings(writing: Writing, tenant: str, contract: Contract) -> Dealings:
     """How often the two dealt before; those of the same group are not among them yet, which changes no statistic."""
     agent, consumer = contract.agent_id, contract.consumer_id
-    table = tables.dealings
+    rows = writing.ask(_DEALINGS, tenant, agent, consumer, tenant, agent, tenant, consumer, tenant)
+    found = {(row[0], row[1]): row[2:] for row in rows}
     pairs = ((agent, consumer), (agent, ""), ("", consumer), ("", ""))
-    # Written out, because SQLite compares no tuples with a list through an index.
-    either = or_(*((table.c.agent_id == one) & (table.c.consumer_id == other) for one, other in pairs))
-    rows = writing.read(select(table).where(table.c.tenant == tenant, either))
-    found = {(row.agent_id, row.consumer_id): (row.outcomes, row.with_bonus) for row in rows}
     return Dealings(*(count for pair in pairs for count in found.get(pair, (0, 0))))
+
+
+_MEMORY = "SELECT body FROM agent_memories WHERE tenant = ? AND agent_id = ?"
+_SIGHTED = "SELECT agent_id, contract_id FROM sightings WHERE tenant = ? AND output_mark = ? AND agent_id"
+_REPLAYED = f"{_SIGHTED} = ? AND input_mark <> ? LIMIT 1"
+_SHARED = f"{_SIGHTED} <> ? AND input_mark <> ? LIMIT 1"
+_SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ?"
+_SKETCHES = "SELECT sketches FROM attempts WHERE tenant = ? AND agent_id = ? AND input_mark = ?"
+_DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="
+# Four looks by the whole key; a condition with OR would look at every row.
+_DEALINGS = " UNION ALL ".join(
+    f"{_DEALT} {agent} AND consumer_id = {consumer}"
+    for agent, consumer in (("?", "?"), ("?", "''"), ("''", "?"), ("''", "''"))
+)

@@ -22,10 +22,10 @@ from meruit.money.bill import bill, hold_for
 from meruit.money.lifecycle import Decision, Operation, WrongState
 from meruit.money.payable import PAYABLE, why_held
 from meruit.stores import tables
-from meruit.stores.contracts import Judgement, Standing, contract_from, row_of, terms_body, terms_of, visible
+from meruit.stores.contracts import FIND, Judgement, Standing, found_among, row_of, terms_body, terms_of
 from meruit.stores.database import NotFound
 from meruit.stores.ledger import Movement, move_money, parties_of
-from meruit.stores.memory import recalled, remember, remember_settled
+from meruit.stores.memory import recalled, remember, remember_settled, settled_under
 from meruit.stores.outcomes import criteria_from
 from meruit.stores.records import (
     AddVersions,
@@ -113,10 +113,7 @@ class _Step(NamedTuple):
             if scope.only_own and known.agent_id != scope.agent_id:
                 raise NotFound(f"no contract {contract_id!r}")
             return known
-        rows = self.writing.read(visible(scope).where(tables.contracts.c.id == contract_id))
-        if not rows:
-            raise NotFound(f"no contract {contract_id!r}")
-        return contract_from(rows[0])
+        return found_among(self.writing.ask(FIND, self.tenant, contract_id), scope, contract_id)
 
     def save(self, contract: Contract) -> None:
         row = row_of(contract)
@@ -477,6 +474,12 @@ class Settle(NamedTuple):
         held = why_held(judgement.result)
         if held:
             raise WrongState("on_hold", f"contract {contract.id} is held: {held}; release it or void it")
+        other = settled_under(step.writing, step.tenant, contract, contract.evidence)
+        if other is not None:
+            # Neither was paid yet when the other was completed, so governance could not see it then.
+            raise WrongState(
+                "duplicate_claim", f"the run of contract {contract.id} was paid under {other}; dispute it, then void it"
+            )
         if contract.state is ContractState.VERIFICATION_PENDING:
             contract = _verified(step, contract, judgement.result)
         contract, paid = _pay(step, contract, judgement)
@@ -547,6 +550,9 @@ class Release(NamedTuple):
 def _criteria_body(step: _Step, digest: str) -> bytes:
     table = tables.criteria
     rows = step.writing.read(select(table.c.body).where(table.c.tenant == step.tenant, table.c.digest == digest))
+    if not rows:
+        # Criteria that a caller of the same group committed to are not there to be read yet.
+        raise WrongState("judged_meanwhile", "the contract was judged just now; ask again")
     return bytes(rows[0].body)
 
 

@@ -12,9 +12,10 @@ from meruit.model.verdict import VerificationResult
 from meruit.stores import tables
 from meruit.stores.blobs import Part
 from meruit.stores.database import StoreError
+from meruit.stores.memory import Attempt, note_attempt
 from meruit.stores.writing import Writing
 from meruit.trust.commitment import SALT_BYTES, commitment, commitment_to
-from meruit.trust.entries import CriteriaEntry, EvidenceEntry, VerdictEntry
+from meruit.trust.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
 
 SALTS = 4
 """One each for input, output, metadata and the result."""
@@ -147,6 +148,8 @@ class RecordAll(NamedTuple):
     outcomes: tuple[NewOutcome, ...]
     once: Idempotent | None
     tenant: str
+    attempts: tuple[Attempt, ...] = ()
+    """Of agents that hand in their own work."""
 
     def __call__(self, writing: Writing) -> list[Recorded] | Replay:
         """Write them; or, when the key was used before, answer what was answered then."""
@@ -155,8 +158,18 @@ class RecordAll(NamedTuple):
             if before is not None:
                 return before
             keep_reply(writing, self.tenant, self.once)
+            self._prepare(writing)
             return [outcome._replace(idempotency_key=self.once.key).write(writing) for outcome in self.outcomes]
+        self._prepare(writing)
         return [outcome.write(writing) for outcome in self.outcomes]
+
+    def _prepare(self, writing: Writing) -> None:
+        for outcome in self.outcomes:
+            contract_id = outcome.labels.contract_id
+            if contract_id is not None and OUR_CONTRACT.fullmatch(contract_id):
+                raise StoreError(f"{contract_id} is a contract: complete it, so that it is paid for as well")
+        for attempt in self.attempts:
+            note_attempt(writing, self.tenant, attempt)
 
 
 def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:
