@@ -11,7 +11,7 @@ READY := .venv/.ready
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(READY)  ## two agents' work judged end to end, in a few seconds
+demo: $(READY)  ## three stories end to end: agents' work, verdicts, bills, in a few seconds
 	@$(BIN)/meruit demo
 
 test: $(READY)  ## every test, in parallel, with coverage
