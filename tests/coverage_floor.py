@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import PurePath
 
-FLOORS = {"model": 100.0, "judge": 100.0, "trust": 100.0}
+FLOORS = {"model": 100.0, "judge": 100.0, "money": 100.0, "trust": 100.0}
 ELSEWHERE = 95.0
 
 

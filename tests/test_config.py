@@ -3,16 +3,19 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from meruit.app import BUILT_IN, build_engine
+from meruit.app import BUILT_IN, build_engine, build_marketplace
 from meruit.config import (
     DEFAULT_PATH,
     PATH_VARIABLE,
     ExtractorSettings,
+    GovernanceSettings,
     SandboxSettings,
     Settings,
     load_criteria,
@@ -20,15 +23,18 @@ from meruit.config import (
     read_bytes,
 )
 from meruit.engine.custom import CustomCode
+from meruit.engine.registrar import Registrar
 from meruit.judge.plan import Trait, compile_plan
 from meruit.model import limits
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import ConfigError, CriteriaError, DocumentError, ExtractorConflict
-from meruit.model.governance import GovernanceResult
+from meruit.model.governance import GovernanceResult, Policy
 from meruit.model.kinds import Tier
 from meruit.model.limits import MAX_CODE_BYTES
 from meruit.model.verdict import GovernanceStatus
 from meruit.registry import metrics
+from meruit.stores.location import Location
+from meruit.stores.store import Store
 
 SPECIFIED = Path(__file__).parent.parent / DEFAULT_PATH
 
@@ -596,3 +602,107 @@ def test_a_file_past_the_limit_is_not_read_to_its_end(tmp_path: Path, monkeypatc
         load_payload(file)
     file.write_bytes(b" " * (1024 * 1024 - 2) + b"{}")
     assert load_payload(file) == {}
+
+
+# Governance.
+
+
+@pytest.fixture
+def registrar(tmp_path: Path) -> Iterator[Registrar]:
+    store = Store.open(Location(tmp_path / "data"))
+    yield Registrar(build_engine(Settings()), store)
+    store.close()
+
+
+def test_governance_is_ours_alone_by_default(registrar: Registrar) -> None:
+    chosen = settings("governance: {}").governance
+    assert chosen == Settings().governance == GovernanceSettings()
+    assert (chosen.off, chosen.limits, chosen.url, chosen.token({}), chosen.timeout_s) == ((), {}, None, None, 10.0)
+    market = build_marketplace(Settings(), registrar)
+    assert (market.policy, market._remote) == (Policy(), None)
+
+
+def test_rules_and_limits_are_chosen_by_name(registrar: Registrar) -> None:
+    chosen = settings("governance: {off: [anomaly], limits: {retry_farming: {attempts_max: 3}}}")
+    assert build_marketplace(chosen, registrar).policy == Policy(
+        off=["anomaly"], limits={"retry_farming": {"attempts_max": 3.0}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("off: [clocks]", "no rule is named 'clocks'"),
+        ("limits: {clocks: {}}", "no rule is named 'clocks'"),
+        (
+            "limits: {retry_farming: {attempts: 3}}",
+            "the rule retry_farming has no limit 'attempts'; it has attempts_max",
+        ),
+        ("limits: {canary_leak: {n: 3}}", "the rule canary_leak has no limit 'n'; it has none"),
+    ],
+)
+@pytest.mark.parametrize("check", ["true", "false"])
+def test_a_rule_or_limit_that_nobody_has_is_refused(registrar: Registrar, text: str, says: str, check: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        build_marketplace(settings(f"verification: {{governance_check: {check}}}\ngovernance: {{{text}}}"), registrar)
+
+
+def test_the_key_of_somebody_elses_governance_comes_from_the_environment(
+    registrar: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = settings("governance: {url: 'https://example.com', token_variable: GOVERNANCE_KEY, timeout_s: 2.5}")
+    assert chosen.governance.token({"GOVERNANCE_KEY": "secret"}) == "secret"
+    missing = "governance.token_variable: the environment variable GOVERNANCE_KEY is not set"
+    for environ in ({}, {"GOVERNANCE_KEY": ""}):
+        with pytest.raises(ConfigError, match=missing):
+            chosen.governance.token(environ)
+    monkeypatch.delenv("GOVERNANCE_KEY", raising=False)
+    with pytest.raises(ConfigError, match=missing):
+        build_marketplace(chosen, registrar)
+    monkeypatch.setenv("GOVERNANCE_KEY", "secret")
+    market = build_marketplace(chosen, registrar)
+    assert market._remote is not None
+    assert market._patience_s == 2.5
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://example.com", "example.com", "http://127.0.0.1/", "https://user:word@example.com", "http://10.1.2.3"]
+)
+def test_a_governance_that_could_never_be_asked_is_refused(registrar: Registrar, url: str) -> None:
+    with pytest.raises(ConfigError, match=r"governance\.url: "):
+        build_marketplace(settings(f"governance: {{url: '{url}', networks: [10.0.0.0/16]}}"), registrar)
+    inside = settings("governance: {url: 'http://10.0.2.3', networks: [10.0.0.0/16]}")
+    assert build_marketplace(inside, registrar)._remote is not None
+
+
+def test_where_governance_is_not_checked_nobody_needs_its_key(registrar: Registrar) -> None:
+    asked = "governance: {url: 'https://example.com', token_variable: NOT_SET_HERE}"
+    market = build_marketplace(settings(f"verification: {{governance_check: false}}\n{asked}"), registrar)
+    assert (market.policy, market._remote) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rules: []", "line 1, governance: unknown key 'rules'"),
+        ("timeout_s: 0", "governance.timeout_s"),
+        ("timeout_s: 301", "governance.timeout_s"),
+        ("timeout_s: .inf", "governance.timeout_s"),
+        ("limits: {anomaly: {high: many}}", "governance.limits.anomaly.high"),
+        ("limits: {anomaly: {high: .nan}}", "governance.limits.anomaly.high"),
+        ("limits: {anomaly: {high: .inf}}", "governance.limits.anomaly.high"),
+        ("limits: {anomaly: 3}", "governance.limits.anomaly"),
+        ("networks: [localhost]", "governance.networks"),
+        ("off: anomaly", "governance.off"),
+    ],
+)
+def test_a_governance_section_that_cannot_be_honoured_is_refused_by_its_key(text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(f"governance: {{{text}}}")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf")])
+def test_a_limit_is_a_number_also_where_no_file_says_it(limit: float) -> None:
+    with pytest.raises(ValidationError):
+        GovernanceSettings(limits={"anomaly": {"high": limit}})

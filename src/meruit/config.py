@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 from meruit.documents.authoring import parse_criteria, read_model
 from meruit.documents.document import parse
@@ -77,7 +77,7 @@ class GovernanceSettings(_Section):
 
     off: tuple[str, ...] = ()
     """Rules that are not asked; `meruit governance rules` lists all."""
-    limits: dict[str, dict[str, float]] = Field(default_factory=dict)
+    limits: dict[str, dict[str, FiniteFloat]] = Field(default_factory=dict)
     """By rule, limits other than its own."""
     url: str | None = None
     """Somebody else's governance, asked as well over HTTP."""

@@ -5,17 +5,21 @@ import random
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.trust.contract_bundles import ENDINGS, Stall, bundles_of, outcome_of
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.engine.bundle import export
 from meruit.judge.verdict import rejudge
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, from_canonical, payload_bytes
+from meruit.model.governance import GovernanceCheck
+from meruit.model.money import Bill
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.stores.erasing import erase
@@ -24,13 +28,16 @@ from meruit.stores.records import AddVersions, NewOutcome, NewVersion, record
 from meruit.stores.store import Store, Surroundings
 from meruit.trust.bundle import (
     ALWAYS,
+    GOVERNANCE,
     PARTS,
     RESULT,
     Annotations,
     Bundle,
     ConsistencyProof,
+    ContractFile,
     Entries,
     LoggedEntry,
+    Salted,
     pack,
     pack_files,
     read,
@@ -39,11 +46,17 @@ from meruit.trust.bundle import (
 )
 from meruit.trust.commitment import commitment
 from meruit.trust.entries import (
+    AwardEntry,
     CriteriaEntry,
     Entry,
     ErasureEntry,
     EvidenceEntry,
+    GovernanceEntry,
     KeyEntry,
+    OfContract,
+    ReleaseEntry,
+    ReversalEntry,
+    SettlementEntry,
     VerdictEntry,
     entry_bytes,
     read_entry,
@@ -67,6 +80,8 @@ def criteria_of(*criteria: Mapping[str, Any]) -> SuccessCriteria:
 
 PLAIN = criteria_of(ROUGE, LATENCY)
 STRICTER = criteria_of({**ROUGE, "threshold": 0.99}, LATENCY)
+CONTRACTS = ("settled", "released", "resettled", "called off", "paid and erased")
+"""Of those that were awarded, the shapes that are tampered with like all others."""
 
 
 def body_of(criteria: SuccessCriteria) -> bytes:
@@ -155,9 +170,20 @@ def make_world(folder: Path) -> World:
             "expression": put(store, criteria_of(EXPRESSION, LATENCY)),
             "big": put(store, output={"text": "the cat sat down", "pad": "word " * 20_000}),
             "assertion": put(store, criteria_of(ASSERTION, ROUGE)),
+            **{ending: outcome_of(Stall(store, TENANT), ending) for ending in CONTRACTS},
         }
         bundles = {name: export(store, Scope(TENANT), found, sleep=no_sleep) for name, found in ids.items()}
         return World(bundles, older, store.signer, SigningKey.generate(store.signer.name, b"s" * 32))
+    finally:
+        store.close()
+
+
+def make_contract_world(folder: Path) -> World:
+    """One deployment with a contract of every ending."""
+    store = open_store(folder)
+    try:
+        bundles = bundles_of(Stall(store, TENANT), ENDINGS)
+        return World(bundles, b"", store.signer, SigningKey.generate(store.signer.name, b"s" * 32))
     finally:
         store.close()
 
@@ -240,12 +266,15 @@ def edit_byte(chance: random.Random, world: World) -> Tampered:
     )
 
 
-_BASE64 = {"body", "proof", "payload", "sig"}
+_BASE64 = {"body", "proof", "payload", "sig", "terms"}
+_BY_NUMBER = {"results", "governance", "bills"}
+"""Whose keys are versions or numbers, hence values too."""
 _SHOWS = {
     "manifest.json": {"format": Step.BUNDLE, "files": Step.BUNDLE, "outcome": Step.SEQUENCE, "versions": Step.SEQUENCE},
     "entries.json": {"entries": Step.INCLUSION},
     "consistency.json": {"proof": Step.CONSISTENCY},
     "salts.json": {"input": Step.BLOBS, "output": Step.BLOBS, "metadata": Step.BLOBS, "results": Step.BLOBS},
+    "contract.json": {"terms": Step.BLOBS, "governance": Step.BLOBS, "bills": Step.BLOBS},
     "statement.dsse.json": {"payload": Step.SIGNATURE, "payloadType": Step.SIGNATURE, "signatures": Step.SIGNATURE},
 }
 
@@ -265,23 +294,23 @@ def _edited(name: str, before: bytes, after: bytes) -> Step:
     except ValueError:
         return Step.BUNDLE
     original = json.loads(before)
-    if _written(document) != after or not _alike(original, document, free=name == "salts.json"):
+    if _written(document) != after or not _alike(original, document):
         return Step.BUNDLE
     (changed,) = (key for key in original if original[key] != document[key])
     return _SHOWS[name][changed]
 
 
 # Any: documents of every form.
-def _alike(one: Any, other: Any, *, free: bool, key: str = "") -> bool:
+def _alike(one: Any, other: Any, *, key: str = "") -> bool:
     """Whether two documents have one form: keys, kinds, and base64 where it was."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        # The versions that have a salt are values too.
-        same = one.keys() == other.keys() or (free and key == "results")
-        return same and all(_alike(one[k], other[k], free=free, key=k) for k in one.keys() & other.keys())
+        same = [*other] == sorted(other) if key in _BY_NUMBER else one.keys() == other.keys()
+        bills = key == "bills"
+        return same and all(_alike(one[k], other[k], key="body" if bills else k) for k in one.keys() & other.keys())
     if isinstance(one, list):
-        return len(one) == len(other) and all(_alike(a, b, free=free, key=key) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(_alike(a, b, key=key) for a, b in zip(one, other, strict=True))
     if key in _BASE64:
         try:
             return b64encode(b64decode(str(other), validate=True)) == str(other).encode()
@@ -304,6 +333,8 @@ def edit_field(chance: random.Random, world: World) -> Tampered:
             fields[name] = value + chance.choice([-1, 1, 1000])
         case str(value):
             fields[name] = value[:-1] + ("0" if value[-1:] != "0" else "1")
+        case []:
+            raise Unchanged
         case value:
             fields[name] = value[:-1]
     entries[number] = msgspec.structs.replace(entries[number], body=_written(fields))
@@ -452,7 +483,15 @@ def swap_bundles(chance: random.Random, world: World) -> Tampered:
     """A file from the bundle of another outcome of the same log."""
     shape, files = _drawn(chance, world)
     other, theirs = _drawn(chance, world)
-    name = chance.choice(["statement.dsse.json", "entries.json", "work/output.json", "verdicts/1.json", "salts.json"])
+    names = [
+        "statement.dsse.json",
+        "entries.json",
+        "work/output.json",
+        "verdicts/1.json",
+        "salts.json",
+        "contract.json",
+    ]
+    name = chance.choice(names)
     if name not in files or name not in theirs or files[name] == theirs[name]:
         raise Unchanged
     expected = Step.SEQUENCE if name in ("statement.dsse.json", "entries.json") else Step.BLOBS
@@ -537,6 +576,21 @@ def insert_file(chance: random.Random, world: World) -> Tampered:
     return Tampered(f"{name} in {shape}", pack_files(_listed(files)), names[name])
 
 
+def insert_contract(chance: random.Random, world: World) -> Tampered:
+    """Money for work that nobody had a contract on, or one bill or dossier more than the log knows."""
+    shape, files = _drawn(chance, world)
+    theirs = ContractFile.from_json(unpack(world.bundles[chance.choice(CONTRACTS)])["contract.json"])
+    own = ContractFile.from_json(files["contract.json"]) if "contract.json" in files else theirs
+    more = str(chance.randrange(3, 10))
+    if own is not theirs and chance.random() < 0.5:
+        own = msgspec.structs.replace(own, bills={**own.bills, more: next(iter(theirs.bills.values()))})
+    elif own is not theirs:
+        made_up = Salted(chance.randbytes(16).hex(), b"{}")
+        own = msgspec.structs.replace(own, governance={**own.governance, more: made_up})
+    files["contract.json"] = own.to_json()
+    return Tampered(f"more in the contract ({shape})", pack_files(_listed(files)), Step.BLOBS)
+
+
 def insert_around(chance: random.Random, world: World) -> Tampered:
     """Something before, behind or between the files of the zip, for which another reader might take them."""
     shape, _ = _drawn(chance, world)
@@ -564,7 +618,7 @@ def insert_around(chance: random.Random, world: World) -> Tampered:
 
 def truncate_tail(chance: random.Random, world: World) -> Tampered:
     """The newest version or the newest entries, from every place that the forger can reach."""
-    shape = chance.choice(["versions", "shared"])
+    shape = chance.choice(["versions", "shared", "resettled", "called off"])
     files = unpack(world.bundles[shape])
     entries = _logged(files)
     for _ in range(chance.randrange(1, 3)):
@@ -645,6 +699,7 @@ class Forgery(NamedTuple):
     results: dict[int, bytes]
     salts: dict[str, bytes]
     """By `input`, `output`, `metadata` and version."""
+    contract: ContractFile | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> "Forgery":
@@ -664,6 +719,7 @@ class Forgery(NamedTuple):
         return cls(
             *(entries, bundle.manifest.outcome, bundle.criteria, bundle.work, bundle.results),
             {name: bytes.fromhex(salt) for name, salt in salts.items()},
+            bundle.contract,
         )
 
     def committed(self) -> "Forgery":
@@ -678,8 +734,96 @@ class Forgery(NamedTuple):
                     kept = commitment(self.salts[str(entry.version)], self.results[entry.version])
                     entries.append(msgspec.structs.replace(entry, result=kept))
                 case _:
-                    entries.append(entry)
+                    entries.append(self._committed(entry))
         return self._replace(entries=entries)
+
+    def _committed(self, entry: Entry) -> Entry:
+        """An entry about the contract, once more true to it."""
+        contract = self.contract
+        match entry:
+            case AwardEntry() if contract is not None:
+                return msgspec.structs.replace(entry, terms=sha256(contract.terms).hexdigest())
+            case SettlementEntry(number=number) if contract is not None and str(number) in contract.bills:
+                return msgspec.structs.replace(entry, bill=sha256(contract.bills[str(number)]).hexdigest())
+            case GovernanceEntry(version=version) if contract is not None and str(version) in contract.governance:
+                kept = contract.governance[str(version)]
+                return msgspec.structs.replace(entry, dossier=commitment(bytes.fromhex(kept.salt), kept.body))
+            case _:
+                return entry
+
+    def renumbered(self) -> "Forgery":
+        """The entries of one contract, counted anew and pointing to where the others are now."""
+        place = {entry.digest: index for index, entry in enumerate(self.entries) if isinstance(entry, CriteriaEntry)}
+        evidence = next((index for index, one in enumerate(self.entries) if isinstance(one, EvidenceEntry)), 0)
+        entries: list[Entry] = []
+        number = 0
+        for entry in self.entries:
+            fields: dict[str, Any] = {}
+            if isinstance(entry, VerdictEntry):
+                fields = {"criteria_index": place[entry.criteria], "evidence_index": evidence}
+            if isinstance(entry, OfContract):
+                number += 1
+                fields["contract_seq"] = number
+            entries.append(msgspec.structs.replace(entry, **fields))
+        return self._replace(entries=entries)
+
+    def bare(self) -> "Forgery":
+        """The same work, as if nobody had had a contract on it."""
+        entries: list[Entry] = []
+        for entry in self.entries:
+            match entry:
+                case EvidenceEntry() | VerdictEntry():
+                    entries.append(msgspec.structs.replace(entry, contract="c-1"))
+                case KeyEntry() | CriteriaEntry():
+                    entries.append(entry)
+                case _:
+                    pass
+        return self._replace(entries=entries, contract=None)
+
+    def changed(self, kind: type, **fields: Any) -> "Forgery":
+        """With all entries of a kind otherwise."""
+        entries = [
+            msgspec.structs.replace(entry, **fields) if isinstance(entry, kind) else entry for entry in self.entries
+        ]
+        return self._replace(entries=entries)
+
+    def under(self, **fields: Any) -> "Forgery":
+        """With another contract, in part."""
+        assert self.contract is not None
+        return self._replace(contract=msgspec.structs.replace(self.contract, **fields))
+
+    def with_bill(self, number: int = 1, **fields: Any) -> "Forgery":
+        """With another bill, which the log repeats."""
+        assert self.contract is not None
+        owed = msgspec.structs.replace(Bill.from_json(self.contract.bills[str(number)]), **fields)
+        parts = ("base", "bonus", "penalty", "total", "fee", "payout", "released")
+        told = {"currency": owed.currency} | {f"{part}_micros": getattr(owed, part) for part in parts}
+        entries = [
+            msgspec.structs.replace(entry, **told)
+            if isinstance(entry, SettlementEntry) and entry.number == number
+            else entry
+            for entry in self.entries
+        ]
+        forged = self._replace(entries=entries)
+        return forged.under(bills={**self.contract.bills, str(number): owed.to_json()})
+
+    def with_check(self, check: GovernanceCheck) -> "Forgery":
+        """With another answer of governance, which the log repeats."""
+        said = check.result
+        forged = self.with_dossier(check.to_json())
+        return forged.changed(GovernanceEntry, disposition=str(said.concluded), flags=(*said.names,))
+
+    def with_dossier(self, body: bytes) -> "Forgery":
+        """With other bytes that governance went by."""
+        assert self.contract is not None
+        salt = self.contract.governance["1"].salt
+        return self.under(governance={"1": Salted(salt, body)})
+
+    @property
+    def check(self) -> GovernanceCheck:
+        """What governance went by."""
+        assert self.contract is not None
+        return GovernanceCheck.from_json(self.contract.governance["1"].body)
 
     def packed(self, key: SigningKey, template: Bundle, first: tuple[Checkpoint, list[bytes]] | None = None) -> bytes:
         """A bundle in which every hash and every signature holds."""
@@ -706,6 +850,7 @@ class Forgery(NamedTuple):
                 criteria=self.criteria,
                 work=self.work,
                 results=self.results,
+                contract=self.contract,
                 statement=envelope(statement_about(latest, about, self.work, result), key),
             )
         )
@@ -727,7 +872,7 @@ def _consistency(old: int, hashes: Sequence[bytes]) -> list[bytes]:
     return consistency_proof(old, len(hashes), _subtree(hashes))
 
 
-_WITH_WORK = ("single", "versions", "shared", "big", "assertion")
+_WITH_WORK = ("single", "versions", "shared", "big", "assertion", "settled", "resettled")
 
 
 def _other_work(chance: random.Random, forgery: Forgery) -> Forgery:
@@ -796,7 +941,7 @@ def operator_evidence(chance: random.Random, world: World) -> Tampered:
 
 def operator_value(chance: random.Random, world: World) -> Tampered:
     """A value that the work does not have, judged correctly: only measuring it shows."""
-    shape = chance.choice(("single", "versions", "shared", "big", "expression"))
+    shape = chance.choice(("single", "versions", "shared", "big", "expression", "settled", "resettled"))
     bundle = world.read(shape)
     forged = Forgery.of(bundle)
     version = chance.choice(sorted(forged.results))
@@ -846,7 +991,7 @@ def _with_result(forged: Forgery, version: int, result: VerificationResult) -> F
 
 def operator_verdict(chance: random.Random, world: World) -> Tampered:
     """A verdict that the judge does not reach on these values."""
-    shape = chance.choice(("single", "versions", "shared", "big", "assertion", "expression"))
+    shape = chance.choice((*_WITH_WORK, "expression", "released"))
     bundle = world.read(shape)
     forged = Forgery.of(bundle)
     version = chance.choice(sorted(forged.results))
@@ -989,7 +1134,7 @@ def operator_unerased(chance: random.Random, world: World) -> Tampered:
     shape = chance.choice(_WITH_WORK)
     bundle = world.read(shape)
     forged = Forgery.of(bundle)
-    parts = chance.sample([*PARTS, RESULT], chance.randrange(1, 5))
+    parts = chance.sample([*PARTS, RESULT, *([GOVERNANCE] if bundle.contract else [])], chance.randrange(1, 5))
     forged = forged._replace(entries=[*forged.entries, _erasing(forged, *parts)])
     return Tampered(f"the operator kept {parts} ({shape})", forged.packed(world.signer, bundle), Step.BLOBS)
 
@@ -1014,11 +1159,170 @@ def operator_late(chance: random.Random, world: World) -> Tampered:
     return Tampered(f"the operator's verdict after an erasure ({shape})", data, Step.SEQUENCE)
 
 
+# Wrong belief and wrong money.
+
+
+def edit_contract(chance: random.Random, world: World) -> Tampered:
+    """Terms, a bill or a dossier that is kinder, as far as somebody without the key gets."""
+    shape = chance.choice(("settled", "released", "resettled", "called off"))
+    files = unpack(world.bundles[shape])
+    own = ContractFile.from_json(files["contract.json"])
+    kept = own.governance["1"]
+    how = chance.choice(["terms", "bill", "dossier", "salt", "no bill", "no dossier"])
+    match how:
+        case "terms":
+            own = msgspec.structs.replace(own, terms=own.terms.replace(b"5E-2", b"9E-2"))
+        case "bill":
+            number = chance.choice(sorted(own.bills))
+            lines = Bill.from_json(own.bills[number])
+            cheaper = msgspec.structs.replace(lines, total=lines.total - 1, payout=lines.payout - 1)
+            own = msgspec.structs.replace(own, bills={**own.bills, number: cheaper.to_json()})
+        case "dossier":
+            body = kept.body.replace(b'"impossible":false', b'"impossible":true')
+            own = msgspec.structs.replace(own, governance={"1": Salted(kept.salt, body)})
+        case "salt":
+            own = msgspec.structs.replace(own, governance={"1": Salted(chance.randbytes(16).hex(), kept.body)})
+        case "no bill":
+            own = msgspec.structs.replace(own, bills={})
+        case _:
+            own = msgspec.structs.replace(own, governance={})
+    return Tampered(f"other {how} ({shape})", pack_files({**files, "contract.json": own.to_json()}), Step.BLOBS)
+
+
+def operator_terms(chance: random.Random, world: World) -> Tampered:
+    """Terms or a hold that nobody had agreed to, committed to afterwards."""
+    shape = chance.choice(CONTRACTS)
+    bundle = world.read(shape)
+    forged = Forgery.of(bundle)
+    assert forged.contract is not None
+    terms = from_canonical(forged.contract.terms)
+    change: dict[str, Any] = chance.choice(
+        [
+            {"cpc_rate": Decimal("0.06")},
+            {"max_cpa_total": Decimal("0.01")},
+            {"platform_fee_rate": Decimal("0.3")},
+            {"currency": "EUR"},
+            {"hold_micros": chance.randrange(1, 80_000)},
+        ]
+    )
+    if "hold_micros" in change:
+        forged = forged.changed(AwardEntry, **change)
+    else:
+        forged = forged.under(terms=canonical({**terms, **change}))
+    data = forged.committed().packed(world.signer, bundle)
+    return Tampered(f"the operator's terms ({shape}): {change}", data, Step.SETTLEMENT)
+
+
+def operator_bill(chance: random.Random, world: World) -> Tampered:
+    """A bill that the log repeats, and that verdict and terms do not lead to."""
+    shape = chance.choice(("settled", "released", "resettled", "called off"))
+    bundle = world.read(shape)
+    forged = Forgery.of(bundle)
+    assert forged.contract is not None
+    number = int(chance.choice(sorted(forged.contract.bills)))
+    owed = Bill.from_json(forged.contract.bills[str(number)])
+    less = chance.randrange(1, 1_000)
+    first, *others = owed.lines
+    shifted = [msgspec.structs.replace(first, micros=first.micros - less), *others]
+    change: dict[str, Any] = chance.choice(
+        [
+            {"payout": owed.payout - less},
+            {"fee": owed.fee - less, "payout": owed.payout + less},
+            {"lines": shifted},
+            {"lines": others, "base": 0, "bonus": owed.bonus + owed.base},
+            {"total": owed.total + less, "payout": owed.payout + less, "released": owed.released - less},
+            {"released": owed.released + less},
+            {"penalty": owed.penalty + less, "bonus": owed.bonus + less},
+        ]
+    )
+    data = forged.with_bill(number, **change).committed().packed(world.signer, bundle)
+    return Tampered(f"the operator's bill {number} ({shape}): {sorted(change)}", data, Step.SETTLEMENT)
+
+
+def operator_moves(chance: random.Random, world: World) -> Tampered:
+    """Money that moves once more, once less or in another order than it can."""
+    shape = chance.choice(("settled", "released", "resettled", "called off"))
+    bundle = world.read(shape)
+    forged = Forgery.of(bundle)
+    moves = [
+        n for n, one in enumerate(forged.entries) if isinstance(one, SettlementEntry | ReversalEntry | ReleaseEntry)
+    ]
+    entries = [*forged.entries]
+    chosen = chance.choice(moves)
+    how = chance.choice(["again", "at the end", "reversed", "released"])
+    entry = entries[chosen]
+    assert isinstance(entry, OfContract)
+    head = (entry.at, entry.tenant, entry.outcome, entry.contract, 0)
+    match how:
+        case "again":
+            entries.insert(chosen, entry)
+        case "at the end":
+            entries.append(entry)
+        case "reversed":
+            entries.insert(chosen, ReversalEntry(*head, 1, "USD", 1, "me", "no"))
+        case _:
+            entries.append(ReleaseEntry(*head, "USD", 90_000, chance.choice(["void", "expire"]), "me", "no"))
+    data = forged._replace(entries=entries).renumbered().committed().packed(world.signer, bundle)
+    return Tampered(f"the operator's moves: {how} {chosen} ({shape})", data, Step.SETTLEMENT)
+
+
+def operator_belief(chance: random.Random, world: World) -> Tampered:
+    """Flags that were not raised, or a dossier that does not lead to those that were."""
+    shape = chance.choice(("settled", "released", "resettled", "called off"))
+    bundle = world.read(shape)
+    forged = Forgery.of(bundle)
+    check = forged.check
+    how = chance.choice(["entry", "dossier", "answer", "other work", "rules", "form"])
+    match how:
+        case "entry":
+            forged = forged.changed(GovernanceEntry, flags=("made_up",))
+        case "dossier":
+            dossier = msgspec.structs.replace(check.dossier, leaked=["0" * 64], canaries=1)
+            forged = forged.with_check(msgspec.structs.replace(check, dossier=dossier))
+        case "answer":
+            said = msgspec.structs.replace(check.result, confidence=0.123)
+            forged = forged.with_check(msgspec.structs.replace(check, result=said))
+        case "other work":
+            dossier = msgspec.structs.replace(check.dossier, output_chars=check.dossier.output_chars + 1)
+            forged = forged.with_check(msgspec.structs.replace(check, dossier=dossier))
+        case "rules":
+            forged = forged.with_check(msgspec.structs.replace(check, rules={}))
+        case _:
+            forged = forged.with_dossier(check.to_json().replace(b",", b", "))
+    data = forged.committed().packed(world.signer, bundle)
+    return Tampered(f"the operator's belief: {how} ({shape})", data, Step.GOVERNANCE)
+
+
+def operator_award(chance: random.Random, world: World) -> Tampered:
+    """A contract that was never made, was made twice, or of which a ground came later."""
+    shape = chance.choice(CONTRACTS)
+    bundle = world.read(shape)
+    forged = Forgery.of(bundle)
+    award = next(one for one in forged.entries if isinstance(one, AwardEntry))
+    how = chance.choice(["never", "twice", "late", "other version", "asked twice", "other criteria"])
+    entries = [*forged.entries]
+    match how:
+        case "never":
+            entries.remove(award)
+        case "twice":
+            entries.append(award)
+        case "late":
+            entries = [*(one for one in entries if one is not award), award]
+        case "other version":
+            entries = forged.changed(SettlementEntry, version=9).entries
+        case "asked twice":
+            entries += [one for one in entries if isinstance(one, GovernanceEntry)]
+        case _:
+            entries = forged.changed(AwardEntry, criteria="0" * 64).entries
+    data = forged._replace(entries=entries).renumbered().packed(world.signer, bundle)
+    return Tampered(f"the operator's award: {how} ({shape})", data, Step.SEQUENCE)
+
+
 KINDS: dict[str, tuple[Tampering, ...]] = {
     "edit": (edit_zip, edit_byte, edit_byte, edit_byte, edit_field),
     "delete": (delete_entry, delete_file, delete_version, delete_salt, delete_proof, delete_consistency),
     "swap": (swap_entries, swap_files, swap_checkpoints, swap_versions, swap_bundles, swap_beginnings),
-    "insert": (insert_entry, insert_version, insert_file, insert_around),
+    "insert": (insert_entry, insert_version, insert_file, insert_contract, insert_around),
     "truncate": (truncate_tail, truncate_log, truncate_zip),
     "re-sign": (sign_again,),
     "wrong evidence": (wrong_evidence, operator_evidence, operator_value),
@@ -1026,6 +1330,7 @@ KINDS: dict[str, tuple[Tampering, ...]] = {
         *(operator_verdict, operator_verdict, operator_digest, operator_statement),
         *(operator_order, operator_history, operator_erasure, operator_unerased, operator_late),
     ),
+    "wrong money": (edit_contract, operator_terms, operator_bill, operator_moves, operator_belief, operator_award),
 }
 MAX_DRAWS = 1_000
 

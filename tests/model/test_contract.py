@@ -35,7 +35,21 @@ from meruit.stores.contracts import terms_body, terms_of
 CRITERION = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
 AMOUNTS = st.integers(0, LARGEST_MICROS).map(in_units)
 SHARES = st.decimals(0, 1, places=9).map(str)
-NO_AMOUNT = [-1, "-0.000001", "0.0000001", 0.0000001, float("nan"), float("inf"), True, "many", [], {}, 10**400, "1e99"]
+NO_AMOUNT = [
+    -1,
+    "-0.000001",
+    "0.0000001",
+    0.0000001,
+    float("nan"),
+    float("inf"),
+    True,
+    "many",
+    [],
+    {},
+    10**400,
+    "1e99",
+    f"1e{9**30}",
+]
 
 
 def refusal(model: type[BaseModel], **parts: Any) -> str:
@@ -63,7 +77,7 @@ def agreements(draw: st.DrawFn) -> Terms:
             "claimed_may_earn": draw(st.booleans()),
             "dispute_window_hours": draw(st.integers(1, 168)),
             "deadline_hours": draw(st.integers(1, MAX_DEADLINE_HOURS)),
-            "rules": draw(st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=32)),
+            "rules": draw(st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=32, unique=True)),
         }
     )
 
@@ -156,6 +170,7 @@ def test_a_deadline_beyond_a_year_or_before_now_is_refused(hours: Any) -> None:
         ("rules", "cpc"),
         ("rules", ["cpc"] * 33),
         ("rules", [1]),
+        ("rules", ["cpc", "cpa_bonus", "cpc"]),
         ("cpc", 1),
     ],
 )
@@ -270,6 +285,7 @@ def test_empty_criteria_are_refused_and_none_are_not() -> None:
         ("input", []),
         ("input", {"when": object()}),
         ("input", {"nan": float("nan")}),
+        ("input", {"deep": [{5: "a key is text"}]}),
         ("canaries", ["short"]),
         ("canaries", ["x" * (MAX_LABEL + 1)]),
         ("canaries", ["long enough"] * (MAX_CANARIES + 1)),

@@ -48,7 +48,7 @@ HOW: dict[str, dict[str, Any]] = {
 """For each way that a criterion can end, one that ends so."""
 OWN = {"own_code": Cause.CRASHED, "own_value": Cause.OUT_OF_DOMAIN}
 """Where it is the author's own code that gives nothing which could be judged."""
-METADATA = {"duration_ms": 12, "claimed_fields": ["duration_ms"]}
+METADATA = {"claimed": {"duration_ms": 12}}
 
 
 class Piece(NamedTuple):
@@ -96,8 +96,8 @@ def by_criterion(made: Bill, part: Part) -> Counter[str | None]:
     return sums
 
 
-MONEY = st.integers(0, 5) | st.integers(0, 10**7) | st.integers(0, 2**33 * MICRO)
-"""Up to what a result's floats say exactly."""
+MONEY = st.integers(0, 5) | st.integers(0, 10**7) | st.integers(0, LARGEST_MICROS // 10)
+"""So that whatever a contract adds up can still be counted."""
 PIECES = st.lists(
     st.builds(Piece, st.sampled_from([*HOW]).filter(lambda how: how not in OWN), st.none() | MONEY, st.none() | MONEY),
     min_size=1,
@@ -165,6 +165,7 @@ def test_a_bill_is_the_plain_sum_that_anyone_would_make(
     assert not [line for line in made.lines if line.rule == GUARD]
 
 
+@settings(max_examples=50)
 @given(PIECES, agreements())
 def test_no_criterion_is_paid_more_than_it_earned_or_less_than_nothing(pieces: list[Piece], terms: Terms) -> None:
     criteria = written(pieces)
@@ -174,13 +175,12 @@ def test_no_criterion_is_paid_more_than_it_earned_or_less_than_nothing(pieces: l
         assert 0 <= micros <= (pieces[int(name.rpartition("-")[2])].bonus or 0)
 
 
+@settings(max_examples=50)
 @given(st.lists(MONEY.filter(bool), min_size=1, max_size=6), st.data(), st.sampled_from(["in_order", "pro_rata"]))
 def test_a_cap_is_reached_exactly_by_either_split(bonuses: list[int], data: st.DataObject, split: str) -> None:
     cap = data.draw(st.integers(0, sum(bonuses)))
-    made = billed(
-        [Piece("met", one) for one in bonuses], max_cpa_total=in_units(min(cap, LARGEST_MICROS)), cap_split=split
-    )
-    assert made.bonus == min(cap, LARGEST_MICROS)
+    made = billed([Piece("met", one) for one in bonuses], max_cpa_total=in_units(cap), cap_split=split)
+    assert made.bonus == cap
     paid = [by_criterion(made, Part.BONUS)[f"met-{number}"] for number in range(len(bonuses))]
     assert all(0 <= some <= whole for some, whole in zip(paid, bonuses, strict=True))
     if split == "in_order":
@@ -192,13 +192,17 @@ def test_a_cap_is_reached_exactly_by_either_split(bonuses: list[int], data: st.D
         assert all(abs(some - exact) < 1 for some, exact in zip(paid, shares, strict=True))
 
 
-@given(PIECES, agreements(st.lists(st.sampled_from([*USUAL_RULES, "pay_on_success"]), min_size=1, max_size=9)))
+@settings(max_examples=50)
+@given(
+    PIECES, agreements(st.lists(st.sampled_from([*USUAL_RULES, "pay_on_success"]), min_size=1, max_size=7, unique=True))
+)
 def test_a_bill_adds_up_whatever_rules_the_terms_name_in_whatever_order(pieces: list[Piece], terms: Terms) -> None:
     criteria = written(pieces)
     hold = hold_for(criteria, terms)
     adds_up(bill(judged(criteria), terms, hold), hold)
 
 
+@settings(max_examples=50)
 @given(PIECES, agreements())
 def test_calculate_cost_agrees_with_the_bill(pieces: list[Piece], terms: Terms) -> None:
     usual = terms.model_copy(update={"claimed_may_earn": True, "bonus_on_failure": BonusOnFailure.PER_CRITERION})
@@ -264,7 +268,7 @@ def test_failed_work_keeps_what_its_criteria_earned_unless_the_terms_say_none() 
 
 def test_what_is_capped_before_the_failure_is_taken_away_once() -> None:
     pieces = [Piece("met", 5 * MICRO), Piece("not_met")]
-    rules = ["cpc", "cpa_bonus", "cap", "bonus_on_failure", "bonus_on_failure", "claimed_only"]
+    rules = ["cpc", "cpa_bonus", "cap", "bonus_on_failure", "claimed_only"]
     assert billed(pieces, rules=rules, max_cpa_total=3, bonus_on_failure="none").bonus == 0
 
 
@@ -473,13 +477,10 @@ def test_a_verdict_that_may_still_change_waits() -> None:
 def test_money_that_depends_on_what_could_not_be_measured_waits(
     piece: Piece, held: bool, held_if_penalized: bool, penalize: bool
 ) -> None:
-    criteria = written([Piece("not_met"), piece, Piece("missing", penalty=1)], penalize_missing=True)
-    assert charged(judged(criteria))
-    result = judged(written([Piece("not_met"), piece], penalize_missing=penalize))
-    assert result.verdict is Verdict.FAIL
-    name = f"{piece.how}-1"
+    result = judged(written([Piece("met"), Piece("not_met"), piece], penalize_missing=penalize))
+    assert result.verdict is Verdict.PARTIAL
     waits = held_if_penalized if penalize else held
-    assert why_held(result) == (f"money depends on what could not be measured: {name}" if waits else "")
+    assert why_held(result) == (f"money depends on what could not be measured: {piece.how}-2" if waits else "")
 
 
 # The specification's own numbers.

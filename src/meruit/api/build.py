@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from litestar import Litestar, Request, Response, Router
@@ -15,7 +16,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
 from meruit import __version__
-from meruit.api import audit, criteria, events, health, keys, outcomes, verify
+from meruit.api import audit, contracts, criteria, events, governance, health, keys, ledger, outcomes, verify, work
 from meruit.api.access import Doorkeeper, authentication
 from meruit.api.documented import document_problems
 from meruit.api.logs import log, log_each
@@ -25,23 +26,35 @@ from meruit.api.problems import ApiProblem, handlers, problem_response, request_
 from meruit.api.server import Stopping
 from meruit.api.service import Asked, Service
 from meruit.api.throttle import Throttle
-from meruit.app import build_engine
+from meruit.app import build_engine, build_marketplace
 from meruit.config import Settings
 from meruit.engine.custom import CustomCode
 from meruit.engine.dispatch import Dispatcher
+from meruit.engine.news import first_of
 from meruit.engine.registrar import Registrar, Unsupported
 from meruit.engine.verify import VerificationEngine
 from meruit.model.errors import MeruitError, Unavailable
-from meruit.model.events import Event
+from meruit.model.events import Event, EventType
+from meruit.money.bill import TooMuch
+from meruit.money.lifecycle import WrongState
 from meruit.sandbox.selftest import examine
 from meruit.sources.outbound import Outbound
 from meruit.stores.audit import TooMany
 from meruit.stores.database import NotFound, StoreUnavailable
+from meruit.stores.moves import Expire
 from meruit.stores.recorder import Committed
 from meruit.stores.store import Store
 
-CARRY_WORK = [verify.verify_one, verify.verify_batch]
-"""Routes whose body may be as large as evidence."""
+EXPIRY_S = 30.0
+"""How often contracts are looked for whose deadline has passed."""
+EXPIRED_AT_ONCE, MAX_ROUNDS = 100, 100
+"""How many of them one transaction ends, and how many such transactions follow each other."""
+OF_CONTRACTS = "contract."
+"""How the types of their events begin."""
+OVERDUE = "deadline"
+"""Who ends a contract that nobody completed in time."""
+CARRY_WORK = [verify.verify_one, verify.verify_batch, work.submit_work, work.list_work, contracts.complete]
+"""Routes whose body may be as large as evidence; what shares a path with one of them stands beside it."""
 ROUTES = [
     criteria.register,
     criteria.validate,
@@ -55,6 +68,21 @@ ROUTES = [
     outcomes.compare_verdicts,
     outcomes.read_receipt,
     outcomes.read_bundle,
+    work.read_work,
+    contracts.award,
+    contracts.list_contracts,
+    contracts.list_holds,
+    contracts.read_contract,
+    contracts.start,
+    contracts.settle,
+    contracts.release,
+    contracts.void,
+    contracts.reverse,
+    contracts.dispute,
+    contracts.resolve,
+    ledger.read_balances,
+    ledger.read_statement,
+    governance.validate_outcome,
     keys.create_key,
     keys.list_keys,
     keys.revoke_key,
@@ -89,6 +117,8 @@ def build_app(service: Service) -> ASGIApp:
             TooMany: _too_many,
             Unsupported: _unsupported,
             Unavailable: _unavailable_here,
+            WrongState: _wrong_state,
+            TooMuch: _too_much,
         },
         state=State({"service": service}),
         lifespan=[_lifespan(service)],
@@ -113,11 +143,16 @@ def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopp
     """A deployment around an engine whose sandbox was looked at already."""
     instruments, rate = Instruments(), settings.service.requests_per_minute
     outbound = Outbound(allowed_networks=settings.service.webhook_networks)
+    registrar = Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task)
     return Service(
         store=store,
-        registrar=Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task),
+        registrar=registrar,
+        marketplace=build_marketplace(settings, registrar),
         dispatcher=Dispatcher(
-            store, outbound.post, log=_log_events, report=_log_trouble, counters=_Counted(instruments)
+            *(store, outbound.post),
+            log=partial(_tell_events, instruments),
+            report=_log_trouble,
+            counters=_Counted(instruments),
         ),
         outbound=outbound,
         instruments=instruments,
@@ -128,6 +163,7 @@ def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopp
         followers=Counter(),
         ended=asyncio.Event(),
         record_by_default=settings.verification.store_outcomes,
+        max_criteria=settings.verification.max_criteria_per_task,
     )
 
 
@@ -163,12 +199,14 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
         async with service.outbound:
             tell = asyncio.create_task(_when_stopping(service))
             deliver = asyncio.create_task(service.dispatcher.run(service.ended))
+            expire = asyncio.create_task(_expire_due(service))
             try:
                 yield
             finally:
                 service.ended.set()
                 tell.cancel()
                 await deliver
+                await expire
 
     return live
 
@@ -177,6 +215,20 @@ async def _when_stopping(service: Service) -> None:
     """Let endless answers end before the server waits for them."""
     await service.stopping.wait()
     service.ended.set()
+
+
+async def _expire_due(service: Service) -> None:
+    """Give back what is held for contracts that nobody completed in time, until the service ends."""
+    while not service.ended.is_set():
+        await first_of(service.ended, within_s=EXPIRY_S)
+        try:
+            for _ in range(MAX_ROUNDS):
+                if service.ended.is_set():
+                    return
+                if await service.store.recorder.record(Expire(OVERDUE, EXPIRED_AT_ONCE)) < EXPIRED_AT_ONCE:
+                    break
+        except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+            log("expiry_failed", level="error", error=problem)
 
 
 class _Counted(NamedTuple):
@@ -194,7 +246,11 @@ class _Counted(NamedTuple):
         self.instruments.outbox_lag.set(count)
 
 
-def _log_events(several: Sequence[Event]) -> None:
+def _tell_events(instruments: Instruments, several: Sequence[Event]) -> None:
+    """Count and log what happened, with ids that we chose ourselves: others may hold anything."""
+    for event in several:
+        if event.event_type.startswith(OF_CONTRACTS):
+            instruments.contract_events_total.labels(event.event_type.removeprefix(OF_CONTRACTS)).inc()
     log_each(
         "event",
         [
@@ -203,10 +259,17 @@ def _log_events(several: Sequence[Event]) -> None:
                 "event_type": event.event_type,
                 "tenant": event.tenant_id,
                 "outcome_id": event.data.get("outcome_id"),
+                **_ours(event),
             }
             for event in several
         ],
     )
+
+
+def _ours(event: Event) -> dict[str, Any]:
+    if event.event_type.startswith(OF_CONTRACTS):
+        return {"contract_id": event.data.get("contract_id"), "work_id": event.data.get("work_id")}
+    return {"work_id": event.data.get("work_id")} if event.event_type == EventType.WORK_SUBMITTED else {}
 
 
 def _log_trouble(problem: Exception) -> None:
@@ -242,3 +305,11 @@ def _unsupported(request: Request[Any, Any, Any], error: Unsupported) -> Respons
 def _unavailable_here(request: Request[Any, Any, Any], error: Unavailable) -> Response[bytes]:
     detail = "the criteria are sound, and ask for what this installation does not do"
     return problem_response(request, ApiProblem(422, "unavailable_here", detail, errors=error.problems))
+
+
+def _wrong_state(request: Request[Any, Any, Any], error: WrongState) -> Response[bytes]:
+    return problem_response(request, ApiProblem(409, error.code, str(error)))
+
+
+def _too_much(request: Request[Any, Any, Any], error: TooMuch) -> Response[bytes]:
+    return problem_response(request, ApiProblem(422, "too_much", str(error)))

@@ -44,6 +44,9 @@ class Instruments:
         self.requests_in_flight = Gauge("meruit_requests_in_flight", "Requests being answered now.", registry=own)
         self.verdicts_total = Counter("meruit_verdicts", "Verdicts given.", ("verdict",), registry=own)
         self.recorded_total = Counter("meruit_recorded", "Outcomes recorded.", registry=own)
+        self.contract_events_total = Counter(
+            "meruit_contract_events", "What happened to contracts.", ("event",), registry=own
+        )
         self.group_size = Histogram(
             "meruit_group_size", "Outcomes written in one transaction.", buckets=_SIZES, registry=own
         )

@@ -2,23 +2,31 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
+from litestar import Response
 from sqlalchemy import Connection
 
 from meruit.api.access import Doorkeeper
 from meruit.api.body import StrictRequest
 from meruit.api.observing import Instruments
-from meruit.api.once import Attempts
+from meruit.api.once import REPLAYED, Attempts, another_request, checked_key, earlier, fingerprint
 from meruit.api.reading import beside
 from meruit.api.server import Stopping
+from meruit.api.wire import encoded
 from meruit.config import ServiceSettings
 from meruit.engine.dispatch import Dispatcher
 from meruit.engine.registrar import Registrar
+from meruit.engine.work import Marketplace
 from meruit.model.access import Caller
 from meruit.sources.outbound import Outbound
+from meruit.stores.moves import Actor
+from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
 from meruit.stores.store import Store
+
+KEYLESS = "this machine"
+"""Who acts on a service that has no keys yet."""
 
 T = TypeVar("T")
 
@@ -28,6 +36,7 @@ class Service(NamedTuple):
 
     store: Store
     registrar: Registrar
+    marketplace: Marketplace
     dispatcher: Dispatcher
     outbound: Outbound
     instruments: Instruments
@@ -41,6 +50,8 @@ class Service(NamedTuple):
     """Set once the shutdown begins; what waits for events ends then."""
     record_by_default: bool
     """Whether a verification is recorded when the caller does not say."""
+    max_criteria: int
+    """Of one piece of work."""
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """What the database says, asked beside the event loop."""
@@ -64,3 +75,31 @@ class Asked(StrictRequest):
     def caller(self) -> Caller:
         """Who asks."""
         return cast("Caller", self.scope["user"])
+
+    @property
+    def actor(self) -> Actor:
+        """Who asks, as the records name it."""
+        return Actor(self.caller.scope, self.caller.key_id or KEYLESS)
+
+    # Any: OpenAPI reads the route's own annotation; what is sent is already encoded.
+    async def answer_once(
+        self, key: str | None, status: int, act: Callable[[Idempotent | None], Awaitable[bytes | Replay]]
+    ) -> Response[Any]:
+        """Have one effect, and answer a second request of the same key as the first; the store keeps the reply."""
+        key, tenant = checked_key(key), self.caller.tenant
+        with self.service.attempts.alone(tenant, key):
+            once = None
+            if key is not None:
+                once = Idempotent(key, fingerprint(self.caller, self.url.path, await self.body()), status, b"")
+                before = await self.service.read(lambda connection: earlier(connection, tenant, once))
+                if before is not None:
+                    return _replayed(before)
+            try:
+                done = await act(once)
+            except IdempotencyConflict:
+                raise another_request() from None
+        return _replayed(done) if isinstance(done, Replay) else encoded(done, status)
+
+
+def _replayed(before: Replay) -> Response[Any]:
+    return encoded(before.reply, before.status, {REPLAYED: "true"})

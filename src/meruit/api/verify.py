@@ -23,6 +23,7 @@ from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS
 from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+from meruit.trust.entries import OUR_CONTRACT
 
 MAX_BATCH = 100
 SMALL_BYTES = 16 * 1024
@@ -174,7 +175,8 @@ async def _record(
     if once is not None:
         once = once._replace(reply=reply)
     try:
-        done = await service.registrar.record(caller.tenant, judged, once)
+        by_agent = caller.role is Role.AGENT
+        done = await service.registrar.record(caller.tenant, judged, once, by_agent=by_agent)
     except IdempotencyConflict:
         raise another_request() from None
     if isinstance(done, Replay):
@@ -209,6 +211,10 @@ def _labels(caller: Caller, item: WorkItem) -> Labels:
         if private:
             raise ApiProblem(403, "forbidden", f"an agent does not say what it is compared with: {', '.join(private)}")
         agent_id = caller.agent_id
+    if item.contract_id is not None and OUR_CONTRACT.fullmatch(item.contract_id):
+        # A verdict under its name that pays nothing would be mistaken for the one that does.
+        why = "that is a contract of this service: hand the output in with POST /v1/contracts/ID/complete"
+        raise ApiProblem(422, "complete_the_contract", why)
     return Labels(item.contract_id, agent_id, item.consumer_id, item.domain)
 
 

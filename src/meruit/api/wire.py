@@ -10,6 +10,7 @@ from msgspec import Meta
 from meruit.api.once import HEADER
 from meruit.model.outcome import MAX_LABEL
 from meruit.stores.outcomes import MAX_PAGE
+from meruit.trust.entries import OUR_CONTRACT
 
 JSON = "application/json"
 
@@ -22,6 +23,7 @@ def whole(pattern: str) -> str:
 # No control characters: an id goes into logs, file names and terminals.
 PRINTABLE = whole(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 Label = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL, pattern=PRINTABLE)]
+Reason = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL, pattern=PRINTABLE, description="Recorded for good.")]
 LabelQuery = Annotated[
     str | None, QueryParameter(min_length=1, max_length=MAX_LABEL, pattern=PRINTABLE, required=False)
 ]
@@ -37,6 +39,12 @@ Key = Annotated[
         required=False,
         description="Yours to choose: a second request with it has no second effect, and the first one's answer.",
     ),
+]
+WORK_ID = whole("wrk_[0-9a-f]{34}")
+CONTRACT_ID = whole(OUR_CONTRACT.pattern)
+Amount = Annotated[
+    float | int | str,
+    Meta(description="At least 0, with at most six decimal places; as a number, or exactly as decimal text."),
 ]
 CRITERIA_NAME = whole(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 CriteriaName = Annotated[str, Meta(pattern=CRITERIA_NAME, description="Letters, digits, dot, dash, underscore.")]

@@ -91,10 +91,14 @@ def parse_work(
     """Read work that somebody gives out; DocumentError with every problem of it and its line."""
     document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     content = document.value.get(WRAPPER) if isinstance(document.value, dict) else None
+    prefix: Path = (WRAPPER,)
+    if isinstance(content, dict) and content.keys() == {WRAPPER}:
+        # Whoever pastes a criteria file has its outer key twice, which the model takes as well.
+        content, prefix = content[WRAPPER], (WRAPPER, WRAPPER)
     problems = [
         Problem(spelled(path), fault, document.line_of(path))
         for path, fault in (
-            _beyond_the_model(content, (WRAPPER,), known_metrics, max_criteria) if isinstance(content, dict) else ()
+            _beyond_the_model(content, prefix, known_metrics, max_criteria) if isinstance(content, dict) else ()
         )
     ]
     try:

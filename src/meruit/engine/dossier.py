@@ -13,7 +13,7 @@ from meruit.model.governance import Dossier, MetricFact
 from meruit.model.kinds import SHARES, ComparisonOperator
 from meruit.model.money import as_micros
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
-from meruit.model.work import CLAIMED_FIELDS, PRIVATE_INPUTS, Work
+from meruit.model.work import CLAIMED, PRIVATE_INPUTS, Work
 from meruit.trust.memory import Marks, sketch
 
 LONG_CHARS = 64
@@ -55,25 +55,23 @@ def observed_ms(contract: Contract, now: datetime) -> float | None:
 
 
 def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
-    """The metadata that is judged and recorded: an agent's word where it is credible, what was seen where not."""
-    told = handed.metadata.items()
-    # Whatever else an agent writes there could pass for what was seen here, or for what only an operator knows.
-    metadata = {name: value for name, value in told if name in OF_AGENTS} if handed.by_agent else dict(told)
-    if handed.claims:
-        metadata["claimed_metrics"] = dict(handed.claims)
-    metadata["received_at"] = now.astimezone(UTC).isoformat(timespec="microseconds")
-    metadata["told_by"] = AGENT if handed.by_agent else "operator"
+    """The metadata that is judged and recorded: what was seen, and apart from it what the agent says."""
+    received = {"received_at": now.astimezone(UTC).isoformat(timespec="microseconds")}
+    claims = {"claimed_metrics": dict(handed.claims)} if handed.claims else {}
     if not handed.by_agent:
-        return metadata
-    claimed = [name for name in TIMES_MS if name in metadata]
-    if seen_ms is not None:
-        metadata["observed_ms"] = seen_ms
-        said = _number(metadata.get("duration_ms"))
-        if said is None or said < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
-            metadata |= {"duration_ms": seen_ms} | ({} if said is None else {"claimed_duration_ms": said})
-        # What agrees with the clock here is no mere claim.
-        claimed = [name for name in claimed if name != "duration_ms"]
-    return metadata | ({CLAIMED_FIELDS: claimed} if claimed else {})
+        return {**handed.metadata, **claims, **received, "told_by": "operator"}
+    # Whatever else an agent writes could pass for what was seen here, or for what only an operator knows.
+    said = {name: value for name, value in handed.metadata.items() if name in OF_AGENTS}
+    seen = {} if seen_ms is None else {"observed_ms": seen_ms, "duration_ms": _credible(said, seen_ms)}
+    return {**seen, **claims, **received, "told_by": AGENT, **({CLAIMED: said} if said else {})}
+
+
+def _credible(said: Mapping[str, Any], seen_ms: float) -> float:
+    """How long it took: the agent's word where it agrees with the clock here, which also saw what lies around it."""
+    claimed_ms = _number(said.get("duration_ms"))
+    if claimed_ms is None or claimed_ms < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
+        return seen_ms
+    return claimed_ms
 
 
 class About(NamedTuple):
@@ -93,9 +91,10 @@ def dossier_of(
     It goes by what is recorded as evidence, so that a stranger can draw it up again.
     """
     metadata, text = work.metadata, text_of(work.output)
+    by_agent = metadata.get(CLAIMED) if metadata.get("told_by") == AGENT else None
+    said = by_agent if isinstance(by_agent, Mapping) else {} if metadata.get("told_by") == AGENT else metadata
     evaluator, usage = _of_operator(metadata, "evaluator"), _of_operator(metadata, "usage")
     intact = evaluator.get("canary_intact")
-    said_ms = _number(metadata.get("claimed_duration_ms", metadata.get("duration_ms")))
     return Dossier(
         contract_id=about.contract_id,
         work_id=about.work_id,
@@ -104,13 +103,13 @@ def dossier_of(
         metrics=[_fact(judged) for judged in result.criterion_results],
         claims=_numbers(metadata.get("claimed_metrics")),
         success=result.success,
-        claimed_ms=said_ms,
+        claimed_ms=_number(said.get("duration_ms")),
         observed_ms=_number(metadata.get("observed_ms")),
-        output_tokens=_number(metadata.get("output_tokens")),
-        started_at=_moment(metadata.get("started_at")),
-        ended_at=_moment(metadata.get("ended_at")),
+        output_tokens=_number(said.get("output_tokens")),
+        started_at=_moment(said.get("started_at")),
+        ended_at=_moment(said.get("ended_at")),
         received_at=_moment(metadata.get("received_at")),
-        claimed_tokens=_number(metadata.get("total_tokens")),
+        claimed_tokens=_number(said.get("total_tokens")),
         provider_tokens=_number(usage.get("provider_tokens")),
         usage_reconciled=usage.get("reconciled") is True,
         evaluator_before=_hashes(evaluator.get("before")),

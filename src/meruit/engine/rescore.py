@@ -23,7 +23,7 @@ from meruit.model.errors import MeruitError
 from meruit.model.evidence import Evidence, Missing
 from meruit.model.outcome import OutcomeSummary
 from meruit.model.record import Record
-from meruit.model.verdict import GovernanceStatus, ReasonCode, Verdict, VerificationResult
+from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Verdict, VerificationResult
 from meruit.stores import batches
 from meruit.stores.database import StoreError
 from meruit.stores.outcomes import Evidence as StoredWork
@@ -34,7 +34,6 @@ from meruit.trust.commitment import SALT_BYTES
 
 MAX_SETS = 256
 """How many sets of old criteria are remembered, compared with the new ones."""
-_OF_GOVERNANCE = (ReasonCode.GOVERNANCE_INVALID, ReasonCode.GOVERNANCE_UNAVAILABLE)
 
 Progress = Callable[[int, int], None]
 """Told how many outcomes are done, and of how many, each time that some became durable."""
@@ -204,7 +203,7 @@ def _judged(task: Task, row: Row) -> VerificationResult:
     result = _measured_again(task, old, row.work) if sources is None else _from_evidence(task, old, sources)
     if old.governance is GovernanceStatus.NOT_CHECKED or result.verdict is Verdict.ERROR:
         return result
-    said = next((reason for reason in old.reasons if reason.code in _OF_GOVERNANCE), None)
+    said = next((reason for reason in old.reasons if reason.code in OF_GOVERNANCE), None)
     return governed(result, old.governance, old.governance_flags, said)
 
 

@@ -17,6 +17,7 @@ from meruit.model.kinds import Aggregation
 from meruit.model.numbers import MICRO
 from meruit.model.verdict import (
     BELIEVED,
+    OF_GOVERNANCE,
     CriterionResult,
     GovernanceStatus,
     Reason,
@@ -126,15 +127,8 @@ def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> Ver
     )
     if result.governance is GovernanceStatus.NOT_CHECKED:
         return again
-    said = next((reason for reason in result.reasons if reason.code in _OF_GOVERNANCE), None)
+    said = next((reason for reason in result.reasons if reason.code in OF_GOVERNANCE), None)
     return governed(again, result.governance, result.governance_flags, said)
-
-
-_OF_GOVERNANCE = (
-    ReasonCode.GOVERNANCE_INVALID,
-    ReasonCode.GOVERNANCE_HOLD,
-    ReasonCode.GOVERNANCE_UNAVAILABLE,
-)
 
 
 def _recorded_plan(criteria: SuccessCriteria, result: VerificationResult) -> Plan:

@@ -1,11 +1,12 @@
 """How long the work took, as whoever ran it measured."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from meruit.metrics.extractor import Family
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
-from meruit.model.work import CLAIMED_FIELDS, Work
+from meruit.model.work import CLAIMED, Work
 from meruit.registry import Finding, metrics
 
 # An absent duration is no duration of zero: the specification's default of 0 would always be fast enough.
@@ -20,10 +21,11 @@ class LatencyExtractor(Family):
 def _reading(work: Work, key: str) -> Finding:
     value: Any = work.metadata.get(key)
     if value is None:
+        claims = work.metadata.get(CLAIMED)
+        said = claims.get(key) if isinstance(claims, Mapping) else None
+        if said is not None:
+            return Measured(said, provenance=Provenance.CLAIMED)
         return Missing(f"the execution metadata has no {key}", fault=Fault.SYSTEM)
-    claimed = work.metadata.get(CLAIMED_FIELDS)
-    if isinstance(claimed, list) and key in claimed:
-        return Measured(value, provenance=Provenance.CLAIMED)
     # What is not a number is refused by the judge, with the reason.
     return value  # type: ignore[no-any-return]
 

@@ -1,11 +1,21 @@
 """Work that somebody gives out, the terms it is paid by, and the contract that an agent has on it."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from meruit.model.criterion import Amount, Share, SuccessCriteria
 from meruit.model.money import CURRENCIES
@@ -113,6 +123,14 @@ class Terms(BaseModel):
     deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
     platform_fee_rate: Share = Field(default=0, description="Of the price, to the platform; the agent gets the rest.")
     rules: tuple[str, ...] = Field(default=USUAL_RULES, min_length=1, max_length=32, description="In this order.")
+
+    @field_validator("rules")
+    @classmethod
+    def _each_once(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name, times in Counter(rules).items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"the rule {twice!r} stands twice, and would pay twice")
+        return rules
 
 
 class Budget(BaseModel):

@@ -12,8 +12,8 @@ MONEY_PLACES = 6
 
 LARGEST = int(1e300)
 """The largest number that an author may write; one over it is the smallest."""
-LARGEST_MICROS = 2**53
-"""The largest amount of money: beyond it a float in a result would no longer be exact."""
+LARGEST_MICROS = 2**33 * MICRO
+"""The largest amount of money: beyond it a float in a result would no longer tell its millionths."""
 
 
 def number_as_written(value: Any) -> Number:

@@ -54,6 +54,12 @@ class ReasonCode(StrEnum):
     INTERNAL = "internal"
 
 
+OF_GOVERNANCE = frozenset(
+    {ReasonCode.GOVERNANCE_INVALID, ReasonCode.GOVERNANCE_HOLD, ReasonCode.GOVERNANCE_UNAVAILABLE}
+)
+"""Reasons that are no part of the judge's own, and stay when work is judged again."""
+
+
 class Reason(Record, frozen=True, omit_defaults=True):
     """One sentence of the explanation."""
 

@@ -20,8 +20,8 @@ PRIVATE_INPUTS = frozenset(
 )
 """Parts of the input that only the judge may see; an agent is never shown them."""
 
-CLAIMED_FIELDS = "claimed_fields"
-"""The key of execution metadata that lists those of its fields which are only what the agent says."""
+CLAIMED = "claimed"
+"""The key of execution metadata under which stands what only the agent says; nothing that reads the rest finds it."""
 
 
 class Work(msgspec.Struct, frozen=True, eq=False):

@@ -34,22 +34,21 @@ class RemoteGovernance:
         self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
     ) -> GovernanceResult:
         """Its answer; raises Unreachable for none, and for one that cannot be read."""
-        asked = msgspec.json.encode(
-            {
-                "contract_id": contract_id,
-                "claimed_metrics": dict(claimed_metrics),
-                "execution_context": dict(execution_context),
-            }
-        )
+        question = {
+            "contract_id": contract_id,
+            "claimed_metrics": dict(claimed_metrics),
+            "execution_context": dict(execution_context),
+        }
         try:
+            asked = msgspec.json.encode(question)
             # A client for each question: it belongs to the event loop of whoever asks.
             async with Outbound(allowed_networks=self._networks, timeout_s=self._timeout_s) as outbound:
                 reply = await outbound.post(self._url, asked, self._headers)
-        except (OutboundFailed, OutboundRefused) as problem:
+        except (OutboundFailed, OutboundRefused, TypeError, UnicodeEncodeError) as problem:
             raise Unreachable(f"governance could not be asked: {problem}") from None
         if reply.status != OK:
             raise Unreachable(f"governance answered with status {reply.status}")
         try:
             return msgspec.json.decode(reply.body, type=GovernanceResult)
-        except msgspec.DecodeError as problem:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise Unreachable(f"governance gave an answer that cannot be read: {problem}") from None

@@ -39,6 +39,7 @@ from meruit.stores.records import (
 )
 from meruit.stores.works import WorkFound, find_for_writing
 from meruit.stores.writing import Writing
+from meruit.trust.checking import NO_CRITERIA
 from meruit.trust.commitment import SALT_BYTES, commitment
 from meruit.trust.entries import (
     AwardEntry,
@@ -53,6 +54,7 @@ from meruit.trust.governance import asked_rules, govern, together
 from meruit.trust.memory import Marks
 
 UNAVAILABLE = "governance_unavailable"
+DUPLICATE = "duplicate_claim"
 _CHANGING = (
     *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),
     *("settlement", "settlements", "version", "total_micros", "disputed_from", "disputes", "hold_reason"),
@@ -474,17 +476,19 @@ class Settle(NamedTuple):
         held = why_held(judgement.result)
         if held:
             raise WrongState("on_hold", f"contract {contract.id} is held: {held}; release it or void it")
-        other = settled_under(step.writing, step.tenant, contract, contract.evidence)
-        if other is not None:
-            # Neither was paid yet when the other was completed, so governance could not see it then.
-            raise WrongState(
-                "duplicate_claim", f"the run of contract {contract.id} was paid under {other}; dispute it, then void it"
-            )
+        _refuse_paid_run(step, contract, judgement.result)
         if contract.state is ContractState.VERIFICATION_PENDING:
             contract = _verified(step, contract, judgement.result)
         contract, paid = _pay(step, contract, judgement)
         step.save(contract)
         return Standing(contract, judgement, paid)
+
+
+def _refuse_paid_run(step: _Step, contract: Contract, result: VerificationResult) -> None:
+    """Raise WrongState where another contract was paid for the same run since governance looked."""
+    other = settled_under(step.writing, step.tenant, contract, contract.evidence)
+    if other is not None and DUPLICATE not in result.governance_flags:
+        raise WrongState(DUPLICATE, f"the run of contract {contract.id} was paid under {other} meanwhile; call it off")
 
 
 def _judged(step: _Step, contract: Contract) -> Judgement:
@@ -494,8 +498,8 @@ def _judged(step: _Step, contract: Contract) -> Judgement:
     judgement = step.judgement(contract.outcome_id)
     if judgement.result is None:
         raise WrongState("erased", f"what contract {contract.id} was judged on was erased; void it")
-    agreed = find_for_writing(step.writing, step.tenant, contract.work_id).criteria_digest
-    if agreed is not None and judgement.result.criteria_digest != agreed:
+    agreed = find_for_writing(step.writing, step.tenant, contract.work_id).criteria_digest or NO_CRITERIA
+    if judgement.result.criteria_digest != agreed:
         raise WrongState(
             "other_criteria",
             f"version {judgement.version} of the verdict on contract {contract.id} was reached by other criteria than "
@@ -525,6 +529,8 @@ class Release(NamedTuple):
             return step.refuse_or_replay(contract, Operation.RELEASE, contract.settlements, mark, problem)
         judgement = self._stands(step, contract, _judged(step, contract))
         assert judgement.result is not None  # noqa: S101 - just judged again
+        # Who releases what was flagged as a second claim knows of it; of one that came up since, nobody was told.
+        _refuse_paid_run(step, contract, judgement.result)
         step.note(contract, Operation.RELEASE, number, mark, self.reason)
         step.tell(contract, EventType.CONTRACT_RELEASED, number, reason=self.reason, by=step.actor.by)
         contract = _verified(step, contract, judgement.result)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,6 +28,7 @@ from meruit.trust.entries import (
     OUR_CONTRACT,
     AwardEntry,
     CriteriaEntry,
+    DisputeEntry,
     Entry,
     ErasureEntry,
     EvidenceEntry,
@@ -35,6 +36,7 @@ from meruit.trust.entries import (
     KeyEntry,
     MoneyEntry,
     OfContract,
+    ResolutionEntry,
     SettlementEntry,
     VerdictEntry,
     criteria_digest_of,
@@ -45,6 +47,10 @@ from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.merkle import is_consistent, is_included, leaf_hash
 from meruit.trust.note import Checkpoint, VerifierKey, open_checkpoint
 from meruit.trust.statement import open_envelope
+
+NO_CRITERIA = criteria_digest_of(b'{"criteria":[]}')
+"""What work is judged by that is paid by completion alone."""
+Move: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
 
 
 class Signed(NamedTuple):
@@ -75,8 +81,18 @@ class Deal(NamedTuple):
 
     award: AwardEntry
     governance: tuple[GovernanceEntry, ...]
-    money: tuple[tuple[int, MoneyEntry], ...]
-    """What moved money, by its place in the log, the award first."""
+    moves: tuple[tuple[int, Move], ...]
+    """What moved money, and the disputes about it, by their place in the log, the award first."""
+
+    @property
+    def money(self) -> tuple[tuple[int, MoneyEntry], ...]:
+        """Only what moved money."""
+        return tuple((index, entry) for index, entry in self.moves if isinstance(entry, MoneyEntry))
+
+    @property
+    def criteria(self) -> str:
+        """The digest of the criteria that were agreed on."""
+        return self.award.criteria or NO_CRITERIA
 
 
 class Checked(NamedTuple):
@@ -227,7 +243,10 @@ def _story(bundle: Bundle, signed: Signed) -> Story:
     if erasures and latest_index > min(erasures):
         raise _wrong(f"version {latest.version} of the verdict came after an erasure, which ends the outcome's story")
     erased = frozenset(part for entry in erasures.values() for part in entry.parts)
-    return Story(evidence, (*verdicts.values(),), erased, about, _deal(of_contract, verdicts))
+    deal = _deal(of_contract, verdicts)
+    if deal is not None and erasures and any(index > min(erasures) for index in _grounded(of_contract)):
+        raise _wrong("a verdict was believed or paid after an erasure, on grounds that were gone")
+    return Story(evidence, (*verdicts.values(),), erased, about, deal)
 
 
 def _annotations(signed: Signed) -> Annotations:
@@ -289,8 +308,8 @@ def _check_award(outcome: str, first: OfContract, later: Sequence[OfContract]) -
         return
     if OUR_CONTRACT.fullmatch(first.contract):
         raise _wrong("the award of the contract is left out")
-    if any(isinstance(entry, MoneyEntry | GovernanceEntry) for entry in later):
-        raise _wrong("money moved, or somebody was asked, without a contract")
+    if not all(isinstance(entry, EvidenceEntry | VerdictEntry | ErasureEntry) for entry in later):
+        raise _wrong("money moved, or somebody was asked or objected, without a contract")
 
 
 def _deal(entries: Mapping[int, OfContract], verdicts: Mapping[int, VerdictEntry]) -> Deal | None:
@@ -299,16 +318,22 @@ def _deal(entries: Mapping[int, OfContract], verdicts: Mapping[int, VerdictEntry
     if not isinstance(award, AwardEntry):
         return None
     known = {entry.version: index for index, entry in verdicts.items()}
-    for index, entry in entries.items():
-        if isinstance(entry, SettlementEntry | GovernanceEntry) and known.get(entry.version, index) >= index:
+    for index, entry in _grounded(entries).items():
+        if known.get(entry.version, index) >= index:
             raise _wrong(f"entry {index} rests on version {entry.version} of the verdict, which was not there yet")
-    if next(iter(verdicts.values())).criteria != award.criteria and award.criteria:
-        raise _wrong("the first verdict was reached by other criteria than the contract's")
     governance = tuple(entry for entry in entries.values() if isinstance(entry, GovernanceEntry))
-    if len({entry.version for entry in governance}) < len(governance):
-        raise _wrong("governance was asked twice about one version of the verdict")
-    money = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, MoneyEntry))
-    return Deal(award, governance, money)
+    if [entry.version for entry in governance] not in ([], [1]):
+        raise _wrong("governance was asked twice, or about another version than the first")
+    moves = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, Move))
+    deal = Deal(award, governance, moves)
+    if next(iter(verdicts.values())).criteria != deal.criteria:
+        raise _wrong("the first verdict was reached by other criteria than the contract's")
+    return deal
+
+
+def _grounded(entries: Mapping[int, OfContract]) -> dict[int, SettlementEntry | GovernanceEntry]:
+    """The entries that rest on a version of the verdict."""
+    return {index: entry for index, entry in entries.items() if isinstance(entry, SettlementEntry | GovernanceEntry)}
 
 
 def _check_criteria(entries: Mapping[int, Entry], verdicts: Mapping[int, VerdictEntry], evidence_index: int) -> None:

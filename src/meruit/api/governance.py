@@ -1,0 +1,130 @@
+"""`/v1/governance`: whether an outcome can be believed, for whoever else asks."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, post
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from meruit.api.access import OPERATORS
+from meruit.api.body import BodyError, field_problem
+from meruit.api.problems import ApiProblem
+from meruit.api.service import Asked
+from meruit.api.wire import Body, Label, encoded
+from meruit.model.errors import Problem
+from meruit.model.evidence import Provenance
+from meruit.model.governance import Dossier, GovernanceResult, MetricFact
+from meruit.registry import metrics
+from meruit.trust.governance import govern
+
+DOSSIER = "execution_context.dossier"
+
+# Any: an asker's metrics and context may hold whatever JSON it has.
+Named = Annotated[dict[str, Any], Meta(description="Values by the names of their metrics.")]
+Context = Annotated[
+    dict[str, Any],
+    Meta(
+        description="All that is known of the run: a `dossier`, or `agent_id`, `work_id`, `claimed_metrics`, "
+        "`measured_metrics`, `duration_ms`, `started_at` and the like."
+    ),
+]
+
+
+class OutcomeQuestion(Body, frozen=True):
+    """An outcome, and what is known of it."""
+
+    contract_id: Label
+    claimed_metrics: Named = msgspec.field(default_factory=dict)
+    execution_context: Context = msgspec.field(default_factory=dict)
+
+
+@post(
+    "/v1/governance/validate_outcome",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Can an outcome be believed?",
+    tags=["governance"],
+)
+async def validate_outcome(data: JSONBody[OutcomeQuestion], request: Asked) -> Response[GovernanceResult]:
+    """Ask every rule of this service about an outcome; nothing is kept, and nothing remembered here is used."""
+    policy = request.service.marketplace.policy
+    if policy is None:
+        why = "this service asks no governance (verification.governance_check in its configuration)"
+        raise ApiProblem(409, "governance_off", why)
+    return encoded(await asyncio.to_thread(govern, _dossier(data), policy))
+
+
+def _dossier(data: OutcomeQuestion) -> Dossier:
+    """What the asker gathered, or what its context tells."""
+    context = data.execution_context
+    gathered = context.get("dossier")
+    if gathered is None:
+        return _gathered(data.contract_id, data.claimed_metrics, context)
+    try:
+        dossier = msgspec.convert(gathered, Dossier)
+    except msgspec.ValidationError as refused:
+        problem = field_problem(str(refused))
+        problem = problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))
+        raise BodyError(str(problem), [problem]) from None
+    if dossier.contract_id not in ("", data.contract_id):
+        problem = Problem(f"{DOSSIER}.contract_id", "is another than contract_id")
+        raise BodyError(str(problem), [problem])
+    return dossier
+
+
+def _gathered(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
+    claims, measured = (context.get(name) for name in ("claimed_metrics", "measured_metrics"))
+    if not isinstance(claims, Mapping) and not isinstance(measured, Mapping):
+        claims = said
+    return Dossier(
+        contract_id=contract_id,
+        work_id=_text(context.get("work_id")),
+        agent_id=_text(context.get("agent_id")),
+        consumer_id=_text(context.get("consumer_id")),
+        metrics=[
+            MetricFact(name, name, value, found.kind if (found := metrics.find(name)) else None, Provenance.COMPUTED)
+            for name, value in _numbers(measured).items()
+        ],
+        claims=_numbers(claims),
+        success=context.get("success") is True,
+        claimed_ms=_number(context.get("duration_ms")),
+        observed_ms=_number(context.get("observed_ms")),
+        output_tokens=_number(context.get("output_tokens")),
+        started_at=_moment(context.get("started_at")),
+        ended_at=_moment(context.get("ended_at")),
+        received_at=_moment(context.get("received_at")),
+        claimed_tokens=_number(context.get("total_tokens")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    found = values if isinstance(values, Mapping) else {}
+    return {name: number for name, value in found.items() if (number := _number(value)) is not None}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _moment(value: Any) -> float | None:
+    """Seconds since 1970, from a number or from text with a zone."""
+    if not isinstance(value, str):
+        return _number(value)
+    try:
+        read = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return None if read.tzinfo is None else read.timestamp()

@@ -1,0 +1,451 @@
+"""Work given out and contracts completed: what is refused, what is believed, and what is never paid by mistake."""
+
+import asyncio
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from meruit.app import build_engine, build_marketplace
+from meruit.config import Settings
+from meruit.engine import work
+from meruit.engine.dossier import HandedIn
+from meruit.engine.registrar import SMALL_BYTES, Registrar
+from meruit.engine.work import Marketplace, NullAgentPasses, completion_mark
+from meruit.model.access import Scope
+from meruit.model.contract import ContractState, Escrow, WorkSubmission
+from meruit.model.errors import ConfigError, CriteriaError, MeruitError, UnknownName
+from meruit.model.governance import Action, Disposition, Flag, GovernanceResult, Policy
+from meruit.model.verdict import GovernanceStatus, Verdict
+from meruit.money.bill import TooMuch
+from meruit.money.invariants import broken
+from meruit.stores import ledger
+from meruit.stores.contracts import Standing
+from meruit.stores.database import NotFound
+from meruit.stores.moves import UNAVAILABLE, Actor, Award, Complete, Release, Request, Start, Void
+from meruit.stores.outbox import events_after
+from meruit.stores.store import Store
+from meruit.stores.works import WorkFound
+from meruit.trust.commitment import SALT_BYTES
+
+ENGINE = build_engine(Settings())
+WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3, "bonus": 5}
+FAST = {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 1000, "penalty": 2}
+WORK = {"title": "Write", "success_criteria": {"criteria": [WORDS]}, "terms": {"cpc_rate": 10}}
+GOOD = HandedIn({"text": "three honest words"}, {"duration_ms": 10})
+
+
+class Desk:
+    """One tenant's marketplace."""
+
+    def __init__(self, store: Store, tenant: str, **options: Any) -> None:
+        self.store, self.tenant = store, tenant
+        self.market = Marketplace(Registrar(ENGINE, store), **options)
+        self.actor = Actor(Scope(tenant), "tester")
+        self.request = Request(self.actor)
+
+    def publish(self, **parts: Any) -> WorkFound:
+        found = self.store.recorder.write(self.market.publish(self.actor, WorkSubmission.model_validate(WORK | parts)))
+        assert isinstance(found, WorkFound)
+        return found
+
+    def award(self, agent: str = "a1", **parts: Any) -> str:
+        contract_id = self.store.surroundings.new_id("ctr")
+        self.write(Award(self.request, contract_id, self.publish(**parts).id, agent))
+        return contract_id
+
+    def write(self, move: Any) -> Standing:
+        standing = self.store.recorder.write(move)
+        assert isinstance(standing, Standing)
+        assert self.broken() == []
+        return standing
+
+    def broken(self) -> list[str]:
+        with self.store.database.reading() as connection:
+            return broken(ledger.books(connection, self.tenant))
+
+    def drafted(self, contract_id: str, handed: HandedIn = GOOD) -> Complete:
+        return self.market.completion_sync(self.request, self.market.case(self.actor, contract_id), handed)
+
+    def drafted_async(self, contract_id: str, handed: HandedIn = GOOD) -> Complete:
+        case = self.market.case(self.actor, contract_id)
+        return asyncio.run(self.market.completion(self.request, case, handed))
+
+    def completed(self, handed: HandedIn = GOOD, **parts: Any) -> Standing:
+        return self.write(self.drafted(self.award(**parts), handed))
+
+    def paid(self) -> int:
+        """What all agents together have."""
+        with self.store.database.reading() as connection:
+            found = ledger.balances(connection, self.tenant)
+        return sum(one.micros for one in found if one.account.startswith("agent:"))
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        with self.store.database.reading() as connection:
+            events = events_after(connection, 0, tenant=self.tenant)
+        return [one.event.data for one in events if one.event.event_type == kind]
+
+
+@pytest.fixture
+def desk(shared: Store, tenant: str) -> Desk:
+    return Desk(shared, tenant)
+
+
+# Publishing.
+
+
+def test_work_is_told_with_what_depends_on_it(desk: Desk) -> None:
+    found = desk.publish(input={"document": "x", "reference": "secret"}, consumer_id="buyer")
+    assert (found.consumer_id, found.has_cpa, found.criteria_digest is not None) == ("buyer", True, True)
+    (told,) = desk.told("work.submitted")
+    assert (told["work_id"], told["has_cpa"], told["has_criteria"]) == (found.id, True, True)
+    assert "secret" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "cpa", "has_criteria"),
+    [
+        (None, False, False),
+        ({"criteria": [{**WORDS, "bonus": None}]}, False, True),
+        ({"criteria": [{**WORDS, "bonus": 0}]}, False, True),
+        ({"criteria": [{**WORDS, "bonus": None, "penalty": "0.000001"}]}, True, True),
+    ],
+)
+def test_criteria_alone_are_no_pay_per_action(desk: Desk, criteria: Any, cpa: bool, has_criteria: bool) -> None:
+    desk.publish(success_criteria=criteria)
+    (told,) = desk.told("work.submitted")
+    assert (told["has_cpa"], told["has_criteria"]) == (cpa, has_criteria)
+
+
+EASY = {"criteria": [{**WORDS, "threshold": 0}]}
+ECHO = {"criteria": [{**WORDS, "threshold": 2}]}
+
+
+def test_criteria_that_doing_nothing_meets_are_refused(desk: Desk) -> None:
+    with pytest.raises(NullAgentPasses, match="an agent that returns an empty text or an echo of the input would"):
+        desk.publish(success_criteria=EASY)
+    with pytest.raises(NullAgentPasses, match="an agent that returns an echo of the input would pass"):
+        desk.publish(success_criteria=ECHO, input={"question": "what is it"})
+    assert desk.publish(success_criteria=ECHO, input={"reference": "never shown to an agent"}).criteria is not None
+    assert len(desk.told("work.submitted")) == 1
+
+
+def test_whoever_means_them_says_why_and_that_is_recorded(desk: Desk) -> None:
+    found = desk.publish(success_criteria=EASY, accept_null_agent="a smoke test")
+    assert found.submission.accept_null_agent == "a smoke test"
+    assert [told["null_agent_accepted"] for told in desk.told("work.submitted")] == ["a smoke test"]
+
+
+@pytest.mark.parametrize("policy", [None, Policy()])
+def test_the_null_agent_is_tried_even_where_nobody_judges_outcomes(
+    shared: Store, tenant: str, policy: Policy | None
+) -> None:
+    with pytest.raises(NullAgentPasses):
+        Desk(shared, tenant, policy=policy).publish(success_criteria=EASY)
+
+
+def test_the_null_agent_is_not_tried_where_the_policy_says_so(shared: Store, tenant: str) -> None:
+    assert Desk(shared, tenant, policy=Policy(off=["null_agent_pass"])).publish(success_criteria=EASY).has_cpa
+
+
+def test_a_rule_that_nobody_has_is_refused_before_anything_is_recorded(desk: Desk) -> None:
+    with pytest.raises(UnknownName, match="no rule is named 'cpm'"):
+        desk.publish(terms={"cpc_rate": 1, "rules": ["cpc", "cpm"]})
+    assert desk.told("work.submitted") == []
+
+
+def test_more_money_than_can_be_counted_is_refused(desk: Desk) -> None:
+    most = "8000000000"
+    several = [{**WORDS, "id": str(number), "bonus": most} for number in range(3)]
+    with pytest.raises(TooMuch):
+        desk.publish(success_criteria={"criteria": several})
+    assert desk.publish(success_criteria={"criteria": several}, budget={"max_bonus": 5}).has_cpa
+    # Who names no rate yet is told at the award.
+    named_later = desk.publish(success_criteria={"criteria": several}, terms={})
+    with pytest.raises(TooMuch):
+        desk.write(Award(desk.request, "ctr", named_later.id, "a1", 1))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "says"),
+    [
+        ({**WORDS, "params": {"nothing": 1}}, "params"),
+        ({"assert": "no_such_check", "threshold": 1}, "no check is named"),
+        ({"expr": "1 +", "metric_type": "numeric", "comparison": "gte", "threshold": 1}, "expr"),
+    ],
+)
+def test_criteria_that_nobody_could_be_judged_by_are_refused(desk: Desk, criterion: Any, says: str) -> None:
+    with pytest.raises((CriteriaError, ValueError), match=says):
+        desk.publish(success_criteria={"criteria": [criterion]})
+
+
+# Completing.
+
+
+def test_what_was_done_is_judged_believed_and_paid_at_once(desk: Desk) -> None:
+    done = desk.completed()
+    assert (done.contract.state, done.contract.escrow) == (ContractState.SETTLED, Escrow.PAID)
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert (done.judgement.result.verdict, done.judgement.result.governance) == (Verdict.PASS, GovernanceStatus.CLEAR)
+    assert done.bill is not None
+    assert done.bill.total == desk.paid() == 15_000_000
+
+
+def test_work_without_criteria_is_paid_by_completion(desk: Desk) -> None:
+    done = desk.completed(success_criteria=None)
+    assert done.bill is not None
+    assert (done.bill.base, done.bill.bonus, done.bill.total) == (10_000_000, 0, 10_000_000)
+
+
+@pytest.mark.parametrize(
+    "handed",
+    [
+        GOOD,
+        HandedIn({"text": "no"}, {}),
+        HandedIn({"text": "agent's own words"}, {"duration_ms": 1, "run_id": 3}, {"word_count": 3}, by_agent=True),
+        GOOD._replace(size=SMALL_BYTES + 1),
+    ],
+)
+@pytest.mark.parametrize("remote", [None, GovernanceResult(valid=True, disposition=Disposition.HOLD, flags=["odd"])])
+def test_with_and_without_an_event_loop_a_completion_is_the_same(
+    shared: Store, tenant: str, handed: HandedIn, remote: GovernanceResult | None
+) -> None:
+    desk = Desk(shared, tenant, remote=None if remote is None else Answering(remote))
+    contract_id = desk.award(success_criteria={"criteria": [WORDS, FAST]})
+    drafts = [desk.drafted(contract_id, handed), desk.drafted_async(contract_id, handed)]
+    one, other = ({**draft._asdict(), "outcome": None, "salt": None} for draft in drafts)
+    now = {"received_at": 0.0}
+    one["dossier"], other["dossier"] = (msgspec.structs.replace(part["dossier"], **now) for part in (one, other))
+    assert one == other
+    assert len({draft.salt for draft in drafts}) == 2
+    results = [
+        msgspec.structs.replace(draft.outcome.result, verified_at=None, metadata_digest=None) for draft in drafts
+    ]
+    assert results[0] == results[1]
+    standing = desk.write(drafts[1])
+    assert (standing.contract.escrow is Escrow.PAID) <= (remote is None)
+    # The first is a second request for the same.
+    assert desk.write(drafts[0]).contract == standing.contract
+
+
+def test_another_tenants_contract_is_none(desk: Desk, shared: Store) -> None:
+    contract_id = desk.award()
+    with pytest.raises(NotFound):
+        desk.market.case(Actor(Scope("somebody else"), "x"), contract_id)
+    with pytest.raises(NotFound):
+        desk.market.case(Actor(Scope(desk.tenant, "a2", only_own=True), "x"), contract_id)
+    assert desk.market.case(Actor(Scope(desk.tenant, "a1", only_own=True), "x"), contract_id).contract.id == contract_id
+
+
+def test_work_is_the_same_however_often_and_however_large(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MAX_KNOWN", 1)
+    large = {"document": "x" * SMALL_BYTES, "reference": "y"}
+    contracts = [desk.award(input=given) for given in ({"a": 1}, {"b": 2}, large)]
+    for _ in range(2):
+        inputs = [desk.market.case(desk.actor, contract_id).input for contract_id in contracts]
+        assert inputs == [{"a": 1}, {"b": 2}, large]
+    assert len(desk.market._known) == 1
+
+
+def test_an_input_that_json_cannot_say_is_refused(desk: Desk) -> None:
+    with pytest.raises(MeruitError, match="the input is no plain JSON"):
+        desk.publish(input={"exactly": Decimal("0.1")})
+
+
+def test_what_is_no_plain_json_is_neither_judged_nor_paid(desk: Desk) -> None:
+    contract_id = desk.award()
+    with pytest.raises(MeruitError):
+        desk.drafted(contract_id, HandedIn({"text": object()}, {}))
+    assert desk.paid() == 0
+
+
+def test_what_cannot_be_judged_at_all_is_told_and_not_recorded(desk: Desk) -> None:
+    contract_id = desk.award()
+    with pytest.raises(MeruitError, match="work_output is list"):
+        desk.drafted(contract_id, HandedIn([], {}))  # type: ignore[arg-type]
+
+
+def test_an_agents_time_is_taken_from_its_start(desk: Desk) -> None:
+    contract_id = desk.award(success_criteria={"criteria": [WORDS, {**FAST, "threshold": 1_000_000, "bonus": 1}]})
+    claimed = desk.drafted(contract_id, GOOD._replace(by_agent=True))
+    assert claimed.dossier.observed_ms is None
+    assert [fact.provenance for fact in claimed.dossier.metrics] == ["computed", "claimed"]
+    desk.write(Start(desk.request, contract_id))
+    seen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
+    assert seen.dossier.observed_ms is not None
+    assert seen.dossier.observed_ms > 0
+    assert [fact.provenance for fact in seen.dossier.metrics] == ["computed", "observed"]
+
+
+def test_two_completions_are_the_same_when_all_that_was_said_is() -> None:
+    assert completion_mark(GOOD) == completion_mark(GOOD._replace(size=5, by_agent=True))
+    others = [
+        GOOD._replace(output={"text": "other"}),
+        GOOD._replace(metadata={}),
+        GOOD._replace(claims={"accuracy": 1.0}),
+    ]
+    assert completion_mark(GOOD) not in map(completion_mark, others)
+
+
+# Somebody else's governance.
+
+
+class Answering:
+    """A governance that answers as it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.asked: list[dict[str, Any]] = []
+
+    async def validate_outcome(
+        self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
+    ) -> Any:
+        self.asked.append({"contract_id": contract_id, "claimed_metrics": claimed_metrics, **execution_context})
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        if isinstance(self.answer, float):
+            await asyncio.sleep(self.answer)
+        return self.answer
+
+
+FLAG = Flag("odd", "3", Action.FLAG, evidence={"n": 1})
+HELD = {
+    "hold": GovernanceResult(valid=True, disposition=Disposition.HOLD, flags=[FLAG]),
+    "invalid": GovernanceResult(valid=True, disposition=Disposition.INVALID, flags=["odd"]),
+    "not valid": GovernanceResult(valid=False, flags=["odd"]),
+    "not valid, said to be clear": GovernanceResult(valid=False, disposition=Disposition.CLEAR, flags=["odd"]),
+}
+SILENT = {
+    "raising": RuntimeError("down"),
+    "late": TimeoutError("upstream"),
+    "slow": 60.0,
+    "nothing": None,
+    "yes": True,
+    "a mapping": {"valid": True, "flags": []},
+    "a result of nothing": GovernanceResult(valid=None),  # type: ignore[arg-type]
+    "a result in words": GovernanceResult(valid="no", flags=[]),  # type: ignore[arg-type]
+    "flags that are none": GovernanceResult(valid=True, flags=[5, None]),  # type: ignore[list-item]
+    "half a character": GovernanceResult(valid=True, flags=["\ud800"]),
+    "what nobody can write": GovernanceResult(
+        valid=True, flags=[Flag("x", "1", Action.FLAG, evidence={"a": object()})]
+    ),
+    "no list of flags": GovernanceResult(valid=True, flags=None),  # type: ignore[arg-type]
+    "an unknown disposition": GovernanceResult(valid=True, disposition="fine"),  # type: ignore[arg-type]
+}
+
+
+def never_paid(desk: Desk, done: Standing) -> GovernanceStatus:
+    """Held, and paid once when a person has released it."""
+    assert (done.contract.state, done.contract.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
+    assert done.contract.hold_reason.startswith("governance ")
+    assert done.bill is None
+    assert desk.paid() == 0
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert not done.judgement.result.success
+    for _ in range(2):
+        released = desk.write(Release(desk.request, done.contract.id, "looked at it", b"s" * SALT_BYTES))
+        assert released.bill is not None
+        assert (released.contract.state, released.bill.total) == (ContractState.SETTLED, 15_000_000)
+    assert desk.paid() == 15_000_000
+    return done.judgement.result.governance
+
+
+@pytest.mark.parametrize("answer", HELD.values(), ids=HELD)
+@pytest.mark.parametrize("policy", [Policy(), None], ids=["and ours", "alone"])
+def test_what_somebody_else_does_not_believe_is_held(
+    shared: Store, tenant: str, answer: GovernanceResult, policy: Policy | None
+) -> None:
+    desk = Desk(shared, tenant, policy=policy, remote=Answering(answer))
+    done = desk.completed()
+    status = never_paid(desk, done)
+    assert status is (GovernanceStatus.REVIEW if answer is HELD["hold"] else GovernanceStatus.INVALID)
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert done.judgement.result.governance_flags == ["odd"]
+
+
+@pytest.mark.parametrize("answer", SILENT.values(), ids=SILENT)
+def test_no_clear_answer_is_held(shared: Store, tenant: str, answer: Any) -> None:
+    desk = Desk(shared, tenant, remote=Answering(answer), patience_s=0.02 if isinstance(answer, float) else 5)
+    done = desk.completed()
+    assert done.contract.hold_reason == f"governance review: {UNAVAILABLE}"
+    assert never_paid(desk, done) is GovernanceStatus.REVIEW
+
+
+def test_what_nobody_believes_can_be_called_off(shared: Store, tenant: str) -> None:
+    desk = Desk(shared, tenant, remote=Answering(RuntimeError("down")))
+    done = desk.completed()
+    assert desk.write(Void(desk.request, done.contract.id, "fraud")).contract.escrow is Escrow.RELEASED
+    assert desk.paid() == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        GovernanceResult(valid=True),
+        GovernanceResult(valid=True, disposition=Disposition.CLEAR, flags=["seen", FLAG]),
+    ],
+)
+def test_what_everybody_believes_is_paid(shared: Store, tenant: str, answer: GovernanceResult) -> None:
+    remote = Answering(answer)
+    desk = Desk(shared, tenant, remote=remote)
+    done = desk.completed(HandedIn({"text": "three honest words"}, {}, {"word_count": 3.0}))
+    assert desk.paid() == 15_000_000
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert done.judgement.result.governance_flags == answer.names
+    (asked,) = remote.asked
+    assert (asked["contract_id"], asked["agent_id"]) == (done.contract.id, "a1")
+    assert (asked["work_id"], asked["consumer_id"]) == (done.contract.work_id, desk.tenant)
+    assert asked["claimed_metrics"] == {"word_count": 3.0}
+    assert asked["measured_metrics"] == {"word_count": 3}
+    assert "three honest words" not in str(asked)
+
+
+def test_our_own_rules_are_asked_as_well(shared: Store, tenant: str) -> None:
+    desk = Desk(shared, tenant, remote=Answering(GovernanceResult(valid=True)))
+    done = desk.completed(HandedIn({"text": "a planted string leaks"}, {}), canaries=["planted string"])
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert (done.judgement.result.governance, done.judgement.result.governance_flags) == ("invalid", ["canary_leak"])
+    assert desk.paid() == 0
+
+
+def test_without_a_policy_nobody_is_asked(shared: Store, tenant: str) -> None:
+    desk = Desk(shared, tenant, policy=None)
+    done = desk.completed(HandedIn({"text": "a planted string leaks"}, {}), canaries=["planted string"])
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert done.judgement.result.governance is GovernanceStatus.NOT_CHECKED
+    assert desk.paid() == 15_000_000
+
+
+# As the settings want it.
+
+
+def built(store: Store, **parts: Any) -> Marketplace:
+    return build_marketplace(Settings.model_validate(parts), Registrar(ENGINE, store))
+
+
+def test_the_settings_say_who_is_asked_and_by_which_limits(shared: Store) -> None:
+    assert built(shared).policy == Policy()
+    limited = built(shared, governance={"off": ["anomaly"], "limits": {"retry_farming": {"attempts_max": 9}}})
+    assert limited.policy == Policy(off=["anomaly"], limits={"retry_farming": {"attempts_max": 9.0}})
+    nobody = built(shared, verification={"governance_check": False}, governance={"url": "https://example.com"})
+    assert (nobody.policy, nobody._remote) == (None, None)
+    somebody = built(shared, governance={"url": "https://example.com", "timeout_s": 3})
+    assert somebody._remote is not None
+    assert somebody._patience_s == 3
+
+
+def test_a_rule_or_limit_that_nobody_has_is_refused_by_its_name(shared: Store) -> None:
+    with pytest.raises(ConfigError) as caught:
+        built(shared, governance={"off": ["anomalies"], "limits": {"anomaly": {"hihg": 3}}})
+    assert [str(problem) for problem in caught.value.problems] == [
+        "governance: no rule is named 'anomalies'",
+        "governance: the rule anomaly has no limit 'hihg'; it has high, medium, n_min, spread_min",
+    ]
