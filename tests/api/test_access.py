@@ -24,6 +24,7 @@ from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.engine.verify import VerificationEngine
 from meruit.model.access import Role
+from meruit.model.contract import AgentContract, AgentWork
 from meruit.stores import tables
 from meruit.stores.keys import Revoke
 from meruit.stores.location import Location
@@ -52,6 +53,24 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "GET /v1/outcomes/{outcome_id:str}/diff": READERS,
     "GET /v1/outcomes/{outcome_id:str}/receipt": READERS,
     "GET /v1/outcomes/{outcome_id:str}/bundle": READERS,
+    "POST /v1/work": OPERATORS,
+    "GET /v1/work": READERS,
+    "GET /v1/work/{work_id:str}": EVERYONE,
+    "POST /v1/contracts": OPERATORS,
+    "GET /v1/contracts": EVERYONE,
+    "GET /v1/contracts/{contract_id:str}": EVERYONE,
+    "POST /v1/contracts/{contract_id:str}/start": SUBMITTERS,
+    "POST /v1/contracts/{contract_id:str}/complete": SUBMITTERS,
+    "POST /v1/contracts/{contract_id:str}/settle": OPERATORS,
+    "POST /v1/contracts/{contract_id:str}/release": OPERATORS,
+    "POST /v1/contracts/{contract_id:str}/void": OPERATORS,
+    "POST /v1/contracts/{contract_id:str}/reverse": OPERATORS,
+    "POST /v1/contracts/{contract_id:str}/dispute": SUBMITTERS,
+    "POST /v1/contracts/{contract_id:str}/resolve": OPERATORS,
+    "GET /v1/holds": READERS,
+    "GET /v1/ledger/balances": READERS,
+    "GET /v1/ledger/statement": EVERYONE,
+    "POST /v1/governance/validate_outcome": OPERATORS,
     "POST /v1/keys": ADMINS,
     "GET /v1/keys": ADMINS,
     "DELETE /v1/keys/{key_id:str}": ADMINS,
@@ -73,8 +92,22 @@ NOTHING_THERE = {"GET /schema/{path:str}"}
 """Routes that Litestar adds, which answer 404 to whoever has a key."""
 UNGUARDED = {"GET /schema", "GET /schema/openapi.json", "GET /schema/{path:str}"}
 """Litestar's own: a key is needed, of any role."""
-OF_ONE_TENANT = {route for route in WHO_MAY if "{" in route}
+OF_ONE_TENANT = {route for route in WHO_MAY if "{" in route} | {"POST /v1/contracts"}
 """Routes that name a record, so that another tenant finds none."""
+LONG = "what the judge alone knows, told at such length that nobody comes up with it by chance " * 2
+REASON = {"reason": "looked at it"}
+MOVES: dict[str, dict[str, Any]] = {
+    "": {},
+    "start": {},
+    "complete": {"json": {"output": {"text": "whatever"}}},
+    "settle": {},
+    "release": {"json": REASON},
+    "void": {"json": REASON},
+    "reverse": {"json": REASON},
+    "dispute": {"json": REASON},
+    "resolve": {"json": {"decision": "uphold", **REASON}},
+}
+"""What is sent for each move of a contract."""
 
 Canary = Callable[[str], str]
 
@@ -88,6 +121,10 @@ class Planted(NamedTuple):
     revoked: str
     outcome: str
     criteria: str
+    work: str
+    """That the agent has a contract on."""
+    contract: str
+    """The agent's."""
     for_judges: frozenset[str]
     """Not for agents: references, thresholds, criteria, evidence, other agents' work."""
     secret: frozenset[str]
@@ -208,10 +245,69 @@ def plant(deployment: Deployment, tenant: str) -> Planted:
         }
         outcome = made("POST", "/v1/verify", keys[Role.OPERATOR], json=work)["outcome_id"]
     rescored(deployment, tenant, outcome, canary("reason"))
+    work_id = contract = ""
+    for agent_id in (other_agent, "robot"):
+        published = planted_work(canary, "other-agent-" if agent_id == other_agent else None)
+        work_id = made("POST", "/v1/work", keys[Role.OPERATOR], json=published)["id"]
+        award = {"work_id": work_id, "agent_id": agent_id}
+        contract = made("POST", "/v1/contracts", keys[Role.OPERATOR], json=award)["id"]
+        # Whoever repeats the reference is held, and whoever says what was planted is not believed.
+        text = LONG if agent_id == other_agent else f"{canary('handed-in')} {published['canaries'][0]}"
+        done = {"output": {"text": text}, "metadata": {"note": canary("metadata")}}
+        made("POST", f"/v1/contracts/{contract}/complete", keys[Role.OPERATOR], json=done)
+    made("POST", f"/v1/contracts/{contract}/dispute", keys[Role.OPERATOR], json={"reason": canary("objection")})
     webhook = made("POST", "/v1/webhooks", keys[Role.OPERATOR], json=webhook_wish(canary("hook")))
     dead_letter(deployment, webhook["webhook"]["id"], canary("error"))
     secret |= {part.split(".")[1] for part in (*keys.values(), second_agent, revoked)} | {webhook["secret"]}
-    return Planted(tenant, keys, second_agent, revoked, outcome, name, frozenset(for_judges), frozenset(secret))
+    return Planted(
+        *(tenant, keys, second_agent, revoked, outcome, name, work_id, contract),
+        *(frozenset(for_judges), frozenset(secret)),
+    )
+
+
+def planted_work(canary: Canary, public: str | None) -> dict[str, Any]:
+    """Work whose private parts each have a text of their own; the public ones too, where its agent does not look."""
+
+    def shown(what: str) -> str:
+        return canary(f"{public}{what}") if public else f"plain {what}"
+
+    return {
+        "title": shown("title"),
+        "description": shown("description"),
+        "domain": shown("domain"),
+        "consumer_id": canary("consumer"),
+        "input": {
+            "question": shown("question"),
+            "reference": LONG,
+            "ground_truth": canary("truth"),
+            "required_keywords": [canary("required")],
+            "output_pattern": canary("pattern"),
+        },
+        "success_criteria": planted_criteria(canary),
+        "terms": {"cpc_rate": "0.05", "max_cpa_total": "0.987654", "currency": "EUR"},
+        "canaries": [canary("planted-one"), canary("planted-two")],
+        "accept_null_agent": canary("null-agent"),
+    }
+
+
+def contract_ready_for(deployment: Deployment, operator: str, move: str, agent_id: str = "robot") -> str:
+    """A new contract that this can be done with."""
+
+    def done(path: str, body: Any) -> Any:
+        reply = deployment.ask("POST", path, key=operator, json=body)
+        assert reply.is_success, reply.text
+        return reply.json()
+
+    given = {"title": "t", "input": {"reference": LONG}, "terms": {"cpc_rate": "0.05"}}
+    contract: str = done("/v1/contracts", {"work_id": done("/v1/work", given)["id"], "agent_id": agent_id})["id"]
+    place = f"/v1/contracts/{contract}"
+    if move in ("settle", "reverse", "dispute", "resolve"):
+        assert done(f"{place}/complete", {"output": {"text": "short"}})["state"] == "settled"
+    if move == "release":
+        assert done(f"{place}/complete", {"output": {"text": LONG}})["state"] == "verification_pending"
+    if move == "resolve":
+        done(f"{place}/dispute", REASON)
+    return contract
 
 
 def webhook_wish(path: str) -> dict[str, Any]:
@@ -278,6 +374,12 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
     method, _, path = route.partition(" ")
     path = path.replace("{outcome_id:str}", planted.outcome).replace("{name:str}", planted.criteria)
     path = path.replace("{version:int}", "1").replace("{path:str}", "nothing")
+    path = path.replace("{work_id:str}", planted.work)
+    if path.endswith("{contract_id:str}"):
+        path = path.replace("{contract_id:str}", planted.contract)
+    if "{contract_id:str}" in path:
+        ready = contract_ready_for(deployment, planted.keys[Role.OPERATOR], path.rpartition("/")[2])
+        path = path.replace("{contract_id:str}", ready)
     if "{key_id:str}" in path:
         doomed = deployment.key(Role.AUDITOR, planted.tenant).split(".")[0]
         path = path.replace("{key_id:str}", doomed)
@@ -298,7 +400,13 @@ def options_of(route: str, planted: Planted) -> dict[str, Any]:
         "POST /v1/keys": {"json": {"name": "another", "role": "auditor"}},
         "POST /v1/webhooks": {"json": webhook_wish("another")},
         "GET /v1/audit/consistency": {"params": {"old": 1, "new": 2}},
+        "POST /v1/work": {"json": {"title": "another", "terms": {"cpc_rate": "0.05"}}},
+        "POST /v1/contracts": {"json": {"work_id": planted.work, "agent_id": "somebody"}},
+        "GET /v1/ledger/statement": {"params": {"account": "agent:robot", "currency": "EUR"}},
+        "POST /v1/governance/validate_outcome": {"json": {"contract_id": "c", "claimed_metrics": {"accuracy": 1}}},
     }
+    if "{contract_id:str}/" in route:
+        return MOVES[route.rpartition("/")[2]]
     return options.get(route, {})
 
 
@@ -410,6 +518,13 @@ BROKEN: tuple[Mapping[str, Any], ...] = (
     {"params": {"limit": "x", "before": "-1", "after": "%00", "version": "x", "from": "x", "old": "x", "types": "x"}},
     {"params": {"contract_id": "x", "agent_id": "y"}},
     {"params": {"criteria_digest": "0" * 64}},
+    {"json": {"output": {"text": 5}, "metadata": {"note": "x"}, "claimed_metrics": {"accuracy": "much"}}},
+    {"json": {"output": {}, "claimed_metrics": {"accuracy": 1}}},
+    {"json": {"reason": "because"}},
+    {"json": {"reason": "", "decision": "never"}},
+    {"params": {"account": "consumer:x", "currency": "EUR"}},
+    {"params": {"currency": "EUR", "from": "yesterday"}},
+    {"params": {"state": "settled", "work_id": "x"}},
     {"headers": {"Idempotency-Key": "\N{BLACK STAR}".encode()}},
     {"headers": {"Content-Type": "text/plain"}, "content": b"text"},
     {"headers": {"Accept": "text/html", "Range": "bytes=0-1", "X-Http-Method-Override": "DELETE"}},
@@ -432,6 +547,18 @@ def test_an_agent_learns_nothing_from_requests_that_are_broken(scene: Scene, rou
     assert_unseen(scene.ours.all | scene.theirs.all, lines.getvalue())
 
 
+def everything(scene: Scene, key: str, kind: str) -> list[str]:
+    """The ids of all that there is of a kind, page by page: the walk makes much of it."""
+    found, before = list[str](), None
+    while True:
+        params = {"limit": 500, **({} if before is None else {"before": before})}
+        page = scene.deployment.ask("GET", f"/v1/{kind}", key=key, params=params).json()
+        found += [one["id"] for one in page[kind]]
+        before = page["next"]
+        if before is None:
+            return found
+
+
 def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
     """The walk looks for what can be found: an admin's replies hold every canary but the secrets."""
     of_admin = [
@@ -441,10 +568,15 @@ def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
     admin = scene.ours.keys[Role.ADMIN]
     seen = "".join(text_of(asked(scene, request_of(route, scene, scene.ours), admin)) for route in of_admin)
     webhooks = scene.deployment.ask("GET", "/v1/webhooks", key=admin).json()["webhooks"]
-    for listed in scene.deployment.ask("GET", "/v1/outcomes", key=admin).json()["outcomes"]:
-        seen += text_of(scene.deployment.ask("GET", f"/v1/outcomes/{listed['id']}", key=admin))
+    for kind in ("outcomes", "work"):
+        for one in everything(scene, admin, kind):
+            seen += text_of(scene.deployment.ask("GET", f"/v1/{kind}/{one}", key=admin))
     for webhook in webhooks:
         seen += text_of(scene.deployment.ask("GET", f"/v1/webhooks/{webhook['id']}/dead", key=admin))
+    count = events_seen_by(scene, admin)
+    seen += scene.deployment.follow(
+        "/v1/events?after=0", lambda body: body.count(b"\nevent: ") >= count, key=admin
+    ).text
     assert {canary for canary in scene.ours.for_judges if canary not in seen} == set()
 
 
@@ -460,6 +592,36 @@ def test_an_agent_learns_only_how_its_work_ended(scene: Scene) -> None:
     listed = scene.deployment.ask("GET", "/v1/outcomes", key=agent).json()["outcomes"]
     assert all(one.keys() == told for one in listed)
     assert scene.ours.outcome in {one["id"] for one in listed}
+
+
+def test_an_agent_learns_of_its_contracts_only_how_they_stand(scene: Scene) -> None:
+    agent, contract = scene.ours.keys[Role.AGENT], scene.ours.contract
+    told = set(AgentContract.__struct_fields__)
+    assert scene.deployment.ask("GET", f"/v1/contracts/{contract}", key=agent).json().keys() == told
+    listed = scene.deployment.ask("GET", "/v1/contracts", key=agent, params={"limit": 500}).json()["contracts"]
+    assert contract in {one["id"] for one in listed}
+    assert {one["agent_id"] for one in listed} == {"robot"}
+    assert all(one.keys() == told for one in listed)
+    work = scene.deployment.ask("GET", f"/v1/work/{scene.ours.work}", key=agent).json()
+    assert work.keys() == set(AgentWork.__struct_fields__)
+    assert work["input"] == {"question": "plain question"}
+
+
+def test_an_agent_neither_sees_nor_moves_another_agents_contract(scene: Scene) -> None:
+    agent = scene.ours.other_agent
+    assert scene.deployment.ask("GET", f"/v1/work/{scene.ours.work}", key=agent).status_code == 404
+    for move, options in MOVES.items():
+        contract = contract_ready_for(scene.deployment, scene.ours.keys[Role.OPERATOR], move)
+        before = scene.deployment.rows()
+        path = f"/v1/contracts/{contract}/{move}".rstrip("/")
+        reply = scene.deployment.ask("POST" if move else "GET", path, key=agent, **options)
+        assert reply.status_code == (404 if move in ("", "start", "complete", "dispute") else 403), (move, reply.text)
+        assert scene.deployment.rows() == before
+    of_robot = {"account": "agent:robot", "currency": "EUR"}
+    assert scene.deployment.ask("GET", "/v1/ledger/statement", key=agent, params=of_robot).status_code == 403
+    listed = scene.deployment.ask("GET", "/v1/contracts", key=agent, params={"agent_id": "robot"}).json()["contracts"]
+    assert listed == []
+    assert scene.deployment.ask("GET", "/v1/contracts", key=agent, params={"consumer_id": "x"}).status_code == 403
 
 
 def test_an_agent_does_not_see_another_agents_outcome(scene: Scene) -> None:

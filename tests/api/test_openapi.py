@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.api.conftest import CRITERIA, WORK, Deployment, new_tenant
-from tests.api.test_access import OPEN_TO_ALL, WHO_MAY, dead_letter, rescored
+from tests.api.test_access import MOVES, OPEN_TO_ALL, WHO_MAY, contract_ready_for, dead_letter, rescored
 
 from meruit.api.problems import PROBLEM_TYPE
 from meruit.model.access import Role
@@ -49,6 +49,7 @@ class Known(NamedTuple):
     keys: tuple[str, ...]
     schema: Any
     outcome: str
+    work: str
 
     def webhook(self) -> str:
         entropy = self.deployment.store.surroundings.entropy
@@ -64,33 +65,52 @@ def known(deployment: Deployment) -> Known:
     work = {**WORK, "criteria": "judged", "agent_id": "robot"}
     outcome = deployment.ask("POST", "/v1/verify", key=admin, json=work).json()["outcome_id"]
     rescored(deployment, tenant, outcome, "for the record")
+    wish = {"title": "t", "terms": {"cpc_rate": "0.05"}}
+    given = deployment.ask("POST", "/v1/work", key=admin, json=wish).json()["id"]
+    deployment.ask("POST", "/v1/contracts", key=admin, json={"work_id": given, "agent_id": "robot"})
     schema = schemathesis.openapi.from_dict(deployment.ask("GET", "/schema/openapi.json", key=admin).json())
-    return Known(deployment, tenant, (admin, admin, agent), schema, outcome)
+    return Known(deployment, tenant, (admin, admin, agent), schema, outcome, given)
 
 
 def made_real(case: AnyCase, known: Known) -> None:
     """Let a request name what there is."""
     found = case.path_parameters or {}
-    if "outcome_id" in found:
-        found["outcome_id"] = known.outcome
-    if "name" in found:
-        found["name"] = "judged"
-    if "version" in found:
-        found["version"] = 1
-    if "key_id" in found:
-        found["key_id"] = known.deployment.key(Role.AUDITOR, known.tenant).split(".")[0]
+    real: dict[str, Any] = {
+        "outcome_id": lambda: known.outcome,
+        "name": lambda: "judged",
+        "version": lambda: 1,
+        "work_id": lambda: known.work,
+        "contract_id": lambda: contract_ready_for(known.deployment, known.keys[0], case.operation.path.split("}/")[-1]),
+        "key_id": lambda: known.deployment.key(Role.AUDITOR, known.tenant).split(".")[0],
+        "webhook_id": known.webhook,
+    }
+    for name in found.keys() & real.keys():
+        found[name] = real[name]()
     if "webhook_id" in found:
-        found["webhook_id"] = known.webhook()
         seq = dead_letter(known.deployment, found["webhook_id"])
         if "seq" in found:
             found["seq"] = seq
-    body = case.body
-    if isinstance(body, dict):
-        if "criteria" in body:
-            body["criteria"] = "judged" if case.operation.path.startswith("/v1/verify") else CRITERIA
-        if "url" in body:
-            # Nothing is ever erased here, so nothing is ever sent there.
-            body |= {"url": "https://meruit.invalid/hook", "types": ["outcome.erased"]}
+    if case.operation.path == "/v1/ledger/statement" and case.query:
+        case.query |= {"account": "agent:robot", "currency": "USD"}
+        for name in ("from", "to"):
+            case.query.pop(name, None)
+    if isinstance(case.body, dict):
+        made_real_body(case.operation.path, case.body, known)
+
+
+def made_real_body(path: str, body: dict[str, Any], known: Known) -> None:
+    if path == "/v1/work":
+        for name in ("success_criteria", "budget", "terms"):
+            body.pop(name, None)
+    if "work_id" in body:
+        body |= {"work_id": known.work, "cpc_rate": "0.05"}
+    if "decision" in body:
+        body |= MOVES["resolve"]["json"]
+    if "criteria" in body:
+        body["criteria"] = "judged" if path.startswith("/v1/verify") else CRITERIA
+    if "url" in body:
+        # Nothing is ever erased here, so nothing is ever sent there.
+        body |= {"url": "https://meruit.invalid/hook", "types": ["outcome.erased"]}
 
 
 def sent(case: AnyCase, known: Known, key: str) -> httpx.Response:
