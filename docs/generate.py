@@ -1,4 +1,4 @@
-"""Writes the pages that come from the code: the metrics, the rules, the commands, the JSON Schema. `--check` only compares."""
+"""Writes the pages that come from the code: metrics, rules, commands, JSON Schema. `--check` only compares."""
 
 import json
 import sys
@@ -57,17 +57,18 @@ def rules_page() -> Iterator[str]:
     yield HEAD + "# Rules\n"
     yield "## Of governance\n"
     yield "Reasons not to believe an outcome; `meruit governance rules` lists the same. Each is one file in"
-    yield "`src/meruit/trust/flags/`, or an installed package's entry point of the group `meruit.trust.flags`. The limits"
-    yield "are the defaults; `governance.limits` of the configuration changes them. [Governance](governance.md) tells how"
-    yield "they are asked.\n"
+    yield "`src/meruit/trust/flags/`, or an installed package's entry point of the group `meruit.trust.flags`. The"
+    yield "limits are the defaults; `governance.limits` of the configuration changes them."
+    yield "[Governance](governance.md) tells how they are asked.\n"
     yield "| rule | action | limits | what it finds |\n|---|---|---|---|"
     for flag in flags:
         limits = ", ".join(f"`{name}` {value:g}" for name, value in flag.limits.items()) or "–"
         yield f"| `{flag.name}` | {flag.action} | {limits} | {flag.summary.replace('|', '/')} |"
     yield "\n## Of settlement\n"
-    yield "How a verdict becomes a bill; `meruit ledger rules` lists the same. Terms name the rules, and they are applied in"
-    yield f"that order: unless the terms say otherwise, {', '.join(f'`{name}`' for name in USUAL_RULES)}. Each is one file in"
-    yield "`src/meruit/money/rules/`, or an entry point of the group `meruit.money.rules`.\n"
+    usual = ", ".join(f"`{name}`" for name in USUAL_RULES)
+    yield "How a verdict becomes a bill; `meruit ledger rules` lists the same. Terms name the rules, and they are applied"
+    yield f"in that order: unless the terms say otherwise, {usual}."
+    yield "Each is one file in `src/meruit/money/rules/`, or an entry point of the group `meruit.money.rules`.\n"
     yield "| rule | what it does |\n|---|---|"
     for rule in settlement_rules:
         yield f"| `{rule.name}` | {rule.summary.replace('|', '/')} |"
