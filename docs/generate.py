@@ -66,7 +66,7 @@ def rules_page() -> Iterator[str]:
         yield f"| `{flag.name}` | {flag.action} | {limits} | {flag.summary.replace('|', '/')} |"
     yield "\n## Of settlement\n"
     usual = ", ".join(f"`{name}`" for name in USUAL_RULES)
-    yield "How a verdict becomes a bill; `meruit ledger rules` lists the same. Terms name the rules, and they are applied"
+    yield "How a verdict becomes a bill; `meruit ledger rules` lists the same. Terms name the rules, which are applied"
     yield f"in that order: unless the terms say otherwise, {usual}."
     yield "Each is one file in `src/meruit/money/rules/`, or an entry point of the group `meruit.money.rules`.\n"
     yield "| rule | what it does |\n|---|---|"
