@@ -1,6 +1,18 @@
 """The tables. Tenant first in every key; moments are whole microseconds; text and bytes as they are."""
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 
 metadata = MetaData()
 
@@ -337,6 +349,8 @@ balances = Table(
     Column("currency", String(3), primary_key=True),
     Column("account", Text, primary_key=True),
     Column("micros", BigInteger, nullable=False),
+    # Far from the end of the integers, where SQLite would go on in floats.
+    CheckConstraint(f"micros BETWEEN {-(2**62)} AND {2**62}", name="balances_are_exact"),
 )
 
 governance_checks = Table(

@@ -30,6 +30,7 @@ def upgrade() -> None:
         sa.Column("currency", sa.String(length=3), nullable=False),
         sa.Column("account", sa.Text(), nullable=False),
         sa.Column("micros", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("micros BETWEEN -4611686018427387904 AND 4611686018427387904", name="balances_are_exact"),
         sa.PrimaryKeyConstraint("tenant", "currency", "account"),
     )
     op.create_table(
