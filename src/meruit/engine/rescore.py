@@ -155,14 +155,16 @@ def rescore(  # noqa: PLR0913 - one a decision
     now: datetime,
     progress: Progress,
     dry_run: bool = False,
+    again: bool = False,
 ) -> Summary:
     """Judge stored outcomes by these criteria, oldest first; what is judged by them already is left alone.
 
-    Each batch is durable before the next is written, so whoever was interrupted starts again and goes on.
+    With `again`, that too is judged anew, and everything is measured anew from the stored work. Each batch is durable
+    before the next is written, so whoever was interrupted starts again and goes on.
     """
     started = time.monotonic()
     task = Task(engine, criteria, now)
-    reading = Reading(store, tenant, task, narrowed)
+    reading = Reading(store, tenant, task, narrowed, again=again)
     body = canonical(task.criteria.model_dump(exclude_defaults=True))
     tally = reading.tally
     with closing(runner.judged(task, reading.batches())) as judged:
@@ -244,10 +246,12 @@ def _measured_again(task: Task, old: VerificationResult, work: StoredWork) -> Ve
 class Reading:
     """Outcomes of a tenant up to the newest there is now, and what became of them."""
 
-    def __init__(self, store: Store, tenant: str, task: Task, narrowed: Narrowed | None) -> None:
+    def __init__(
+        self, store: Store, tenant: str, task: Task, narrowed: Narrowed | None, *, again: bool = False
+    ) -> None:
         self.tally = Tally()
         self.examined = 0
-        self._store, self._task, self._narrowed = store, task, narrowed
+        self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
         self._known: OrderedDict[str, Sources | None] = OrderedDict()
         with store.database.reading() as connection:
@@ -271,7 +275,8 @@ class Reading:
             yield from self._with_work(asking)
 
     def _lines(self, connection: Connection, page: Sequence[OutcomeSummary]) -> Iterator[Line]:
-        fresh = [one for one in page if one.criteria_digest != self._task.prepared.plan.digest]
+        known = self._task.prepared.plan.digest
+        fresh = [one for one in page if self._again or one.criteria_digest != known]
         self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
         results = latest_results(connection, self._scope.tenant, [one.id for one in fresh]) if fresh else {}
         for one in fresh:
@@ -279,7 +284,7 @@ class Reading:
             if result is None:
                 self.tally.skip(Skip.NO_RESULT)
                 continue
-            sources = self._sources(connection, one.criteria_digest)
+            sources = None if self._again else self._sources(connection, one.criteria_digest)
             yield Line(one, Row(result, None if sources is None else sources.of(result)))
 
     def _with_work(self, asking: list[Line]) -> Iterator[Batch]:
