@@ -206,3 +206,24 @@ def test_every_schema_is_a_schema_with_a_name(which: Any) -> None:
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["$id"] == f"urn:meruit:{which}:1"
     jsonschema_rs.meta.validate(schema)
+
+
+@pytest.mark.parametrize(
+    ("budget", "fits"),
+    [
+        ({}, True),
+        ({"max_cpa_total": 0.04}, True),
+        ({"max_cpa_bonus": "0.04"}, True),
+        ({"max_bonus": 1}, True),
+        ({"cpa_bonus": {"max_total": 1}}, True),
+        ({"cap": 1}, False),
+        ({"max_bonus": -1}, False),
+    ],
+)
+def test_editors_are_told_the_shape_of_work(budget: dict[str, object], fits: bool) -> None:
+    schema = jsonschema_rs.validator_for(published_schema("work"), offline=True)
+    criteria = {"criteria": [{"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3}]}
+    work = {"title": "Summarise", "success_criteria": criteria, "terms": {"cpc_rate": "0.05"}, "budget": budget}
+    assert schema.is_valid(work) is fits
+    assert not schema.is_valid({**work, "titel": "x"})
+    assert schema.is_valid({"title": "Paid for completion alone"})

@@ -16,6 +16,7 @@ from meruit.metrics.labels import ClassificationExtractor
 from meruit.metrics.latency import LatencyExtractor
 from meruit.metrics.text import TextQualityExtractor
 from meruit.model.access import DEFAULT_TENANT
+from meruit.model.contract import CAP_NAMES, WorkSubmission
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.model.governance import GovernanceClient, Policy
@@ -163,16 +164,36 @@ def _class(key: str, name: str) -> type[MetricExtractor]:
     return found
 
 
-def published_schema(which: Literal["criteria", "settings", "result"]) -> dict[str, Any]:
+def published_schema(which: Literal["criteria", "work", "settings", "result"]) -> dict[str, Any]:
     """The JSON Schema of a kind of file, for editors and programs."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:meruit:{which}:1"}
     match which:
         case "criteria":
             return head | _criteria_schema()
+        case "work":
+            return head | _work_schema()
         case "settings":
             return head | Settings.model_json_schema(by_alias=True)
         case "result":
             return head | msgspec.json.schema(VerificationResult)
+
+
+def _work_schema() -> dict[str, Any]:
+    """Work as files hold it, its criteria as theirs do."""
+    schema = WorkSubmission.model_json_schema(by_alias=True)
+    criteria = _criteria_schema()
+    schema["$defs"] |= criteria.pop("$defs")
+    schema["properties"]["success_criteria"] = {
+        "anyOf": [{"$ref": "#/$defs/SuccessCriteria"}, {"type": "null"}],
+        "default": None,
+        "description": schema["properties"]["success_criteria"]["description"],
+    }
+    # The model reads all four names of the cap and keeps one.
+    amount = {"anyOf": [{"type": ["number", "string"], "minimum": 0}, {"type": "null"}]}
+    budget = schema["$defs"]["Budget"]["properties"]
+    budget |= {name: amount for name in CAP_NAMES if name not in budget}
+    budget["cpa_bonus"] = {"type": "object", "properties": {"max_total": amount}, "additionalProperties": False}
+    return schema
 
 
 def _criteria_schema() -> dict[str, Any]:
