@@ -4,6 +4,7 @@ import io
 import logging
 import secrets
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from meruit.config import Settings
 from meruit.engine.verify import VerificationEngine
 from meruit.model.access import Role
 from meruit.model.contract import AgentContract, AgentWork
+from meruit.registry import flags
 from meruit.stores import tables
 from meruit.stores.keys import Revoke
 from meruit.stores.location import Location
@@ -67,6 +69,7 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "POST /v1/contracts/{contract_id:str}/reverse": OPERATORS,
     "POST /v1/contracts/{contract_id:str}/dispute": SUBMITTERS,
     "POST /v1/contracts/{contract_id:str}/resolve": OPERATORS,
+    "POST /v1/contracts/{contract_id:str}/rejudge": OPERATORS,
     "GET /v1/holds": READERS,
     "GET /v1/ledger/balances": READERS,
     "GET /v1/ledger/statement": EVERYONE,
@@ -104,6 +107,7 @@ MOVES: dict[str, dict[str, Any]] = {
     "release": {"json": REASON},
     "void": {"json": REASON},
     "reverse": {"json": REASON},
+    "rejudge": {"json": REASON},
     "dispute": {"json": REASON},
     "resolve": {"json": {"decision": "uphold", **REASON}},
 }
@@ -301,7 +305,7 @@ def contract_ready_for(deployment: Deployment, operator: str, move: str, agent_i
     given = {"title": "t", "input": {"reference": LONG}, "terms": {"cpc_rate": "0.05"}}
     contract: str = done("/v1/contracts", {"work_id": done("/v1/work", given)["id"], "agent_id": agent_id})["id"]
     place = f"/v1/contracts/{contract}"
-    if move in ("settle", "reverse", "dispute", "resolve"):
+    if move in ("settle", "reverse", "dispute", "resolve", "rejudge"):
         assert done(f"{place}/complete", {"output": {"text": "short"}})["state"] == "settled"
     if move == "release":
         assert done(f"{place}/complete", {"output": {"text": LONG}})["state"] == "verification_pending"
@@ -605,6 +609,77 @@ def test_an_agent_learns_of_its_contracts_only_how_they_stand(scene: Scene) -> N
     work = scene.deployment.ask("GET", f"/v1/work/{scene.ours.work}", key=agent).json()
     assert work.keys() == set(AgentWork.__struct_fields__)
     assert work["input"] == {"question": "plain question"}
+
+
+def agents_contracts(scene: Scene, canary: Canary) -> Iterator[tuple[str, str]]:
+    """A contract of the agent in each state that it can come to, by the operator's doing; with what is said of it."""
+
+    def done(path: str, body: Any) -> Any:
+        reply = scene.deployment.ask("POST", path, key=scene.ours.keys[Role.OPERATOR], json=body)
+        assert reply.is_success, reply.text
+        return reply.json()
+
+    def reason() -> dict[str, str]:
+        return {"reason": canary("reason")}
+
+    steps: dict[str, list[tuple[str, Any]]] = {
+        "awarded": [],
+        "executing": [("start", {})],
+        "held": [("complete", {"output": {"text": LONG}})],
+        "leaked": [("complete", {"output": {"text": "planted"}})],
+        "settled": [("complete", {"output": {"text": "short"}})],
+        "reversed": [("complete", {"output": {"text": "short"}}), ("reverse", None)],
+        "called off": [("void", None)],
+        "disputed": [("complete", {"output": {"text": LONG}}), ("dispute", None)],
+        "resolved": [("complete", {"output": {"text": LONG}}), ("dispute", None), ("resolve", {"decision": "uphold"})],
+        "released": [("complete", {"output": {"text": LONG}}), ("release", None)],
+    }
+    for name, moves in steps.items():
+        given = planted_work(canary, None)
+        work = done("/v1/work", given)["id"]
+        contract = done("/v1/contracts", {"work_id": work, "agent_id": "robot"})["id"]
+        for move, body in moves:
+            sent = body if move in ("start", "complete") else {**reason(), **(body or {})}
+            if name == "leaked":
+                sent = {"output": {"text": given["canaries"][0]}}
+            done(f"/v1/contracts/{contract}/{move}", sent)
+        yield name, contract
+
+
+def test_no_refusal_tells_an_agent_what_it_is_judged_by_or_why_it_is_held(scene: Scene) -> None:
+    agent, operator = scene.ours.keys[Role.AGENT], scene.ours.keys[Role.OPERATOR]
+    canaries, refused = set[str](), Counter[tuple[str, int]]()
+
+    def canary(what: str) -> str:
+        made = f"canary{what.replace('-', '')}{secrets.token_hex(8)}"
+        canaries.add(made)
+        return made
+
+    hidden = frozenset({*flags.names(), "governance", "a person must look", "hold", "flag", "rouge", "criteri"})
+    tries: list[tuple[str, dict[str, Any]]] = [
+        ("start", {}),
+        ("complete", {"json": {"output": {"text": "another"}}}),
+        ("complete", {"json": {"output": {"text": "another"}, "metadata": {"note": "mine"}}}),
+        ("dispute", {"json": {"reason": "mine"}}),
+        ("dispute", {"json": {"reason": "mine, again"}}),
+        ("settle", {}),
+        ("release", {"json": REASON}),
+    ]
+    seen = set[str]()
+    for state, contract in agents_contracts(scene, canary):
+        shown = scene.deployment.ask("GET", f"/v1/contracts/{contract}", key=operator).json()
+        seen |= {flag for flag in flags.names() if flag in str(shown)}
+        for move, options in tries:
+            reply = scene.deployment.ask("POST", f"/v1/contracts/{contract}/{move}", key=agent, **options)
+            assert reply.status_code in (200, 403, 409, 422), (state, move, reply.text)
+            assert_unseen(frozenset(canaries), text_of(reply))
+            if not reply.is_success:
+                refused[move, reply.status_code] += 1
+                told = {name: value for name, value in reply.json().items() if name not in ("instance", "request_id")}
+                assert_unseen(hidden, str(told).lower())
+    # It looks for what there is: some were held, and each move was refused in some state.
+    assert seen
+    assert {move for move, status in refused if status == 409} == {"start", "complete", "dispute"}
 
 
 def test_an_agent_neither_sees_nor_moves_another_agents_contract(scene: Scene) -> None:

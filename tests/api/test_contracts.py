@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import func, select
-from tests.api.conftest import CRITERIA, Deploy, Deployment
+from tests.api.conftest import CRITERIA, PATIENCE_S, Deploy, Deployment
 from tests.api.test_access import MOVES, contract_ready_for, logged
+from tests.api.test_room import scope_of
 from tests.api.test_work import PAID, WORK
 
 from meruit.api import build
@@ -22,16 +23,18 @@ from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.engine import recheck
 from meruit.engine.dossier import OF_AGENTS
-from meruit.model.access import Role
+from meruit.model.access import DEFAULT_TENANT, Role
 from meruit.model.contract import AgentContract
 from meruit.model.errors import MeruitError, UnknownName
 from meruit.money.invariants import broken
 from meruit.registry import settlement_rules
 from meruit.stores import ledger, tables
 from meruit.stores.database import StoreUnavailable
+from meruit.stores.erasing import Erase
 from meruit.stores.location import Location
 from meruit.stores.moves import Complete, Expire
 from meruit.stores.store import Surroundings
+from meruit.stores.works import SubmitWork
 from meruit.trust.findings import State
 from meruit.trust.note import VerifierKey
 
@@ -277,10 +280,10 @@ def test_an_award_that_cannot_be_is_refused_and_nothing_is_put_aside(
 
 
 def test_an_award_beyond_all_measure_is_refused(deployment: Deployment, admin: str) -> None:
-    criteria = {"criteria": [{**PAID, "bonus": 9_000_000_000}]}
+    criteria = {"criteria": [{**PAID, "bonus": 8_000_000_000}]}
     work = given(deployment, admin, terms={}, budget={}, success_criteria=criteria)
     before = deployment.rows()
-    wish = {"work_id": work, "agent_id": "robot", "cpc_rate": 9_000_000_000}
+    wish = {"work_id": work, "agent_id": "robot", "cpc_rate": 8_000_000_000}
     assert told(deployment.ask("POST", "/v1/contracts", key=admin, json=wish)) == (422, "too_much")
     assert deployment.rows() == before
 
@@ -317,10 +320,20 @@ def test_a_body_that_is_not_asked_for_moves_nothing(deployment: Deployment, admi
     assert deployment.rows() == before
 
 
+def test_what_was_taken_back_is_judged_again_and_paid(either: Deployment, key: str) -> None:
+    contract = awarded(either, key)
+    moved(either, key, contract, "complete", {"output": GOOD})
+    moved(either, key, contract, "reverse", {"reason": "by mistake"})
+    again = moved(either, key, contract, "rejudge", {"reason": "to be sure"}).json()
+    assert (again["state"], again["outcome"]["version"]) == ("verification_pending", 2)
+    paid = moved(either, key, contract, "settle").json()
+    assert (paid["state"], paid["settlement"]["number"], paid["settlement"]["version"]) == ("settled", 2, 2)
+
+
 @pytest.mark.parametrize(
     "reason", ["", " ", "x" * 201, "a\nb", "a\0b", "a\x1b[2Jb", "a\u2028b", "a\u202eb", "a\u0085b"]
 )
-@pytest.mark.parametrize("move", ["release", "void", "reverse", "dispute", "resolve"])
+@pytest.mark.parametrize("move", ["release", "void", "reverse", "dispute", "resolve", "rejudge"])
 def test_a_reason_is_a_line_that_a_person_can_read(deployment: Deployment, admin: str, move: str, reason: str) -> None:
     contract = contract_ready_for(deployment, admin, move)
     before = deployment.rows()
@@ -460,7 +473,106 @@ def test_a_completion_known_already_is_kept_for_its_own_key(either: Deployment, 
 def test_an_agent_is_not_answered_what_an_operator_was(either: Deployment, key: str, agent: str) -> None:
     contract, body = awarded(either, key), {"output": GOOD}
     assert keyed(either, key, contract, "complete", body, "once").status_code == 200
-    assert told(keyed(either, agent, contract, "complete", body, "once")) == (422, "idempotency_key_reused")
+    reply = keyed(either, agent, contract, "complete", body, "once")
+    assert (reply.status_code, reply.json().keys()) == (200, set(AgentContract.__struct_fields__))
+    assert REPLAYED not in reply.headers
+
+
+def test_an_agent_uses_up_no_key_but_its_own(either: Deployment, tenant: str, key: str, agent: str) -> None:
+    """The operator's moves have keys that an agent can guess, and each of them still works."""
+    contract, other = awarded(either, key), either.key(Role.AGENT, tenant, agent_id="other")
+    theirs = awarded(either, key, "other")
+    for once in (f"settle-{contract}", f"dispute-{contract}", f"complete-{contract}"):
+        assert keyed(either, other, theirs, "start", None, once).status_code == 200
+        assert keyed(either, agent, contract, "start", None, once).status_code == 200
+    for move, body in (("complete", {"output": GOOD}), ("settle", None), ("dispute", {"reason": "why"})):
+        reply = keyed(either, key, contract, move, body, f"{move}-{contract}")
+        assert (reply.status_code, REPLAYED in reply.headers) == (200, False), reply.text
+    again = keyed(either, agent, contract, "start", None, f"settle-{contract}")
+    assert (again.status_code, again.headers[REPLAYED]) == (200, "true")
+    reused = keyed(either, agent, contract, "dispute", {"reason": "why"}, f"settle-{contract}")
+    assert told(reused) == (422, "idempotency_key_reused")
+
+
+def test_of_two_agents_each_has_its_own_answer(either: Deployment, tenant: str, key: str) -> None:
+    """Neither hears from a refusal or a replay what the other asked for."""
+    agents = {name: either.key(Role.AGENT, tenant, agent_id=name) for name in ("robot", "robot x", "x")}
+    for name, own in agents.items():
+        contract = awarded(either, key, name)
+        for once in ("once", "y", "x"):
+            reply = keyed(either, own, contract, "start", None, once)
+            assert (reply.json()["id"], REPLAYED in reply.headers) == (contract, False)
+
+
+def test_a_reply_to_an_agent_is_forgotten_with_its_outcome(either: Deployment, tenant: str, key: str) -> None:
+    agent, contract = either.key(Role.AGENT, tenant), awarded(either, key)
+    assert keyed(either, agent, contract, "complete", {"output": GOOD}, "once").status_code == 200
+    (outcome,) = either.ask("GET", "/v1/outcomes", key=key, params={"contract_id": contract}).json()["outcomes"]
+    either.store.recorder.write(Erase(tenant, outcome["id"], "asked for"))
+    reply = keyed(either, agent, contract, "complete", {"output": GOOD}, "once")
+    assert (reply.headers[REPLAYED], "score" in reply.text, "erased" in reply.text) == ("true", False, True)
+
+
+@pytest.mark.parametrize("leaves", ["cancelled", "disconnected"])
+@pytest.mark.parametrize("what", ["work", "complete"])
+def test_who_leaves_midway_leaves_nothing_half_done(
+    deploy: Deploy, monkeypatch: pytest.MonkeyPatch, what: str, leaves: str
+) -> None:
+    """What the recorder was given it finishes, and whoever asks again is told so."""
+    made = deploy()
+    key, begun, may_end = made.key(), threading.Event(), threading.Event()
+    contract = awarded(made, key)
+    path, body = ("/v1/work", WORK) if what == "work" else (f"/v1/contracts/{contract}/complete", {"output": GOOD})
+    content, sent = json.dumps(body).encode(), {"Content-Type": "application/json", HEADER: "once"}
+    before, written = made.rows(), made.store.recorder._written
+
+    def slowly(group: Any) -> Any:
+        if any(isinstance(one.write, Complete | SubmitWork) for one in group):
+            begun.set()
+            assert may_end.wait(PATIENCE_S)
+        return written(group)
+
+    monkeypatch.setattr(made.store.recorder, "_written", slowly)
+
+    async def leave() -> None:
+        if leaves == "disconnected":
+            asked = asyncio.create_task(unheard(made, path, key, content))
+        else:
+            asked = asyncio.create_task(made.asked("POST", path, key=key, content=content, headers=sent))
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
+        if leaves == "cancelled":
+            asked.cancel()
+        may_end.set()
+        await asyncio.gather(asked, return_exceptions=True)
+
+    made.run(leave())
+    reply = made.ask("POST", path, key=key, content=content, headers=sent)
+    assert reply.is_success, reply.text
+    assert reply.headers[REPLAYED] == "true"
+    after = made.rows()
+    grown = {name for name in after if after[name] > before[name]}
+    if what == "work":
+        assert after["works"] == before["works"] + 1
+    else:
+        assert reply.json()["state"] == "settled"
+        assert {"outcomes", "verdicts", "settlements", "transfers", "idempotency"} <= grown
+        assert settled_times(made, contract) == 1
+        sound(made, DEFAULT_TENANT)
+
+
+async def unheard(made: Deployment, path: str, key: str, content: bytes) -> Any:
+    """A request whose caller is gone by the time of the answer."""
+    sent = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def receive() -> Any:
+        return sent.pop() if sent else {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        raise OSError("nobody is there")
+
+    scope = scope_of(path, key)
+    scope["headers"].append((HEADER.lower().encode(), b"once"))
+    await made.app(scope, receive, send)
 
 
 @pytest.mark.parametrize("move", ["start", "complete", "dispute"])
@@ -696,17 +808,18 @@ def test_terms_whose_rule_is_gone_pay_nothing(
     deployment: Deployment, tenant: str, admin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contract, agent = awarded(deployment, admin), deployment.key(Role.AGENT, tenant)
-    before = deployment.rows()
 
     def gone(name: str) -> Any:
         raise UnknownName(f"no rule is named {name!r}")
 
     monkeypatch.setattr(settlement_rules, "get", gone)
-    for key in (agent, admin):
-        reply = moved(deployment, key, contract, "complete", {"output": GOOD})
-        assert told(reply) == (422, "unavailable_here"), reply.text
-        assert ("no rule is named" in reply.text) == (key == admin)
-    assert deployment.rows() == before
+    reply = moved(deployment, agent, contract, "complete", {"output": GOOD})
+    assert (reply.status_code, reply.json()["state"]) == (200, "verification_pending"), reply.text
+    assert "no rule is named" not in reply.text
+    assert settled_times(deployment, contract) == 0
+    (held,) = deployment.ask("GET", "/v1/holds", key=admin).json()["contracts"]
+    assert "no rule is named" in held["hold_reason"]
+    sound(deployment, tenant)
 
 
 def test_an_output_that_cannot_be_judged_is_refused(

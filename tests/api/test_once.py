@@ -14,6 +14,7 @@ from meruit.config import Settings
 from meruit.engine.registrar import Judged, Ready, Registrar, Submission
 from meruit.model.access import Role
 from meruit.stores import tables
+from meruit.stores.erasing import Erase
 from meruit.stores.location import Location
 
 REQUESTS: dict[str, dict[str, Any]] = {
@@ -87,7 +88,8 @@ def test_an_agent_is_not_answered_what_an_operator_was(deployment: Deployment, t
     deployment.ask("POST", "/v1/criteria", key=operator, json=REQUESTS["/v1/criteria"])
     body = {"output": {}, "criteria": "judged"}
     assert post(deployment, "/v1/verify", operator, body, "once").status_code == 200
-    assert post(deployment, "/v1/verify", agent, body, "once").status_code == 422
+    reply = post(deployment, "/v1/verify", agent, body, "once")
+    assert (reply.status_code, REPLAYED in reply.headers, "result" in reply.json()) == (200, False, False)
 
 
 @pytest.mark.parametrize("path", REQUESTS)
@@ -211,6 +213,38 @@ def test_what_is_kept_of_a_request_is_its_answer_and_a_hash(deployment: Deployme
         row = connection.execute(select(tables.idempotency).where(tables.idempotency.c.tenant == tenant)).one()
     assert (row.key, row.status, row.reply) == ("once", 200, reply.content)
     assert len(row.fingerprint) == 64
+
+
+def test_an_agents_reply_is_forgotten_with_its_outcome(deployment: Deployment, tenant: str) -> None:
+    operator, agent = deployment.key(Role.OPERATOR, tenant), deployment.key(Role.AGENT, tenant)
+    deployment.ask("POST", "/v1/criteria", key=operator, json=REQUESTS["/v1/criteria"])
+    body = {"output": {}, "criteria": "judged"}
+    outcome = post(deployment, "/v1/verify", agent, body, "once").json()["outcome_id"]
+    with deployment.store.database.reading() as connection:
+        row = connection.execute(select(tables.idempotency).where(tables.idempotency.c.tenant == tenant)).one()
+        kept = connection.execute(select(tables.outcomes.c.idempotency_key).where(tables.outcomes.c.id == outcome))
+        assert row.key == kept.scalar_one() == "agent/robot once"
+    deployment.store.recorder.write(Erase(tenant, outcome, "asked for"))
+    again = post(deployment, "/v1/verify", agent, body, "once")
+    assert (again.headers[REPLAYED], "score" in again.text) == ("true", False)
+
+
+def test_an_agent_does_not_wait_for_another_with_its_key(deploy: Deploy) -> None:
+    made = deploy()
+    operator, agent = made.key(Role.OPERATOR), made.key(Role.AGENT)
+    made.ask("POST", "/v1/criteria", key=operator, json=REQUESTS["/v1/criteria"])
+    slow = slowed(made)
+    request: dict[str, Any] = {"json": {"output": {}, "criteria": "judged"}, "headers": {HEADER: "once"}}
+
+    async def both() -> list[httpx.Response]:
+        first = asyncio.create_task(made.asked("POST", "/v1/verify", key=agent, **request))
+        await slow.begun.wait()
+        second = asyncio.create_task(made.asked("POST", "/v1/verify", key=operator, **request))
+        same = await made.asked("POST", "/v1/verify", key=agent, **request)
+        slow.may_end.set()
+        return [await first, await second, same]
+
+    assert [reply.status_code for reply in made.run(both())] == [200, 200, 409]
 
 
 def test_settings_may_say_that_nothing_is_recorded(deploy: Deploy) -> None:

@@ -15,6 +15,7 @@ from litestar import Litestar, Request, get, post
 from litestar.exceptions import HTTPException, NotAuthorizedException, ServiceUnavailableException, ValidationException
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.testing import TestClient
+from tests.api.conftest import Deployment
 
 from meruit.api.body import StrictRequest
 from meruit.api.logs import JsonFormatter, configure_logs
@@ -239,3 +240,21 @@ def test_the_request_id_is_that_of_the_request() -> None:
     with TestClient(Litestar([home], exception_handlers=handlers, logging_config=None)) as opened:
         seen.append(opened.get("/").json()["request_id"])
     assert seen == ["r-42"]
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "where"),
+    [
+        ("/v1/contracts", {"state": "nope"}, "state"),
+        ("/v1/ledger/statement", {"account": "agent:x", "currency": "EUR", "from": "x" * 41}, "from"),
+        (f"/v1/outcomes/out_{'0' * 34}/diff", {"from": "0"}, "from"),
+        (f"/v1/outcomes/out_{'0' * 34}/diff", {"to": "x"}, "to"),
+        ("/v1/contracts", {"limit": "x"}, "limit"),
+    ],
+)
+def test_a_parameter_is_called_as_its_caller_called_it(
+    deployment: Deployment, admin: str, path: str, params: dict[str, str], where: str
+) -> None:
+    reply = deployment.ask("GET", path, key=admin, params=params)
+    assert reply.status_code == 400
+    assert [error["where"] for error in reply.json()["errors"]] == [where], reply.text

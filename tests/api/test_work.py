@@ -8,6 +8,8 @@ from tests.api.conftest import CRITERIA, ROUGE, Deploy, Deployment, settings_wit
 from meruit.api.once import HEADER, REPLAYED
 from meruit.config import Settings
 from meruit.model.access import Role
+from meruit.model.errors import AuthorError, ExtractorConflict, MeruitError
+from meruit.stores.database import StoreUnavailable
 
 REFERENCE = "the quick brown fox jumps over the lazy dog"
 PAID = {**ROUGE, "bonus": "0.02", "penalty": "0.01"}
@@ -22,6 +24,10 @@ WORK: dict[str, Any] = {
     "terms": {"cpc_rate": "0.05", "currency": "EUR", "platform_fee_rate": 0.15},
     "canaries": ["planted-one"],
 }
+
+
+class WrongKind(MeruitError):
+    """One that nobody thought of."""
 
 
 @pytest.fixture
@@ -87,6 +93,51 @@ def test_an_agent_sees_of_its_work_what_it_needs(either: Deployment, tenant: str
         assert hidden not in reply.text
     assert either.ask("GET", f"/v1/work/{work}", key=other).status_code == 404
     assert either.ask("GET", "/v1/work", key=agent).status_code == 403
+
+
+def test_what_is_private_is_judged_by_and_seen_by_no_agent(either: Deployment, tenant: str, key: str) -> None:
+    agent, private = either.key(Role.AGENT, tenant), {"reference": REFERENCE, "notes": ["never-shown"]}
+    body = {**WORK, "input": {"question": "what happened?"}, "private": private}
+    reply = either.ask("POST", "/v1/work", key=key, json=body)
+    assert reply.status_code == 201, reply.text
+    work = reply.json()["id"]
+    award = either.ask("POST", "/v1/contracts", key=key, json={"work_id": work, "agent_id": "robot"}).json()
+    path = f"/v1/contracts/{award['id']}"
+    seen = either.ask("GET", f"/v1/work/{work}", key=agent)
+    assert seen.json()["input"] == {"question": "what happened?"}
+    done = either.ask("POST", f"{path}/complete", key=agent, json={"output": {"text": "the quick brown fox jumps"}})
+    assert done.json()["success"] is True, done.text
+    for one in (seen, done, either.ask("GET", path, key=agent), either.ask("GET", "/v1/contracts", key=agent)):
+        assert ("fox" in one.text, "never-shown" in one.text, "private" in one.text) == (False, False, False)
+
+
+@pytest.mark.parametrize("private", [[1], "text", 5])
+def test_what_is_private_is_an_object(deployment: Deployment, admin: str, private: Any) -> None:
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={"title": "t", "private": private})
+    assert (reply.status_code, "private" in reply.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize("kind", [MeruitError, AuthorError, ExtractorConflict, WrongKind])
+def test_whatever_speaks_against_publishing_is_told(
+    deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch, kind: type[MeruitError]
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise kind("the axis is bent; straighten it")
+
+    monkeypatch.setattr(deployment.service.marketplace, "publish", refuse)
+    reply = deployment.ask("POST", "/v1/work", key=admin, json=WORK)
+    assert (reply.status_code, reply.json()["type"]) == (422, "urn:meruit:problem:cannot_be_published")
+    assert reply.json()["detail"] == "the axis is bent; straighten it"
+
+
+def test_a_store_that_does_not_answer_is_no_fault_of_the_work(
+    deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(deployment.service.marketplace, "publish", refuse)
+    assert deployment.ask("POST", "/v1/work", key=admin, json=WORK).status_code == 503
 
 
 @pytest.mark.parametrize(
@@ -187,7 +238,7 @@ def test_what_is_no_clear_json_is_refused(deployment: Deployment, admin: str, bo
     [
         (criteria(metric="word_count", metric_type="count", threshold=0), "null_agent_passes"),
         ({"terms": {"cpc_rate": 1, "rules": ["cpc", "surprise"]}}, "unknown_rule"),
-        (criteria(bonus=9_000_000_000) | {"terms": {"cpc_rate": 9_000_000_000}}, "too_much"),
+        (criteria(bonus=8_000_000_000) | {"terms": {"cpc_rate": 8_000_000_000}}, "too_much"),
         ({"success_criteria": {"criteria": [{"assert": "no_such_check"}]}}, "unsupported_criteria"),
     ],
 )

@@ -88,7 +88,12 @@ def test_what_cannot_be_published_is_told_with_its_line(stall: Stall, text: str,
             "accept_null_agent",
         ),
         ({"terms": {"cpc_rate": 1, "rules": ["cpc", "cap_all"]}}, "`meruit ledger rules` lists all"),
-        ({"terms": {"cpc_rate": "9007199254.74"}, "budget": {}}, "could cost more than"),
+        ({"terms": {"cpc_rate": "8589934592"}, "budget": {}}, "could cost more than"),
+        ({"terms": {"cpc_rate": 1, "rules": ["cpc", "claimed_only", "cpa_bonus"]}}, "claimed_only must come after"),
+        ({"terms": {"cpc_rate": 1}, "budget": {"max_cpc": "0.5"}}, "above the budget.max_cpc of"),
+        ({"description": f"say {CANARY}"}, "agents are shown the canary"),
+        ({"input": {"parts": [{"reference": "x"}]}}, "put what is private under private"),
+        ({"title": " "}, "nothing but spaces"),
     ],
 )
 def test_work_that_nobody_should_award_is_refused_with_what_to_do(
@@ -149,6 +154,13 @@ def test_one_work_is_shown_with_its_terms_and_criteria(stall: Stall) -> None:
     assert "pays        as awarded USD" in plain
     assert "planted: nobody can pass it" in plain
     assert CANARY not in told
+
+
+def test_what_is_private_is_named_as_such(stall: Stall) -> None:
+    work = stall.submit({"title": "x", "input": {"text": "y"}, "private": {"solution": {"reference": "z"}}})
+    assert "input       solution (private), text" in stall.run("work", "show", work).stdout
+    shown = json.loads(stall.run("work", "show", work, "--json").stdout)
+    assert (shown["private"], shown["input"]["solution"]) == (["solution"], {"reference": "z"})
 
 
 def test_unknown_work_is_said_to_be_unknown(stall: Stall) -> None:

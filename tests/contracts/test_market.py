@@ -84,12 +84,12 @@ SITUATIONS: dict[str, tuple[str, list[str]]] = {
 
 ALLOWED: dict[str, dict[str, State]] = {
     "awarded": {"start": EXECUTING, "complete": SETTLED, "void": VOIDED},
-    "executing": {"complete": SETTLED},
+    "executing": {"complete": SETTLED, "void": VOIDED},
     "held": {"release": SETTLED, "void": VOIDED, "dispute": FROZEN},
     "invalid": {"release": SETTLED, "void": VOIDED, "dispute": FROZEN},
     "unmeasured": {"release": SETTLED, "void": VOIDED, "dispute": FROZEN},
-    "verified": {"settle": SETTLED, "dispute": FROZEN},
-    "failed": {"settle": SETTLED, "dispute": FROZEN},
+    "verified": {"settle": SETTLED, "void": VOIDED, "dispute": FROZEN},
+    "failed": {"settle": SETTLED, "void": VOIDED, "dispute": FROZEN},
     "settled": {"reverse": PENDING, "dispute": DISPUTED},
     "settled though weak": {"reverse": PENDING, "dispute": DISPUTED},
     # The only verdict there is was paid and taken back, so nothing can be paid before there is another.
@@ -659,9 +659,21 @@ def test_one_run_is_paid_under_one_contract_also_when_both_are_settled_later(
     assert state_of(answers[0]) == SETTLED
     assert isinstance(answers[1], WrongState)
     assert answers[1].code == "duplicate_claim"
-    # A person may still look at it, and call it off.
-    party.do("dispute", ids[1])
-    assert state_of(party.do("undo", ids[1])) == VOIDED
+    # A person may still call it off: no money is stuck.
+    assert state_of(party.do("void", ids[1])) == VOIDED
+    assert balance(party, "escrow") == 0
+
+
+@pytest.mark.parametrize("in_one_group", [True, False])
+def test_a_run_whose_payment_was_taken_back_is_free_again(party: Trading, in_one_group: bool) -> None:
+    work = party.publish()
+    first, then, late = (party.award(work.id).id for _ in range(3))
+    assert state_of(party.complete(first, GOOD, {"run_id": "r1"})) == SETTLED
+    writes = [party.move("reverse", first), party.handed_in(then, f"{GOOD} then", {"run_id": "r1"})]
+    answers = together(party.store, writes) if in_one_group else [party.done(write) for write in writes]
+    assert [state_of(answer) for answer in answers] == [PENDING, SETTLED]
+    # It is paid once all the same.
+    assert "duplicate_claim" in party.complete(late, f"{GOOD} late", {"run_id": "r1"}).contract.hold_reason
 
 
 def test_a_person_who_releases_a_second_claim_must_have_been_told_of_it(party: Trading) -> None:

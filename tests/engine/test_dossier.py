@@ -1,5 +1,8 @@
 """What governance is told: what was seen before what was said, and nothing that an agent made up."""
 
+import json
+import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 from typing import Any
@@ -24,10 +27,10 @@ from meruit.engine.dossier import (
     judged_metadata,
     leaked,
     marks_of,
-    observed_ms,
     similarity,
     text_of,
 )
+from meruit.model.canonical import payload_bytes
 from meruit.model.contract import Contract, ContractState, Escrow, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Provenance
@@ -148,11 +151,6 @@ def test_a_planted_string_is_found_wherever_it_is_hidden(around: Any, canary: st
 
 
 # Times, and who tells them.
-
-
-def test_the_clock_runs_from_the_start_that_was_seen() -> None:
-    assert observed_ms(CONTRACT, NOW) == 5000
-    assert observed_ms(msgspec.structs.replace(CONTRACT, started_at=None), NOW) is None
 
 
 def test_an_operators_word_is_taken_as_it_is() -> None:
@@ -332,6 +330,25 @@ def test_a_text_is_the_text_or_all_of_it() -> None:
     assert text_of({"text": "hello", "more": 1}) == "hello"
     assert text_of({"text": 5, "a": [1]}) == '{"a":[1],"text":5}'
     assert text_of({"a": object()}) == ""
+    assert text_of({"text": ["one", {"b": "three", "a": "two"}], "more": 1}) == "one\ntwo\nthree"
+    assert text_of({"z": "last", "answer": {"text": "first", "n": 5}, "m": ("x", None, True)}) == "first\nx\nlast"
+    assert text_of({"text": " ", "body": "all of it"}) == "all of it\n "
+    assert text_of({"text": ""}) == ""
+
+
+@given(st.dictionaries(st.text(max_size=3), JSON, max_size=4))
+def test_a_text_is_the_same_however_its_output_is_recorded(output: dict[str, Any]) -> None:
+    recorded = payload_bytes(output)
+    assert recorded is None or text_of(json.loads(recorded)) == text_of(output)
+
+
+def test_a_copy_in_parts_is_a_copy() -> None:
+    words = [f"word{number}" for number in range(40)]
+    parts = {"text": [" ".join(words[:20]), " ".join(words[20:])]}
+    made = drawn(output=parts, given={"reference": " ".join(words)})
+    assert (made.reference_similarity, made.output_chars) == (1.0, len(" ".join(words)))
+    hidden = {"text": "\u200b".join(" ".join(words).upper())}
+    assert drawn(output=hidden, given={"reference": " ".join(words)}).reference_similarity == 1.0
 
 
 @pytest.mark.parametrize(
@@ -365,6 +382,42 @@ def test_without_planted_strings_nothing_leaks() -> None:
     assert drawn(output={"text": "canary-one!"}, planted=Planted(("canary-one",))).leaked != []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        *(
+            "canary-7f3a",
+            "CANARY-7F3A",
+            "ca\u200bnary-7f3a",
+            "canary\u20147f3a",
+            "canary\u00ad-7f3a",
+            "ｃａｎａｒｙ-7f3a",
+        ),
+        "see Canary\u20117F3A\u00a0",
+    ],
+)
+def test_a_planted_string_is_found_however_it_is_dressed_up(said: str) -> None:
+    for output in ({"text": said}, {"a": [{said: 1}]}):
+        assert leaked(("canary-7f3a",), output) == [sha256(b"canary-7f3a").hexdigest()]
+        assert leaked(("Canary\u20147F3A",), output) == [sha256("Canary\u20147F3A".encode()).hexdigest()]
+
+
+@pytest.mark.parametrize("number", [1234567890, 1234567890.0, [{"n": 9912345678900}], -1234567890, 0.1234567890123])
+def test_planted_digits_are_found_in_numbers(number: Any) -> None:
+    assert leaked(("1234567890",), {"n": number}) == [sha256(b"1234567890").hexdigest()]
+
+
+def test_numbers_of_any_size_can_be_looked_at() -> None:
+    odd = {"a": 10**5000, "b": 1e308, "c": -1e308, "d": math.inf, "e": math.nan, "f": True, "g": 5e-324}
+    assert leaked(("1234567890",), odd) == []
+
+
+def test_what_hardly_shows_is_not_found_everywhere() -> None:
+    unseen = "\u200b" * 8
+    assert leaked((unseen, "a" + unseen), {"text": "a b c"}) == []
+    assert len(leaked((unseen,), {"text": f"x{unseen}"})) == 1
+
+
 # Marks.
 
 
@@ -377,7 +430,11 @@ def test_a_run_is_named_by_its_agent() -> None:
     assert marks(run_id="7").evidence == marks(run_id=7, text="other").evidence is not None
     assert marks(run_id="7").evidence != marks(run_id="8").evidence
     assert marks(run_id="7").evidence != marks("a2", run_id="7").evidence
-    unnamed: list[Any] = [None, True, 1.5, [], {}]
+    assert marks(run_id=7.0).evidence == marks(run_id=" 7\u200b").evidence == marks(run_id=7).evidence
+    assert marks(run_id="Run-A").evidence == marks(run_id="run\u2013a ").evidence
+    assert marks(run_id=7.5).evidence == marks(run_id="7.5").evidence != marks(run_id=7).evidence
+    assert marks(run_id="\ud800").evidence is not None
+    unnamed: list[Any] = [None, True, [], {}, "", " \u200b", math.nan, math.inf, 10**5000]
     assert {marks(run_id=nothing).evidence for nothing in unnamed} == {None}
 
 
@@ -391,6 +448,34 @@ def test_a_run_without_a_name_is_known_by_its_times_and_output() -> None:
     ]
     assert timed.evidence not in [one.evidence for one in others]
     assert marks(started_at=1).evidence is None
+    assert timed.evidence == marks(started_at=1.0, ended_at="1970-01-01T00:00:02Z").evidence
+    assert marks(started_at="\ud800", ended_at=2).evidence is None
+    assert marks(started_at="then", ended_at="now").evidence is not None
+
+
+def test_a_task_is_its_input_and_what_is_asked_about_it() -> None:
+    handed = HandedIn({"text": "x"}, {})
+    one = marks_of(CONTRACT, {"question": "why"}, handed, ("Title", None, "law"))
+    assert one == marks_of(CONTRACT, {"question": "why", "reference": "because"}, handed, ("Title", None, "law"))
+    others = [
+        marks_of(CONTRACT, {"question": "why"}, handed, ("Title", "more", "law")),
+        marks_of(CONTRACT, {"question": "why"}, handed, ("Title", "law", None)),
+        marks_of(CONTRACT, {"question": "how"}, handed, ("Title", None, "law")),
+    ]
+    assert one.task not in [other.task for other in others]
+    assert one.input == others[0].input == others[1].input != others[2].input
+    plain = marks_of(CONTRACT, {"question": "why"}, handed)
+    assert plain.task == plain.input == one.input
+    assert marks_of(CONTRACT, {"question": "why"}, handed, ("\ud800",)).task == plain.input
+
+
+@pytest.mark.parametrize(
+    "dressed", [str.upper, "\u200b".join, lambda text: f" {text} ", lambda text: text.replace("-", "\u2014")]
+)
+def test_an_output_is_the_same_however_it_is_dressed_up(dressed: Callable[[str], str]) -> None:
+    text = "an answer - of its own, long enough to be told from all of the others"
+    assert marks(text=text).output == marks(text=dressed(text)).output is not None
+    assert marks(text=text).sketch == marks(text=dressed(text)).sketch
 
 
 def test_inputs_are_told_apart_by_what_agents_see_of_them() -> None:

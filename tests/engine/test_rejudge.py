@@ -57,7 +57,7 @@ def test_what_was_reversed_is_paid_by_a_later_verdict_on_the_same_criteria(marke
     done = market.settle(contract_id)
     assert done.settlement is not None
     assert (done.state, done.settlement.number, done.settlement.version, done.settlement.total) == (
-        *("settled", 2, 2, "1.05"),
+        *("settled", 2, 2, "0.08"),
     )
     assert market.check() == []
     found = verify(export(market.marketplace.store, Scope("default"), outcome_id))

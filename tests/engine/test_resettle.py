@@ -11,12 +11,16 @@ from tests.trust.contract_bundles import CRITERIA, ENDINGS, HOLD_MICROS
 
 from meruit import SuccessCriteria
 from meruit.engine.recheck import verify
+from meruit.engine.resettle import SAID, check_settlement
 from meruit.judge.verdict import rejudge
 from meruit.model.canonical import canonical, from_canonical
+from meruit.model.evidence import Provenance
 from meruit.model.governance import Disposition, GovernanceCheck, GovernanceResult, History
 from meruit.model.money import Bill
 from meruit.model.verdict import GovernanceStatus, VerificationResult
 from meruit.money.bill import fee_and_payout
+from meruit.registry import SettlementRule, settlement_rules
+from meruit.trust.checking import check
 from meruit.trust.entries import (
     AwardEntry,
     DisputeEntry,
@@ -29,7 +33,7 @@ from meruit.trust.entries import (
     ReversalEntry,
     SettlementEntry,
 )
-from meruit.trust.findings import Findings, State, Step, StepFinding
+from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.governance import govern
 
 Change = Callable[[Forgery], Forgery]
@@ -92,10 +96,12 @@ NOT_AGAIN = "0 of 1 judged again, with the same flags"
         ("disputed", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
         ("taken back", AGAIN, "1 of 1 settlements recomputed; 3 transfers"),
         ("called off", AGAIN, "1 of 1 settlements recomputed; 4 transfers"),
-        ("paid and erased", NOT_AGAIN, "0 of 1 settlements recomputed; 2 transfers"),
+        ("paid and erased", NOT_AGAIN, "none of 1 settlements could be recomputed; 2 transfers"),
         ("without criteria", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
         ("unmeasured", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
         ("unsettled", AGAIN, "0 of 0 settlements recomputed; 1 transfers"),
+        ("leaking", AGAIN, "0 of 0 settlements recomputed; 2 transfers"),
+        ("given up", AGAIN, "0 of 0 settlements recomputed; 2 transfers"),
         ("asked two", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
         ("asked another", NOT_AGAIN, "0 of 0 settlements recomputed; 1 transfers"),
         ("asked nobody", "nobody was asked whether it can be believed", "1 of 1 settlements recomputed; 2 transfers"),
@@ -107,9 +113,8 @@ def test_what_is_sound_passes_every_step(world: World, ending: str, governance: 
     assert found.failed is None, found
     asked = at(found, Step.GOVERNANCE)
     assert asked == StepFinding(Step.GOVERNANCE, State.OK if governance == AGAIN else State.SKIPPED, governance)
-    assert at(found, Step.SETTLEMENT) == StepFinding(
-        Step.SETTLEMENT, State.OK, f"{settlement}, and no money made or lost"
-    )
+    state = State.SKIPPED if settlement.startswith("none of") else State.OK
+    assert at(found, Step.SETTLEMENT) == StepFinding(Step.SETTLEMENT, state, f"{settlement}, and no money made or lost")
     assert notes(found) == NOTES.get(ending, [])
 
 
@@ -166,8 +171,7 @@ def checked(forgery: Forgery, **fields: Any) -> GovernanceCheck:
 
 def told(forgery: Forgery, check: GovernanceCheck) -> Forgery:
     """An answer that log, record and result agree on."""
-    status = GovernanceStatus.CLEAR if check.result.concluded is Disposition.CLEAR else GovernanceStatus.REVIEW
-    return believed(forgery.with_check(check), 1, status, check.result.names)
+    return believed(forgery.with_check(check), 1, SAID[check.result.concluded], check.result.names)
 
 
 def test_flags_left_out_of_the_log_are_missed(world: World) -> None:
@@ -435,7 +439,93 @@ def test_a_rule_of_settlement_that_is_not_installed_here_is_noted(world: World) 
     (note,) = notes(found)
     assert note.startswith("not recomputed: settlement 1: ")
     assert "house_rule" in note
-    assert at(found, Step.SETTLEMENT).message.startswith("0 of 1 settlements recomputed; 2 transfers")
+    assert at(found, Step.SETTLEMENT).state is State.SKIPPED
+    assert at(found, Step.SETTLEMENT).message.startswith("none of 1 settlements could be recomputed; 2 transfers")
+
+
+def test_a_rule_that_fails_here_is_noted(world: World) -> None:
+    def failing_rule(result: VerificationResult, terms: Any, lines: Any) -> list[Any]:
+        raise RuntimeError("not here")
+
+    settlement_rules.names()
+    settlement_rules.put(SettlementRule("house_rule", "It fails.", failing_rule))
+    try:
+        found = found_in(world, "settled", unknown_rule)
+    finally:
+        del settlement_rules._found["house_rule"]
+    assert notes(found) == ["not recomputed: settlement 1: the settlement rule house_rule raised RuntimeError"]
+    assert at(found, Step.SETTLEMENT).state is State.SKIPPED
+
+
+def test_a_claim_that_nobody_released_was_not_to_be_paid(world: World) -> None:
+    """Judged by what only the agent says, an agent goes without its penalty."""
+
+    def claimed(forgery: Forgery) -> Forgery:
+        result = result_of(forgery, 1)
+        rouge = msgspec.structs.replace(result.criterion_results[1], provenance=Provenance.CLAIMED)
+        return _with_result(
+            forgery, 1, msgspec.structs.replace(result, criterion_results=[result.criterion_results[0], rouge])
+        )
+
+    whole = world.read("settled")
+    forged = claimed(Forgery.of(whole))
+    agreed = SuccessCriteria.model_validate(CRITERIA)
+    story = check(forged.renumbered().committed().packed(world.signer, whole)).story
+    assert story is not None
+    bundle = whole._replace(results=forged.results)
+    with pytest.raises(Flaw, match="nobody had released: money depends on what only the agent says: "):
+        check_settlement(bundle, story, {1: result_of(forged, 1)}, agreed, [])
+
+
+# What was planted.
+
+
+def planting(**fields: Any) -> Change:
+    """Other work, which the award commits to."""
+
+    def planted(forgery: Forgery) -> Forgery:
+        assert forgery.contract is not None
+        return forgery.under(work=canonical({**from_canonical(forgery.contract.work), **fields}))
+
+    return planted
+
+
+@pytest.mark.parametrize("fields", [{"canaries": []}, {"canaries": ["never seen"] * 2}, {"impossible": True}])
+def test_what_was_planted_is_what_governance_went_by(world: World, fields: dict[str, Any]) -> None:
+    for ending in ("settled", "held"):
+        said = failing(found_in(world, ending, planting(**fields)), Step.GOVERNANCE)
+        assert said == "the dossier tells of other work, or of another result"
+
+
+def test_what_leaked_is_what_was_planted(world: World) -> None:
+    said = failing(found_in(world, "leaking", planting(canaries=["another canary"])), Step.GOVERNANCE)
+    assert said == "the dossier tells of other work, or of another result"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"leaked": ["0" * 64]}, {"canaries": 2}, {"impossible": True}, {"leaked": ["0" * 64], "canaries": 1}]
+)
+def test_a_dossier_tells_of_no_more_than_was_planted(world: World, fields: dict[str, Any]) -> None:
+    def other(forgery: Forgery) -> Forgery:
+        dossier = msgspec.structs.replace(forgery.check.dossier, **fields)
+        return told(forgery, checked(forgery, dossier=dossier))
+
+    assert "the dossier tells of other work" in failing(found_in(world, "held", other), Step.GOVERNANCE)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"{}", b'{"title":"x","private_names":[1]}', b"[" * 9_999])
+def test_work_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
+    found = found_in(world, "settled", lambda forgery: forgery.under(work=body))
+    assert "the work cannot be read" in failing(found, Step.GOVERNANCE)
+
+
+def test_work_has_one_form(world: World) -> None:
+    def reformed(forgery: Forgery) -> Forgery:
+        assert forgery.contract is not None
+        return forgery.under(work=spaced(forgery.contract.work))
+
+    said = failing(found_in(world, "settled", reformed), Step.GOVERNANCE)
+    assert said == "the work is not written as it is recorded"
 
 
 # Bills.

@@ -1,8 +1,10 @@
 """Work given out and contracts completed: what is refused, what is believed, and what is never paid by mistake."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,26 +15,31 @@ from meruit.config import Settings
 from meruit.engine import work
 from meruit.engine.dossier import HandedIn
 from meruit.engine.registrar import SMALL_BYTES, Registrar
-from meruit.engine.work import Marketplace, NullAgentPasses, completion_mark
+from meruit.engine.work import CanaryShown, Marketplace, NullAgentPasses, completion_mark
 from meruit.model.access import Scope
 from meruit.model.contract import ContractState, Escrow, WorkSubmission
 from meruit.model.errors import ConfigError, CriteriaError, MeruitError, UnknownName
 from meruit.model.governance import Action, Disposition, Flag, GovernanceResult, Policy
+from meruit.model.money import Line, Part
 from meruit.model.verdict import GovernanceStatus, Verdict
 from meruit.money.bill import TooMuch
 from meruit.money.invariants import broken
-from meruit.stores import ledger
+from meruit.money.lifecycle import WrongState
+from meruit.registry import SettlementRule, settlement_rules
+from meruit.stores import ledger, works
 from meruit.stores.contracts import Standing
 from meruit.stores.database import NotFound
-from meruit.stores.moves import UNAVAILABLE, Actor, Award, Complete, Release, Request, Start, Void
+from meruit.stores.location import Location
+from meruit.stores.moves import UNAVAILABLE, Actor, Award, Complete, Release, Request, Settle, Start, Void
 from meruit.stores.outbox import events_after
-from meruit.stores.store import Store
+from meruit.stores.store import Store, Surroundings
 from meruit.stores.works import WorkFound
 from meruit.trust.commitment import SALT_BYTES
 
 ENGINE = build_engine(Settings())
 WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3, "bonus": 5}
 FAST = {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 1000, "penalty": 2}
+KEYWORDS = {"metric": "contains_keywords", "metric_type": "contains", "comparison": "gte", "threshold": 1, "bonus": 5}
 WORK = {"title": "Write", "success_criteria": {"criteria": [WORDS]}, "terms": {"cpc_rate": 10}}
 GOOD = HandedIn({"text": "three honest words"}, {"duration_ms": 10})
 
@@ -205,7 +212,8 @@ def test_work_without_criteria_is_paid_by_completion(desk: Desk) -> None:
     [
         GOOD,
         HandedIn({"text": "no"}, {}),
-        HandedIn({"text": "agent's own words"}, {"duration_ms": 1, "run_id": 3}, {"word_count": 3}, by_agent=True),
+        # So long that the clock here, which goes on, has nothing to say.
+        HandedIn({"text": "agent's own words"}, {"duration_ms": 9e6, "run_id": 3}, {"word_count": 3}, by_agent=True),
         GOOD._replace(size=SMALL_BYTES + 1),
     ],
 )
@@ -268,16 +276,183 @@ def test_what_cannot_be_judged_at_all_is_told_and_not_recorded(desk: Desk) -> No
         desk.drafted(contract_id, HandedIn([], {}))  # type: ignore[arg-type]
 
 
-def test_an_agents_time_is_taken_from_its_start(desk: Desk) -> None:
+def test_an_agents_time_is_taken_from_its_start_or_else_from_the_award(desk: Desk) -> None:
     contract_id = desk.award(success_criteria={"criteria": [WORDS, {**FAST, "threshold": 1_000_000, "bonus": 1}]})
-    claimed = desk.drafted(contract_id, GOOD._replace(by_agent=True))
-    assert claimed.dossier.observed_ms is None
-    assert [fact.provenance for fact in claimed.dossier.metrics] == ["computed", "claimed"]
+    unseen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
+    assert [fact.provenance for fact in unseen.dossier.metrics] == ["computed", "observed"]
+    # Nobody saw it begin, so that to have taken less time than since the award is no lie.
+    assert (unseen.dossier.claimed_ms, unseen.dossier.observed_ms) == (10.0, None)
     desk.write(Start(desk.request, contract_id))
     seen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
     assert seen.dossier.observed_ms is not None
     assert seen.dossier.observed_ms > 0
     assert [fact.provenance for fact in seen.dossier.metrics] == ["computed", "observed"]
+
+
+def test_leaving_out_the_start_is_no_way_round_a_latency_criterion(tmp_path: Path) -> None:
+    now = [datetime(2026, 5, 1, tzinfo=UTC)]
+    store = Store.open(Location(tmp_path), Surroundings(clock=lambda: now[0]))
+    try:
+        desk = Desk(store, "acme")
+        contract_id = desk.award(success_criteria={"criteria": [WORDS, FAST]})
+        now[0] += timedelta(seconds=5)
+        done = desk.write(desk.drafted(contract_id, GOOD._replace(by_agent=True)))
+    finally:
+        store.close()
+    assert done.bill is not None
+    assert (done.bill.penalty, done.bill.total) == (2_000_000, 13_000_000)
+
+
+# What only the agent says.
+
+FIRST_BYTE = {
+    "metric": "time_to_first_byte",
+    "metric_type": "latency",
+    "comparison": "lte",
+    "threshold": 100,
+    "required": False,
+    "penalty": 2,
+}
+CLAIMING = HandedIn({"text": "three honest words"}, {"ttfb_ms": 5}, by_agent=True)
+
+
+def test_a_claim_does_not_avoid_a_penalty_unless_a_person_or_the_terms_say_so(desk: Desk) -> None:
+    criteria = {"criteria": [WORDS, FIRST_BYTE]}
+    held = desk.completed(CLAIMING, success_criteria=criteria).contract
+    assert (held.state, held.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
+    assert held.hold_reason == "money depends on what only the agent says: time_to_first_byte"
+    with pytest.raises(WrongState, match="is held: money depends on what only the agent says") as refused:
+        desk.write(Settle(desk.request, held.id))
+    assert refused.value.code == "on_hold"
+    assert desk.write(Release(desk.request, held.id, "seen it", b"s" * SALT_BYTES)).contract.escrow is Escrow.PAID
+    trusting = desk.completed(
+        CLAIMING, success_criteria=criteria, terms={"cpc_rate": 10, "claimed_may_earn": True}
+    ).contract
+    assert trusting.escrow is Escrow.PAID
+
+
+# Rules of strangers.
+
+
+@pytest.fixture
+def stranger() -> Iterator[list[Any]]:
+    """What a rule of somebody else's returns; an exception is raised."""
+    answers: list[Any] = [[]]
+
+    def apply(*_: Any) -> Any:
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    settlement_rules.names()
+    settlement_rules.put(SettlementRule("of_a_stranger", "Whatever it likes.", apply))
+    yield answers
+    settlement_rules._found.pop("of_a_stranger", None)
+
+
+STRANGE_TERMS = {"cpc_rate": 10, "rules": ["cpc", "cpa_bonus", "claimed_only", "of_a_stranger"]}
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("down"), [Line("x", Part.CPC, 0.5, "y")], None])  # type: ignore[arg-type]
+def test_a_rule_that_fails_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any], answer: Any) -> None:
+    stranger[0] = answer
+    held = desk.completed(terms=STRANGE_TERMS)
+    assert (held.contract.state, held.bill) == (ContractState.VERIFICATION_PENDING, None)
+    assert held.contract.hold_reason.startswith("the settlement rule of_a_stranger ")
+    assert desk.told("contract.held")[0]["reason"] == held.contract.hold_reason
+    for move in (Settle(desk.request, held.contract.id), Release(desk.request, held.contract.id, "x", b"s" * 16)):
+        with pytest.raises(WrongState, match="cannot be billed: the settlement rule of_a_stranger") as refused:
+            desk.write(move)
+        assert refused.value.code == "rule_failed"
+        assert desk.broken() == []
+    stranger[0] = []
+    assert desk.write(Settle(desk.request, held.contract.id)).contract.escrow is Escrow.PAID
+
+
+def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any]) -> None:
+    contract_id = desk.award(terms=STRANGE_TERMS)
+    del settlement_rules._found["of_a_stranger"]
+    held = desk.write(desk.drafted(contract_id)).contract
+    assert "no rule is named 'of_a_stranger'" in held.hold_reason
+    assert desk.write(Void(desk.request, contract_id, "cannot be paid")).contract.escrow is Escrow.RELEASED
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"rules": ["cpc", "claimed_only", "cpa_bonus"]},
+        {"rules": ["cpc", "cpa_bonus", "claimed_only"], "max_cpa_total": 1},
+        {"rules": ["cpa_penalty", "cpc"]},
+    ],
+)
+def test_rules_that_switch_off_a_protection_are_refused(desk: Desk, terms: dict[str, Any]) -> None:
+    with pytest.raises(UnknownName, match=" must come "):
+        desk.publish(terms={"cpc_rate": 1, **terms})
+    assert desk.told("work.submitted") == []
+
+
+def test_the_cap_of_the_budget_counts_for_the_rules(desk: Desk) -> None:
+    with pytest.raises(UnknownName, match="cap must come after"):
+        desk.publish(terms={"cpc_rate": 1, "rules": ["cpc", "cpa_bonus", "claimed_only"]}, budget={"max_bonus": 1})
+
+
+# What agents are shown.
+
+CANARY = "canary-1234"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"title": f"Write {CANARY}"},
+        {"description": f"of {CANARY.upper()}"},
+        {"domain": CANARY},
+        {"input": {"article": {"text": [f"see {CANARY}."]}}},
+        {"input": {CANARY: 1}},
+    ],
+)
+def test_a_canary_that_agents_are_shown_is_refused(desk: Desk, parts: dict[str, Any]) -> None:
+    with pytest.raises(CanaryShown, match=f"agents are shown the canary '{CANARY}'"):
+        desk.publish(canaries=[CANARY], **parts)
+    assert desk.told("work.submitted") == []
+
+
+def test_a_canary_is_hidden_where_no_agent_looks(desk: Desk) -> None:
+    found = desk.publish(canaries=[CANARY], input={"reference": CANARY}, private={"notes": [CANARY]})
+    assert found.submission.canaries == (CANARY,)
+
+
+def test_what_is_private_is_judged_and_never_shown(desk: Desk) -> None:
+    given = {"question": "which number", "reference": "secret reference"}
+    hidden = {"solution": {"reference": "x"}, "required_keywords": ["forty-two"]}
+    criteria = {"criteria": [KEYWORDS]}
+    work_id = desk.publish(success_criteria=criteria, input=given, private=hidden).id
+    contract_id = desk.store.surroundings.new_id("ctr")
+    desk.write(Award(desk.request, contract_id, work_id, "a1"))
+    with desk.store.database.reading() as connection:
+        found = works.find(connection, desk.tenant, work_id)
+        judged = works.input_of(connection, desk.tenant, found, desk.store.shelf)
+    assert judged == given | hidden
+    assert works.shown_to_agent(found, judged).input == {"question": "which number"}
+    assert works.shown(found, judged).private == ["required_keywords", "solution"]
+    assert found.private == {"required_keywords", "solution"}
+    draft = desk.drafted(contract_id, HandedIn({"text": "forty-two"}, {}))
+    # Two works that differ in what is private alone are one to agents.
+    same = desk.award(success_criteria=criteria, input=given, private={"solution": {"reference": "y"}})
+    assert desk.drafted(same, HandedIn({"text": "forty-two"}, {})).marks.input == draft.marks.input
+    paid = desk.write(draft).bill
+    assert paid is not None
+    assert paid.bonus == 5_000_000
+
+
+def test_the_null_agent_does_not_echo_what_is_private(desk: Desk) -> None:
+    assert desk.publish(success_criteria=ECHO, private={"question": "what is it"}).criteria is not None
+
+
+def test_one_input_may_be_asked_two_things(desk: Desk) -> None:
+    tasks = [desk.drafted(desk.award(title=title, input={"a": "b"})).marks for title in ("Write", "Read", "Write")]
+    assert tasks[0].input == tasks[1].input
+    assert tasks[0].task == tasks[2].task != tasks[1].task
 
 
 def test_two_completions_are_the_same_when_all_that_was_said_is() -> None:

@@ -266,7 +266,7 @@ def edit_byte(chance: random.Random, world: World) -> Tampered:
     )
 
 
-_BASE64 = {"body", "proof", "payload", "sig", "terms"}
+_BASE64 = {"body", "proof", "payload", "sig", "terms", "work"}
 _BY_NUMBER = {"results", "governance", "bills"}
 """Whose keys are versions or numbers, hence values too."""
 _SHOWS = {
@@ -274,7 +274,7 @@ _SHOWS = {
     "entries.json": {"entries": Step.INCLUSION},
     "consistency.json": {"proof": Step.CONSISTENCY},
     "salts.json": {"input": Step.BLOBS, "output": Step.BLOBS, "metadata": Step.BLOBS, "results": Step.BLOBS},
-    "contract.json": {"terms": Step.BLOBS, "governance": Step.BLOBS, "bills": Step.BLOBS},
+    "contract.json": {"terms": Step.BLOBS, "governance": Step.BLOBS, "bills": Step.BLOBS, "work": Step.BLOBS},
     "statement.dsse.json": {"payload": Step.SIGNATURE, "payloadType": Step.SIGNATURE, "signatures": Step.SIGNATURE},
 }
 
@@ -742,7 +742,8 @@ class Forgery(NamedTuple):
         contract = self.contract
         match entry:
             case AwardEntry() if contract is not None:
-                return msgspec.structs.replace(entry, terms=sha256(contract.terms).hexdigest())
+                digests = {name: sha256(body).hexdigest() for name, body in _agreed(contract).items()}
+                return msgspec.structs.replace(entry, **digests)
             case SettlementEntry(number=number) if contract is not None and str(number) in contract.bills:
                 return msgspec.structs.replace(entry, bill=sha256(contract.bills[str(number)]).hexdigest())
             case GovernanceEntry(version=version) if contract is not None and str(version) in contract.governance:
@@ -854,6 +855,11 @@ class Forgery(NamedTuple):
                 statement=envelope(statement_about(latest, about, self.work, result), key),
             )
         )
+
+
+def _agreed(contract: ContractFile) -> dict[str, bytes]:
+    """What an award commits to, by the name of its field."""
+    return {"terms": contract.terms, "work_digest": contract.work}
 
 
 def _subtree(hashes: Sequence[bytes]) -> Callable[[int, int], bytes]:
@@ -1168,10 +1174,13 @@ def edit_contract(chance: random.Random, world: World) -> Tampered:
     files = unpack(world.bundles[shape])
     own = ContractFile.from_json(files["contract.json"])
     kept = own.governance["1"]
-    how = chance.choice(["terms", "bill", "dossier", "salt", "no bill", "no dossier"])
+    how = chance.choice(["terms", "work", "bill", "dossier", "salt", "no bill", "no dossier"])
     match how:
         case "terms":
             own = msgspec.structs.replace(own, terms=own.terms.replace(b"5E-2", b"9E-2"))
+        case "work":
+            planted = {**from_canonical(own.work), "canaries": [], "impossible": True}
+            own = msgspec.structs.replace(own, work=canonical(planted))
         case "bill":
             number = chance.choice(sorted(own.bills))
             lines = Bill.from_json(own.bills[number])
@@ -1272,13 +1281,20 @@ def operator_belief(chance: random.Random, world: World) -> Tampered:
     bundle = world.read(shape)
     forged = Forgery.of(bundle)
     check = forged.check
-    how = chance.choice(["entry", "dossier", "answer", "other work", "rules", "form"])
+    how = chance.choice(["entry", "dossier", "planted", "work", "answer", "other work", "rules", "form"])
     match how:
         case "entry":
             forged = forged.changed(GovernanceEntry, flags=("made_up",))
         case "dossier":
             dossier = msgspec.structs.replace(check.dossier, leaked=["0" * 64], canaries=1)
             forged = forged.with_check(msgspec.structs.replace(check, dossier=dossier))
+        case "planted":
+            dossier = msgspec.structs.replace(check.dossier, canaries=check.dossier.canaries + 1)
+            forged = forged.with_check(msgspec.structs.replace(check, dossier=dossier))
+        case "work":
+            assert forged.contract is not None
+            planted = {**from_canonical(forged.contract.work), "impossible": True}
+            forged = forged.under(work=canonical(planted))
         case "answer":
             said = msgspec.structs.replace(check.result, confidence=0.123)
             forged = forged.with_check(msgspec.structs.replace(check, result=said))

@@ -19,7 +19,7 @@ WRITTEN = (
     *("governance_checks", "idempotency", "log_leaves", "moves", "outcomes", "postings", "settled_evidence"),
     *("settlements", "sightings", "transfers", "verdicts", "works"),
 )
-CHANGED = ("contracts", "log_state", "outcomes")
+CHANGED = ("contracts", "log_state", "outcomes", "settled_evidence")
 READ = (
     *("agent_memories", "attempts", "contracts", "criteria", "dealings", "idempotency", "log_leaves", "log_state"),
     *("outcomes", "settled_evidence", "settlements", "sightings", "verdicts", "works"),
@@ -28,6 +28,7 @@ STATEMENTS = {
     *(f"INSERT {table}" for table in WRITTEN),
     *(f"UPDATE {table}" for table in CHANGED),
     *(f"SELECT {table}" for table in READ),
+    "DELETE settled_evidence",
     "COMMIT",
 }
 """The kinds of statement between work and payment."""

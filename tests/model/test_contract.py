@@ -1,5 +1,6 @@
 """Terms, budgets and work as a buyer writes them: what is taken, and what is refused before money is put aside."""
 
+import re
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from meruit.model.canonical import canonical
 from meruit.model.contract import (
     CAP_NAMES,
     MAX_CANARIES,
@@ -25,6 +27,8 @@ from meruit.model.contract import (
     SettleWhen,
     Terms,
     WorkSubmission,
+    kept_work,
+    work_body,
 )
 from meruit.model.money import CURRENCIES
 from meruit.model.numbers import in_units
@@ -314,3 +318,70 @@ def test_an_execution_is_read_from_whatever_has_its_attributes() -> None:
 
 def test_money_is_open_while_it_is_held_or_frozen() -> None:
     assert {*Escrow} - OPEN == {Escrow.PAID, Escrow.RELEASED}
+
+
+# What is refused of new work, and stays readable where it was taken before.
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"title": " "}, "nothing but spaces"),
+        ({"title": "\u2003 "}, "nothing but spaces|control characters"),
+        ({"accept_null_agent": "  "}, "nothing but spaces"),
+        ({"terms": {"cpc_rate": "0.2"}, "budget": {"max_cpc": "0.1"}}, "above the budget.max_cpc of"),
+        ({"input": {"a": 1}, "private": {"a": 2}}, "'a' stands in input and in private"),
+        ({"input": {"a": {"reference": "x"}}}, "'reference' inside of input would be shown to agents"),
+        ({"input": {"a": [{"b": [[{"pattern": "x"}]]}]}}, "'pattern' inside of input .* put what is private under pri"),
+        ({"private": {"a": object()}}, "private"),
+        ({"private": ["a"]}, "private"),
+    ],
+)
+def test_work_that_would_not_do_what_it_says_is_refused(parts: dict[str, Any], says: str) -> None:
+    assert re.search(says, refusal(WorkSubmission, **{"title": "x", **parts}))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"terms": {"cpc_rate": "0.1"}, "budget": {"max_cpc": "0.10"}},
+        {"budget": {"max_cpc": 0}},
+        {"terms": {"cpc_rate": 1}},
+        {"input": {"reference": {"reference": "x"}, "output_schema": {"properties": {"a": {"pattern": "x"}}}}},
+        {"private": {"reference": "x", "answers": [{"ground_truth": "y"}]}},
+        {"input": {"a": ["reference", {"b": "pattern"}]}},
+    ],
+)
+def test_work_that_does_is_taken(parts: dict[str, Any]) -> None:
+    made = WorkSubmission.model_validate({"title": "x", **parts})
+    assert made.judged_input() == {**parts.get("input", {}), **parts.get("private", {})}
+
+
+def test_work_is_read_back_as_it_was_kept() -> None:
+    made = WorkSubmission.model_validate(
+        {"title": "x", "input": {"a": 1}, "private": {"c": 1, "b": 2}, "canaries": ["long enough"], "impossible": True}
+    )
+    kept = kept_work(work_body(made))
+    assert kept.private == {"b", "c"}
+    assert kept.submission == made.model_copy(update={"input": {}, "private": {}})
+    assert work_body(made) == work_body(made.model_copy(update={"input": {"other": 1}}))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"title": " "},
+        {"title": "x", "accept_null_agent": " "},
+        {"title": "x", "terms": {"cpc_rate": 2}, "budget": {"max_cpc": 1}},
+    ],
+)
+def test_what_was_taken_once_stays_readable(parts: dict[str, Any]) -> None:
+    assert kept_work(canonical(parts)).submission.title == parts["title"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"5", b"{}", b'{"title":"x","private_names":"ab"}', b'{"title":"x","private_names":[1]}', b"{"]
+)
+def test_what_is_no_work_is_not_read_as_such(body: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each says something else
+        kept_work(body)

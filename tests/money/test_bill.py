@@ -25,8 +25,20 @@ from meruit.model.money import Bill, Cost, Line, Part
 from meruit.model.numbers import MICRO, in_units
 from meruit.model.threshold import LARGEST_MICROS
 from meruit.model.verdict import GovernanceStatus, Status, Verdict, VerificationResult
-from meruit.money.bill import GUARD, TooMuch, bill, calculate_cost, fee_and_payout, hold_for, largest_penalty, sum_of
+from meruit.money.bill import (
+    GUARD,
+    MAX_LINES,
+    RuleFailed,
+    TooMuch,
+    bill,
+    calculate_cost,
+    fee_and_payout,
+    hold_for,
+    largest_penalty,
+    sum_of,
+)
 from meruit.money.charges import charged
+from meruit.money.order import UnsoundRules, check_rules
 from meruit.money.payable import why_held
 from meruit.registry import SettlementRule, settlement_rules
 
@@ -391,6 +403,91 @@ def test_no_rule_pays_more_than_was_held_or_less_than_nothing(
         assert made.lines[-1].rule == GUARD
 
 
+def _raising(result: VerificationResult, terms: Terms, lines: Any) -> list[Line]:
+    raise ZeroDivisionError("a price by nothing")
+
+
+STRANGE = {
+    "nothing": None,
+    "a number": 5,
+    "text": ["cpc"],
+    "a mapping": [{"rule": "x", "part": "cpc", "micros": 1, "reason": "y"}],
+    "half a millionth": [Line("x", Part.CPC, 0.5, "y")],  # type: ignore[arg-type]
+    "a float": [Line("x", Part.CPC, 1.0, "y")],  # type: ignore[arg-type]
+    "yes": [Line("x", Part.CPC, True, "y")],
+    "an amount as text": [Line("x", Part.CPC, "1", "y")],  # type: ignore[arg-type]
+    "a part that is none": [Line("x", "tip", 1, "y")],  # type: ignore[arg-type]
+    "a part as text": [Line("x", "cpc", 1, "y")],  # type: ignore[arg-type]
+    "no reason": [Line("x", Part.CPC, 1, None)],  # type: ignore[arg-type]
+    "half a character": [Line("x", Part.CPC, 1, "\ud800")],
+    "an object": [Line("x", Part.CPC, 1, "y", object())],  # type: ignore[arg-type]
+    "more than there is": [Line("x", Part.CPC, 2**63, "y")],
+    "more than a record holds": [Line("x", Part.CPC, 10**40, "y")],
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_what_is_no_line_of_a_bill_is_told_by_its_rule(
+    plugin: Callable[[Callable[..., Any]], str], strange: str
+) -> None:
+    name = plugin(lambda result, terms, lines: STRANGE[strange])
+    with pytest.raises(RuleFailed, match=r"the settlement rule of_a_stranger (raised TypeError|gave something)"):
+        billed([Piece("met", MICRO)], rules=["cpc", name])
+
+
+def test_a_rule_that_fails_is_told_by_its_name(plugin: Callable[[Callable[..., Any]], str]) -> None:
+    name = plugin(_raising)
+    with pytest.raises(RuleFailed, match=r"the settlement rule of_a_stranger raised ZeroDivisionError$"):
+        billed([Piece("met", MICRO)], rules=["cpc", name])
+
+
+@pytest.mark.parametrize("lines", [MAX_LINES, MAX_LINES + 1])
+def test_a_rule_writes_so_many_lines_and_no_more(plugin: Callable[[Callable[..., Any]], str], lines: int) -> None:
+    name = plugin(lambda *_: (Line("of_a_stranger", Part.CPC, 0, "again") for _ in range(lines)))
+    if lines > MAX_LINES:
+        with pytest.raises(RuleFailed, match="wrote more than 10000 lines"):
+            billed([Piece("met", MICRO)], rules=["cpc", name])
+    else:
+        assert len(billed([Piece("met", MICRO)], rules=["cpc", name]).lines) == 1 + lines
+
+
+# Which orders of rules keep what the terms promise.
+
+
+@pytest.mark.parametrize(
+    ("rules", "terms", "says"),
+    [
+        (["cpc", "claimed_only", "cpa_bonus"], {}, "claimed_only must come after cpa_bonus"),
+        (["cpc", "cpa_bonus"], {}, "claimed_only must come after cpa_bonus"),
+        (["cpc", "cap", "cpa_bonus", "claimed_only"], {"max_cpa_total": 0}, "cap must come after cpa_bonus"),
+        (["cpc", "cpa_bonus", "claimed_only"], {"max_cpa_total": 1}, "cap must come after cpa_bonus"),
+        (["cpc", "cpa_bonus", "claimed_only"], {"bonus_on_failure": "none"}, "bonus_on_failure must come after"),
+        (["cpa_penalty", "cpc"], {}, "cpc must come before cpa_penalty"),
+    ],
+)
+def test_rules_that_switch_off_a_protection_are_refused(rules: list[str], terms: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnsoundRules, match=says):
+        check_rules(Terms.model_validate({"rules": rules, **terms}))
+    assert issubclass(UnsoundRules, UnknownName)
+
+
+@pytest.mark.parametrize(
+    ("rules", "terms"),
+    [
+        ([*USUAL_RULES], {"max_cpa_total": 1, "bonus_on_failure": "none"}),
+        ([*USUAL_RULES, "pay_on_success"], {}),
+        (["cpc"], {"max_cpa_total": 1, "bonus_on_failure": "none"}),
+        (["cpc", "cpa_bonus"], {"claimed_may_earn": True}),
+        (["cpc", "cpa_bonus", "claimed_only"], {}),
+        (["cpa_bonus", "cap", "claimed_only"], {"max_cpa_total": 1}),
+        (["cpa_penalty"], {}),
+        (["cpc", "cpa_penalty"], {}),
+    ],
+)
+def test_rules_that_keep_what_the_terms_promise_are_taken(rules: list[str], terms: dict[str, Any]) -> None:
+    check_rules(Terms.model_validate({"rules": rules, **terms}))
+
+
 def test_no_rule_changes_what_others_wrote(plugin: Callable[[Callable[..., Any]], str]) -> None:
     def erasing(result: VerificationResult, terms: Terms, lines: Any) -> list[Line]:
         getattr(lines, "clear", lambda: None)()
@@ -450,18 +547,58 @@ def test_a_contract_without_a_rate_or_beyond_all_accounts_is_refused() -> None:
 # Whether it may be paid without anyone looking.
 
 
+def waiting(result: VerificationResult) -> str:
+    """Why it is held whatever the agent said of itself."""
+    return why_held(result, None, Terms(cpc_rate=10))
+
+
+SAID = "money depends on what only the agent says: claimed-1"
+SUCCESS = [{"bonus_on_failure": "none"}, {"rules": ["cpc", "pay_on_success", "cpa_bonus", "claimed_only"]}]
+
+
+def held_for(piece: Piece, terms: dict[str, Any], required: bool | None = None, **more: Any) -> str:
+    """Why work is held whose second criterion ends so."""
+    document = written([Piece("met"), piece], **more).model_dump()
+    document["criteria"][1]["required"] = required
+    criteria = SuccessCriteria.model_validate(document)
+    return why_held(judged(criteria), criteria, Terms.model_validate({"cpc_rate": 10, **terms}))
+
+
+def test_a_claim_by_which_a_penalty_is_avoided_waits_for_a_person() -> None:
+    saving = Piece("claimed", penalty=MICRO)
+    assert held_for(saving, {}) == held_for(saving, {}, required=False) == SAID
+    assert held_for(saving, {"claimed_may_earn": True}) == ""
+    # What costs its penalty or is measured here is nobody's claim.
+    assert held_for(Piece("claimed_slow", penalty=MICRO), {}) == ""
+    assert held_for(Piece("met", penalty=MICRO), {}) == ""
+    # A bonus that rests on a claim is withheld by a rule of its own.
+    assert held_for(Piece("claimed", MICRO), {}) == held_for(Piece("claimed", penalty=0), {}) == ""
+
+
+@pytest.mark.parametrize("terms", SUCCESS)
+def test_a_claim_that_decides_over_a_paid_success_waits_for_a_person(terms: dict[str, Any]) -> None:
+    claim = Piece("claimed", MICRO)
+    assert held_for(claim, terms) == held_for(claim, terms, required=True) == SAID
+    assert held_for(claim, {**terms, "claimed_may_earn": True}) == ""
+    assert held_for(claim, terms, required=False) == ""
+    assert held_for(Piece("met", MICRO), terms) == ""
+    # Where any criterion or a score succeeds, every one decides.
+    for aggregation in ("any", "weighted"):
+        assert held_for(claim, terms, required=False, aggregation=aggregation) == SAID
+
+
 @pytest.mark.parametrize("status", [*GovernanceStatus])
 def test_what_is_not_believed_waits_for_a_person(status: GovernanceStatus) -> None:
     result = governed(judged(written([Piece("met", MICRO)])), status, ["one", "two"])
     waits = status in (GovernanceStatus.INVALID, GovernanceStatus.REVIEW)
-    assert why_held(result) == (f"governance {status}: one, two" if waits else "")
+    assert waiting(result) == (f"governance {status}: one, two" if waits else "")
 
 
 def test_a_verdict_that_may_still_change_waits() -> None:
     inconclusive = judged(written([Piece("met", MICRO), Piece("missing")]))
     assert inconclusive.verdict is Verdict.INCONCLUSIVE
-    assert why_held(inconclusive) == ("the verdict is inconclusive: what could not be measured may still change it")
-    assert why_held(judged(written([Piece("met"), Piece("not_met")]))) == ""
+    assert waiting(inconclusive) == ("the verdict is inconclusive: what could not be measured may still change it")
+    assert waiting(judged(written([Piece("met"), Piece("not_met")]))) == ""
 
 
 @pytest.mark.parametrize("penalize", [False, True])
@@ -480,7 +617,7 @@ def test_money_that_depends_on_what_could_not_be_measured_waits(
     result = judged(written([Piece("met"), Piece("not_met"), piece], penalize_missing=penalize))
     assert result.verdict is Verdict.PARTIAL
     waits = held_if_penalized if penalize else held
-    assert why_held(result) == (f"money depends on what could not be measured: {piece.how}-2" if waits else "")
+    assert waiting(result) == (f"money depends on what could not be measured: {piece.how}-2" if waits else "")
 
 
 # The specification's own numbers.

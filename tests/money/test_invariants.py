@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
@@ -70,7 +71,8 @@ class Clerk:
             platform=fee,
             consumer=released,
         )
-        self.settlements.append(Settlement(name, number, f"o-{name}", number, bill, self.leaf))
+        digest = sha256(bill.to_json()).hexdigest()
+        self.settlements.append(Settlement(name, number, f"o-{name}", number, bill, self.leaf, digest))
         self.verdicts.add((f"o-{name}", number))
         self.moves.add((name, "settle", number))
         self.change(
@@ -102,7 +104,11 @@ class Clerk:
         contract = self.contracts[name]
         self.move(contract, "release", 0, escrow=-contract.hold_micros, consumer=contract.hold_micros)
         self.moves.add((name, why, 0))
-        self.change(contract, state=ContractState.FAILED, escrow=Escrow.RELEASED)
+        state = ContractState.EXPIRED if why == "expire" else ContractState.FAILED
+        self.change(contract, state=state, escrow=Escrow.RELEASED)
+
+    def complete(self, name: str) -> None:
+        self.change(self.contracts[name], state=ContractState.VERIFIED, outcome_id=f"o-{name}")
 
     def dispute(self, name: str) -> None:
         contract = self.contracts[name]
@@ -122,6 +128,8 @@ class Clerk:
             verdicts=frozenset(self.verdicts),
             moves=frozenset(self.moves),
             logged=[*self.transfers],
+            terms=dict.fromkeys(self.contracts, sha256(b"{}").hexdigest()),
+            bills={(one.contract_id, one.number): one.digest for one in self.settlements},
         )
 
 
@@ -147,6 +155,8 @@ def histories(draw: st.DrawFn) -> Books:
         if contract.escrow is Escrow.HELD and draw(st.booleans()):
             clerk.give_back(name, "void" if contract.settlements else draw(st.sampled_from(["void", "expire"])))
         elif draw(st.booleans()):
+            if contract.outcome_id is None:
+                clerk.complete(name)
             clerk.dispute(name)
     return clerk.books()
 
@@ -253,11 +263,14 @@ def story() -> Clerk:
     clerk.settle("twice", 10, 2, 1, 2)
     clerk.settle("paid", 10, 5, 2, 1)
     clerk.give_back("back", "expire")
+    clerk.complete("frozen")
     clerk.dispute("frozen")
     return clerk
 
 
 def changed(books: Books, name: str, **parts: Any) -> Books:
+    kinds: dict[str, Callable[[Any], Any]] = {"state": ContractState, "escrow": Escrow, "disputed_from": ContractState}
+    parts = {field: kinds[field](value) if field in kinds else value for field, value in parts.items()}
     contracts = [msgspec.structs.replace(one, **parts) if one.id == name else one for one in books.contracts]
     return books._replace(contracts=contracts)
 
@@ -281,9 +294,9 @@ def paying(books: Books, **parts: Any) -> Books:
     return with_bill(books, place, msgspec.structs.replace(books.settlements[place].bill, **parts))
 
 
-def balanced(books: Books, **changes: int) -> Books:
+def balanced(books: Books, **changes: float) -> Books:
     """Other balances, by account with `_` for its colon."""
-    known = dict(books.balances)
+    known: dict[tuple[str, str], Any] = dict(books.balances)
     for account, by in changes.items():
         known["USD", account.replace("_", ":")] += by
     return books._replace(balances=known)
@@ -297,7 +310,76 @@ def named(function: Callable[..., Any], corruption: Callable[[Books], Books], sa
     return pytest.param(function, corruption, says, id=f"{function.__name__}: {says}")
 
 
+def owed(books: Books, **parts: Any) -> Books:
+    place = next(place for place, one in enumerate(books.settlements) if one.contract_id == "paid")
+    return books._replace(settlements=replaced(books.settlements, place, books.settlements[place]._replace(**parts)))
+
+
 CORRUPTIONS = [
+    named(
+        invariants.amounts_are_whole,
+        lambda books: balanced(books, platform=0.5),
+        "the balance of platform in USD is 3.5, no whole number",
+    ),
+    named(
+        invariants.amounts_are_whole,
+        lambda books: books._replace(balances=dict[Any, Any](books.balances) | {("USD", "platform"): "3"}),
+        "the balance of platform in USD is '3', no whole number",
+    ),
+    named(
+        invariants.amounts_are_whole,
+        lambda books: changed(books, "open", hold_micros=15.0),
+        "the hold of open is 15.0, no whole number",
+    ),
+    named(
+        invariants.amounts_are_whole,
+        lambda books: changed(books, "paid", total_micros=True),
+        "what paid says that is paid is True, no whole number",
+    ),
+    named(
+        invariants.amounts_are_whole,
+        lambda books: moved(books, "open", "hold", postings=(("escrow:open", None),)),
+        "the hold of open on escrow:open is None, no whole number",
+    ),
+    named(
+        invariants.documents_are_those_logged,
+        lambda books: changed(books, "open", terms=b"{ }"),
+        "the terms of open are not those that the log tells",
+    ),
+    named(
+        invariants.documents_are_those_logged,
+        lambda books: books._replace(terms={}),
+        "the terms of paid are not those that the log tells",
+    ),
+    named(
+        invariants.documents_are_those_logged,
+        lambda books: owed(books, digest="0" * 64),
+        "the bill of settlement 1 of paid is not the one that the log tells",
+    ),
+    named(
+        invariants.documents_are_those_logged,
+        lambda books: books._replace(bills={}),
+        "the bill of settlement 1 of paid is not the one that the log tells",
+    ),
+    *(
+        named(
+            invariants.states_fit_the_money,
+            partial(changed, name=name, **parts),
+            f"{name} is {says} outcome",
+        )
+        for name, parts, says in (
+            ("open", {"outcome_id": "o"}, "awarded, and its escrow is held, with an"),
+            ("open", {"state": "executing", "escrow": "paid"}, "executing, and its escrow is paid, without an"),
+            ("open", {"state": "verified"}, "verified, and its escrow is held, without an"),
+            ("open", {"state": "failed"}, "failed, and its escrow is held, without an"),
+            ("paid", {"state": "verification_pending"}, "verification_pending, and its escrow is paid, with an"),
+            ("paid", {"outcome_id": None}, "settled, and its escrow is paid, without an"),
+            ("paid", {"state": "disputed"}, "disputed, and its escrow is paid, with an"),
+            ("frozen", {"outcome_id": None}, "disputed, and its escrow is frozen, without an"),
+            ("frozen", {"disputed_from": "settled"}, "disputed, and its escrow is frozen, with an"),
+            ("back", {"outcome_id": "o"}, "expired, and its escrow is released, with an"),
+        )
+    ),
     named(invariants.balances_sum_to_zero, lambda books: balanced(books, platform=1), "the balances in USD sum to 1"),
     named(
         invariants.transfers_sum_to_zero,

@@ -64,7 +64,7 @@ POSSIBLE = {
     Operation.DISPUTE: {S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED, S.SETTLED},
     Operation.RESOLVE: {S.DISPUTED},
     Operation.RELEASE: {S.VERIFICATION_PENDING},
-    Operation.VOID: {S.AWARDED, S.VERIFICATION_PENDING},
+    Operation.VOID: {S.AWARDED, S.EXECUTING, S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED},
     Operation.REVERSE: {S.SETTLED},
     Operation.EXPIRE: {S.AWARDED, S.EXECUTING},
 }
@@ -152,6 +152,12 @@ def test_money_that_is_not_held_is_not_paid_or_given_back(operation: Operation, 
     contract = msgspec.structs.replace(IN[S.VERIFICATION_PENDING], escrow=escrow)
     with pytest.raises(WrongState, match=f"the escrow of contract c is {escrow}"):
         check(contract, operation)
+
+
+@pytest.mark.parametrize("state", [one for one, contract in IN.items() if contract.escrow is Escrow.HELD])
+def test_no_money_is_stuck_as_long_as_it_is_held(state: S) -> None:
+    check(IN[state], Operation.VOID)
+    assert lifecycle.voided(IN[state]).escrow is Escrow.RELEASED
 
 
 def test_what_was_called_off_stays_so() -> None:
@@ -253,7 +259,7 @@ def test_what_was_paid_can_be_disputed_to_the_last_instant_of_the_window(hours: 
     terms = Terms(cpc_rate=10, dispute_window_hours=hours)
     closes = NOW + timedelta(hours=hours)
     assert lifecycle.disputed(SETTLED, closes, terms).state is S.DISPUTED
-    with pytest.raises(WrongState, match="it could be disputed until") as caught:
+    with pytest.raises(WrongState, match="could be disputed until") as caught:
         lifecycle.disputed(SETTLED, closes + INSTANT, terms)
     assert caught.value.code == "dispute_window_closed"
 

@@ -88,7 +88,8 @@ def opinion(kind: str, output: str, *, governed: bool = True) -> Opinion:
     if output == "weak":
         return Opinion(False, False, False, CPC + min(30_000 + timely, cap) - 10_000)
     unmeasured = kind == TIMED and output == "unmeasured"
-    return Opinion(True, objected or unmeasured, objected, CPC + min(50_000 + timely, cap))
+    # What may still change is no success yet.
+    return Opinion(not unmeasured, objected or unmeasured, objected, CPC + min(50_000 + timely, cap))
 
 
 @dataclass
@@ -190,7 +191,8 @@ class Model:
         return self._pay(now)
 
     def void(self, reason: str) -> None:
-        if self.state not in ("awarded", "verification_pending") or self.escrow != "held":
+        unpaid = ("awarded", "executing", "verification_pending", "verified", "failed")
+        if self.state not in unpaid or self.escrow != "held":
             return self._again("void", 0, reason)
         return self._call_off(reason)
 

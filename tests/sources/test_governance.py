@@ -4,14 +4,17 @@ import asyncio
 import ipaddress
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
+import httpx
 import pytest
 
 from meruit.model.errors import Unreachable
-from meruit.model.governance import Action, Disposition, Flag, GovernanceResult
+from meruit.model.governance import MAX_FLAGS, Action, Disposition, Flag, GovernanceResult
 from meruit.sources.governance import RemoteGovernance
 from meruit.sources.outbound import MAX_REPLY_BYTES
 
@@ -29,7 +32,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append(({name.lower(): value for name, value in self.headers.items()}, body))
         try:
-            self.reply(self.path.strip("/"))
+            self.reply(unquote(self.path.strip("/")))
         except OSError:
             self.close_connection = True
 
@@ -69,6 +72,8 @@ class Server(ThreadingHTTPServer):
         "invalid": b'{"valid": false, "flags": ["odd"]}',
         "held": b'{"valid": true, "disposition": "hold", "flags": [{"rule": "odd", "version": "2", "action": "hold"}]}',
         "more": b'{"valid": true, "disposition": "clear", "explanation": "fine"}',
+        "waved through": b'{"valid": true, "flags": [{"rule": "odd", "version": "2", "action": "invalidate"}]}',
+        "many": b'{"valid": true, "flags": [%s{"rule": "odd", "version": "2", "action": "hold"}]}' % (b'"x", ' * 999),
         "empty": b"",
         "words": b"all is well",
         "list": b"[true]",
@@ -123,6 +128,10 @@ def ask(server: Server, path: str, **options: Any) -> GovernanceResult:
         ("invalid", GovernanceResult(valid=False, flags=["odd"])),
         ("held", GovernanceResult(valid=True, disposition=Disposition.HOLD, flags=[Flag("odd", "2", Action.HOLD)])),
         ("more", GovernanceResult(valid=True, disposition=Disposition.CLEAR)),
+        (
+            "many",
+            GovernanceResult(valid=True, disposition=Disposition.HOLD, flags=["x"] * MAX_FLAGS),
+        ),
     ],
 )
 def test_an_answer_is_read(server: Server, path: str, expected: GovernanceResult) -> None:
@@ -195,3 +204,41 @@ def test_one_client_can_be_asked_from_one_loop_after_another(server: Server) -> 
     for _ in range(2):
         answer = asyncio.run(client.validate_outcome(contract_id="c", claimed_metrics={}, execution_context={}))
         assert answer.valid
+
+
+def test_a_flag_that_acts_counts_whatever_else_is_said(server: Server) -> None:
+    assert ask(server, "waved%20through").concluded is Disposition.INVALID
+
+
+def test_certificates_are_read_once_and_not_on_the_loop(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in: list[threading.Thread] = []
+    real = httpx.create_ssl_context
+
+    def reading(*args: Any, **options: Any) -> Any:
+        read_in.append(threading.current_thread())
+        time.sleep(0.3)
+        return real(*args, **options)
+
+    monkeypatch.setattr(httpx, "create_ssl_context", reading)
+    monkeypatch.setattr("httpx._config.create_ssl_context", reading)
+    client = RemoteGovernance(f"http://127.0.0.1:{server.server_port}/plain", allowed_networks=LOOPBACK)
+    assert read_in == []
+
+    async def several() -> float:
+        """Ask several at once; how long the loop stood still at most."""
+        longest, before = 0.0, time.monotonic()
+        asked = [
+            asyncio.ensure_future(client.validate_outcome(contract_id="c", claimed_metrics={}, execution_context={}))
+            for _ in range(3)
+        ]
+        while not all(one.done() for one in asked):
+            await asyncio.sleep(0.005)
+            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+        assert all(one.result().valid for one in asked)
+        return longest
+
+    stood_still = asyncio.run(several())
+    asyncio.run(several())
+    assert len(read_in) == 1
+    assert read_in[0] is not threading.current_thread()
+    assert stood_still < 0.25

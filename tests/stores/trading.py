@@ -100,7 +100,7 @@ def written(kind: str = "usual", **more: Any) -> dict[str, Any]:
     chosen = {**KINDS[kind], **more}
     terms = {"cpc_rate": "0.05", "platform_fee_rate": "0.15", **chosen.pop("terms", {})}
     usual = {
-        "title": kind,
+        "title": "Tell it in your own words",
         "consumer_id": "buyer",
         "input": {"reference": REFERENCE},
         "success_criteria": {"criteria": CRITERIA},

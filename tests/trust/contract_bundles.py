@@ -36,6 +36,7 @@ from meruit.stores.store import Store
 
 ENGINE = VerificationEngine()
 REFERENCE = "the quick brown fox jumps over the lazy dog " * 4
+CANARY = "canary-51c0ffee"
 OWN_WORDS = {"text": "the quick brown fox runs over the lazy dog " * 4}
 COPIED = {"text": REFERENCE}
 """What governance holds."""
@@ -89,6 +90,7 @@ class Stall(NamedTuple):
         submitted = {
             "title": "tell it again",
             "input": {"reference": REFERENCE},
+            "canaries": [CANARY],
             "terms": {**TERMS, **terms},
             **({} if criteria is None else {"success_criteria": criteria, "budget": {"max_bonus": "0.04"}}),
         }
@@ -169,6 +171,17 @@ def held_again(stall: Stall) -> str:
     return stall.released(contract_id).id
 
 
+def leaking(stall: Stall) -> str:
+    """An output with what was planted in it."""
+    contract_id = stall.done(stall.publish(), "lou", {"text": f"{OWN_WORDS['text']} {CANARY}"})
+    return stall.move(Void(stall.request, contract_id, "it saw the reference")).id
+
+
+def given_up(stall: Stall) -> str:
+    """Judged, not paid, and called off."""
+    return stall.move(Void(stall.request, unsettled(stall), "no longer wanted")).id
+
+
 def voided(stall: Stall) -> str:
     return stall.move(Void(stall.request, held(stall), "copied")).id
 
@@ -245,6 +258,8 @@ ENDINGS: dict[str, Callable[[Stall], str]] = {
     "without criteria": without_criteria,
     "unmeasured": unmeasured,
     "unsettled": unsettled,
+    "leaking": leaking,
+    "given up": given_up,
     "asked two": asked_two,
     "asked another": asked_another,
     "asked nobody": asked_nobody,

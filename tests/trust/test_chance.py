@@ -1,6 +1,8 @@
 """The binomial tail: exact fractions where they can be had, scipy where they cannot."""
 
 import math
+import time
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -67,3 +69,43 @@ def test_the_ends_and_the_simple_cases(k: int, n: int, p: float, expected: float
 def test_millions_of_trials_take_no_longer(k: int, n: int, p: float) -> None:
     stats = pytest.importorskip("scipy.stats")
     assert binomial_tail(k, n, p) == pytest.approx(float(stats.binom.sf(k - 1, n, p)), rel=1e-6, abs=0)
+
+
+WHOLE = st.integers(-(10**400), 10**400) | st.integers(0, 10**18) | st.integers(0, 10**6)
+
+
+@given(WHOLE, WHOLE, st.floats(0, 1) | st.floats(allow_nan=False))
+def test_any_counts_give_a_probability_at_once(k: int, n: int, p: float) -> None:
+    started = time.thread_time()
+    found = binomial_tail(k, n, p)
+    assert 0 <= found <= 1 + 1e-9
+    assert time.thread_time() - started < 0.05
+
+
+@pytest.mark.parametrize("n", [10**9, 10**13, 10**17, 10**30, 10**399])
+@pytest.mark.parametrize("k_of", [lambda n: n // 2, lambda n: n // 2 + math.isqrt(n), lambda n: n // 2 - math.isqrt(n)])
+def test_counts_beyond_counting_take_milliseconds(n: int, k_of: Callable[[int], int]) -> None:
+    took = []
+    for _ in range(5):
+        started = time.thread_time()
+        binomial_tail(k_of(n), n, 0.5)
+        took.append(time.thread_time() - started)
+    assert min(took) < 0.005
+
+
+@pytest.mark.parametrize("n", [10**8, 10**10, 10**14, 10**17])
+@pytest.mark.parametrize("p", [0.5, 0.01, 0.97])
+@pytest.mark.parametrize("deviations", [-7.0, -1.0, 0.0, 0.5, 3.0, 6.0, 12.0])
+def test_beyond_what_is_added_up_the_normal_curve_tells_the_same(n: int, p: float, deviations: float) -> None:
+    spread = math.sqrt(n * p * (1 - p))
+    k = round(n * p + deviations * spread)
+    # So many trials are as good as normal; what is left of the skew grows with the cube of the distance.
+    slack = 1e-3 + (1 + abs(deviations) ** 3) / spread
+    assert binomial_tail(k, n, p) == pytest.approx(math.erfc(deviations / math.sqrt(2)) / 2, rel=slack)
+
+
+@pytest.mark.parametrize(("k", "n", "p"), [(5, 10**18, 1e-17), (25, 10**18, 1e-17), (40, 10**12, 1e-11)])
+def test_rare_events_among_very_many_are_counted_one_by_one(k: int, n: int, p: float) -> None:
+    mean = n * p
+    below = sum(math.exp(i * math.log(mean) - mean - math.lgamma(i + 1)) for i in range(k))
+    assert binomial_tail(k, n, p) == pytest.approx(1 - below, rel=1e-6)

@@ -323,6 +323,8 @@ def test_the_content_is_what_was_committed_to(world: World) -> None:
     first, kept = contract.bills["1"], contract.governance["1"]
     for fields, said in (
         ({"terms": contract.terms + b" "}, "the terms are not those"),
+        ({"work": contract.work + b" "}, "the work is not the one that was committed to"),
+        ({"work": contract_of(world, "unsettled").work}, "the work is not the one that was committed to"),
         ({"bills": {**contract.bills, "1": first + b" "}}, "the bills are not those"),
         ({"bills": {"1": first}}, "the bills are not those"),
         ({"bills": {**contract.bills, "3": first}}, "the bills are not those"),

@@ -140,7 +140,8 @@ def test_a_claim_may_be_meant_as_any_type_that_its_metric_has() -> None:
     [
         (3000.0, 1000.0, None, 0),
         (3001.0, 1000.0, None, 1),
-        (3001.0, None, 1000.0, 1),
+        # What was observed may be shorter than the work, which began before anybody looked.
+        (3001.0, None, 1000.0, 0),
         (3001.0, 1100.0, 1000.0, 0),
         # A clock that counts in milliseconds says 0 for less than one.
         (3.0, 0.0, None, 0),
@@ -149,7 +150,7 @@ def test_a_claim_may_be_meant_as_any_type_that_its_metric_has() -> None:
         (3001.0, None, -5.0, 0),
         (-1.0, 1000.0, None, 1),
         (math.inf, 1000.0, None, 1),
-        (5000.0, -1.0, 1000.0, 2),
+        (5000.0, -1.0, 1000.0, 1),
         (None, -1.0, None, 1),
     ],
 )
@@ -158,6 +159,28 @@ def test_more_tokens_a_second_than_any_model_writes_are_impossible(
 ) -> None:
     dossier = Dossier(output_tokens=tokens, claimed_ms=claimed, observed_ms=observed)
     assert len(judged("range_impossible", dossier) or ()) == found
+
+
+@pytest.mark.parametrize(
+    ("tokens", "claimed", "started", "ended", "found"),
+    [
+        # Whole seconds: what seems to take none may have taken nearly one.
+        (3000.0, None, 100.0, 100.0, 0),
+        (3001.0, None, 100.0, 100.0, 1),
+        (6000.0, None, 100.0, 101.0, 0),
+        (6001.0, None, 100.0, 101.0, 1),
+        (6001.0, 5000.0, 100.0, 101.0, 0),
+        (9000.0, None, 101.0, 100.0, 0),
+        (9000.0, None, None, 100.0, 0),
+        (9000.0, None, 100.0, None, 0),
+        (9000.0, None, -1.7e308, 1.7e308, 0),
+    ],
+)
+def test_without_a_claimed_duration_the_claimed_moments_tell_it(
+    tokens: float, claimed: float | None, started: float | None, ended: float | None, found: int
+) -> None:
+    dossier = Dossier(output_tokens=tokens, claimed_ms=claimed, started_at=started, ended_at=ended)
+    assert len(suspected("range_impossible", dossier)) == found
 
 
 @pytest.mark.parametrize(
@@ -392,6 +415,20 @@ def test_nobody_is_half_of_a_pair() -> None:
 
 def test_counts_that_contradict_each_other_break_nothing() -> None:
     assert judged("concentrated_pair", paired(Dealings(pair=40, pair_bonus=40))) is not None
+    for odd in (
+        *(Dealings(-1, 0, -1), Dealings(20, 20, -1), Dealings(20, 10**399), Dealings(10**399, 10**399, 10**399)),
+        Dealings(-5, -5, -5, -5, -5, -5, -5, -5),
+    ):
+        assert judged("concentrated_pair", paired(odd)) is not None
+    anyhow = {**flags.get("concentrated_pair").limits, "n_min": -9.0}
+    assert flags.get("concentrated_pair").judge(paired(Dealings(-1, 0, -1)), anyhow) == []
+
+
+def test_a_difference_beyond_any_float_is_found_without_a_figure() -> None:
+    (found,) = suspected("usage_mismatch", Dossier(claimed_tokens=1e308, provider_tokens=-1e308))
+    assert found.statistic is None
+    (farmed,) = suspected("retry_farming", Dossier(agent_id="a", history=History(near_duplicates=10**399)))
+    assert farmed.statistic is None
 
 
 def against(value: float, n: int = 10, mean: float = 10.0, deviation: float = 1.0) -> Dossier:

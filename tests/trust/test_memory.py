@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.governance import MetricFact
+from meruit.model.governance import Action, Disposition, Flag, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
 from meruit.trust.memory import (
     BLOCK_WORDS,
@@ -21,6 +21,8 @@ from meruit.trust.memory import (
     AgentMemory,
     baselines,
     is_near,
+    is_sighting,
+    normalised,
     recent,
     remembered,
     sketch,
@@ -191,3 +193,71 @@ def test_a_very_long_text_is_looked_at_from_its_first_to_its_last_word() -> None
     assert is_near(whole, sketch(" ".join(["first", *words])))
     assert is_near(whole, sketch(" ".join([*words[:200], "changed", *words[201:]])))
     assert not is_near(whole, sketch(" ".join(words[: len(words) // 2])))
+
+
+# Texts as their readers see them.
+
+
+@given(st.text(st.characters()))
+def test_a_normalised_text_stays_as_it_is(text: str) -> None:
+    once = normalised(text)
+    assert normalised(once) == once
+    assert once == once.strip()
+
+
+@given(
+    st.text("abc XYZ-09ß\u00e9", min_size=1),
+    st.sampled_from(["\u200b", "\u00ad", "\ufeff", "\u2060", "\u202e", "\ufe0f", "\x00", "\x7f", "\u034f", "\u3164"]),
+)
+def test_hidden_characters_change_nothing(text: str, hidden: str) -> None:
+    # Behind each character, as far as none takes part in composing one.
+    assert normalised(hidden.join(["", *text, ""])) == normalised(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("Canary-7F", "canary-7f"),
+        ("  a \t b\n\u00a0\u3000c ", "a b c"),
+        ("a\u2010b\u2011c\u2012d\u2013e\u2014f\u2015g\u2212h\uff0di", "a-b-c-d-e-f-g-h-i"),
+        ("ＦＵＬＬ ①", "full 1"),
+        ("Stra\u00dfe", "strasse"),
+        ("e\u0301", "\u00e9"),
+        ("e\u200b\u0301", "\u00e9"),
+        ("\u200b\ufeff", ""),
+        ("a\x00b\x1b", "ab"),
+        ("a\x85b\x1cc", "a b c"),
+        ("\ud800x", "\ud800x"),
+    ],
+)
+def test_a_text_is_compared_as_it_is_seen(text: str, seen: str) -> None:
+    assert normalised(text) == seen
+
+
+@pytest.mark.parametrize("accents", ["\u0315\u0316", "\u0344\u0316", "\uff9e\u0316", "\u0f73\u0316"])
+def test_accents_upon_accents_take_no_longer(accents: str) -> None:
+    assert len(normalised("a" + accents * 200_000)) < 200
+
+
+def test_a_sketch_is_that_of_what_is_seen() -> None:
+    words = " ".join(f"word{number}" for number in range(50))
+    assert sketch("\u200b".join(words.upper())) == sketch(words)
+
+
+# Sightings.
+
+
+@pytest.mark.parametrize(
+    ("said", "sighted"),
+    [
+        (None, True),
+        (GovernanceResult(valid=True), True),
+        (GovernanceResult(valid=True, flags=["reference_copy"], disposition=Disposition.HOLD), True),
+        (GovernanceResult(valid=False), False),
+        (GovernanceResult(valid=True, flags=[Flag("canary_leak", "1", Action.INVALIDATE)]), False),
+        (GovernanceResult(valid=True, flags=[Flag("sybil_output", "1", Action.HOLD)]), False),
+        (GovernanceResult(valid=True, flags=["replayed_output"]), False),
+    ],
+)
+def test_what_is_not_believed_or_seen_before_is_nobodys_own(said: GovernanceResult | None, sighted: bool) -> None:
+    assert is_sighting(said) is sighted

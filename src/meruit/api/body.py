@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -22,12 +23,16 @@ MAX_DIGITS = 400
 """How many digits an integer may have."""
 SMALL_BYTES = 64 * 1024
 """Bodies up to this size are parsed where they arrive."""
+LARGE_BYTES = 1024 * 1024
+"""Bodies beyond this size need a place, and are parsed one after the other."""
 MAX_KEY_SHOWN = 60
 MAX_COMPLAINT = 300
 """How many characters of a field's path, and of what is wrong with it, are told."""
 JSON_TYPE = "application/json"
 UNSUPPORTED_MEDIA_TYPE = 415
 
+# The parsers hold the interpreter while they run: two at once would only keep everybody else waiting twice as long.
+_PARSER = ThreadPoolExecutor(1, thread_name_prefix="meruit-parser")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TOO_DEEP = f"lists and objects may nest {MAX_DEPTH} deep at most"
 _TOO_LONG = f"an integer may have {MAX_DIGITS} digits at most"
@@ -47,6 +52,25 @@ class BodyError(MeruitError):
 class StrictRequest(Request[Any, Any, Any]):
     """A request whose JSON is strict, also where Litestar reads it for a handler's `data`."""
 
+    async def body(self) -> bytes:
+        """The body, read once; it needs a place from where it is known to be large."""
+        state = self._connection_state
+        if state.body is Empty:
+            parts, size = list[bytes](), 0
+            async for part in self.stream():
+                size += len(part)
+                if size > LARGE_BYTES:
+                    self.enter()
+                parts.append(part)
+            state.body = b"".join(parts)
+        return state.body
+
+    def enter(self) -> None:
+        """Take a place for a large body, once; raises ApiProblem when there is none. Here there is always one."""
+
+    async def turn(self) -> None:
+        """Wait until a large body may be parsed; here it always may."""
+
     async def json(self) -> Any:
         """The body, parsed once; already the struct that the handler declares, where it declares one.
 
@@ -58,7 +82,10 @@ class StrictRequest(Request[Any, Any, Any]):
             if body:
                 _check_type(*self.content_type)
             # A large body takes long enough to hold up everybody else.
-            if len(body) > SMALL_BYTES:
+            if len(body) > LARGE_BYTES:
+                await self.turn()
+                state.json = await asyncio.get_running_loop().run_in_executor(_PARSER, self._parsed, body)
+            elif len(body) > SMALL_BYTES:
                 state.json = await asyncio.to_thread(self._parsed, body)
             else:
                 state.json = self._parsed(body)

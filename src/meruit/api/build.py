@@ -22,7 +22,9 @@ from meruit.api.documented import document_problems
 from meruit.api.logs import log, log_each
 from meruit.api.observing import Instruments, Observing
 from meruit.api.once import Attempts
+from meruit.api.parameters import known_parameters
 from meruit.api.problems import ApiProblem, handlers, problem_response, request_id_of
+from meruit.api.room import Room
 from meruit.api.server import Stopping
 from meruit.api.service import Asked, Service
 from meruit.api.throttle import Throttle
@@ -80,6 +82,7 @@ ROUTES = [
     contracts.reverse,
     contracts.dispute,
     contracts.resolve,
+    contracts.rejudge,
     ledger.read_balances,
     ledger.read_statement,
     governance.validate_outcome,
@@ -110,6 +113,7 @@ def build_app(service: Service) -> ASGIApp:
         ],
         request_class=Asked,
         middleware=[DefineMiddleware(authentication(service.doorkeeper))],
+        guards=[known_parameters],
         exception_handlers={
             **handlers,
             NotFound: _not_found,
@@ -129,7 +133,8 @@ def build_app(service: Service) -> ASGIApp:
     )
     document_problems(app)
     _count_groups(service)
-    return Observing(app, service.instruments, new_id=lambda: service.store.surroundings.new_id("req"))
+    new_id = service.store.surroundings.new_id
+    return Observing(app, service.instruments, new_id=lambda: new_id("req"), over=service.room.over)
 
 
 def build_service(settings: Settings, store: Store, stopping: Stopping, *, allow_python_full: bool = False) -> Service:
@@ -158,6 +163,7 @@ def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopp
         instruments=instruments,
         doorkeeper=Doorkeeper(store, Throttle(rate, rate)),
         attempts=Attempts(),
+        room=Room(),
         settings=settings.service,
         stopping=stopping,
         followers=Counter(),

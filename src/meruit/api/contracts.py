@@ -1,42 +1,49 @@
 """`/v1/contracts`: who works for whom, every move of it, and what waits for a person."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from litestar import Response, get, post
+from litestar.handlers import BaseRouteHandler
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 from sqlalchemy import Connection
 
-from meruit.api.access import ANYONE, OPERATORS, READERS, allow
+from meruit.api.access import ANYONE, OPERATORS, READERS, Connected, allow
 from meruit.api.problems import ApiProblem
 from meruit.api.reading import beside
-from meruit.api.service import Asked
+from meruit.api.service import Asked, Service
 from meruit.api.wire import CONTRACT_ID, WORK_ID, Amount, Body, Key, Label, LabelQuery, Limit, Place, Reason, encoded
 from meruit.engine.dossier import OF_AGENTS, HandedIn
 from meruit.engine.registrar import SMALL_BYTES
+from meruit.engine.rejudge import rejudge as judge_again
 from meruit.engine.work import Case, Marketplace, completion_mark
 from meruit.model.access import Role
 from meruit.model.canonical import payload_bytes
 from meruit.model.contract import AgentContract, Contract, ContractState
-from meruit.model.errors import MeruitError, Problem, Unavailable, UnknownName
+from meruit.model.errors import AuthorError, DocumentError, MeruitError, Problem, UnknownName
 from meruit.model.numbers import Number
 from meruit.model.record import Record
 from meruit.model.threshold import money
 from meruit.money import lifecycle
-from meruit.money.lifecycle import Decision, WrongState
+from meruit.money.lifecycle import Decision, Operation, WrongState
 from meruit.stores import contracts, moves
 from meruit.stores.contracts import ContractFilter, ContractView, Standing, Wanted
+from meruit.stores.database import NotFound, StoreError
 from meruit.stores.moves import Actor, Answer, Award, Dispute, Release, Resolve, Reverse, Settle, Start, Void, new_salt
 from meruit.stores.recorder import Write
-from meruit.stores.records import Idempotent, Replay, keep_reply, replayed
+from meruit.stores.records import IdempotencyConflict, Idempotent, Replay, keep_reply, replayed
 from meruit.stores.writing import Writing
 
 PARTIES = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
 MAX_CLAIMS = 1_000
+MAX_LENGTH_DIGITS = 9
+"""Of a Content-Length that is read as a number."""
 MAX_NAMED, MAX_NAME_SHOWN = 10, 60
 """How many fields that are refused a reply names, and how much of each."""
 ContractId = Annotated[str, PathParameter(pattern=CONTRACT_ID)]
@@ -109,6 +116,21 @@ class _Told(NamedTuple):
         return before
 
 
+async def before_reading(request: Connected, _handler: BaseRouteHandler) -> None:
+    """A guard that reads no large output for a contract that is not the caller's, or that can take none."""
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and len(length) <= MAX_LENGTH_DIGITS and int(length) <= SMALL_BYTES:
+        return
+    service: Service = request.app.state["service"]
+    scope, contract_id = request.user.scope, str(request.path_params["contract_id"])
+    if not re.fullmatch(CONTRACT_ID, contract_id):
+        raise NotFound("no such contract")
+    contract = await service.read(lambda connection: contracts.find(connection, scope, contract_id))
+    # What was completed may be told again, to whoever hands the same in.
+    if contract.completion is None:
+        lifecycle.check(contract, Operation.COMPLETE)
+
+
 @post("/v1/contracts", status_code=201, guards=[OPERATORS], summary="Award work to an agent", tags=["contracts"])
 async def award(data: JSONBody[AwardRequest], request: Asked, key: Key = None) -> Response[ContractView]:
     """Make a contract, and put aside the most that it can cost."""
@@ -167,7 +189,7 @@ async def start(contract_id: ContractId, request: Asked, key: Key = None) -> Res
 @post(
     "/v1/contracts/{contract_id:str}/complete",
     status_code=200,
-    guards=[PARTIES],
+    guards=[PARTIES, before_reading],
     summary="Hand the output in",
     tags=["contracts"],
 )
@@ -286,6 +308,30 @@ async def resolve(
     return await _moved(request, key, lambda asked: Resolve(asked, contract_id, data.decision, reason))
 
 
+@post(
+    "/v1/contracts/{contract_id:str}/rejudge",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Judge the output again",
+    tags=["contracts"],
+)
+async def rejudge(
+    contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
+) -> Response[ContractView]:
+    """Measure and judge the output anew by the contract's own criteria, as one more version of its verdict."""
+    reason = _reason(data.reason)
+
+    async def act(once: Idempotent | None) -> bytes | Replay:
+        standing = await asyncio.to_thread(judge_again, request.service.marketplace, request.actor, contract_id, reason)
+        reply = _rendered(request, standing)
+        if once is None:
+            return reply
+        told = await request.service.store.recorder.record(_Told(request.caller.tenant, once._replace(reply=reply)))
+        return reply if told is None else told
+
+    return await request.answer_once(key, 200, act)
+
+
 async def _moved(
     request: Asked, key: str | None, move: Callable[[moves.Request], Write[Answer]], *, status: int = 200
 ) -> Response[Any]:
@@ -379,23 +425,27 @@ def _without_details(by_agent: bool) -> Iterator[None]:  # noqa: FBT001 - the on
     """Tell what cannot be judged or billed here; an agent hears only that, for every problem names a criterion."""
     try:
         yield
-    except (Unavailable, UnknownName) as refused:
-        if not by_agent and isinstance(refused, Unavailable):
+    except (NotFound, WrongState, IdempotencyConflict, StoreError):
+        # Each tells of the contract's state or of the store, and of nothing that a contract is judged by.
+        raise
+    except (DocumentError, AuthorError, UnknownName) as refused:
+        if not by_agent and isinstance(refused, DocumentError):
             raise
         why = "what this contract is judged or paid by does not run here; tell whoever awarded it"
         raise ApiProblem(422, "unavailable_here", why if by_agent else str(refused)) from None
     except MeruitError as refused:
-        # Whatever has a kind of its own is told by its own handler.
-        if type(refused) is not MeruitError:
+        # Whatever else has a kind of its own is told by its own handler.
+        if not by_agent and type(refused) is not MeruitError:
             raise
         why = "this output cannot be judged; hand in another"
         raise ApiProblem(422, "cannot_be_judged", why if by_agent else str(refused)) from None
 
 
 def _refuse_more_than_claims(data: CompletionRequest) -> None:
-    others = sorted(data.metadata.keys() - OF_AGENTS)
+    # Not all of them: there may be a million.
+    others = list(islice((name for name in data.metadata if name not in OF_AGENTS), MAX_NAMED))
     if others:
-        named = ", ".join(name[:MAX_NAME_SHOWN] for name in others[:MAX_NAMED])
+        named = ", ".join(name[:MAX_NAME_SHOWN] for name in sorted(others))
         told = ", ".join(sorted(OF_AGENTS))
         raise ApiProblem(403, "forbidden", f"of its run an agent tells only {told}; leave out {named}")
 

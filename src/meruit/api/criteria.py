@@ -8,14 +8,13 @@ from litestar import Response, get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from meruit.api.access import OPERATORS, READERS
-from meruit.api.once import REPLAYED, another_request, checked_key, earlier, fingerprint
 from meruit.api.service import Asked
-from meruit.api.wire import CRITERIA_NAME, Body, CriteriaName, Key, Limit, VersionPath, encoded
+from meruit.api.wire import CRITERIA_NAME, Body, CriteriaName, Key, Limit, VersionPath
 from meruit.model.errors import CriteriaError
 from meruit.model.record import Record
 from meruit.stores import criteria, outcomes
 from meruit.stores.criteria import NamedCriteria, Register
-from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+from meruit.stores.records import Idempotent, Replay
 
 NamePath = Annotated[str, PathParameter(pattern=CRITERIA_NAME)]
 NameQuery = Annotated[str | None, QueryParameter(pattern=CRITERIA_NAME, required=False)]
@@ -78,28 +77,16 @@ class Validation(Record, frozen=True):
 @post("/v1/criteria", status_code=201, guards=[OPERATORS], summary="Register criteria", tags=["criteria"])
 async def register(data: JSONBody[CriteriaRequest], request: Asked, key: Key = None) -> Response[NamedCriteria]:
     """Keep criteria under a name: the next version, or the one that they already are. Their own code is tried first."""
-    caller, service, key = request.caller, request.service, checked_key(key)
-    with service.attempts.alone(caller.tenant, key):
-        once = None
-        if key is not None:
-            once = Idempotent(key, fingerprint(caller, request.url.path, await request.body()), 201, b"")
-            before = await service.read(lambda connection: earlier(connection, caller.tenant, once))
-            if before is not None:
-                return _replayed(before)
+    caller, service = request.caller, request.service
+
+    async def act(once: Idempotent | None) -> bytes | Replay:
         ready = await asyncio.to_thread(service.registrar.ready, data.criteria)
         await asyncio.to_thread(service.registrar.sound, ready)
         wish = Register(caller.tenant, data.name, ready.body, ready.digest, caller.key_id, once)
-        try:
-            made = await service.store.recorder.record(wish)
-        except IdempotencyConflict:
-            raise another_request() from None
-        if isinstance(made, Replay):
-            return _replayed(made)
-        return encoded(made.to_json(), 201)
+        made = await service.store.recorder.record(wish)
+        return made if isinstance(made, Replay) else made.to_json()
 
-
-def _replayed(before: Replay) -> Response[Any]:
-    return encoded(before.reply, before.status, {REPLAYED: "true"})
+    return await request.answer_once(key, 201, act)
 
 
 @post("/v1/criteria/validate", status_code=200, guards=[OPERATORS], summary="Check criteria", tags=["criteria"])

@@ -1,8 +1,10 @@
 """`/v1/governance`: whether an outcome can be believed, for whoever else asks."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -17,11 +19,20 @@ from meruit.api.service import Asked
 from meruit.api.wire import Body, Label, encoded
 from meruit.model.errors import Problem
 from meruit.model.evidence import Provenance
-from meruit.model.governance import Dossier, GovernanceResult, MetricFact
+from meruit.model.governance import Dossier, GovernanceResult, MetricFact, Policy
 from meruit.registry import metrics
-from meruit.trust.governance import govern
+from meruit.trust.governance import excesses, govern
 
-DOSSIER = "execution_context.dossier"
+CONTEXT = "execution_context"
+DOSSIER = f"{CONTEXT}.dossier"
+MAX_AT_ONCE = 2
+MAX_PROBLEMS = 10
+"""How many things wrong with a dossier are told."""
+_asked = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="governance")
+"""Threads of its own: however many ask, those who complete and settle have theirs."""
+
+SAID = {"claimed_ms": "duration_ms", "claimed_tokens": "total_tokens"}
+"""What a context calls differently."""
 
 # Any: an asker's metrics and context may hold whatever JSON it has.
 Named = Annotated[dict[str, Any], Meta(description="Values by the names of their metrics.")]
@@ -55,7 +66,11 @@ async def validate_outcome(data: JSONBody[OutcomeQuestion], request: Asked) -> R
     if policy is None:
         why = "this service asks no governance (verification.governance_check in its configuration)"
         raise ApiProblem(409, "governance_off", why)
-    return encoded(await asyncio.to_thread(govern, _dossier(data), policy))
+    return encoded(await asyncio.get_running_loop().run_in_executor(_asked, _answer, data, policy))
+
+
+def _answer(data: OutcomeQuestion, policy: Policy) -> GovernanceResult:
+    return govern(_dossier(data), policy)
 
 
 def _dossier(data: OutcomeQuestion) -> Dossier:
@@ -63,17 +78,29 @@ def _dossier(data: OutcomeQuestion) -> Dossier:
     context = data.execution_context
     gathered = context.get("dossier")
     if gathered is None:
-        return _gathered(data.contract_id, data.claimed_metrics, context)
+        return _bounded(_gathered(data.contract_id, data.claimed_metrics, context), CONTEXT)
     try:
         dossier = msgspec.convert(gathered, Dossier)
     except msgspec.ValidationError as refused:
         problem = field_problem(str(refused))
-        problem = problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))
-        raise BodyError(str(problem), [problem]) from None
+        raise _refused([problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))]) from None
     if dossier.contract_id not in ("", data.contract_id):
-        problem = Problem(f"{DOSSIER}.contract_id", "is another than contract_id")
-        raise BodyError(str(problem), [problem])
+        raise _refused([Problem(f"{DOSSIER}.contract_id", "is another than contract_id")])
+    return _bounded(dossier, DOSSIER)
+
+
+def _bounded(dossier: Dossier, where: str) -> Dossier:
+    """The same; raises BodyError for one that holds more than any outcome has."""
+    told = SAID if where == CONTEXT else {}
+    problems = [*islice(excesses(dossier), MAX_PROBLEMS)]
+    if problems:
+        raise _refused(one._replace(where=f"{where}.{told.get(one.where, one.where)}") for one in problems)
     return dossier
+
+
+def _refused(problems: Iterable[Problem]) -> BodyError:
+    several = [*problems]
+    return BodyError("; ".join(map(str, several)), several)
 
 
 def _gathered(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:

@@ -70,9 +70,12 @@ class Observing:
         instruments: Instruments,
         *,
         new_id: Callable[[], str],
+        over: Callable[[dict[str, Any]], None] = lambda _state: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """With `over`, who hears of the end of each request, however it ends, with its state."""
         self._app = app
+        self._over = over
         self._instruments = instruments
         self._new_id = new_id
         self._clock = clock
@@ -118,6 +121,7 @@ class Observing:
             status = status or FAILED
             raise
         finally:
+            self._over(state)
             self._instruments.requests_in_flight.dec()
             self._tell(scope, status=status or GONE, seconds=self._clock() - begun, bytes_in=bytes_in)
 

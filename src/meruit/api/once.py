@@ -8,7 +8,7 @@ from hashlib import sha256
 from sqlalchemy import Connection, select
 
 from meruit.api.problems import ApiProblem
-from meruit.model.access import Caller
+from meruit.model.access import Caller, Role
 from meruit.stores import tables
 from meruit.stores.records import Idempotent, Replay
 
@@ -47,6 +47,14 @@ def checked_key(key: str | None) -> str | None:
     if key is not None and not _KEY.fullmatch(key):
         raise ApiProblem(400, "bad_idempotency_key", f"{HEADER} must be 1 to 200 visible ASCII characters")
     return key
+
+
+def stored_key(caller: Caller, key: str) -> str:
+    """The key as it is kept: operators of a tenant share theirs, and no agent's reaches into another's or theirs.
+
+    A key holds no space, so that neither can be written as the other.
+    """
+    return f"agent/{caller.agent_id or ''} {key}" if caller.role is Role.AGENT else key
 
 
 def fingerprint(caller: Caller, path: str, body: bytes) -> str:

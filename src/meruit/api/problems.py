@@ -108,19 +108,25 @@ def _invalid(request: Request[Any, Any, Any], error: ValidationException) -> Res
     if missing:
         found = [Problem(missing["name"], "is required")]
     else:
-        found = [_field(entry) for entry in error.extra or () if isinstance(entry, dict)]
+        found = [_field(request, entry) for entry in error.extra or () if isinstance(entry, dict)]
     detail = "; ".join(str(problem) for problem in found[:MAX_ERRORS]) or "the request is not valid"
     return problem_response(request, ApiProblem(400, "invalid", detail, errors=found))
 
 
-def _field(entry: Mapping[str, Any]) -> Problem:
-    key = str(entry.get("key", ""))
+def _field(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Problem:
+    key = _as_sent(request, str(entry.get("key", "")))
     message = str(entry.get("message", ""))
     # Litestar looks a missing body up as an argument, and says only which key it missed.
     if message == repr(key):
         return Problem("body" if key == "data" else key, "is required")
     message = field_problem(message).message
     return Problem(key, message if _SAFE_MESSAGE.fullmatch(message) else "is not valid")
+
+
+def _as_sent(request: Request[Any, Any, Any], name: str) -> str:
+    """What callers call a parameter that our function has under another name."""
+    found = request.route_handler.parsed_fn_signature.parameters.get(name)
+    return getattr(found.kwarg_definition, "name", None) or name if found is not None else name
 
 
 def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:

@@ -9,10 +9,11 @@ from litestar import Response
 from sqlalchemy import Connection
 
 from meruit.api.access import Doorkeeper
-from meruit.api.body import StrictRequest
+from meruit.api.body import SMALL_BYTES, StrictRequest
 from meruit.api.observing import Instruments
-from meruit.api.once import REPLAYED, Attempts, another_request, checked_key, earlier, fingerprint
+from meruit.api.once import REPLAYED, Attempts, another_request, checked_key, earlier, fingerprint, stored_key
 from meruit.api.reading import beside
+from meruit.api.room import PLACE, Place, Room
 from meruit.api.server import Stopping
 from meruit.api.wire import encoded
 from meruit.config import ServiceSettings
@@ -42,6 +43,8 @@ class Service(NamedTuple):
     instruments: Instruments
     doorkeeper: Doorkeeper
     attempts: Attempts
+    room: Room
+    """For large bodies."""
     settings: ServiceSettings
     stopping: Stopping
     followers: Counter[str]
@@ -81,16 +84,29 @@ class Asked(StrictRequest):
         """Who asks, as the records name it."""
         return Actor(self.caller.scope, self.caller.key_id or KEYLESS)
 
+    def enter(self) -> None:
+        """Take a place for a large body, once; raises ApiProblem 503 when there is none."""
+        # Any: Litestar's own state lives in the same mapping.
+        state: dict[str, Any] = self.scope["state"]
+        if PLACE not in state:
+            state[PLACE] = self.service.room.enter(self.caller.key_id or KEYLESS)
+
+    async def turn(self) -> None:
+        """Wait until a large body may be parsed."""
+        place: Place = self.scope["state"][PLACE]
+        await self.service.room.turn(place)
+
     # Any: OpenAPI reads the route's own annotation; what is sent is already encoded.
     async def answer_once(
         self, key: str | None, status: int, act: Callable[[Idempotent | None], Awaitable[bytes | Replay]]
     ) -> Response[Any]:
         """Have one effect, and answer a second request of the same key as the first; the store keeps the reply."""
         key, tenant = checked_key(key), self.caller.tenant
-        with self.service.attempts.alone(tenant, key):
+        kept = None if key is None else stored_key(self.caller, key)
+        with self.service.attempts.alone(tenant, kept):
             once = None
-            if key is not None:
-                once = Idempotent(key, fingerprint(self.caller, self.url.path, await self.body()), status, b"")
+            if kept is not None:
+                once = Idempotent(kept, await self._fingerprint(), status, b"")
                 before = await self.service.read(lambda connection: earlier(connection, tenant, once))
                 if before is not None:
                     return _replayed(before)
@@ -99,6 +115,13 @@ class Asked(StrictRequest):
             except IdempotencyConflict:
                 raise another_request() from None
         return _replayed(done) if isinstance(done, Replay) else encoded(done, status)
+
+    async def _fingerprint(self) -> str:
+        body = await self.body()
+        if len(body) > SMALL_BYTES:
+            # Hashing it takes long enough to hold up everybody else.
+            return await asyncio.to_thread(fingerprint, self.caller, self.url.path, body)
+        return fingerprint(self.caller, self.url.path, body)
 
 
 def _replayed(before: Replay) -> Response[Any]:

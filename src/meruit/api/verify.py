@@ -11,10 +11,9 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.access import allow
-from meruit.api.once import REPLAYED, another_request, checked_key, earlier, fingerprint
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked, Service
-from meruit.api.wire import Body, Key, Label, encoded, whole
+from meruit.api.wire import Body, Key, Label, whole
 from meruit.engine.registrar import Judged, Ready, Submission
 from meruit.model.access import Caller, Role
 from meruit.model.errors import Unavailable
@@ -22,7 +21,7 @@ from meruit.model.outcome import Labels
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS
-from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+from meruit.stores.records import Idempotent, Replay
 from meruit.trust.entries import OUR_CONTRACT
 
 MAX_BATCH = 100
@@ -143,16 +142,10 @@ async def _answer(
     if caller.role is Role.AGENT and not recording:
         # Else it could search for a threshold without leaving a trace.
         raise ApiProblem(403, "forbidden", "what an agent hands in is recorded; leave record out")
-    key = checked_key(key) if recording else None
     size = len(await request.body())
     labels = [_labels(caller, item) for item in items]
-    with service.attempts.alone(caller.tenant, key):
-        once = None
-        if key is not None:
-            once = Idempotent(key, fingerprint(caller, request.url.path, await request.body()), 200, b"")
-            before = await service.read(lambda connection: earlier(connection, caller.tenant, _given(once)))
-            if before is not None:
-                return _replayed(before)
+
+    async def act(once: Idempotent | None) -> bytes | Replay:
         ready = await _criteria(caller, data.criteria, service, size)
         judged = [
             await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, size))
@@ -160,13 +153,10 @@ async def _answer(
         ]
         for one in judged:
             service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
-        single = isinstance(data, VerifyRequest)
-        reply = _reply(caller, judged, recorded=recording, single=single)
-        if recording:
-            done = await _record(caller, judged, once, reply, service)
-            if done is not None:
-                return _replayed(done)
-        return encoded(reply)
+        reply = _reply(caller, judged, recorded=recording, single=isinstance(data, VerifyRequest))
+        return (await _record(caller, judged, once, reply, service) if recording else None) or reply
+
+    return await request.answer_once(key if recording else None, 200, act)
 
 
 async def _record(
@@ -174,25 +164,11 @@ async def _record(
 ) -> Replay | None:
     if once is not None:
         once = once._replace(reply=reply)
-    try:
-        by_agent = caller.role is Role.AGENT
-        done = await service.registrar.record(caller.tenant, judged, once, by_agent=by_agent)
-    except IdempotencyConflict:
-        raise another_request() from None
+    done = await service.registrar.record(caller.tenant, judged, once, by_agent=caller.role is Role.AGENT)
     if isinstance(done, Replay):
         return done
     service.instruments.recorded_total.inc(len(judged))
     return None
-
-
-def _given(once: Idempotent | None) -> Idempotent:
-    # Asked only where a key was given.
-    assert once is not None  # noqa: S101
-    return once
-
-
-def _replayed(before: Replay) -> Response[Any]:
-    return encoded(before.reply, before.status, {REPLAYED: "true"})
 
 
 def _labels(caller: Caller, item: WorkItem) -> Labels:

@@ -27,10 +27,12 @@ from meruit.model.contract import (
     CapSplit,
     SettleWhen,
 )
-from meruit.model.errors import DocumentError, UnknownName
+from meruit.model.errors import DocumentError, MeruitError, UnknownName
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
+from meruit.money.bill import TooMuch
 from meruit.stores import contracts, works
+from meruit.stores.database import StoreError
 from meruit.stores.moves import Actor
 from meruit.stores.records import Idempotent, Replay
 from meruit.stores.works import SubmitWork, WorkFound, WorkView
@@ -90,6 +92,7 @@ class WorkRequest(Body, frozen=True, omit_defaults=True):
     """Who pays; the tenant when not given."""
     # Any: work is whatever JSON the agent is given.
     input: Annotated[dict[str, Any], Meta(description="References and schemas in it stay private.")] | None = None
+    private: Annotated[dict[str, Any], Meta(description="Judged, and never shown to agents.")] | None = None
     success_criteria: Annotated[dict[str, Any], Meta(description="As a criteria file holds them.")] | None = None
     """What earns and costs; none is allowed."""
     budget: BudgetRequest | None = None
@@ -145,6 +148,11 @@ def _published(service: Service, actor: Actor, data: WorkRequest, once: Idempote
         raise ApiProblem(422, "null_agent_passes", str(refused)) from None
     except UnknownName as refused:
         raise ApiProblem(422, "unknown_rule", f"terms.rules: {refused}") from None
+    except (DocumentError, StoreError, TooMuch):
+        # Each is told by its own handler.
+        raise
+    except MeruitError as refused:
+        raise ApiProblem(422, "cannot_be_published", str(refused)) from None
 
 
 @get("/v1/work", guards=[READERS], summary="List work", tags=["work"])

@@ -246,6 +246,40 @@ def reverse(
 @contract.command()
 @contract_argument
 @reason_option
+@config_option
+@python_full_option
+@tenant_option
+@store_options
+@json_option
+def rejudge(  # noqa: PLR0913 - one an option
+    *,
+    contract_id: str,
+    reason: str,
+    config: str | None,
+    allow_python_full: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Judge the output again by the contract's own criteria: one more version of its verdict, and no money moved."""
+    from meruit.app import build_engine
+    from meruit.cli.trading import by_command_line, line_of_text, print_contract, trading
+    from meruit.config import Settings
+    from meruit.engine.rejudge import rejudge as judge_again
+
+    line_of_text("--reason", reason)
+    actor, settings = by_command_line(tenant), Settings.load(config)
+    engine = build_engine(settings, allow_python_full=allow_python_full)
+    with trading(Place(data, database_url, tenant), settings, engine) as market:
+        standing = judge_again(market, actor, contract_id, reason)
+    print_contract(standing, as_json=as_json, verdict=True)
+    return ExitCode.PASSED
+
+
+@contract.command()
+@contract_argument
+@reason_option
 @tenant_option
 @store_options
 @json_option
@@ -348,6 +382,9 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
         labels |= {"outcome": one.outcome_id} if one.outcome_id is not None else {}
         for name, value in labels.items():
             say(f"{name:12}{visible(value)}")
+        for move in found.history or ():
+            if move.reason:
+                say(f"{move.operation:12}{visible(f'by {move.by}: {move.reason}')}")
         say()
     print_contract(found, as_json=as_json, verdict=True)
     return ExitCode.PASSED

@@ -78,7 +78,7 @@ def submit(
     # Only a request with a key of its own is answered from what was answered before.
     assert not isinstance(made, Replay)  # noqa: S101
     if as_json:
-        print_json(view(made, submission.input).to_json())
+        print_json(view(made, submission.judged_input()).to_json())
         return ExitCode.PASSED
     if submission.accept_null_agent is not None:
         note(f"an agent that does nothing may pass: {submission.accept_null_agent}")
@@ -153,8 +153,8 @@ def _labels(view: "WorkView") -> Iterator[tuple[str, str]]:
     """What a person wants to know first; what is not there is left out."""
     from meruit.model.work import PRIVATE_INPUTS
 
-    terms = view.terms
-    given = [f"{name} (private)" if name in PRIVATE_INPUTS else name for name in view.input or {}]
+    terms, private = view.terms, PRIVATE_INPUTS | {*view.private}
+    given = [f"{name} (private)" if name in private else name for name in view.input or {}]
     facts = {
         "work": view.id,
         "title": view.title,

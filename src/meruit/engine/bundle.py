@@ -158,9 +158,13 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
 
 def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id: str) -> ContractFile | None:
     """What the contract was paid by, and on what grounds; None where there was none."""
-    of = tables.contracts
-    terms = connection.execute(select(of.c.terms).where(of.c.tenant == tenant, of.c.id == contract_id)).scalar()
-    if terms is None:
+    of, works = tables.contracts, tables.works
+    agreed = connection.execute(
+        select(of.c.terms, works.c.body)
+        .join(works, (works.c.tenant == of.c.tenant) & (works.c.id == of.c.work_id))
+        .where(of.c.tenant == tenant, of.c.id == contract_id)
+    ).first()
+    if agreed is None:
         return None
     checks, bills = tables.governance_checks, tables.settlements
     checked = connection.execute(
@@ -168,9 +172,10 @@ def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id:
     )
     paid = connection.execute(select(bills).where(bills.c.tenant == tenant, bills.c.contract_id == contract_id))
     return ContractFile(
-        terms=terms,
+        terms=agreed.terms,
         governance={str(row.version): Salted(row.salt.hex(), row.body) for row in checked},
         bills={str(row.number): row.bill for row in paid},
+        work=agreed.body,
     )
 
 

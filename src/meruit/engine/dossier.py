@@ -1,20 +1,21 @@
 """What governance is told of an outcome: drawn from the work, the result and the metadata, without any of the work."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from meruit.metrics.rouge import rouge_l, words_alphanumeric
 from meruit.model.canonical import digest, payload_bytes, payload_digest
-from meruit.model.contract import Contract
+from meruit.model.contract import MIN_CANARY, Contract
 from meruit.model.governance import Dossier, MetricFact
 from meruit.model.kinds import SHARES, ComparisonOperator
 from meruit.model.money import as_micros
+from meruit.model.numbers import MAX_DIGITS
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.model.work import CLAIMED, PRIVATE_INPUTS, Work
-from meruit.trust.memory import Marks, sketch
+from meruit.trust.memory import Marks, normalised, sketch
 
 LONG_CHARS = 64
 """From here on an output is somebody's own, and may be recognised."""
@@ -26,8 +27,8 @@ OF_AGENTS = frozenset({*TIMES_MS, "started_at", "ended_at", "output_tokens", "to
 # As the rule latency_mismatch has them: a claim is believed within what its measuring can err by.
 BELIEVED_SHARE, BELIEVED_MS = 0.9, 50.0
 
-
 AGENT = "agent"
+_LARGEST = 10**MAX_DIGITS
 
 
 class Planted(NamedTuple):
@@ -47,11 +48,6 @@ class HandedIn(NamedTuple):
     by_agent: bool = False
     """Whether the agent itself tells how its run went."""
     size: int = 0
-
-
-def observed_ms(contract: Contract, now: datetime) -> float | None:
-    """How long the agent was seen to take; None for one that nobody saw begin."""
-    return None if contract.started_at is None else (now - contract.started_at).total_seconds() * 1000
 
 
 def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
@@ -129,42 +125,69 @@ def public_mark(work_input: Mapping[str, Any]) -> str:
     return payload_digest({name: value for name, value in work_input.items() if name not in PRIVATE_INPUTS}) or ""
 
 
-def marks_of(contract: Contract, work_input: Mapping[str, Any], handed: HandedIn) -> Marks:
-    """What tells this output, its input and its run from others."""
+def marks_of(
+    contract: Contract, work_input: Mapping[str, Any], handed: HandedIn, task: Sequence[str | None] = ()
+) -> Marks:
+    """What tells this output, its input and its run from others.
+
+    The task is what is asked about the input: title, description and domain.
+    """
     text = text_of(handed.output)
+    seen = normalised(text)
     given = public_mark(work_input)
+    return Marks(
+        given,
+        sha256(seen.encode("utf-8", "surrogatepass")).hexdigest() if len(seen) >= LONG_CHARS else None,
+        _run_mark(contract.agent_id, given, handed),
+        sketch(text),
+        (payload_digest(["task", *task, given]) if task else None) or given,
+    )
+
+
+def _run_mark(agent_id: str, given: str, handed: HandedIn) -> str | None:
+    """Names of runs are often counted from one by each agent for itself, so that they are nobody else's."""
     run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))
-    evidence = None
-    # Names of runs are often counted from one by each agent for itself.
-    if isinstance(run_id, str | int) and not isinstance(run_id, bool):
-        evidence = digest(["run", contract.agent_id, str(run_id)])
-    elif start is not None and end is not None:
-        evidence = digest(["time", contract.agent_id, given, payload_digest(handed.output), str(start), str(end)])
-    mark = sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if len(text) >= LONG_CHARS else None
-    return Marks(given, mark, evidence, sketch(text))
+    named = normalised(run_id) if isinstance(run_id, str) else _written(run_id)
+    if named:
+        return digest(["run", agent_id, named.encode("utf-8", "surrogatepass").hex()])
+    if start is None or end is None:
+        return None
+    times = [str(moment if (moment := _moment(one)) is not None else one) for one in (start, end)]
+    return payload_digest(["time", agent_id, given, payload_digest(handed.output), *times])
 
 
 def text_of(output: Mapping[str, Any]) -> str:
-    """What an output says: its text, or all of it as JSON."""
+    """What an output says: its text, else all texts in it, else all of it as JSON."""
     text = output.get("text")
-    return text if isinstance(text, str) else (payload_bytes(output) or b"").decode()
+    if isinstance(text, str) and text.strip():
+        return text
+    leaves = [leaf for leaf in _leaves(output) if isinstance(leaf, str)]
+    return "\n".join(leaves) if leaves else (payload_bytes(output) or b"").decode()
 
 
 def leaked(canaries: tuple[str, ...], output: Mapping[str, Any]) -> list[str]:
-    """SHA-256 of the planted strings that occur anywhere in the output."""
+    """SHA-256 of the planted strings that occur anywhere in the output, however they are dressed up."""
     if not canaries:
         return []
-    said = "\n".join(_texts(output))
-    return [sha256(canary.encode()).hexdigest() for canary in canaries if canary in said]
+    said = [*_said(output)]
+    plain, seen = "\n".join(said), "\n".join(map(normalised, said))
+    return [sha256(canary.encode()).hexdigest() for canary in canaries if _occurs(canary, plain, seen)]
+
+
+def _occurs(canary: str, plain: str, seen: str) -> bool:
+    undressed = normalised(canary)
+    # What hardly shows at all would be found everywhere.
+    return canary in plain or (len(undressed) >= MIN_CANARY and undressed in seen)
 
 
 def similarity(text: str, reference: Any) -> float | None:
     """How much of two texts is the same in the same order, from 0 to 1; None without a reference."""
     if not isinstance(reference, str) or not reference:
         return None
-    one, other = words_alphanumeric(reference), words_alphanumeric(text)
+    wanted, given = normalised(reference), normalised(text)
+    one, other = words_alphanumeric(wanted), words_alphanumeric(given)
     if not one or not other:
-        return 1.0 if reference == text else 0.0
+        return 1.0 if wanted == given else 0.0
     shared = 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
     # Words in any order are an upper bound, and enough to say no; for very long texts they must do.
     if shared < 0.9 or max(len(one), len(other)) > MAX_COMPARED_WORDS:
@@ -178,8 +201,9 @@ def _of_operator(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) and metadata.get("told_by") != AGENT else {}
 
 
-def _texts(value: Any) -> Iterator[str]:
-    waiting = [value]
+def _said(output: Mapping[str, Any]) -> Iterator[str]:
+    """Every text and number in an output, and what they are called."""
+    waiting: list[Any] = [output]
     while waiting:
         part = waiting.pop()
         if isinstance(part, str):
@@ -189,6 +213,28 @@ def _texts(value: Any) -> Iterator[str]:
             waiting.extend(part.values())
         elif isinstance(part, list | tuple):
             waiting.extend(part)
+        elif (written := _written(part)) is not None:
+            yield written
+
+
+def _leaves(output: Mapping[str, Any]) -> Iterator[Any]:
+    """What an output holds, in the order in which it is recorded: objects by their keys, lists as they are."""
+    waiting: list[Any] = [output]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            waiting.extend(part[key] for key in sorted(part, key=str, reverse=True))
+        elif isinstance(part, list | tuple):
+            waiting.extend(reversed(part))
+        else:
+            yield part
+
+
+def _written(number: Any) -> str | None:
+    """A number as text, 1.0 as 1; None for what is none, or has more digits than anybody means."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not -_LARGEST < number < _LARGEST:
+        return None
+    return str(int(number)) if number == int(number) else repr(number)
 
 
 def _fact(judged: CriterionResult) -> MetricFact:

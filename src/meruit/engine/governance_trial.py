@@ -27,7 +27,7 @@ from meruit.model.kinds import MetricType
 from meruit.model.record import Record
 from meruit.registry import flags
 from meruit.trust.governance import govern
-from meruit.trust.memory import AgentMemory, baselines, is_near, recent, remembered, sketch
+from meruit.trust.memory import AgentMemory, baselines, is_near, is_sighting, recent, remembered, sketch
 
 TEN_THOUSAND = 10_000
 OUTCOMES_PER_AGENT = 60
@@ -223,8 +223,9 @@ class Market:
         agent = deed.agent.id
         mismatch = "latency_mismatch" in result.names
         self.memories[agent] = remembered(self.memories[agent], dossier.metrics, deed.day, mismatch=mismatch)
-        self.given.setdefault((agent, deed.output), (deed.input_id, dossier.contract_id))
-        self.first.setdefault(deed.output, (agent, deed.input_id))
+        if is_sighting(result):
+            self.given.setdefault((agent, deed.output), (deed.input_id, dossier.contract_id))
+            self.first.setdefault(deed.output, (agent, deed.input_id))
         if result.concluded is Disposition.CLEAR:
             self.settled.setdefault(deed.evidence_id, dossier.contract_id)
             self.last[agent] = deed

@@ -1,5 +1,6 @@
 """Contracts for programs: each call is durable when it returns."""
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from types import TracebackType
@@ -7,10 +8,12 @@ from typing import Any, Self
 
 from meruit.documents.authoring import parse_work
 from meruit.engine.dossier import HandedIn
+from meruit.engine.rejudge import rejudge
 from meruit.engine.work import Marketplace
 from meruit.model.access import DEFAULT_TENANT, Scope
 from meruit.model.contract import WorkSubmission
 from meruit.model.errors import MeruitError
+from meruit.model.outcome import MAX_LABEL
 from meruit.model.threshold import money
 from meruit.money.invariants import broken
 from meruit.money.lifecycle import Decision
@@ -64,13 +67,15 @@ class Market:
         found = self._store.recorder.write(self.marketplace.publish(self._actor, work))
         # Without an idempotency key there is nothing to replay.
         assert not isinstance(found, Replay)  # noqa: S101
-        return works.shown(found, work.input)
+        return works.shown(found, work.judged_input())
 
     def award(self, work_id: str, agent_id: str, cpc_rate: Any = None) -> ContractView:
         """Give an agent the contract, and put its money aside."""
-        if not agent_id:
-            raise MeruitError("an agent's id is not empty")
-        rate = None if cpc_rate is None else money(cpc_rate)
+        _line("an agent's id", agent_id)
+        try:
+            rate = None if cpc_rate is None else money(cpc_rate)
+        except ValueError as problem:
+            raise MeruitError(f"cpc_rate: {problem}") from None
         return self._write(Award(self._request, self._store.surroundings.new_id("con"), work_id, agent_id, rate))
 
     def start(self, contract_id: str) -> ContractView:
@@ -85,6 +90,7 @@ class Market:
         claims: Mapping[str, float] | None = None,
     ) -> ContractView:
         """Hand in an output: verified, believed or not, settled or held, in one transaction."""
+        _check_handed_in(output, metadata or {}, claims or {})
         case = self.marketplace.case(self._actor, contract_id)
         handed = HandedIn(output, metadata or {}, claims or {})
         return self._write(self.marketplace.completion_sync(self._request, case, handed))
@@ -95,23 +101,33 @@ class Market:
 
     def release(self, contract_id: str, reason: str) -> ContractView:
         """Let what was held be paid."""
-        return self._write(Release(self._request, contract_id, reason, new_salt(self._store.surroundings.entropy)))
+        return self._write(
+            Release(self._request, contract_id, _reason(reason), new_salt(self._store.surroundings.entropy))
+        )
 
     def void(self, contract_id: str, reason: str) -> ContractView:
         """Pay nobody; the escrow goes back."""
-        return self._write(Void(self._request, contract_id, reason))
+        return self._write(Void(self._request, contract_id, _reason(reason)))
 
     def reverse(self, contract_id: str, reason: str) -> ContractView:
         """Take back what was paid, to be settled by a later verdict."""
-        return self._write(Reverse(self._request, contract_id, reason))
+        return self._write(Reverse(self._request, contract_id, _reason(reason)))
+
+    def rejudge(self, contract_id: str, reason: str) -> ContractView:
+        """Judge the output again by the contract's own criteria, as one more version of its verdict."""
+        return contracts.shown(rejudge(self.marketplace, self._actor, contract_id, _reason(reason)))
 
     def dispute(self, contract_id: str, reason: str) -> ContractView:
         """Object to how it was judged or paid."""
-        return self._write(Dispute(self._request, contract_id, reason))
+        return self._write(Dispute(self._request, contract_id, _reason(reason)))
 
     def resolve(self, contract_id: str, decision: Decision | str, reason: str) -> ContractView:
         """End a dispute: uphold, reverse or void."""
-        return self._write(Resolve(self._request, contract_id, Decision(decision), reason))
+        try:
+            chosen = Decision(decision)
+        except ValueError:
+            raise MeruitError(f"a dispute ends with {', '.join(Decision)}, not {decision!r}") from None
+        return self._write(Resolve(self._request, contract_id, chosen, _reason(reason)))
 
     def expire(self) -> int:
         """Give back the money of contracts whose deadline has passed; answers how many."""
@@ -148,3 +164,25 @@ class Market:
         standing = self._store.recorder.write(write)
         assert not isinstance(standing, Replay)  # noqa: S101 - as above
         return contracts.shown(standing)
+
+
+# Any, here and below: programs pass anything.
+def _check_handed_in(output: Any, metadata: Any, claims: Any) -> None:
+    """Raise MeruitError for what nobody could hand in."""
+    for name, part in (("output", output), ("metadata", metadata), ("claims", claims)):
+        if not isinstance(part, Mapping):
+            raise MeruitError(f"{name} must be a mapping, got {type(part).__name__}")
+    for name, value in claims.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise MeruitError(f"the claim {name!r} must be a finite number, got {value!r}")
+
+
+def _reason(reason: str) -> str:
+    return _line("a reason", reason)
+
+
+def _line(what: str, text: Any) -> str:
+    """A line that is recorded and shown; raises MeruitError for anything else."""
+    if isinstance(text, str) and text.strip() and text.isprintable() and len(text) <= MAX_LABEL:
+        return text
+    raise MeruitError(f"{what} is 1 to {MAX_LABEL} printable characters")

@@ -215,12 +215,16 @@ class Registrar:
         by_agent: bool = False,
     ) -> list[Recorded] | Replay:
         """Keep what was decided; answers when it is durable. What agents hand in themselves counts as an attempt."""
+
+        def prepared() -> tuple[tuple[NewOutcome, ...], tuple[Attempt, ...]]:
+            drafts = tuple(self.draft(tenant, one) for one in judged)
+            return drafts, tuple(map(_attempt, judged)) if by_agent else ()
+
         if any(one.submission.size > SMALL_BYTES for one in judged):
-            drafts = await asyncio.to_thread(lambda: [self.draft(tenant, one) for one in judged])
+            drafts, attempts = await asyncio.to_thread(prepared)
         else:
-            drafts = [self.draft(tenant, one) for one in judged]
-        attempts = tuple(map(_attempt, judged)) if by_agent else ()
-        return await self.store.recorder.record(RecordAll(tuple(drafts), once, tenant, attempts))
+            drafts, attempts = prepared()
+        return await self.store.recorder.record(RecordAll(drafts, once, tenant, attempts))
 
     def record_sync(self, tenant: str, judged: Judged) -> Recorded:
         """The same for callers without an event loop."""

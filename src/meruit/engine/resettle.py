@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from meruit.engine.dossier import About, Planted, dossier_of
 from meruit.engine.plainly import describe
 from meruit.model.canonical import canonical, from_canonical
-from meruit.model.contract import Contract, ContractState, Escrow, Terms
+from meruit.model.contract import Contract, ContractState, Escrow, Terms, kept_work
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import UnknownName
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, History
@@ -19,7 +20,7 @@ from meruit.model.money import Bill
 from meruit.model.numbers import in_units
 from meruit.model.verdict import GovernanceStatus, VerificationResult
 from meruit.model.work import Work
-from meruit.money.bill import bill, fee_and_payout, hold_for
+from meruit.money.bill import RuleFailed, bill, fee_and_payout, hold_for
 from meruit.money.invariants import Books, Settlement, broken
 from meruit.money.ledger import Parties
 from meruit.money.lifecycle import Decision
@@ -43,6 +44,11 @@ from meruit.trust.governance import govern, together
 
 _NO_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 Results = Mapping[int, VerificationResult]
+_STATES = {
+    Escrow.HELD: ContractState.VERIFICATION_PENDING,
+    Escrow.PAID: ContractState.SETTLED,
+    Escrow.RELEASED: ContractState.FAILED,
+}
 SAID = {
     Disposition.CLEAR: GovernanceStatus.CLEAR,
     Disposition.HOLD: GovernanceStatus.REVIEW,
@@ -119,7 +125,7 @@ def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: Verifi
 
 
 def _check_known(bundle: Bundle, deal: Deal, checked: GovernanceCheck, result: VerificationResult | None) -> None:
-    """That the dossier is about this work; what earlier outcomes said, and what was planted, must be believed."""
+    """That the dossier is about this work, and what was planted in it; what earlier outcomes said must be believed."""
     if result is None or len(bundle.work) < len(PARTS) or bundle.contract is None:
         return
     work = {part: json.loads(bundle.work[part]) for part in PARTS}
@@ -128,18 +134,28 @@ def _check_known(bundle: Bundle, deal: Deal, checked: GovernanceCheck, result: V
         About(award.contract, award.work, award.agent, award.consumer),
         Work(output=work["output"], input=work["input"], metadata=work["metadata"]),
         result,
-        Planted(),
+        _planted(bundle.contract),
         claimed_may_earn=_terms(bundle.contract, Step.GOVERNANCE).claimed_may_earn,
     )
     if _own(drawn) != _own(checked.dossier):
         raise Flaw(Step.GOVERNANCE, "the dossier tells of other work, or of another result")
 
 
+def _planted(contract: ContractFile) -> Planted:
+    """What was hidden in the work before anybody was awarded it."""
+    try:
+        submission = kept_work(contract.work).submission
+        same = canonical(from_canonical(contract.work)) == contract.work
+    except (ValueError, RecursionError) as problem:
+        raise Flaw(Step.GOVERNANCE, f"the work cannot be read: {describe(problem)}") from None
+    if not same:
+        raise Flaw(Step.GOVERNANCE, "the work is not written as it is recorded")
+    return Planted(submission.canaries, submission.impossible)
+
+
 def _own(dossier: Dossier) -> bytes:
     """What of a dossier follows from the work alone; governance itself decides over success later."""
-    return msgspec.structs.replace(
-        dossier, success=False, canaries=0, leaked=[], impossible=False, history=History()
-    ).to_json()
+    return msgspec.structs.replace(dossier, success=False, history=History()).to_json()
 
 
 def _not_asked(checked: GovernanceCheck) -> list[str]:
@@ -190,32 +206,46 @@ def check_settlement(
     for entry in settled:
         if judged_by[entry.version] != deal.criteria:
             raise Flaw(Step.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's")
-        why = _settled_again(contract, entry, terms, deal.award.hold_micros, results.get(entry.version))
+        why = _settled_again(
+            contract, entry, _Agreed(terms, agreed, deal.award.hold_micros), results.get(entry.version)
+        )
         if why:
             notes.append(f"not recomputed: settlement {entry.number}: {why}")
         else:
             again += 1
     _check_books(deal, contract, story, money)
-    told = f"{again} of {len(settled)} settlements recomputed; {len(deal.money)} transfers, and no money made or lost"
-    return fine(Step.SETTLEMENT, told)
+    moved = f"{len(deal.money)} transfers, and no money made or lost"
+    if settled and not again:
+        told = f"none of {len(settled)} settlements could be recomputed; {moved}"
+        return StepFinding(Step.SETTLEMENT, State.SKIPPED, told)
+    return fine(Step.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
+
+
+class _Agreed(NamedTuple):
+    """What a contract is paid by."""
+
+    terms: Terms
+    criteria: SuccessCriteria | None
+    hold: int
 
 
 def _settled_again(
-    contract: ContractFile, entry: SettlementEntry, terms: Terms, hold: int, result: VerificationResult | None
+    contract: ContractFile, entry: SettlementEntry, agreed: _Agreed, result: VerificationResult | None
 ) -> str:
     """Why a settlement was not recomputed; empty when it was, to the same bill; raises Flaw for another."""
+    terms = agreed.terms
     owed, number = _bill(contract, entry), entry.number
     if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
         raise Flaw(Step.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
     if result is None:
         return "the result it rests on was erased"
-    held = why_held(result)
+    held = why_held(result, agreed.criteria, terms)
     # What governance holds is released by a version that says so; a word with the settlement is not enough.
     if held and (not entry.reason or result.governance not in PAYABLE):
         raise Flaw(Step.SETTLEMENT, f"settlement {number} paid what nobody had released: {held}")
     try:
-        recomputed = bill(result, terms, hold)
-    except UnknownName as problem:
+        recomputed = bill(result, terms, agreed.hold)
+    except (UnknownName, RuleFailed) as problem:
         return str(problem)
     if recomputed.total != owed.total:
         paid, due = in_units(owed.total), in_units(recomputed.total)
@@ -329,10 +359,11 @@ def _check_books(deal: Deal, contract: ContractFile, story: Story, money: _Money
     books = Books(
         balances=balances,
         transfers=transfers,
-        contracts=[_as_it_stands(deal.award, contract, money)],
+        contracts=[_as_it_stands(deal.award, contract, money, story.evidence.outcome)],
         settlements=[
             Settlement(
                 *(entry.contract, entry.number, entry.outcome, entry.version, _bill(contract, entry), index),
+                sha256(contract.bills[str(entry.number)]).hexdigest(),
             )
             for index, entry in deal.money
             if isinstance(entry, SettlementEntry)
@@ -340,6 +371,10 @@ def _check_books(deal: Deal, contract: ContractFile, story: Story, money: _Money
         verdicts=frozenset((entry.outcome, entry.version) for entry in story.verdicts),
         moves=frozenset((entry.contract, *_move(entry)) for _, entry in deal.money),
         logged=transfers,
+        terms={deal.award.contract: deal.award.terms},
+        bills={
+            (entry.contract, entry.number): entry.bill for _, entry in deal.money if isinstance(entry, SettlementEntry)
+        },
     )
     found = broken(books)
     if found:
@@ -358,8 +393,10 @@ def _move(entry: MoneyEntry) -> tuple[str, int]:
             return entry.why, 0
 
 
-def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _Money) -> Contract:
+def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _Money, outcome: str) -> Contract:
     """The contract as its entries leave it; open, paid or given back."""
+    state = _STATES[money.escrow]
+    frozen = money.disputed and money.escrow is Escrow.HELD
     return Contract(
         id=award.contract,
         seq=0,
@@ -367,8 +404,8 @@ def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _Money) -> C
         agent_id=award.agent,
         consumer_id=award.consumer,
         domain=None,
-        state=ContractState.VERIFICATION_PENDING,
-        escrow=money.escrow,
+        state=ContractState.DISPUTED if money.disputed else state,
+        escrow=Escrow.FROZEN if frozen else money.escrow,
         currency=award.currency,
         hold_micros=award.hold_micros,
         terms=contract.terms,
@@ -376,4 +413,6 @@ def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _Money) -> C
         expires_at=_NO_MOMENT,
         settlement=0 if money.live is None else money.live.number,
         total_micros=0 if money.live is None else money.live.total_micros,
+        outcome_id=outcome,
+        disputed_from=state if money.disputed else None,
     )

@@ -25,7 +25,7 @@ from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import CriteriaError, MeruitError
 from meruit.model.evidence import Evidence, Provenance
-from meruit.model.governance import Disposition, Flag, GovernanceClient
+from meruit.model.governance import Disposition, GovernanceClient, GovernanceResult
 from meruit.model.verdict import (
     Bounds,
     GovernanceStatus,
@@ -265,12 +265,15 @@ class VerificationEngine:
             what = describe(answer) if isinstance(answer, BaseException) else f"it answered {type(answer).__name__}"
             reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance gave no clear answer: {what}")
             return governed(result, GovernanceStatus.REVIEW, ["governance_unavailable"], reason)
-        disposition = getattr(answer, "disposition", None)
-        flags = [writable(flag.rule if isinstance(flag, Flag) else str(flag)) for flag in flags]
-        if valid and disposition == Disposition.HOLD:
+        if isinstance(answer, GovernanceResult):
+            disposition, flags = answer.concluded, answer.names
+        else:
+            disposition = Disposition.CLEAR if valid else Disposition.INVALID
+        flags = [writable(str(flag)) for flag in flags]
+        if disposition is Disposition.HOLD:
             reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must look: {', '.join(flags)}")
             return governed(result, GovernanceStatus.REVIEW, flags, reason)
-        if valid and disposition != Disposition.INVALID:
+        if disposition is Disposition.CLEAR:
             return governed(result, GovernanceStatus.CLEAR, flags)
         reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {', '.join(flags)}")
         return governed(result, GovernanceStatus.INVALID, flags, reason)

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from meruit.engine.dossier import About, HandedIn, Planted, dossier_of, judged_metadata, marks_of, observed_ms
+from meruit.engine.dossier import About, HandedIn, Planted, dossier_of, judged_metadata, leaked, marks_of
 from meruit.engine.lint import AT_ONCE, null_agents
 from meruit.engine.plainly import describe
 from meruit.engine.registrar import SMALL_BYTES, Judged, Ready, Registrar, Submission
@@ -23,8 +24,9 @@ from meruit.model.governance import (
 )
 from meruit.model.outcome import Labels
 from meruit.model.verdict import Verdict, VerificationResult
-from meruit.model.work import Work
+from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.money.bill import hold_for
+from meruit.money.order import check_rules
 from meruit.registry import settlement_rules
 from meruit.stores import contracts, works
 from meruit.stores.contracts import terms_of
@@ -42,6 +44,10 @@ PATIENCE_S = 10.0
 
 class NullAgentPasses(MeruitError):
     """Criteria that somebody passes by doing nothing."""
+
+
+class CanaryShown(MeruitError):
+    """A planted string that agents are shown, so that whoever quotes it would be caught."""
 
 
 class Case(NamedTuple):
@@ -78,17 +84,19 @@ class Marketplace:
         once: Idempotent | None = None,
         render: Callable[[WorkFound], bytes] = lambda _work: b"",
     ) -> SubmitWork:
-        """Work ready to be recorded; raises CriteriaError, NullAgentPasses, UnknownName and TooMuch.
+        """Work ready to be recorded; raises CriteriaError, NullAgentPasses, CanaryShown, UnknownName and TooMuch.
 
         Criteria that an agent passes by doing nothing are refused, unless the work says why they are meant.
         """
         for name in submission.in_force().rules:
             settlement_rules.get(name)
+        check_rules(submission.in_force())
+        _refuse_shown(submission)
         criteria = submission.success_criteria
         ready = None if criteria is None else self._examined(submission, criteria)
         if submission.terms.cpc_rate is not None:
             hold_for(criteria, submission.in_force())
-        content = payload_bytes(submission.input)
+        content = payload_bytes(submission.judged_input())
         if content is None:
             raise MeruitError("the input is no plain JSON")
         return SubmitWork(
@@ -107,10 +115,12 @@ class Marketplace:
     def _examined(self, submission: WorkSubmission, criteria: SuccessCriteria) -> Ready:
         ready = self.registrar.ready(criteria)
         self.registrar.sound(ready)
+        engine, given = self.registrar.engine, submission.judged_input()
         passes = [
             name
+            # Nobody echoes what no agent is shown.
             for name, output in null_agents(submission.input).items()
-            if _passes(self.registrar.engine.verify_sync("null", submission.input, output, ready.prepared, AT_ONCE))
+            if _passes(engine.verify_sync("null", given, output, ready.prepared, AT_ONCE))
         ]
         found = govern(Dossier(null_passes=passes), Policy() if self.policy is None else self.policy)
         if "null_agent_pass" in found.names and submission.accept_null_agent is None:
@@ -167,7 +177,7 @@ class Marketplace:
         else:
             ready = self.registrar.committed(work.criteria_digest, work.criteria)
         now = self.store.surroundings.clock()
-        metadata = judged_metadata(handed, observed_ms(contract, now), now)
+        metadata = _judged_metadata(contract, handed, now)
         labels = Labels(contract.id, contract.agent_id, contract.consumer_id, contract.domain)
         return ready, Submission(case.input, handed.output, metadata, labels, handed.size), metadata
 
@@ -199,11 +209,12 @@ class Marketplace:
             contract_id=case.contract.id,
             outcome=self.registrar.draft(request.actor.tenant, judged),
             dossier=dossier,
-            marks=marks_of(case.contract, case.input, handed),
+            marks=marks_of(case.contract, case.work.public(case.input), handed, _task(case.work.submission)),
             completion=completion_mark(handed),
             salt=new_salt(self.store.surroundings.entropy),
             policy=self.policy,
             remote=remote,
+            criteria=case.work.criteria,
         )
 
     async def _asked(self, client: GovernanceClient, result: VerificationResult, dossier: Dossier) -> GovernanceResult:
@@ -232,6 +243,30 @@ class Marketplace:
             why = describe(problem)
         silent = Flag(UNAVAILABLE, "1", Action.HOLD, evidence={"why": why})
         return GovernanceResult(valid=True, flags=[silent], disposition=Disposition.HOLD, confidence=0.0)
+
+
+def _refuse_shown(submission: WorkSubmission) -> None:
+    """Raise CanaryShown for a canary that an agent could quote without having seen a reference."""
+    public = {name: value for name, value in submission.input.items() if name not in PRIVATE_INPUTS}
+    shown = {"said": [submission.title, submission.description, submission.domain or ""], "input": public}
+    for canary in submission.canaries:
+        if leaked((canary,), shown):
+            raise CanaryShown(f"agents are shown the canary {canary!r}, and whoever quotes it would be caught; hide it")
+
+
+def _judged_metadata(contract: Contract, handed: HandedIn, now: datetime) -> dict[str, Any]:
+    """The metadata that is judged; an agent that never said when it began is timed from the award."""
+    begun = contract.started_at or contract.awarded_at
+    metadata = judged_metadata(handed, (now - begun).total_seconds() * 1000, now)
+    if handed.by_agent and contract.started_at is None:
+        # Nobody saw it begin: to tell of less time than since the award is no lie, and earns nothing.
+        del metadata["observed_ms"]
+    return metadata
+
+
+def _task(submission: WorkSubmission) -> tuple[str | None, ...]:
+    """What is asked about the input."""
+    return submission.title, submission.description, submission.domain
 
 
 def completion_mark(handed: HandedIn) -> str:

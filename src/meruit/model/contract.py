@@ -1,10 +1,10 @@
 """Work that somebody gives out, the terms it is paid by, and the contract that an agent has on it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -12,17 +12,20 @@ from pydantic import (
     ConfigDict,
     Field,
     StrictBool,
+    ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
+from meruit.model.canonical import canonical, from_canonical
 from meruit.model.criterion import Amount, Share, SuccessCriteria
 from meruit.model.money import CURRENCIES
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
 from meruit.model.threshold import money, plain_json
 from meruit.model.verdict import Verdict
+from meruit.model.work import PRIVATE_INPUTS
 
 DISPUTE_HOURS = 24
 MAX_DISPUTE_HOURS = 168
@@ -34,6 +37,10 @@ MIN_CANARY = 8
 USUAL_RULES = ("cpc", "cpa_bonus", "claimed_only", "bonus_on_failure", "cap", "cpa_penalty")
 CAP_NAMES = ("max_cpa_total", "max_cpa_bonus", "max_bonus")
 """What the cap on all bonuses is called by one or another."""
+SEPARATE = frozenset({"input", "private", "success_criteria"})
+"""What of a submission lies elsewhere: with the evidence, and with the criteria."""
+RECORDED = {"recorded": True}
+"""The context in which recorded work is read: what was taken once stays readable, whatever is refused today."""
 
 
 class ContractState(StrEnum):
@@ -173,6 +180,9 @@ class WorkSubmission(BaseModel):
     input: Annotated[dict[str, Any], BeforeValidator(plain_json)] = Field(
         default_factory=dict, description="What the agent is given; references and schemas in it stay private."
     )
+    private: Annotated[dict[str, Any], BeforeValidator(plain_json)] = Field(
+        default_factory=dict, description="More of the input, for the judge alone: no agent is shown any of it."
+    )
     success_criteria: SuccessCriteria | None = Field(default=None, description="What earns and costs; none is allowed.")
     budget: Budget = Field(default_factory=Budget)
     terms: Terms = Field(default_factory=Terms)
@@ -195,10 +205,77 @@ class WorkSubmission(BaseModel):
             raise ValueError("success_criteria is empty: leave it out for work that is paid by completion alone")
         return self
 
+    @field_validator("title", "accept_null_agent")
+    @classmethod
+    def _said(cls, text: str | None, info: ValidationInfo) -> str | None:
+        if text is not None and not text.strip() and info.context != RECORDED:
+            raise ValueError("there is nothing but spaces; say it in words")
+        return text
+
+    @model_validator(mode="after")
+    def _publishable(self, info: ValidationInfo) -> Self:
+        """Refuse what would pay otherwise than it says, or show agents what they must not see."""
+        if info.context == RECORDED:
+            return self
+        most, rate = self.budget.max_cpc, self.terms.cpc_rate
+        if most is not None and rate is not None and rate > most:
+            raise ValueError(
+                f"terms.cpc_rate is {rate}, above the budget.max_cpc of {most}: nobody could be awarded it"
+            )
+        twice = sorted(self.input.keys() & self.private.keys())
+        if twice:
+            raise ValueError(f"{twice[0]!r} stands in input and in private; give it once")
+        open_to_all = {name: value for name, value in self.input.items() if name not in PRIVATE_INPUTS}
+        deeper = next(
+            (name for value in open_to_all.values() for name in _names(value) if name in PRIVATE_INPUTS), None
+        )
+        if deeper is not None:
+            raise ValueError(f"{deeper!r} inside of input would be shown to agents; put what is private under private")
+        return self
+
+    def judged_input(self) -> dict[str, Any]:
+        """All that the judge is given: what agents see, and what they do not."""
+        return {**self.input, **self.private}
+
     def in_force(self) -> Terms:
         """The terms, with the budget's cap among them."""
         cap = self.budget.max_cpa_total
         return self.terms if cap is None else self.terms.model_copy(update={"max_cpa_total": cap})
+
+
+def _names(value: Any) -> Iterator[str]:
+    """What entries are called, however deep they lie."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            yield from part
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
+
+
+class KeptWork(NamedTuple):
+    """Work as it is kept, and as contracts on it commit to it."""
+
+    submission: WorkSubmission
+    """Without criteria and input."""
+    private: frozenset[str]
+    """Which names of the input no agent is shown, besides those that never are."""
+
+
+def work_body(submission: WorkSubmission) -> bytes:
+    """The bytes in which work is kept."""
+    return canonical({**submission.model_dump(exclude={*SEPARATE}), "private_names": sorted(submission.private)})
+
+
+def kept_work(body: bytes) -> KeptWork:
+    """Read back what `work_body` wrote; raises ValueError for anything else."""
+    document = from_canonical(body)
+    names = document.pop("private_names", []) if isinstance(document, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("it is no work")
+    return KeptWork(WorkSubmission.model_validate(document, context=RECORDED), frozenset(names))
 
 
 class Execution(BaseModel):
@@ -310,5 +387,9 @@ class AgentContract(Record, frozen=True):
     verdict: Verdict | None
     success: bool | None
     score: float | None
+    total: str | None
+    """The price that was paid; None while nothing is."""
+    fee: str | None
+    """What of it the platform keeps."""
     payout: str | None
-    """None while nothing is paid."""
+    """What of it is the agent's."""

@@ -2,13 +2,22 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Protocol
+from fractions import Fraction
+from typing import Any, Protocol, Self
 
 import msgspec
 
 from meruit.model.evidence import Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.record import Record
+from meruit.model.text import visible
+
+UNAVAILABLE = "governance_unavailable"
+"""The flag of an outcome that somebody who was asked said nothing about."""
+MAX_NAME_CHARS = 200
+"""How much of a flag's name is shown."""
+MAX_FLAGS = 100
+"""How many flags of a stranger are kept."""
 
 
 class Action(StrEnum):
@@ -30,6 +39,21 @@ class Disposition(StrEnum):
     CLEAR = "clear"
     HOLD = "hold"
     INVALID = "invalid"
+
+
+WORST = (Disposition.CLEAR, Disposition.HOLD, Disposition.INVALID)
+"""The worst last."""
+
+
+def disposition_of(action: Action) -> Disposition:
+    """What an outcome comes to by one action."""
+    match action:
+        case Action.INVALIDATE:
+            return Disposition.INVALID
+        case Action.HOLD | Action.REFUSE:
+            return Disposition.HOLD
+        case Action.FLAG | Action.WITHHOLD:
+            return Disposition.CLEAR
 
 
 class Flag(Record, frozen=True):
@@ -57,15 +81,26 @@ class GovernanceResult(Record, frozen=True):
 
     @property
     def concluded(self) -> Disposition:
-        """What follows; where validity and disposition disagree, the worse."""
-        if not self.valid:
-            return Disposition.INVALID
-        return self.disposition or Disposition.CLEAR
+        """What follows: the worst of validity, disposition and what the flags do."""
+        said = [
+            Disposition.CLEAR if self.valid else Disposition.INVALID,
+            self.disposition or Disposition.CLEAR,
+            *(disposition_of(flag.action) for flag in self.flags if isinstance(flag, Flag)),
+        ]
+        return max(said, key=WORST.index)
 
     @property
     def names(self) -> list[str]:
-        """The flags as a result lists them."""
-        return [flag.rule if isinstance(flag, Flag) else flag for flag in self.flags]
+        """The flags as a result lists them: printable, and no longer than anybody reads."""
+        named = (flag.rule if isinstance(flag, Flag) else flag for flag in self.flags)
+        # Cut twice: what is spelled out grows.
+        return [visible(name[:MAX_NAME_CHARS])[:MAX_NAME_CHARS] for name in named]
+
+    def bounded(self) -> Self:
+        """The same with no more flags than are kept of a stranger; what follows from all of them stands."""
+        if len(self.flags) <= MAX_FLAGS:
+            return self
+        return msgspec.structs.replace(self, flags=self.flags[:MAX_FLAGS], disposition=self.concluded)
 
 
 class GovernanceClient(Protocol):
@@ -120,9 +155,9 @@ class History(Record, frozen=True):
     """What earlier outcomes say about this one; kept as it goes, never searched for."""
 
     replayed_in: str | None = None
-    """A contract with another input for which this agent gave the same output."""
+    """A contract on another task for which this agent gave the same output."""
     shared_with: str | None = None
-    """Another agent that gave the same output to another input."""
+    """Another agent that gave the same output for another task."""
     settled_under: str | None = None
     """Another contract that was settled on the same evidence."""
     latency_mismatches: int = 0
@@ -197,6 +232,14 @@ class Suspicion(Record, frozen=True):
     """Another than the rule's usual one."""
     name: str | None = None
     """Another than the rule's own."""
+
+
+def as_statistic(number: int | Fraction) -> float | None:
+    """A number as a flag shows it; None where no float is so large."""
+    try:
+        return float(number)
+    except OverflowError:
+        return None
 
 
 class Policy(Record, frozen=True):

@@ -2,7 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
+
+import msgspec
 
 from meruit.model.contract import Execution, Terms
 from meruit.model.criterion import SuccessCriteria
@@ -11,16 +14,24 @@ from meruit.model.money import Bill, Cost, Line, Part, as_decimal, as_micros
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.threshold import LARGEST_MICROS, MONEY_PLACES, money
 from meruit.model.verdict import VerificationResult
-from meruit.registry import settlement_rules
+from meruit.registry import SettlementRule, settlement_rules
 
 GUARD = "guard"
 """The rule of lines that no terms name: a price is never negative, and never above what is held."""
 FLOAT_NOISE = 1e-14
 """By which part of itself a sum of floats may miss the amount that it stands for."""
+MAX_LINES = 10_000
+"""That one rule may write."""
+LARGEST_LINE = 2**62
+"""In millionths; more is nobody's money, and no record could hold it."""
 
 
 class TooMuch(MeruitError):
     """More money than an exact account can hold."""
+
+
+class RuleFailed(MeruitError):
+    """A settlement rule raised, or gave something that is no part of a bill."""
 
 
 def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
@@ -33,10 +44,10 @@ def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
 
 
 def bill(result: VerificationResult, terms: Terms, hold: int) -> Bill:
-    """What is owed for a result, rule by rule; raises UnknownName for a rule that is not installed."""
+    """What is owed for a result, rule by rule; raises UnknownName for a rule that is not installed, and RuleFailed."""
     lines: list[Line] = []
     for name in terms.rules:
-        lines += settlement_rules.get(name).apply(result, terms, tuple(lines))
+        lines += _applied(settlement_rules.get(name), result, terms, tuple(lines))
     lines += _guarded(lines, hold)
     total = sum(line.micros for line in lines)
     fee, payout = fee_and_payout(total, terms.platform_fee_rate)
@@ -51,6 +62,30 @@ def bill(result: VerificationResult, terms: Terms, hold: int) -> Bill:
         payout=payout,
         released=hold - total,
     )
+
+
+def _applied(rule: SettlementRule, result: VerificationResult, terms: Terms, lines: tuple[Line, ...]) -> list[Line]:
+    """What a rule adds to the bill; somebody else's rule may do anything."""
+    try:
+        added = [*islice(rule.apply(result, terms, lines), MAX_LINES + 1)]
+    except Exception as problem:  # noqa: BLE001 - whatever a stranger's rule raises, the work is recorded and waits
+        # Its own words may be anything, and this is shown and kept.
+        raise RuleFailed(f"the settlement rule {rule.name} raised {type(problem).__name__}") from None
+    if len(added) > MAX_LINES:
+        raise RuleFailed(f"the settlement rule {rule.name} wrote more than {MAX_LINES} lines")
+    if not all(map(_is_line, added)):
+        raise RuleFailed(f"the settlement rule {rule.name} gave something that is no line of a bill")
+    return added
+
+
+# Any: it comes from whoever wrote the rule.
+def _is_line(line: Any) -> bool:
+    """Whether it is a line just as a record holds one."""
+    try:
+        whole = isinstance(line, Line) and Line.from_json(line.to_json()) == line
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return False
+    return whole and type(line.micros) is int and isinstance(line.part, Part) and abs(line.micros) <= LARGEST_LINE
 
 
 def sum_of(lines: Sequence[Line], part: Part) -> int:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from meruit.model.contract import OPEN, Contract, ContractState, Escrow
@@ -32,6 +33,8 @@ class Settlement(NamedTuple):
     version: int
     bill: Bill
     leaf: int
+    digest: str
+    """SHA-256 of the bill as it is kept."""
 
 
 class Books(NamedTuple):
@@ -49,6 +52,25 @@ class Books(NamedTuple):
     """Contract, operation and number of what was done, each of which answers a second request."""
     logged: Sequence[Transfer]
     """The transfers as the audit log tells them."""
+    terms: Mapping[str, str]
+    """By contract, the digest of its terms that the log tells."""
+    bills: Mapping[tuple[str, int], str]
+    """By contract and number of the settlement, the digest of its bill that the log tells."""
+
+
+def amounts_are_whole(books: Books) -> Iterator[str]:
+    """Every amount is a whole number of millionths."""
+    amounts = [
+        *((f"the balance of {account} in {currency}", found) for (currency, account), found in books.balances.items()),
+        *((f"the hold of {one.id}", one.hold_micros) for one in books.contracts),
+        *((f"what {one.id} says that is paid", one.total_micros) for one in books.contracts),
+        *(
+            (f"the {one.operation} of {one.contract_id} on {account}", micros)
+            for one in books.transfers
+            for account, micros in one.postings
+        ),
+    ]
+    yield from (f"{what} is {found!r}, no whole number" for what, found in amounts if type(found) is not int)
 
 
 def balances_sum_to_zero(books: Books) -> Iterator[str]:
@@ -195,7 +217,45 @@ def replaying_gives_the_balances(books: Books) -> Iterator[str]:
             yield f"the balance of {key[1]} in {key[0]} is {books.balances.get(key, 0)}, the log gives {replayed[key]}"
 
 
+def documents_are_those_logged(books: Books) -> Iterator[str]:
+    """Terms and bills are, to the byte, those that the log commits to."""
+    for contract in books.contracts:
+        if books.terms.get(contract.id) != sha256(contract.terms).hexdigest():
+            yield f"the terms of {contract.id} are not those that the log tells"
+    for one in books.settlements:
+        if books.bills.get((one.contract_id, one.number)) != one.digest:
+            yield f"the bill of settlement {one.number} of {one.contract_id} is not the one that the log tells"
+
+
+def states_fit_the_money(books: Books) -> Iterator[str]:
+    """A contract's state says of its money and its outcome what is recorded of them."""
+    for contract in books.contracts:
+        handed_in = contract.outcome_id is not None
+        if (contract.escrow, handed_in) not in _fitting(contract):
+            told = f"its escrow is {contract.escrow}, {'with an' if handed_in else 'without an'} outcome"
+            yield f"{contract.id} is {contract.state}, and {told}"
+
+
+def _fitting(contract: Contract) -> set[tuple[Escrow, bool]]:
+    """Where the money may be, and whether there is an outcome."""
+    match contract.state:
+        case ContractState.AWARDED | ContractState.EXECUTING:
+            return {(Escrow.HELD, False)}
+        case ContractState.VERIFICATION_PENDING | ContractState.VERIFIED:
+            return {(Escrow.HELD, True)}
+        case ContractState.FAILED:
+            # Called off, with an output or before there was one; or judged, and not paid yet.
+            return {(Escrow.HELD, True), (Escrow.RELEASED, True), (Escrow.RELEASED, False)}
+        case ContractState.SETTLED:
+            return {(Escrow.PAID, True)}
+        case ContractState.EXPIRED:
+            return {(Escrow.RELEASED, False)}
+        case ContractState.DISPUTED:
+            return {(Escrow.PAID if contract.disputed_from is ContractState.SETTLED else Escrow.FROZEN, True)}
+
+
 INVARIANTS: tuple[Callable[[Books], Iterator[str]], ...] = (
+    amounts_are_whole,
     balances_sum_to_zero,
     transfers_sum_to_zero,
     escrow_is_whole_or_empty,
@@ -204,9 +264,17 @@ INVARIANTS: tuple[Callable[[Books], Iterator[str]], ...] = (
     transfers_have_grounds,
     lines_sum_to_total,
     replaying_gives_the_balances,
+    documents_are_those_logged,
+    states_fit_the_money,
 )
 
 
 def broken(books: Books) -> list[str]:
     """Every violation, a sentence each; none in sound books."""
-    return [f"{rule.__name__}: {what}" for rule in INVARIANTS for what in rule(books)]
+    found: list[str] = []
+    for rule in INVARIANTS:
+        found += [f"{rule.__name__}: {what}" for what in rule(books)]
+        if found and rule is amounts_are_whole:
+            # With what is no number nothing else can be computed.
+            break
+    return found

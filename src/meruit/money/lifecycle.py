@@ -23,7 +23,7 @@ class Operation(StrEnum):
     RELEASE = "release"
     """Settle although governance held it, or something could not be measured."""
     VOID = "void"
-    """Pay nothing; the escrow goes back."""
+    """Pay nothing; the escrow goes back. Possible as long as it is held."""
     REVERSE = "reverse"
     EXPIRE = "expire"
 
@@ -46,7 +46,7 @@ ALLOWED: dict[Operation, frozenset[ContractState]] = {
     Operation.DISPUTE: frozenset({S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED, S.SETTLED}),
     Operation.RESOLVE: frozenset({S.DISPUTED}),
     Operation.RELEASE: frozenset({S.VERIFICATION_PENDING}),
-    Operation.VOID: frozenset({S.AWARDED, S.VERIFICATION_PENDING}),
+    Operation.VOID: frozenset({S.AWARDED, S.EXECUTING, S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED}),
     Operation.REVERSE: frozenset({S.SETTLED}),
     Operation.EXPIRE: frozenset({S.AWARDED, S.EXECUTING}),
 }
@@ -169,7 +169,10 @@ def disputed(contract: Contract, now: datetime, terms: Terms) -> Contract:
     assert since is not None  # noqa: S101
     closes = since + timedelta(hours=terms.dispute_window_hours)
     if contract.state is S.SETTLED and now > closes:
-        raise WrongState("dispute_window_closed", f"it could be disputed until {closes.isoformat()}")
+        raise WrongState(
+            "dispute_window_closed",
+            f"contract {contract.id} could be disputed until {closes.isoformat()}; an operator may still reverse it",
+        )
     return msgspec.structs.replace(
         contract,
         state=S.DISPUTED,

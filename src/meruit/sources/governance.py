@@ -1,8 +1,12 @@
 """Somebody else's governance, asked over HTTP with the contract of our own."""
 
+import asyncio
+import ssl
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import httpx
 import msgspec
 
 from meruit.model.errors import Unreachable
@@ -29,6 +33,8 @@ class RemoteGovernance:
             self._headers["Authorization"] = f"Bearer {token}"
         self._networks = tuple(allowed_networks)
         self._timeout_s = timeout_s
+        self._tls: ssl.SSLContext | None = None
+        self._making = threading.Lock()
 
     async def validate_outcome(
         self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
@@ -41,14 +47,23 @@ class RemoteGovernance:
         }
         try:
             asked = msgspec.json.encode(question)
+            # Reading all certificates takes long enough to hold up everybody else.
+            tls = self._tls or await asyncio.to_thread(self._trusted)
             # A client for each question: it belongs to the event loop of whoever asks.
-            async with Outbound(allowed_networks=self._networks, timeout_s=self._timeout_s) as outbound:
+            async with Outbound(allowed_networks=self._networks, timeout_s=self._timeout_s, tls=tls) as outbound:
                 reply = await outbound.post(self._url, asked, self._headers)
         except (OutboundFailed, OutboundRefused, TypeError, UnicodeEncodeError) as problem:
             raise Unreachable(f"governance could not be asked: {problem}") from None
         if reply.status != OK:
             raise Unreachable(f"governance answered with status {reply.status}")
         try:
-            return msgspec.json.decode(reply.body, type=GovernanceResult)
+            return msgspec.json.decode(reply.body, type=GovernanceResult).bounded()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise Unreachable(f"governance gave an answer that cannot be read: {problem}") from None
+
+    def _trusted(self) -> ssl.SSLContext:
+        """Whom we trust, read once."""
+        with self._making:
+            if self._tls is None:
+                self._tls = httpx.create_ssl_context(trust_env=False)
+            return self._tls

@@ -50,6 +50,15 @@ class Judgement(NamedTuple):
     """None once erased."""
 
 
+class MoveView(Record, frozen=True):
+    """Something that was done with a contract."""
+
+    operation: str
+    at: datetime
+    by: str
+    reason: str
+
+
 class Standing(NamedTuple):
     """A contract with its verdict and what was paid."""
 
@@ -57,6 +66,8 @@ class Standing(NamedTuple):
     judgement: Judgement | None = None
     bill: Bill | None = None
     """Of the live settlement."""
+    history: tuple[MoveView, ...] | None = None
+    """None where nobody asked."""
 
 
 class JudgementView(Record, frozen=True):
@@ -121,6 +132,8 @@ class ContractView(Record, frozen=True):
     """Why nothing was paid at once; empty when nothing waits."""
     outcome: JudgementView | None
     settlement: SettlementView | None
+    history: list[MoveView] | None = None
+    """What was done with it, by whom and why, the oldest first; only where one contract is read."""
 
 
 def terms_body(terms: Terms) -> bytes:
@@ -224,7 +237,16 @@ def standings(connection: Connection, tenant: str, contracts: Sequence[Contract]
 
 def standing(connection: Connection, scope: Scope, contract_id: str) -> Standing:
     """One contract with its latest verdict and live settlement; raises NotFound."""
-    return standings(connection, scope.tenant, [find(connection, scope, contract_id)])[0]
+    found = standings(connection, scope.tenant, [find(connection, scope, contract_id)])[0]
+    return found._replace(history=_history(connection, scope.tenant, contract_id))
+
+
+def _history(connection: Connection, tenant: str, contract_id: str) -> tuple[MoveView, ...]:
+    table = tables.moves
+    rows = connection.execute(
+        select(table).where(table.c.tenant == tenant, table.c.contract_id == contract_id).order_by(table.c.at)
+    )
+    return tuple(MoveView(row.operation, from_micros(row.at), row.actor, row.reason) for row in rows)
 
 
 def _judgements(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, Judgement]:
@@ -275,6 +297,7 @@ def shown(standing: Standing) -> ContractView:
         hold_reason=contract.hold_reason,
         outcome=_judgement_shown(standing),
         settlement=None if standing.bill is None else bill_shown(standing.bill, contract.settlement, contract.version),
+        history=None if standing.history is None else [*standing.history],
     )
 
 
@@ -297,6 +320,8 @@ def shown_to_agent(standing: Standing) -> AgentContract:
         verdict=None if result is None else result.verdict,
         success=None if result is None else result.success,
         score=None if result is None else result.score,
+        total=None if bill is None else in_units(bill.total),
+        fee=None if bill is None else in_units(bill.fee),
         payout=None if bill is None else in_units(bill.payout),
     )
 

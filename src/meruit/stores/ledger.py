@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, func, select
 
 from meruit.model.contract import Contract
@@ -14,9 +16,10 @@ from meruit.money.invariants import Books, Settlement, Transfer
 from meruit.money.ledger import Parties, Posting
 from meruit.stores import tables
 from meruit.stores.contracts import contract_from
+from meruit.stores.database import StoreError
 from meruit.stores.replay import transfer_told
 from meruit.stores.writing import Merged, Writing
-from meruit.trust.entries import AwardEntry, MoneyEntry, VerdictEntry, read_entry
+from meruit.trust.entries import AwardEntry, MoneyEntry, SettlementEntry, VerdictEntry, read_entry
 
 MAX_LINES = 1_000_000
 """Of one statement."""
@@ -157,6 +160,8 @@ def books(connection: Connection, tenant: str) -> Books:
     verdicts, logged = set(), []
     settled: dict[tuple[str, int], tuple[Posting, ...]] = {}
     parties: dict[str, Parties] = {}
+    terms: dict[str, str] = {}
+    bills: dict[tuple[str, int], str] = {}
     for index, body in _leaves(connection, tenant):
         entry = read_entry(body)
         if isinstance(entry, VerdictEntry):
@@ -164,6 +169,9 @@ def books(connection: Connection, tenant: str) -> Books:
         elif isinstance(entry, MoneyEntry):
             if isinstance(entry, AwardEntry):
                 parties[entry.contract] = Parties(entry.contract, entry.consumer, entry.agent)
+                terms[entry.contract] = entry.terms
+            elif isinstance(entry, SettlementEntry):
+                bills[entry.contract, entry.number] = entry.bill
             # A contract's first entry is its award; nobody's money is moved by a log that lacks it.
             between = parties.get(entry.contract, Parties(entry.contract, "", ""))
             logged.append(transfer_told(index, entry, between, settled))
@@ -175,6 +183,8 @@ def books(connection: Connection, tenant: str) -> Books:
         verdicts=frozenset(verdicts),
         moves=moves,
         logged=logged,
+        terms=terms,
+        bills=bills,
     )
 
 
@@ -210,7 +220,15 @@ def _settlements(connection: Connection, tenant: str) -> Sequence[Settlement]:
     rows = connection.execute(select(table).where(table.c.tenant == tenant))
     return [
         Settlement(
-            *(row.contract_id, row.number, row.outcome_id, row.version, Bill.from_json(row.bill), row.leaf),
+            *(row.contract_id, row.number, row.outcome_id, row.version, _bill(row.contract_id, row.bill), row.leaf),
+            sha256(row.bill).hexdigest(),
         )
         for row in rows
     ]
+
+
+def _bill(contract_id: str, kept: bytes) -> Bill:
+    try:
+        return Bill.from_json(kept)
+    except msgspec.DecodeError:
+        raise StoreError(f"a bill of {contract_id} cannot be read: somebody changed the database") from None

@@ -4,16 +4,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+from sqlalchemy import bindparam, delete, update
 
 from meruit.model.contract import Contract
-from meruit.model.governance import Dealings, Dossier, History
+from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
 from meruit.stores import tables
 from meruit.stores.writing import Merged, Writing
-from meruit.trust.memory import AgentMemory, Marks, baselines, is_near, recent, remembered
+from meruit.trust.memory import AgentMemory, Marks, baselines, is_near, is_sighting, recent, remembered
 
 DAY_MICROS = 86_400 * 1_000_000
 MAX_SKETCHES = 20
 """Of an agent's last outputs to one input."""
+NOBODY = ""
+"""Whose evidence is that was settled once and no longer is."""
 
 
 def recalled(writing: Writing, tenant: str, contract: Contract, dossier: Dossier, marks: Marks) -> Dossier:
@@ -40,10 +43,18 @@ def recalled(writing: Writing, tenant: str, contract: Contract, dossier: Dossier
     )
 
 
-def remember(
-    writing: Writing, tenant: str, contract: Contract, dossier: Dossier, marks: Marks, *, mismatch: bool, bonus: bool
+def remember(  # noqa: PLR0913 - all that there is to remember
+    writing: Writing,
+    tenant: str,
+    contract: Contract,
+    dossier: Dossier,
+    marks: Marks,
+    *,
+    mismatch: bool,
+    bonus: bool,
+    said: GovernanceResult | None = None,
 ) -> None:
-    """Keep what later outcomes are compared with."""
+    """Keep what later outcomes are compared with; what governance said decides whether the output is the agent's."""
     agent, consumer = contract.agent_id, contract.consumer_id
     memory = remembered(
         *(_memory(writing, tenant, agent), dossier.metrics, writing.now.micros // DAY_MICROS), mismatch=mismatch
@@ -52,10 +63,10 @@ def remember(
     writing.merge(tables.agent_memories, Merged.REPLACED, tenant, agent, memory.to_json())
     for one, other in ((agent, consumer), (agent, ""), ("", consumer), ("", "")):
         writing.merge(tables.dealings, Merged.ADDED, tenant, one, other, 1, int(bonus))
-    if marks.output is not None:
-        writing.merge(tables.sightings, Merged.KEPT, tenant, marks.output, agent, marks.input, contract.id)
+    if marks.output is not None and is_sighting(said):
+        writing.merge(tables.sightings, Merged.KEPT, tenant, marks.output, agent, _task(marks), contract.id)
         known = writing.known(("sighting", tenant, marks.output)) or ()
-        writing.learn(("sighting", tenant, marks.output), (*known, (agent, marks.input, contract.id)))
+        writing.learn(("sighting", tenant, marks.output), (*known, (agent, _task(marks), contract.id)))
     note_attempt(writing, tenant, Attempt(agent, marks.input, marks.sketch))
 
 
@@ -78,8 +89,22 @@ def note_attempt(writing: Writing, tenant: str, attempt: Attempt) -> None:
 def remember_settled(writing: Writing, tenant: str, contract: Contract, evidence: str) -> None:
     """Nobody else is paid for the same run."""
     writing.merge(tables.settled_evidence, Merged.KEPT, tenant, evidence, contract.id)
-    if writing.known(("evidence", tenant, evidence)) is None:
+    known = writing.known(("evidence", tenant, evidence))
+    if known == NOBODY:
+        # Its row goes only when all of the group is written; whoever comes meanwhile takes it over.
+        writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=contract.id)
+    if not known:
         writing.learn(("evidence", tenant, evidence), contract.id)
+
+
+def forget_settled(writing: Writing, tenant: str, contract: Contract) -> None:
+    """What this contract was paid for was taken back: its run may be paid for again, under whichever contract."""
+    evidence = contract.evidence
+    if evidence is None or settled_under(writing, tenant, contract, evidence) is not None:
+        return
+    writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=NOBODY)
+    writing.change(_FORGET, of_tenant=tenant, of_evidence=evidence)
+    writing.learn(("evidence", tenant, evidence), NOBODY)
 
 
 def _memory(writing: Writing, tenant: str, agent_id: str) -> AgentMemory:
@@ -92,22 +117,28 @@ def _memory(writing: Writing, tenant: str, agent_id: str) -> AgentMemory:
 
 
 def _seen(writing: Writing, tenant: str, contract: Contract, marks: Marks) -> tuple[str | None, str | None]:
-    """The contract in which this agent gave the same output to another input, and another agent that did."""
+    """The contract in which this agent gave the same output for another task, and another agent that did."""
     if marks.output is None:
         return None, None
     replayed = shared = None
-    for agent, given, where in writing.known(("sighting", tenant, marks.output)) or ():
-        if given != marks.input and agent == contract.agent_id:
-            replayed = where
-        elif given != marks.input:
-            shared = agent
-    mine = (tenant, marks.output, contract.agent_id, marks.input)
+    task = _task(marks)
+    for agent, other, where in writing.known(("sighting", tenant, marks.output)) or ():
+        if other != task and agent == contract.agent_id:
+            replayed = replayed or where
+        elif other != task:
+            shared = shared or agent
+    mine = (tenant, marks.output, contract.agent_id, task)
     for agent, where in (*writing.ask(_REPLAYED, *mine), *writing.ask(_SHARED, *mine)):
         if agent == contract.agent_id:
             replayed = where
         else:
             shared = agent
     return replayed, shared
+
+
+def _task(marks: Marks) -> str:
+    """What tells one task from another; the column of sightings is named after a part of it."""
+    return marks.task or marks.input
 
 
 def settled_under(writing: Writing, tenant: str, contract: Contract, evidence: str | None) -> str | None:
@@ -118,7 +149,7 @@ def settled_under(writing: Writing, tenant: str, contract: Contract, evidence: s
     if found is None:
         rows = writing.ask(_SETTLED, tenant, evidence)
         found = rows[0][0] if rows else None
-    return None if found == contract.id else found
+    return None if found in (contract.id, NOBODY) else found
 
 
 def _sketches(writing: Writing, tenant: str, agent_id: str, given: str) -> Sequence[str]:
@@ -139,6 +170,13 @@ def _dealings(writing: Writing, tenant: str, contract: Contract) -> Dealings:
     return Dealings(*(count for pair in pairs for count in found.get(pair, (0, 0))))
 
 
+_OF_RUN = (
+    tables.settled_evidence.c.tenant == bindparam("of_tenant"),
+    tables.settled_evidence.c.evidence == bindparam("of_evidence"),
+)
+# The first is done before the second, however often each is asked for in a group.
+_TAKE_OVER = update(tables.settled_evidence).where(*_OF_RUN).values(contract_id=bindparam("new_contract"))
+_FORGET = delete(tables.settled_evidence).where(*_OF_RUN, tables.settled_evidence.c.contract_id == NOBODY)
 _MEMORY = "SELECT body FROM agent_memories WHERE tenant = ? AND agent_id = ?"
 _SIGHTED = "SELECT agent_id, contract_id FROM sightings WHERE tenant = ? AND output_mark = ? AND agent_id"
 _REPLAYED = f"{_SIGHTED} = ? AND input_mark <> ? LIMIT 1"

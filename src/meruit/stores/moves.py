@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from sqlalchemy import bindparam, select, update
 from meruit.judge.verdict import governed, rejudge
 from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow, SettleWhen, Terms
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.errors import UnknownName
 from meruit.model.events import EventType
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, Policy
 from meruit.model.money import Bill
@@ -18,14 +21,14 @@ from meruit.model.numbers import in_units
 from meruit.model.outcome import from_micros
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
 from meruit.money import ledger, lifecycle
-from meruit.money.bill import bill, hold_for
+from meruit.money.bill import RuleFailed, bill, hold_for
 from meruit.money.lifecycle import Decision, Operation, WrongState
 from meruit.money.payable import PAYABLE, why_held
 from meruit.stores import tables
 from meruit.stores.contracts import FIND, Judgement, Standing, found_among, row_of, terms_body, terms_of
 from meruit.stores.database import NotFound
 from meruit.stores.ledger import Movement, move_money, parties_of
-from meruit.stores.memory import recalled, remember, remember_settled, settled_under
+from meruit.stores.memory import forget_settled, recalled, remember, remember_settled, settled_under
 from meruit.stores.outcomes import criteria_from
 from meruit.stores.records import (
     AddVersions,
@@ -55,6 +58,7 @@ from meruit.trust.memory import Marks
 
 UNAVAILABLE = "governance_unavailable"
 DUPLICATE = "duplicate_claim"
+RULE_FAILED = "rule_failed"
 _CHANGING = (
     *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),
     *("settlement", "settlements", "version", "total_micros", "disputed_from", "disputes", "hold_reason"),
@@ -243,7 +247,7 @@ class Award(NamedTuple):
     def _act(self, step: _Step) -> Standing:
         work = find_for_writing(step.writing, step.tenant, self.work_id)
         terms = self._terms(work)
-        criteria = None if work.criteria is None else criteria_from(work.criteria)
+        criteria = None if work.criteria is None else _criteria(work.criteria)
         body, hold = terms_body(terms), hold_for(criteria, terms)
         contract = Contract(
             id=self.contract_id,
@@ -263,7 +267,7 @@ class Award(NamedTuple):
         leaf = step.append(
             AwardEntry(
                 *step.head(contract),
-                *(work.id, self.agent_id, work.consumer_id, work.criteria_digest or ""),
+                *(work.id, sha256(work.body).hexdigest(), self.agent_id, work.consumer_id, work.criteria_digest or ""),
                 *(sha256(body).hexdigest(), terms.currency, hold, step.actor.by),
             )
         )
@@ -324,6 +328,8 @@ class Complete(NamedTuple):
     salt: bytes
     policy: Policy | None
     remote: GovernanceResult | None = None
+    criteria: bytes | None = None
+    """Of the work, in canonical form; None for work that is paid by completion alone."""
 
     def __call__(self, writing: Writing) -> Answer:
         """Do all of it at once; the same output a second time is told what the first was."""
@@ -335,7 +341,8 @@ class Complete(NamedTuple):
             if contract.completion == self.completion:
                 return step.standing(contract)
             raise WrongState(
-                "already_completed", f"contract {contract.id} was completed with another output; that one counts"
+                "already_completed",
+                f"contract {contract.id} was completed with another output, or with other metadata; that one counts",
             )
         contract = lifecycle.completed(contract, step.now, self.outcome.id, self.completion, self.marks.evidence)
         step.note(contract, Operation.COMPLETE, 0, self.completion)
@@ -346,7 +353,7 @@ class Complete(NamedTuple):
         self.outcome._replace(result=result, result_json=result.to_json(), idempotency_key=key).write(step.writing)
         if checked is not None:
             _keep_check(step, contract, 1, checked, self.salt)
-        contract, paid = _pay_or_hold(step, contract, Judgement(1, result))
+        contract, paid = _pay_or_hold(step, contract, Judgement(1, result), self.criteria)
         self._remember(step, contract, checked, paid)
         step.save(contract)
         return Standing(contract, Judgement(1, result), paid)
@@ -366,6 +373,7 @@ class Complete(NamedTuple):
             *(step.writing, step.tenant, contract, self.dossier, self.marks),
             mismatch="latency_mismatch" in flags,
             bonus=paid is not None and paid.bonus > 0,
+            said=None if checked is None else checked.result,
         )
 
 
@@ -398,17 +406,32 @@ def _keep_check(step: _Step, contract: Contract, version: int, checked: Governan
     )
 
 
-def _pay_or_hold(step: _Step, contract: Contract, judgement: Judgement) -> tuple[Contract, Bill | None]:
+def _pay_or_hold(
+    step: _Step, contract: Contract, judgement: Judgement, criteria: bytes | None
+) -> tuple[Contract, Bill | None]:
     assert judgement.result is not None  # noqa: S101 - just judged
-    held = why_held(judgement.result)
+    owed, held = None, _why_held(contract, judgement.result, criteria)
+    if not held and terms_of(contract).settle is SettleWhen.AT_ONCE:
+        try:
+            owed = bill(judgement.result, terms_of(contract), contract.hold_micros)
+        except (RuleFailed, UnknownName) as problem:
+            held = str(problem)
     if held:
         contract = lifecycle.held(contract, held)
         step.tell(contract, EventType.CONTRACT_HELD, contract.settlements, reason=held)
         return contract, None
     contract = _verified(step, contract, judgement.result)
-    if terms_of(contract).settle is SettleWhen.ON_REQUEST:
-        return contract, None
-    return _pay(step, contract, judgement)
+    return (contract, None) if owed is None else (_paid(step, contract, judgement.version, owed), owed)
+
+
+def _why_held(contract: Contract, result: VerificationResult, criteria: bytes | None) -> str:
+    return why_held(result, None if criteria is None else _criteria(criteria), terms_of(contract))
+
+
+@lru_cache(maxsize=256)
+def _criteria(body: bytes) -> SuccessCriteria:
+    """Criteria from their canonical form; many contracts have the same, and they are frozen."""
+    return criteria_from(body)
 
 
 def _verified(step: _Step, contract: Contract, result: VerificationResult) -> Contract:
@@ -419,16 +442,23 @@ def _verified(step: _Step, contract: Contract, result: VerificationResult) -> Co
 
 
 def _pay(step: _Step, contract: Contract, judgement: Judgement, reason: str = "") -> tuple[Contract, Bill]:
-    """Settle a verdict: the bill, the transfer, the entry, the row and the event."""
+    """Settle a verdict by the bill that the terms give; raises WrongState where a rule gives none."""
     assert judgement.result is not None  # noqa: S101 - whoever calls has looked
-    terms = terms_of(contract)
-    owed = bill(judgement.result, terms, contract.hold_micros)
-    contract = lifecycle.settled(contract, step.now, judgement.version, owed.total)
+    try:
+        owed = bill(judgement.result, terms_of(contract), contract.hold_micros)
+    except (RuleFailed, UnknownName) as problem:
+        raise WrongState(RULE_FAILED, f"contract {contract.id} cannot be billed: {problem}; mend it or void") from None
+    return _paid(step, contract, judgement.version, owed, reason), owed
+
+
+def _paid(step: _Step, contract: Contract, version: int, owed: Bill, reason: str = "") -> Contract:
+    """Settle a verdict: the bill, the transfer, the entry, the row and the event."""
+    contract = lifecycle.settled(contract, step.now, version, owed.total)
     kept = owed.to_json()
     leaf = step.append(
         SettlementEntry(
             *step.head(contract),
-            *(contract.settlement, judgement.version),
+            *(contract.settlement, version),
             owed.currency,
             *(owed.base, owed.bonus, owed.penalty, owed.total, owed.fee, owed.payout, owed.released),
             *(sha256(kept).hexdigest(), step.actor.by, reason),
@@ -436,24 +466,24 @@ def _pay(step: _Step, contract: Contract, judgement: Judgement, reason: str = ""
     )
     step.writing.insert(
         *(tables.settlements, step.tenant, contract.id, contract.settlement, contract.outcome_id),
-        *(judgement.version, step.writing.now.micros, leaf, kept),
+        *(version, step.writing.now.micros, leaf, kept),
     )
     step.writing.learn(("bill", step.tenant, contract.id, str(contract.settlement)), owed)
     postings = ledger.settle(parties_of(contract), owed)
     move_money(step.writing, Movement(step.tenant, contract, "settle", contract.settlement, postings), leaf)
-    step.note(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(judgement.version)), reason)
+    step.note(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(version)), reason)
     if contract.evidence is not None:
         remember_settled(step.writing, step.tenant, contract, contract.evidence)
     step.tell(
         *(contract, EventType.CONTRACT_SETTLED, contract.settlement),
-        version=judgement.version,
+        version=version,
         settlement=contract.settlement,
         currency=owed.currency,
         total=in_units(owed.total),
         payout=in_units(owed.payout),
         fee=in_units(owed.fee),
     )
-    return contract, owed
+    return contract
 
 
 class Settle(NamedTuple):
@@ -471,9 +501,9 @@ class Settle(NamedTuple):
         if contract.state is ContractState.SETTLED:
             return step.standing(contract)
         lifecycle.check(contract, Operation.SETTLE)
-        judgement = _judged(step, contract)
+        judgement, work = _judged(step, contract)
         assert judgement.result is not None  # noqa: S101 - just looked
-        held = why_held(judgement.result)
+        held = _why_held(contract, judgement.result, work.criteria)
         if held:
             raise WrongState("on_hold", f"contract {contract.id} is held: {held}; release it or void it")
         _refuse_paid_run(step, contract, judgement.result)
@@ -491,21 +521,21 @@ def _refuse_paid_run(step: _Step, contract: Contract, result: VerificationResult
         raise WrongState(DUPLICATE, f"the run of contract {contract.id} was paid under {other} meanwhile; call it off")
 
 
-def _judged(step: _Step, contract: Contract) -> Judgement:
-    """The latest verdict, its result still there; raises WrongState."""
+def _judged(step: _Step, contract: Contract) -> tuple[Judgement, WorkFound]:
+    """The latest verdict, its result still there, and the work that it is on; raises WrongState."""
     if contract.outcome_id is None:
         raise WrongState("wrong_state", f"contract {contract.id} has no output yet")
     judgement = step.judgement(contract.outcome_id)
     if judgement.result is None:
         raise WrongState("erased", f"what contract {contract.id} was judged on was erased; void it")
-    agreed = find_for_writing(step.writing, step.tenant, contract.work_id).criteria_digest or NO_CRITERIA
-    if judgement.result.criteria_digest != agreed:
+    work = find_for_writing(step.writing, step.tenant, contract.work_id)
+    if judgement.result.criteria_digest != (work.criteria_digest or NO_CRITERIA):
         raise WrongState(
             "other_criteria",
             f"version {judgement.version} of the verdict on contract {contract.id} was reached by other criteria than "
             "the contract's, which nobody agreed to be paid by; rescore it by those",
         )
-    return judgement
+    return judgement, work
 
 
 class Release(NamedTuple):
@@ -527,7 +557,7 @@ class Release(NamedTuple):
             lifecycle.check(contract, Operation.RELEASE)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RELEASE, contract.settlements, mark, problem)
-        judgement = self._stands(step, contract, _judged(step, contract))
+        judgement = self._stands(step, contract, _judged(step, contract)[0])
         assert judgement.result is not None  # noqa: S101 - just judged again
         # Who releases what was flagged as a second claim knows of it; of one that came up since, nobody was told.
         _refuse_paid_run(step, contract, judgement.result)
@@ -633,6 +663,7 @@ def _taken_back(step: _Step, contract: Contract, mark: str, reason: str) -> Cont
     postings = ledger.reverse(ledger.settle(parties_of(contract), paid))
     move_money(step.writing, Movement(step.tenant, contract, "reverse", number, postings), leaf)
     step.note(contract, Operation.REVERSE, number, mark, reason)
+    forget_settled(step.writing, step.tenant, contract)
     step.tell(
         *(contract, EventType.CONTRACT_REVERSED, number),
         settlement=number,

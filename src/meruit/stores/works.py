@@ -8,8 +8,8 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from meruit.model.access import Scope
-from meruit.model.canonical import canonical, from_canonical
-from meruit.model.contract import AgentWork, WorkSubmission
+from meruit.model.canonical import from_canonical
+from meruit.model.contract import AgentWork, WorkSubmission, kept_work, work_body
 from meruit.model.events import EventType
 from meruit.model.money import as_micros
 from meruit.model.numbers import in_units
@@ -23,9 +23,6 @@ from meruit.stores.database import NotFound
 from meruit.stores.outcomes import MAX_PAGE, criteria_body
 from meruit.stores.records import Idempotent, Replay, commit_criteria, keep_reply, replayed
 from meruit.stores.writing import Writing
-
-SEPARATE = {"input", "success_criteria"}
-"""What of a submission lies elsewhere: with the evidence, and with the criteria."""
 
 
 class WorkFound(NamedTuple):
@@ -44,6 +41,15 @@ class WorkFound(NamedTuple):
     created_by: str
     submission: WorkSubmission
     """Without criteria and input."""
+    private: frozenset[str]
+    """Names of the input that no agent is shown, besides those that never are."""
+    body: bytes
+    """As it is kept, and as contracts on it commit to it."""
+
+    def public(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What of the input agents see."""
+        hidden = PRIVATE_INPUTS | self.private
+        return {name: value for name, value in given.items() if name not in hidden}
 
 
 class WorkView(Record, frozen=True):
@@ -67,6 +73,8 @@ class WorkView(Record, frozen=True):
     success_criteria: dict[str, Any] | None = None
     """Of one work; a list leaves it out."""
     input: dict[str, Any] | None = None
+    private: list[str] = msgspec.field(default_factory=list)
+    """Names of the input that no agent is shown, besides those that never are."""
 
 
 class SubmitWork(NamedTuple):
@@ -104,14 +112,14 @@ class SubmitWork(NamedTuple):
                 "null_agent_accepted": self.submission.accept_null_agent,
             },
         )
-        body = canonical(self.submission.model_dump(exclude=SEPARATE))
+        body = work_body(self.submission)
         writing.insert(
             *(tables.works, self.tenant, self.id, seq, consumer, self.digest, int(self.has_cpa), self.input.address),
             *(writing.now.micros, self.by, body),
         )
         found = WorkFound(
             *(self.id, seq, consumer, self.digest, self.criteria, self.has_cpa, self.input.address),
-            *(from_micros(writing.now.micros), self.by, self.submission),
+            *(from_micros(writing.now.micros), self.by, self.submission, frozenset(self.submission.private), body),
         )
         writing.learn(("work", self.tenant, self.id), found)
         if self.once is not None:
@@ -194,6 +202,7 @@ def shown(work: WorkFound, given: Mapping[str, Any] | None = None) -> WorkView:
         accept_null_agent=submission.accept_null_agent,
         success_criteria=criteria,
         input=None if given is None else dict(given),
+        private=sorted(work.private),
     )
 
 
@@ -206,7 +215,7 @@ def shown_to_agent(work: WorkFound, given: Mapping[str, Any]) -> AgentWork:
         title=submission.title,
         description=submission.description,
         domain=submission.domain,
-        input={name: value for name, value in given.items() if name not in PRIVATE_INPUTS},
+        input=work.public(given),
         currency=terms.currency,
         cpc_rate=None if terms.cpc_rate is None else in_units(as_micros(terms.cpc_rate)),
         dispute_window_hours=terms.dispute_window_hours,
@@ -215,6 +224,7 @@ def shown_to_agent(work: WorkFound, given: Mapping[str, Any]) -> AgentWork:
 
 
 def _found(row: Row[Any], criteria: bytes | None) -> WorkFound:
+    kept = kept_work(row.body)
     return WorkFound(
         id=row.id,
         seq=row.seq,
@@ -225,5 +235,7 @@ def _found(row: Row[Any], criteria: bytes | None) -> WorkFound:
         input_address=row.input_address,
         created_at=from_micros(row.created_at),
         created_by=row.created_by,
-        submission=WorkSubmission.model_validate(from_canonical(row.body)),
+        submission=kept.submission,
+        private=kept.private,
+        body=row.body,
     )

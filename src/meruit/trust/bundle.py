@@ -133,6 +133,8 @@ class ContractFile(Record, frozen=True, forbid_unknown_fields=True):
     """By version of the verdict: what was known, and the flags; absent where erased."""
     bills: dict[str, bytes]
     """By number of the settlement."""
+    work: bytes
+    """As it is kept, in canonical form: what was planted in it, too."""
 
 
 class Receipt(Record, frozen=True):

@@ -4,37 +4,73 @@ import math
 
 NEGLIGIBLE = 1e-18
 """A term this small beside the sum no longer changes it, nor do the smaller ones behind it."""
+MAX_STEPS = 10_000
+"""Terms that are added up; a sum that needs more is so wide that the normal curve tells the same."""
+MAX_BITS = 60
+"""Of so many trials, a share that is off by a hundred-millionth is no chance; more trials tell nothing new."""
+EXACT_FROM = 16
+"""From here on, the first terms of Stirling's series are as good as a float can tell."""
 
 
 def binomial_tail(k: int, n: int, p: float) -> float:
     """P(X >= k) for n trials that succeed with probability p each.
 
-    Sums from k away from the middle, so that tiny tails keep their digits; the steps grow with the square root of n.
+    Sums from k away from the middle, so that tiny tails keep their digits. The time it takes is bounded for any counts.
     """
     if k <= 0 or (p >= 1 and k <= n):
         return 1.0
     if k > n or p <= 0:
         return 0.0
+    halvings = max(0, n.bit_length() - MAX_BITS)
+    k, n = max(1, k >> halvings), n >> halvings
     if k > n * p:
-        return _mass(k, n, p) * _outward(k, n, p)
+        return _above(k, n, p, 1 - p)
     # P(X <= k - 1) is the same question about failures; beside it the tail is large, so nothing is lost.
-    failures, q = n - k + 1, 1 - p
-    return max(0.0, 1.0 - _mass(failures, n, q) * _outward(failures, n, q))
+    return max(0.0, 1.0 - _above(n - k + 1, n, 1 - p, p))
 
 
-def _mass(k: int, n: int, p: float) -> float:
-    """P(X = k)."""
-    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-    return math.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p))
-
-
-def _outward(k: int, n: int, p: float) -> float:
-    """P(X >= k) as a multiple of P(X = k), for k above the middle, where every term is smaller than the last."""
-    odds = p / (1 - p)
+def _above(k: int, n: int, p: float, q: float) -> float:
+    """P(X >= k), for k above the middle, where every term is smaller than the last."""
+    if k == n:
+        return math.exp(n * math.log(p))
+    odds = p / q
+    if _is_wide(k, n, odds):
+        middle = k - 0.5
+        return math.erfc(math.sqrt(max(0.0, _deviance(middle, n * p) + _deviance(n - middle, n * q)))) / 2
     term = total = 1.0
-    for i in range(k, n):
+    for i in range(k, min(n, k + MAX_STEPS)):
         term *= (n - i) / (i + 1) * odds
         total += term
         if term < total * NEGLIGIBLE:
             break
-    return total
+    return _mass(k, n, p, q) * total
+
+
+def _is_wide(k: int, n: int, odds: float) -> bool:
+    """Whether terms are still worth adding after so many steps, going by how fast they fall."""
+    first = (n - k) / (k + 1) * odds
+    # Where a float holds no odds so small, the second term is nothing.
+    fall = math.log(first) if first > 0 else -math.inf
+    return MAX_STEPS * fall - MAX_STEPS**2 / 2 * (1 / (k + 1) + 1 / (n - k)) > math.log(NEGLIGIBLE)
+
+
+def _mass(k: int, n: int, p: float, q: float) -> float:
+    """P(X = k), after Loader: differences of large logarithms, which would lose every digit, do not occur."""
+    less = _deviance(k, n * p) + _deviance(n - k, n * q)
+    error = _stirling_error(n) - _stirling_error(k) - _stirling_error(n - k)
+    return math.exp(error - less) * math.sqrt(n / (k * (n - k)) / math.tau)
+
+
+def _deviance(found: float, expected: float) -> float:
+    """What is found · ln(found / expected) + expected − found, exact also where the two are close."""
+    apart = found - expected
+    if abs(apart) < expected / 10:
+        return found * math.log1p(apart / expected) - apart
+    return found * (math.log(found) - math.log(expected)) - apart
+
+
+def _stirling_error(n: int) -> float:
+    """By how much ln n! exceeds Stirling's formula."""
+    if n < EXACT_FROM:
+        return math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(math.tau) / 2
+    return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * n * n)) / (n * n)) / (n * n)) / n

@@ -381,6 +381,8 @@ def _check_contract(contract: ContractFile | None, story: Story) -> list[str]:
         return []
     if sha256(contract.terms).hexdigest() != story.deal.award.terms:
         raise Flaw(Step.BLOBS, "the terms are not those that were committed to")
+    if sha256(contract.work).hexdigest() != story.deal.award.work_digest:
+        raise Flaw(Step.BLOBS, "the work is not the one that was committed to, or another was planted in it")
     bills = {str(entry.number): entry.bill for _, entry in story.deal.money if isinstance(entry, SettlementEntry)}
     if {number: sha256(bill).hexdigest() for number, bill in contract.bills.items()} != bills:
         raise Flaw(Step.BLOBS, "the bills are not those that were committed to")

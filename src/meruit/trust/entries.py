@@ -79,6 +79,8 @@ class AwardEntry(_OfContract, frozen=True, tag="award"):
     """A contract is made, and its money put aside; the first entry of the contract, before there is an outcome."""
 
     work: str
+    work_digest: str
+    """Of the work as it is kept: its terms, and what is planted in it."""
     agent: str
     consumer: str
     criteria: str

@@ -1,13 +1,15 @@
 """What is remembered of an agent: a few numbers, brought up to date with each outcome, never searched for."""
 
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
 
-from meruit.model.governance import Baseline, MetricFact
+from meruit.model.governance import Baseline, Disposition, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
 from meruit.model.record import Record
 
@@ -30,6 +32,17 @@ _BITS = [bytes(byte >> bit & 1 for byte in range(256)) for bit in range(7, -1, -
 """For each bit of a byte, the table that maps a byte to it."""
 
 
+COPIES = frozenset({"replayed_output", "sybil_output"})
+"""Flags of outputs that were seen before; whoever gave them first is remembered for them."""
+
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
+"""Letters and marks that show nothing."""
+MAX_MARKS = 30
+"""Accents in a row on one letter; languages need fewer, and sorting more of them takes forever."""
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
+
+
 class Marks(NamedTuple):
     """What tells an output, an input and a run from others, without telling what they are."""
 
@@ -40,6 +53,8 @@ class Marks(NamedTuple):
     """Of the run itself; None where nothing names it."""
     sketch: str = ""
     """Of the output; nearly equal for outputs that are nearly equal."""
+    task: str = ""
+    """Of the input and of what is asked about it; empty where nothing but the input is known."""
 
 
 class Day(Record, frozen=True, array_like=True):
@@ -130,11 +145,57 @@ def _bounded(days: Mapping[str, list[Day]]) -> dict[str, list[Day]]:
     return {metric: kept[metric] for metric in sorted(kept, key=worth)[-MAX_METRICS:]}
 
 
+def is_sighting(said: GovernanceResult | None) -> bool:
+    """Whether an output is remembered as its agent's own: not one that is not believed, nor one seen before.
+
+    Otherwise a copy that nobody is paid for would make a copy of what it was taken from.
+    """
+    return said is None or (said.concluded is not Disposition.INVALID and not COPIES & {*said.names})
+
+
+def normalised(text: str) -> str:
+    """A text as its readers see it: without case, hidden characters, kinds of dashes and of spaces."""
+    if text.isascii():
+        seen = _CONTROLS.sub("", text).lower()
+    else:
+        seen = _composed(_composed(_stripped(text)).casefold())
+        for dash in DASHES:
+            seen = seen.replace(dash, "-")
+    return " ".join(seen.split())
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _stripped(text: str) -> str:
+    """Without what is not seen, and without accents upon accents."""
+    chars = {*text}
+    hidden = "".join(char for char in chars if _is_hidden(char))
+    if hidden:
+        text = text.translate(dict.fromkeys(map(ord, hidden)))
+    accents = re.escape("".join(char for char in chars if _is_accent(char)))
+    return re.sub(f"([{accents}]{{{MAX_MARKS}}})[{accents}]+", r"\1", text) if accents else text
+
+
+def _is_accent(char: str) -> bool:
+    """Whether it belongs to the letter before it, by itself or once it is taken apart."""
+    if not unicodedata.decomposition(char):
+        return unicodedata.combining(char) > 0
+    return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
+
+
+def _is_hidden(char: str) -> bool:
+    category = unicodedata.category(char)
+    variant = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+    return category == "Cf" or (category == "Cc" and not char.isspace()) or variant or char in UNSEEN
+
+
 def sketch(text: str) -> str:
     """A 64-bit simhash of the words, three at a time, as 16 hex digits: nearly equal texts differ in few bits."""
     shingles = [
         " ".join(block[start : start + SHINGLE])
-        for block in _blocks(text.casefold().split())
+        for block in _blocks(normalised(text).split())
         for start in range(max(1, len(block) - SHINGLE + 1))
     ]
     digests = b"".join(

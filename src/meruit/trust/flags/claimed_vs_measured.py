@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from meruit.model.evidence import Provenance
-from meruit.model.governance import Action, Dossier, MetricFact, Suspicion
+from meruit.model.governance import Action, Dossier, MetricFact, Suspicion, as_statistic
 from meruit.model.kinds import SHARES, MetricType
 from meruit.model.numbers import exact
 from meruit.registry import flags
@@ -35,10 +35,11 @@ def _accuracy(claim: float, measured: float) -> Dossier:
 )
 def claimed_vs_measured(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
     """A claim deviates from what was measured: by more than 5 % it is flagged, by more than 20 % held."""
+    measured = _measured(dossier)
     compared = [
-        (metric, claim, fact)
+        (metric, claim, _nearest(measured[metric], claim))
         for metric, claim in dossier.claims.items()
-        if math.isfinite(claim) and (fact := _nearest(dossier, metric, claim)) is not None
+        if math.isfinite(claim) and metric in measured
     ]
     if not compared:
         return None
@@ -48,21 +49,22 @@ def claimed_vs_measured(dossier: Dossier, limits: Mapping[str, float]) -> list[S
         if deviation > exact(limits["minor"]):
             evidence = {"claimed": claim, "measured": fact.value}
             action = Action.HOLD if deviation > exact(limits["major"]) else None
-            found.append(Suspicion(evidence, metric=metric, statistic=_as_float(deviation), action=action))
+            found.append(Suspicion(evidence, metric=metric, statistic=as_statistic(deviation), action=action))
     return found
 
 
-def _nearest(dossier: Dossier, metric: str, claim: float) -> MetricFact | None:
+def _measured(dossier: Dossier) -> dict[str, list[MetricFact]]:
+    """By metric, the criteria that measured it."""
+    found: dict[str, list[MetricFact]] = {}
+    for fact in dossier.metrics:
+        if fact.provenance is not Provenance.CLAIMED and fact.value is not None and math.isfinite(fact.value):
+            found.setdefault(fact.metric, []).append(fact)
+    return found
+
+
+def _nearest(measured: list[MetricFact], claim: float) -> MetricFact:
     """Of the criteria that measured the metric, each in its own way, the one that bears the claim out best."""
-    measured = (
-        fact
-        for fact in dossier.metrics
-        if fact.metric == metric
-        and fact.provenance is not Provenance.CLAIMED
-        and fact.value is not None
-        and math.isfinite(fact.value)
-    )
-    return min(measured, key=lambda fact: _deviation(claim, fact), default=None)
+    return min(measured, key=lambda fact: _deviation(claim, fact))
 
 
 def _deviation(claim: float, fact: MetricFact) -> Fraction:
@@ -86,11 +88,3 @@ def _rounding(claim: float) -> Fraction:
     exponent = written.normalize().as_tuple().exponent
     places = max(ROUNDED_PLACES, -exponent if isinstance(exponent, int) else 0)
     return Fraction(1, 2 * 10**places)
-
-
-def _as_float(number: Fraction) -> float | None:
-    """None where no float is so large."""
-    try:
-        return float(number)
-    except OverflowError:
-        return None

@@ -30,9 +30,12 @@ def concentrated_pair(dossier: Dossier, limits: Mapping[str, float]) -> list[Sus
         return None
     dealings = dossier.history.dealings
     n = dealings.pair + 1
-    k = dealings.pair_bonus + any(fact.bonus_micros > 0 for fact in dossier.metrics)
-    share, rate = n / (dealings.agent + 1), k / n
-    if n < limits["n_min"] or share <= limits["agent_share"] or rate <= limits["bonus_rate"]:
+    # Counts that contradict each other must not break the rule that reads them.
+    k = min(n, dealings.pair_bonus + any(fact.bonus_micros > 0 for fact in dossier.metrics))
+    if n < max(1, limits["n_min"]):
+        return []
+    share, rate = n / max(n, dealings.agent + 1), k / n
+    if share <= limits["agent_share"] or rate <= limits["bonus_rate"]:
         return []
     usual = _usual_rate(dealings)
     chance = binomial_tail(k, n, usual)
@@ -52,6 +55,5 @@ def _usual_rate(dealings: Dealings) -> float:
 
 def _smoothed(n: int, bonuses: int) -> float:
     """A rate that a few cases cannot drive to 0 or 1."""
-    # Counts that contradict each other must not break the rule that reads them.
     bonuses = max(0, bonuses)
     return (bonuses + 1) / (max(n, bonuses) + 2)

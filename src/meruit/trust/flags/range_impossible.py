@@ -15,7 +15,8 @@ def _measured(value: float, kind: MetricType) -> Dossier:
 @flags.add(
     "range_impossible",
     action=Action.INVALIDATE,
-    limits={"share_max": 100.0, "tokens_per_s_max": 3000.0, "clock_ms": 1.0},
+    version="2",
+    limits={"share_max": 100.0, "tokens_per_s_max": 3000.0, "clock_ms": 1.0, "moment_ms": 1000.0},
     examples=[
         (_measured(-5.0, MetricType.LATENCY), True),
         (_measured(0.5, MetricType.BOOLEAN), True),
@@ -23,6 +24,8 @@ def _measured(value: float, kind: MetricType) -> Dossier:
         (Dossier(claims={"m": math.inf}), True),
         (Dossier(output_tokens=5000.0, claimed_ms=1000.0), True),
         (Dossier(output_tokens=60.0, claimed_ms=1000.0), False),
+        # What was observed may have begun long after the work.
+        (Dossier(output_tokens=5000.0, observed_ms=1000.0), False),
         # Percent is another scale, not a lie.
         (_measured(95.0, MetricType.ACCURACY), False),
         (Dossier(), None),
@@ -38,7 +41,7 @@ def range_impossible(dossier: Dossier, limits: Mapping[str, float]) -> list[Susp
         for metric, source, value, kinds in numbers
         if not any(_possible(value, kind, limits["share_max"]) for kind in kinds)
     ]
-    tokens, took_ms = dossier.output_tokens, _duration_ms(dossier, limits["clock_ms"])
+    tokens, took_ms = dossier.output_tokens, _duration_ms(dossier, limits)
     if tokens is not None and took_ms is not None and math.isfinite(tokens):
         rate = tokens * 1000 / took_ms
         if rate > limits["tokens_per_s_max"]:
@@ -72,9 +75,14 @@ def _possible(value: float, kind: MetricType | None, share_max: float) -> bool:
     return value >= 0 or kind not in (MetricType.LATENCY, MetricType.COUNT)
 
 
-def _duration_ms(dossier: Dossier, clock_ms: float) -> float | None:
-    """As claimed, else as observed; a clock that counts in milliseconds says 0 for anything shorter than one."""
-    for duration in (dossier.claimed_ms, dossier.observed_ms):
-        if duration is not None and 0 <= duration < math.inf and max(duration, clock_ms) > 0:
-            return max(duration, clock_ms)
-    return None
+def _duration_ms(dossier: Dossier, limits: Mapping[str, float]) -> float | None:
+    """As the agent says, and as long as its clocks allow; what was observed may be shorter than the work."""
+    claimed, started, ended = dossier.claimed_ms, dossier.started_at, dossier.ended_at
+    took = None
+    if claimed is not None and 0 <= claimed < math.inf:
+        # A clock that counts in milliseconds says 0 for anything shorter than one.
+        took = max(claimed, limits["clock_ms"])
+    elif started is not None and ended is not None and 0 <= ended - started < math.inf:
+        # Moments are often written in whole seconds.
+        took = (ended - started) * 1000 + limits["moment_ms"]
+    return took or None

@@ -18,7 +18,7 @@ from meruit.registry import flags
     ],
 )
 def replayed_output(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """The agent gave the same long output to another input before."""
+    """The agent gave the same long output for another task before."""
     if dossier.agent_id is None:
         return None
     earlier = dossier.history.replayed_in

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from meruit.model.governance import Action, Dossier, History, Suspicion
+from meruit.model.governance import Action, Dossier, History, Suspicion, as_statistic
 from meruit.registry import flags
 
 
@@ -23,4 +23,4 @@ def retry_farming(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspici
     attempts = dossier.history.near_duplicates
     if attempts <= limits["attempts_max"]:
         return []
-    return [Suspicion({"near_duplicates": attempts}, statistic=float(attempts))]
+    return [Suspicion({"near_duplicates": attempts}, statistic=as_statistic(attempts))]

@@ -18,7 +18,7 @@ from meruit.registry import flags
     ],
 )
 def sybil_output(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """Another agent gave the same long output to another input."""
+    """Another agent gave the same long output for another task."""
     if dossier.agent_id is None:
         return None
     other = dossier.history.shared_with

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from meruit.model.governance import Action, Dossier, Suspicion
+from meruit.model.governance import Action, Dossier, Suspicion, as_statistic
 from meruit.model.numbers import exact
 from meruit.registry import flags
 
@@ -30,7 +30,7 @@ def usage_mismatch(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspic
     return [
         Suspicion(
             {"claimed_tokens": claimed, "provider_tokens": counted, "reconciled": dossier.usage_reconciled},
-            statistic=float(apart),
+            statistic=as_statistic(apart),
             action=Action.INVALIDATE if dossier.usage_reconciled else None,
         )
     ]
