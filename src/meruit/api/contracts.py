@@ -176,7 +176,9 @@ async def list_holds(request: Asked, before: Place = None, limit: Limit = 50) ->
 @get("/v1/contracts/{contract_id:str}", guards=[ANYONE], summary="Read a contract", tags=["contracts"])
 async def read_contract(contract_id: ContractId, request: Asked) -> Response[ContractView | AgentContract]:
     """How it stands: its verdict and what was paid; to an agent, of its own, without what it was judged by."""
-    return encoded(_rendered(request, await _standing(request, contract_id)))
+    scope = request.caller.scope
+    found = await request.service.read(lambda connection: contracts.with_history(connection, scope, contract_id))
+    return encoded(_rendered(request, found))
 
 
 @post("/v1/contracts/{contract_id:str}/start", status_code=200, guards=[PARTIES], summary="Begin", tags=["contracts"])

@@ -364,10 +364,10 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
     """Show one contract with its verdict and its bill; --json gives its terms, too."""
     from meruit.cli.trading import print_contract
     from meruit.model.access import Scope
-    from meruit.stores.contracts import standing
+    from meruit.stores.contracts import with_history
 
     with opened(data, database_url) as store, store.database.reading() as connection:
-        found = standing(connection, Scope(tenant), contract_id)
+        found = with_history(connection, Scope(tenant), contract_id)
     if not as_json:
         one = found.contract
         moments = {

@@ -136,7 +136,7 @@ class Market:
     def contract(self, contract_id: str) -> ContractView:
         """A contract as it stands; raises NotFound."""
         with self._store.database.reading() as connection:
-            return contracts.shown(contracts.standing(connection, self._actor.scope, contract_id))
+            return contracts.shown(contracts.with_history(connection, self._actor.scope, contract_id))
 
     def balances(self) -> list[Balance]:
         """Every account and what it comes to."""

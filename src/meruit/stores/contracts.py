@@ -237,7 +237,12 @@ def standings(connection: Connection, tenant: str, contracts: Sequence[Contract]
 
 def standing(connection: Connection, scope: Scope, contract_id: str) -> Standing:
     """One contract with its latest verdict and live settlement; raises NotFound."""
-    found = standings(connection, scope.tenant, [find(connection, scope, contract_id)])[0]
+    return standings(connection, scope.tenant, [find(connection, scope, contract_id)])[0]
+
+
+def with_history(connection: Connection, scope: Scope, contract_id: str) -> Standing:
+    """The same, with all that was done with it; raises NotFound."""
+    found = standing(connection, scope, contract_id)
     return found._replace(history=_history(connection, scope.tenant, contract_id))
 
 
