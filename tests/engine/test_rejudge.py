@@ -10,7 +10,8 @@ from meruit.engine.bundle import export
 from meruit.engine.recheck import verify
 from meruit.engine.rejudge import rejudge
 from meruit.model.access import Scope
-from meruit.money.lifecycle import WrongState
+from meruit.money.lifecycle import Operation, WrongState
+from meruit.stores.contracts import FOLLOWING
 from meruit.stores.erasing import erase
 from meruit.stores.moves import Actor
 
@@ -71,6 +72,20 @@ def test_judging_again_alone_moves_no_money(market: Market) -> None:
     after = market.contract(contract_id)
     assert after.settlement is not None
     assert (after.state, after.settlement.version, market.balances()) == ("settled", 1, before)
+
+
+def test_a_history_tells_moves_of_one_moment_in_their_order(market: Market) -> None:
+    contract_id, _ = paid(market)
+    market.dispute(contract_id, "not so")
+    market.resolve(contract_id, "void", "agreed")
+    told = market.contract(contract_id).history
+    assert told is not None
+    assert [(move.operation, move.reason) for move in told] == [
+        *(("award", ""), ("complete", ""), ("settle", "")),
+        *(("dispute", "not so"), ("resolve", "agreed"), ("reverse", "agreed"), ("void", "agreed")),
+    ]
+    assert {move.by for move in told} == {"python"}
+    assert sorted(FOLLOWING) == sorted(Operation)
 
 
 def test_work_without_criteria_can_be_judged_again(market: Market) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from meruit.api.body import BodyError, field_problem
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
 from meruit.api.wire import Body, Label, encoded
+from meruit.engine.dossier import moment, number, numbers
 from meruit.model.errors import Problem
 from meruit.model.evidence import Provenance
 from meruit.model.governance import Dossier, GovernanceResult, MetricFact, Policy
@@ -114,44 +114,19 @@ def _gathered(contract_id: str, said: Mapping[str, Any], context: Mapping[str, A
         consumer_id=_text(context.get("consumer_id")),
         metrics=[
             MetricFact(name, name, value, found.kind if (found := metrics.find(name)) else None, Provenance.COMPUTED)
-            for name, value in _numbers(measured).items()
+            for name, value in numbers(measured).items()
         ],
-        claims=_numbers(claims),
+        claims=numbers(claims),
         success=context.get("success") is True,
-        claimed_ms=_number(context.get("duration_ms")),
-        observed_ms=_number(context.get("observed_ms")),
-        output_tokens=_number(context.get("output_tokens")),
-        started_at=_moment(context.get("started_at")),
-        ended_at=_moment(context.get("ended_at")),
-        received_at=_moment(context.get("received_at")),
-        claimed_tokens=_number(context.get("total_tokens")),
+        claimed_ms=number(context.get("duration_ms")),
+        observed_ms=number(context.get("observed_ms")),
+        output_tokens=number(context.get("output_tokens")),
+        started_at=moment(context.get("started_at")),
+        ended_at=moment(context.get("ended_at")),
+        received_at=moment(context.get("received_at")),
+        claimed_tokens=number(context.get("total_tokens")),
     )
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _numbers(values: Any) -> dict[str, float]:
-    found = values if isinstance(values, Mapping) else {}
-    return {name: number for name, value in found.items() if (number := _number(value)) is not None}
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
-def _moment(value: Any) -> float | None:
-    """Seconds since 1970, from a number or from text with a zone."""
-    if not isinstance(value, str):
-        return _number(value)
-    try:
-        read = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return None if read.tzinfo is None else read.timestamp()

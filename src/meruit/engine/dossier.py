@@ -64,7 +64,7 @@ def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> d
 
 def _credible(said: Mapping[str, Any], seen_ms: float) -> float:
     """How long it took: the agent's word where it agrees with the clock here, which also saw what lies around it."""
-    claimed_ms = _number(said.get("duration_ms"))
+    claimed_ms = number(said.get("duration_ms"))
     if claimed_ms is None or claimed_ms < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
         return seen_ms
     return claimed_ms
@@ -97,16 +97,16 @@ def dossier_of(
         agent_id=about.agent_id,
         consumer_id=about.consumer_id,
         metrics=[_fact(judged) for judged in result.criterion_results],
-        claims=_numbers(metadata.get("claimed_metrics")),
+        claims=numbers(metadata.get("claimed_metrics")),
         success=result.success,
-        claimed_ms=_number(said.get("duration_ms")),
-        observed_ms=_number(metadata.get("observed_ms")),
-        output_tokens=_number(said.get("output_tokens")),
-        started_at=_moment(said.get("started_at")),
-        ended_at=_moment(said.get("ended_at")),
-        received_at=_moment(metadata.get("received_at")),
-        claimed_tokens=_number(said.get("total_tokens")),
-        provider_tokens=_number(usage.get("provider_tokens")),
+        claimed_ms=number(said.get("duration_ms")),
+        observed_ms=number(metadata.get("observed_ms")),
+        output_tokens=number(said.get("output_tokens")),
+        started_at=moment(said.get("started_at")),
+        ended_at=moment(said.get("ended_at")),
+        received_at=moment(metadata.get("received_at")),
+        claimed_tokens=number(said.get("total_tokens")),
+        provider_tokens=number(usage.get("provider_tokens")),
         usage_reconciled=usage.get("reconciled") is True,
         evaluator_before=_hashes(evaluator.get("before")),
         evaluator_after=_hashes(evaluator.get("after")),
@@ -152,7 +152,7 @@ def _run_mark(agent_id: str, given: str, handed: HandedIn) -> str | None:
         return digest(["run", agent_id, named.encode("utf-8", "surrogatepass").hex()])
     if start is None or end is None:
         return None
-    times = [str(moment if (moment := _moment(one)) is not None else one) for one in (start, end)]
+    times = [str(one if (at := moment(one)) is None else at) for one in (start, end)]
     return payload_digest(["time", agent_id, given, payload_digest(handed.output), *times])
 
 
@@ -242,7 +242,7 @@ def _fact(judged: CriterionResult) -> MetricFact:
     return MetricFact(
         metric=judged.metric,
         criterion_id=judged.criterion_id,
-        value=_number(judged.value),
+        value=number(judged.value),
         kind=judged.natural,
         provenance=judged.provenance,
         met=met,
@@ -252,7 +252,7 @@ def _fact(judged: CriterionResult) -> MetricFact:
 
 
 def _margin(judged: CriterionResult) -> float | None:
-    value, threshold = _number(judged.value), _number(judged.threshold)
+    value, threshold = number(judged.value), number(judged.threshold)
     if value is None or not threshold or judged.comparison not in ONE_SIDED:
         return None
     if judged.natural in SHARES and threshold > 1 >= value:
@@ -260,7 +260,8 @@ def _margin(judged: CriterionResult) -> float | None:
     return abs(value - threshold) / abs(threshold)
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """A number that a float can hold; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -269,13 +270,13 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _numbers(value: Any) -> dict[str, float]:
+def numbers(value: Any) -> dict[str, float]:
     """Those of the entries that are numbers."""
-    found = {str(name): _number(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
-    return {name: number for name, number in found.items() if number is not None}
+    found = {str(name): number(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
+    return {name: one for name, one in found.items() if one is not None}
 
 
-def _moment(value: Any) -> float | None:
+def moment(value: Any) -> float | None:
     """Seconds since 1970, from a number or from text with a zone."""
     if isinstance(value, str):
         try:
@@ -283,7 +284,7 @@ def _moment(value: Any) -> float | None:
         except ValueError:
             return None
         return None if read.tzinfo is None else read.timestamp()
-    return _number(value)
+    return number(value)
 
 
 def _hashes(value: Any) -> dict[str, str] | None:

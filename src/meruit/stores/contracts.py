@@ -22,6 +22,8 @@ from meruit.stores.database import NotFound
 from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.records import result_from
 
+FOLLOWING = (*("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),)
+"""Moves as they follow each other where one request makes several."""
 MOMENTS = frozenset({"awarded_at", "expires_at", "started_at", "completed_at", "settled_at"})
 COLUMNS = tuple(column.name for column in tables.contracts.columns if column.name != "tenant")
 
@@ -248,10 +250,10 @@ def with_history(connection: Connection, scope: Scope, contract_id: str) -> Stan
 
 def _history(connection: Connection, tenant: str, contract_id: str) -> tuple[MoveView, ...]:
     table = tables.moves
-    rows = connection.execute(
-        select(table).where(table.c.tenant == tenant, table.c.contract_id == contract_id).order_by(table.c.at)
-    )
-    return tuple(MoveView(row.operation, from_micros(row.at), row.actor, row.reason) for row in rows)
+    rows = connection.execute(select(table).where(table.c.tenant == tenant, table.c.contract_id == contract_id)).all()
+    # What one request did has one moment.
+    in_order = sorted(rows, key=lambda row: (row.at, FOLLOWING.index(row.operation), row.number))
+    return tuple(MoveView(row.operation, from_micros(row.at), row.actor, row.reason) for row in in_order)
 
 
 def _judgements(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, Judgement]:
