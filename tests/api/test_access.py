@@ -1,6 +1,7 @@
 """Every route with every kind of key, while secrets are planted everywhere: who may ask, and what nobody is shown."""
 
 import io
+import json
 import logging
 import secrets
 import zipfile
@@ -551,31 +552,32 @@ def test_an_agent_learns_nothing_from_requests_that_are_broken(scene: Scene, rou
     assert_unseen(scene.ours.all | scene.theirs.all, lines.getvalue())
 
 
-def everything(scene: Scene, key: str, kind: str) -> list[str]:
-    """The ids of all that there is of a kind, page by page: the walk makes much of it."""
-    found, before = list[str](), None
+def everything(scene: Scene, key: str, kind: str, **asked_for: str) -> list[dict[str, Any]]:
+    """All that there is of a kind, page by page: the walk makes much of it, and may have run before."""
+    place = "before" if kind in ("outcomes", "contracts", "work") else "after"
+    found, params = list[dict[str, Any]](), {"limit": 500, **asked_for}
     while True:
-        params = {"limit": 500, **({} if before is None else {"before": before})}
         page = scene.deployment.ask("GET", f"/v1/{kind}", key=key, params=params).json()
-        found += [one["id"] for one in page[kind]]
-        before = page["next"]
-        if before is None:
+        found += page[kind]
+        if page["next"] is None:
             return found
+        params[place] = page["next"]
 
 
 def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
     """The walk looks for what can be found: an admin's replies hold every canary but the secrets."""
     of_admin = [
-        *("GET /v1/criteria", "GET /v1/criteria/{name:str}", "GET /v1/keys", "GET /v1/webhooks", "GET /v1/outcomes"),
-        *("GET /v1/outcomes/{outcome_id:str}", "GET /v1/outcomes/{outcome_id:str}/versions"),
+        *("GET /v1/criteria/{name:str}", "GET /v1/outcomes/{outcome_id:str}"),
+        "GET /v1/outcomes/{outcome_id:str}/versions",
     ]
     admin = scene.ours.keys[Role.ADMIN]
     seen = "".join(text_of(asked(scene, request_of(route, scene, scene.ours), admin)) for route in of_admin)
-    webhooks = scene.deployment.ask("GET", "/v1/webhooks", key=admin).json()["webhooks"]
+    for kind in ("criteria", "keys", "webhooks"):
+        seen += json.dumps(everything(scene, admin, kind))
     for kind in ("outcomes", "work"):
         for one in everything(scene, admin, kind):
-            seen += text_of(scene.deployment.ask("GET", f"/v1/{kind}/{one}", key=admin))
-    for webhook in webhooks:
+            seen += text_of(scene.deployment.ask("GET", f"/v1/{kind}/{one['id']}", key=admin))
+    for webhook in everything(scene, admin, "webhooks"):
         seen += text_of(scene.deployment.ask("GET", f"/v1/webhooks/{webhook['id']}/dead", key=admin))
     count = events_seen_by(scene, admin)
     seen += scene.deployment.follow(
@@ -593,7 +595,7 @@ def test_an_agent_learns_only_how_its_work_ended(scene: Scene) -> None:
         assert_unseen(scene.ours.all, text_of(reply))
         kept = scene.deployment.ask("GET", f"/v1/outcomes/{reply.json()['outcome_id']}", key=agent)
         assert kept.json().keys() == told
-    listed = scene.deployment.ask("GET", "/v1/outcomes", key=agent).json()["outcomes"]
+    listed = everything(scene, agent, "outcomes")
     assert all(one.keys() == told for one in listed)
     assert scene.ours.outcome in {one["id"] for one in listed}
 
@@ -602,7 +604,7 @@ def test_an_agent_learns_of_its_contracts_only_how_they_stand(scene: Scene) -> N
     agent, contract = scene.ours.keys[Role.AGENT], scene.ours.contract
     told = set(AgentContract.__struct_fields__)
     assert scene.deployment.ask("GET", f"/v1/contracts/{contract}", key=agent).json().keys() == told
-    listed = scene.deployment.ask("GET", "/v1/contracts", key=agent, params={"limit": 500}).json()["contracts"]
+    listed = everything(scene, agent, "contracts")
     assert contract in {one["id"] for one in listed}
     assert {one["agent_id"] for one in listed} == {"robot"}
     assert all(one.keys() == told for one in listed)
@@ -694,7 +696,7 @@ def test_an_agent_neither_sees_nor_moves_another_agents_contract(scene: Scene) -
         assert scene.deployment.rows() == before
     of_robot = {"account": "agent:robot", "currency": "EUR"}
     assert scene.deployment.ask("GET", "/v1/ledger/statement", key=agent, params=of_robot).status_code == 403
-    listed = scene.deployment.ask("GET", "/v1/contracts", key=agent, params={"agent_id": "robot"}).json()["contracts"]
+    listed = everything(scene, agent, "contracts", agent_id="robot")
     assert listed == []
     assert scene.deployment.ask("GET", "/v1/contracts", key=agent, params={"consumer_id": "x"}).status_code == 403
 
@@ -702,7 +704,7 @@ def test_an_agent_neither_sees_nor_moves_another_agents_contract(scene: Scene) -
 def test_an_agent_does_not_see_another_agents_outcome(scene: Scene) -> None:
     reply = scene.deployment.ask("GET", f"/v1/outcomes/{scene.ours.outcome}", key=scene.ours.other_agent)
     assert reply.status_code == 404
-    listed = scene.deployment.ask("GET", "/v1/outcomes", key=scene.ours.other_agent).json()["outcomes"]
+    listed = everything(scene, scene.ours.other_agent, "outcomes")
     assert scene.ours.outcome not in {one["id"] for one in listed}
 
 
