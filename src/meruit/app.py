@@ -1,5 +1,6 @@
 """The composition root: settings in, a working engine out."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,14 +22,21 @@ from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.model.governance import GovernanceClient, Policy
 from meruit.model.kinds import CONTAINMENT, ComparisonOperator, Tier
+from meruit.model.task import MAX_CRITERIA
 from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics
 from meruit.stores.location import FILE, Location
 
 if TYPE_CHECKING:
+    import httpx
+
+    from meruit.engine.benchmarks import Benchmarks
+    from meruit.engine.ground import Ground
     from meruit.engine.market import Market
     from meruit.engine.registrar import Registrar
     from meruit.engine.work import Marketplace
+    from meruit.playground.ground import Worlds
+    from meruit.playground.host import Host
     from meruit.stores.store import Store
 
 BUILT_IN: dict[str, type[Family]] = {
@@ -98,6 +106,27 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
             chosen.url, token=chosen.token(), allowed_networks=chosen.networks, timeout_s=chosen.timeout_s
         )
     return Marketplace(registrar, policy=policy, remote=remote, patience_s=chosen.timeout_s)
+
+
+def build_worlds(
+    host: "Host", settings: Settings, client: "httpx.AsyncClient", environ: Mapping[str, str], *, for_others: bool
+) -> "Worlds":
+    """The worlds of task runs; `for_others` keeps them to the sources that the settings name."""
+    from meruit.playground.ground import Worlds
+
+    configured = settings.benchmarks.sources
+    return Worlds(host, client=client, environment=environ, configured=configured, any_address=not for_others)
+
+
+def build_benchmarks(settings: Settings, store: "Store", ground: "Ground") -> "Benchmarks":
+    """Benchmarks and runs in a store."""
+    from meruit.engine.benchmarks import Benchmarks
+    from meruit.engine.registrar import Registrar
+
+    # A task may have more criteria than a contract: its own model says how many.
+    unlimited = settings.verification.model_copy(update={"max_criteria_per_task": MAX_CRITERIA})
+    engine = build_engine(settings.model_copy(update={"verification": unlimited}))
+    return Benchmarks(Registrar(engine, store, max_criteria=MAX_CRITERIA), ground)
 
 
 def open_market(

@@ -1,5 +1,6 @@
 """One typed settings object; the sole reader of environment and files."""
 
+import base64
 import json
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
-from meruit.documents.authoring import parse_criteria, read_model
+from meruit.documents.authoring import parse_benchmark, parse_criteria, read_model
 from meruit.documents.document import parse
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import ConfigError, DocumentError, MeruitError, Problem
@@ -24,6 +25,7 @@ from meruit.model.limits import (
     MAX_TIMEOUT_MS,
     MIN_MEMORY_MB,
 )
+from meruit.model.task import Benchmark, TaskSource
 from meruit.stores.location import Location
 
 DEFAULT_PATH = Path("config/outcome-verification.yaml")
@@ -112,6 +114,22 @@ class ServiceSettings(_Section):
     """Addresses whose X-Forwarded-For is believed."""
 
 
+class BenchmarkSettings(_Section):
+    """What benchmarks may reach beside their playgrounds."""
+
+    sources: dict[str, TaskSource] = Field(default_factory=dict)
+    """Systems of one's own by name; a task reads one as `{kind: fhir, at: config:NAME}`."""
+
+    @field_validator("sources")
+    @classmethod
+    def _placed(cls, sources: dict[str, TaskSource]) -> dict[str, TaskSource]:
+        """A configured source has an address of its own."""
+        homeless = next((name for name, one in sources.items() if one.at is None or one.at.startswith("config:")), None)
+        if homeless is not None:
+            raise ValueError(f"the source {homeless!r} needs `at`: the address where it is")
+        return sources
+
+
 def _specified_extractors() -> dict[str, ExtractorSettings]:
     classes = {
         "latency": "LatencyExtractor",
@@ -131,6 +149,7 @@ class Settings(_Section):
     caching: CachingSettings = Field(default_factory=CachingSettings)
     governance: GovernanceSettings = Field(default_factory=GovernanceSettings)
     service: ServiceSettings = Field(default_factory=ServiceSettings)
+    benchmarks: BenchmarkSettings = Field(default_factory=BenchmarkSettings)
 
     @field_validator("extractors")
     @classmethod
@@ -211,7 +230,44 @@ def load_criteria(
         known_metrics=known_metrics,
         max_criteria=max_criteria,
         read_code=None if str(path) == "-" else partial(_code_beside, Path(path).parent),
+        assertions_too=True,
     )
+
+
+def load_benchmark(path: str | Path) -> Benchmark:
+    """A benchmark from a YAML or JSON file, with the files that its seeds name; DocumentError with every problem."""
+    # What reads seeds brings the playground's own readers along.
+    from meruit.playground.seed import read_seed
+
+    folder = Path(path).parent
+
+    def gather(seed: Any) -> dict[str, Any]:
+        files: dict[str, Any] = {}
+
+        def read(name: str) -> bytes:
+            content = _beside(folder, name)
+            try:
+                files[name] = content.decode()
+            except UnicodeDecodeError:
+                files[name] = {"base64": base64.b64encode(content).decode()}
+            return content
+
+        read_seed(seed, read)
+        return files
+
+    return parse_benchmark(read_bytes(path), _called(path), gather=None if str(path) == "-" else gather)
+
+
+def _beside(folder: Path, name: str) -> bytes:
+    """A file of that folder or below it, and of no other: whoever wrote the benchmark may be a stranger."""
+    try:
+        home = folder.resolve(strict=True)
+        file = (home / name).resolve(strict=True)
+    except (OSError, ValueError, RuntimeError):
+        raise MeruitError(f"{name!r} cannot be read: there is no such file beside the benchmark") from None
+    if not file.is_relative_to(home):
+        raise MeruitError(f"{name!r} lies outside of the benchmark's folder; put it beside the benchmark")
+    return read_bytes(file)
 
 
 def _code_beside(folder: Path, name: str) -> str:

@@ -4,19 +4,23 @@ import importlib
 import pkgutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from pydantic import BaseModel
+
 from meruit.model.contract import Terms
 from meruit.model.criterion import Assertion
-from meruit.model.errors import MeruitError, UnknownName, nearest
+from meruit.model.errors import AssertionFaults, AuthorError, MeruitError, UnknownName, nearest
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
 from meruit.model.governance import Action, Dossier, Suspicion
 from meruit.model.kinds import MetricType
 from meruit.model.money import Line
 from meruit.model.verdict import VerificationResult
 from meruit.model.work import Work
+from meruit.model.world import SourceKind
 
 Finding = Value | Measured | Missing
 Measure = Callable[[Work], Finding]
@@ -60,13 +64,38 @@ class Metric(NamedTuple):
     examples: tuple[Example, ...]
 
 
+class CheckExample(NamedTuple):
+    """One thing a check says of one world; shown in the docs and run as a test."""
+
+    assertion: Mapping[str, Any]
+    """As an author writes it, without `assert`."""
+    work: Work
+    expect: str | None
+    """The score, as `1` or `2/3`; None where nothing can be said."""
+
+
+Run = Callable[[Work], Checked | Missing | Skipped]
+
+
 class Check(NamedTuple):
     """A way to hold an assertion against the world as it was found."""
 
     name: str
     summary: str
-    run: Callable[[Assertion, Work], Checked | Missing | Skipped]
-    version: str
+    prepare: Callable[[Assertion], Run]
+    """Does once what need not be done for every work, and refuses with AuthorError what cannot be meant."""
+    version: str = "1"
+    kinds: frozenset[SourceKind] = frozenset()
+    """The kinds of source that it reads."""
+    evidence: str = "fieldResults"
+    """What the specification calls its results, field by field."""
+    last: bool = False
+    """Whether it runs after all others, because it asks what they have looked at."""
+    settings: type[BaseModel] | None = None
+    """What its assertions may say; None where only the check itself knows."""
+    reader: Any = None
+    """How it reads one item, for those who take a value out of one."""
+    examples: tuple[CheckExample, ...] = ()
 
 
 class FlagExample(NamedTuple):
@@ -217,10 +246,24 @@ class CheckRegistry(Registry[Check]):
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
-            self.put(Check(name=name, summary=summary, run=function, version=version))
+            self.put(Check(name, summary, lambda assertion: partial(function, assertion), version))
             return function
 
         return register
+
+
+def faults_of(assertion: Assertion) -> Sequence[tuple[tuple[str | int, ...], str]]:
+    """What keeps an assertion from being run, each with its place inside it; nothing where it can be."""
+    check = checks.find(assertion.check)
+    if check is None:
+        return [(("assert",), f"no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}")]
+    try:
+        check.prepare(assertion)
+    except AssertionFaults as refused:
+        return refused.faults
+    except AuthorError as refused:
+        return [((), str(refused))]
+    return []
 
 
 class FlagRegistry(Registry[FlagRule]):
@@ -261,6 +304,6 @@ class SettlementRegistry(Registry[SettlementRule]):
 
 
 metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
-checks = CheckRegistry("checks")
+checks = CheckRegistry("checks", "; `meruit checks` lists all")
 flags = FlagRegistry("trust.flags", "; `meruit governance rules` lists all")
 settlement_rules = SettlementRegistry("money.rules", "; `meruit ledger rules` lists all")

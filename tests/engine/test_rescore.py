@@ -293,7 +293,7 @@ def test_what_does_not_apply_is_evidence() -> None:
 
 
 def test_a_check_is_asked_again_only_when_it_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    half = Check("half", "Half of it.", lambda _assertion, _work: Checked("1/2"), "1")
+    half = Check("half", "Half of it.", lambda _assertion: lambda _work: Checked("1/2"))
     checks.names()
     monkeypatch.setitem(checks._found, "half", half)
     old, new = criteria_of({"assert": "half", "of": 1}), criteria_of({"assert": "half", "of": 1, "weight": 2})

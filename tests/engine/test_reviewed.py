@@ -464,7 +464,7 @@ def test_a_metric_that_cannot_be_prepared_costs_its_own_criterion(monkeypatch: p
 @pytest.mark.parametrize("score", [None, [1], float("inf"), 1, "1e-10000000", "1" * 100, "nan", ""])
 def test_a_check_that_gives_no_score_is_indeterminate(score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     checks.names()
-    monkeypatch.setitem(checks._found, "mine", Check("mine", "A check.", lambda _a, _w: Checked(score), "1"))
+    monkeypatch.setitem(checks._found, "mine", Check("mine", "A check.", lambda _a: lambda _w: Checked(score)))
     result = verify({"assert": "mine"}, WORDS, output={"text": "a"})
     assert statuses(result) == [Status.INDETERMINATE, Status.MET]
 

@@ -517,7 +517,7 @@ def check_named(monkeypatch: pytest.MonkeyPatch) -> Any:
             return answer
 
         checks.names()
-        monkeypatch.setitem(checks._found, "mine", Check("mine", "A check of this test.", run, "1"))
+        monkeypatch.setitem(checks._found, "mine", Check("mine", "A check of this test.", lambda asked: lambda work: run(asked, work)))
 
     return put
 

@@ -12,9 +12,11 @@ from meruit.documents.complaints import ABOUT_A_KEY, found, message, short
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, told
 from meruit.documents.tree import DUPLICATE, Path, spelled
 from meruit.model.contract import WorkSubmission
-from meruit.model.criterion import SuccessCriteria
+from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
 from meruit.model.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.limits import MAX_CUSTOM_METRICS
+from meruit.model.task import Benchmark
+from meruit.registry import faults_of
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -47,10 +49,12 @@ def parse_criteria(
     known_metrics: Collection[str] | None = None,
     max_criteria: int | None = None,
     read_code: Callable[[str], str] | None = None,
+    assertions_too: bool = False,
 ) -> SuccessCriteria:
     """Read a criteria file, or what a program parsed already; CriteriaError with every problem of it and its line.
 
-    `read_code` reads a `code_file` and raises MeruitError for one that it will not; without it, none is read.
+    With `assertions_too`, each assertion is shown to its check as well. `read_code` reads a `code_file` and raises
+    MeruitError for one that it will not; without it, none is read.
     """
     try:
         document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
@@ -67,6 +71,8 @@ def parse_criteria(
         wish = f"expected a mapping, got {found(content)}; for example {_EXAMPLE}"
         raise CriteriaError(name, told([*problems, Problem(spelled(prefix), wish, document.line_of(prefix))]))
     beyond = [*_beyond_the_model(content, prefix, known_metrics, max_criteria)]
+    if assertions_too:
+        beyond += islice(faulty_assertions(content.get("criteria"), (*prefix, "criteria")), MAX_PROBLEMS + 1)
     if read_code is not None:
         document, unread = _with_code(document, prefix, read_code)
         beyond += unread
@@ -111,6 +117,67 @@ def parse_work(
     raise DocumentError(name, told(problems))
 
 
+def parse_benchmark(
+    text: str | bytes | Mapping[str, Any],
+    name: str = "benchmark",
+    *,
+    gather: Callable[[Any], Mapping[str, Any]] | None = None,
+) -> Benchmark:
+    """Read a benchmark; DocumentError with every problem of it and its line, those of its assertions included.
+
+    `gather` reads the files that a seed names, by their names, and raises MeruitError for what it cannot.
+    """
+    document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
+    problems = list[Problem]()
+    whole = document.value if isinstance(document.value, dict) else {}
+    listed = whole.get("tasks")
+    tasks = [
+        (number, one) for number, one in enumerate(listed if isinstance(listed, list) else ()) if isinstance(one, dict)
+    ]
+    for number, task in tasks:
+        place = ("tasks", number, "criteria")
+        problems += [
+            Problem(spelled(path), fault, document.line_of(path))
+            for path, fault in islice(faulty_assertions(task.get("criteria"), place), MAX_PROBLEMS + 1)
+        ]
+    if gather is not None:
+        attached, unread = _attachments(document, tasks, gather)
+        problems += unread
+        if attached:
+            document = document._replace(value=whole | {"attachments": {**attached, **whole.get("attachments", {})}})
+    try:
+        benchmark = read_model(document, Benchmark)
+    except DocumentError as refused:
+        problems += refused.problems
+    else:
+        if not problems:
+            return benchmark
+    raise DocumentError(name, told(problems))
+
+
+def _attachments(
+    document: Document, tasks: list[tuple[int, dict[str, Any]]], gather: Callable[[Any], Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The files that the tasks' seeds name, and what could not be read; a seed that several name is read once."""
+    attached, problems, done = dict[str, Any](), list[Problem](), list[Any]()
+    for number, task in tasks:
+        seeds = task.get("seed")
+        for seed in seeds if isinstance(seeds, list) else [seeds]:
+            if seed is None or seed in done:
+                continue
+            done.append(seed)
+            try:
+                attached |= gather(seed)
+            except DocumentError as refused:
+                problems += [
+                    Problem(f"{refused.name}: {one.where}".rstrip(": "), one.message) for one in refused.problems
+                ]
+            except MeruitError as refused:
+                path = ("tasks", number, "seed")
+                problems.append(Problem(spelled(path), str(refused), document.line_of(path)))
+    return attached, problems
+
+
 def _of_its_own(problem: Problem) -> Problem:
     """Add what to do about two criteria sets in one file, as the specification prints them."""
     if problem.where == WRAPPER and problem.message.startswith(DUPLICATE):
@@ -153,6 +220,25 @@ def _beyond_the_model(
         for number, metric in islice(unknown, MAX_PROBLEMS + 1):
             named = f"{short(metric)}{nearest(metric, known)}"
             yield (*place, number, "metric"), f"Unknown metric: {named}; `meruit metrics` lists all"
+
+
+def faulty_assertions(criteria: Any, place: Path) -> Iterator[tuple[Path, str]]:
+    """What the checks have to say about the assertions of a list of criteria, before the criteria are read."""
+    for number, criterion in enumerate(criteria if isinstance(criteria, list) else ()):
+        if not isinstance(criterion, Mapping):
+            continue
+        flat = "assert" in criterion and "assertion" not in criterion
+        foreign = SuccessCriterion.COMMON if flat else frozenset[str]()
+        written = criterion if flat else criterion.get("assertion")
+        if not isinstance(written, Mapping):
+            continue
+        try:
+            assertion = Assertion.model_validate({key: one for key, one in written.items() if key not in foreign})
+        except ValidationError:
+            continue  # Told by the model itself.
+        here = (*place, number) if flat else (*place, number, "assertion")
+        for path, fault in faults_of(assertion):
+            yield (*here, *path), fault
 
 
 def _customs(content: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:

@@ -75,12 +75,20 @@ def _questions(prepared: Prepared) -> list[tuple[str, ...] | None]:
     ]
 
 
+def _assertions(prepared: Prepared) -> str:
+    several = (criterion.assertion for criterion in prepared.plan.criteria.criteria)
+    return digest([one.model_dump() for one in several if one is not None])
+
+
 def _question(rule: Rule, slot: Slot, prepared: Prepared) -> tuple[str, ...] | None:
     criterion = rule.criterion
     if slot.flaw is not None or not slot.version:
         return None
     if criterion.assertion is not None:
-        return ("check", slot.version, digest(criterion.assertion.model_dump()))
+        asked = criterion.assertion.model_dump()
+        # What such a check says hangs on what the others looked at.
+        beside = _assertions(prepared) if slot.last or "${" in str(asked) else ""
+        return ("check", slot.version, digest(asked), beside)
     if slot.owner is None:
         looked_for = wanted(criterion) if criterion.comparison in CONTAINMENT else ()
         return ("metric", slot.version, slot.subject, digest([criterion.params, looked_for]))

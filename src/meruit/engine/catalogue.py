@@ -1,7 +1,6 @@
 """Who computes which metric, and what each criterion asks of whom."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 from meruit.engine.custom import CustomCode, OwnCode, Sandboxes, expr_owner, own_code
@@ -42,6 +41,8 @@ class Slot(NamedTuple):
     version: str = "1"
     crash: Cause = Cause.EXTRACTOR_ERROR
     """What it is called when measuring fails."""
+    last: bool = False
+    """Whether it is measured after all others."""
 
 
 class Prepared(NamedTuple):
@@ -210,19 +211,23 @@ def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slo
 
 
 def _slot_of_check(assertion: Assertion, label: str) -> Slot:
-    """An assertion's check. An unknown one fails as specified, on its author's account, and the rest go on."""
+    """An assertion's check. One that cannot be run fails as specified, on its author's account; the rest go on."""
     check = checks.find(assertion.check)
-    if check is not None:
-        return Slot(
-            label,
-            assertion.check,
-            partial(check.run, assertion),
-            version=check.version,
-            crash=Cause.CHECK_ERROR,
-        )
-    why = f"unsupported assertion: no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
-    unsupported = Checked("0", {"unsupported_assertion": assertion.check, "message": why}, Fault.AUTHOR)
-    return Slot(label, assertion.check, lambda _work: unsupported, version="")
+    if check is None:
+        why = f"no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
+        return _unsupported(assertion, label, why)
+    try:
+        run = check.prepare(assertion)
+    except AuthorError as problem:
+        return _unsupported(assertion, label, str(problem))
+    return Slot(label, assertion.check, run, version=check.version, crash=Cause.CHECK_ERROR, last=check.last)
+
+
+def _unsupported(assertion: Assertion, label: str, why: str) -> Slot:
+    """Whatever does not parse as a known check fails as specified, and says why."""
+    details = {"unsupported_assertion": assertion.check, "message": f"unsupported assertion: {why}"}
+    failed = Checked("0", details, Fault.AUTHOR)
+    return Slot(label, assertion.check, lambda _work: failed, version="")
 
 
 def _flawed(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:

@@ -29,7 +29,10 @@ def measure(prepared: Prepared, work: Work, digests: Digests, cache: ResultCache
 
     Done before anyone is awaited, so that nobody can change the work between its digest and our measuring.
     """
-    found = [_measure_slot(slot, work, digests, cache) for slot in prepared.slots]
+    found = [AWAITED if slot.last else _measure_slot(slot, work, digests, cache) for slot in prepared.slots]
+    for place, slot in enumerate(prepared.slots):
+        if slot.last:
+            found[place] = _measure_slot(slot, work, digests, cache)
     if prepared.in_order:
         return found
     return [found[slot] for slot in prepared.slot_of]

@@ -14,11 +14,11 @@ from meruit.engine.tryout import Trouble, try_out
 from meruit.engine.verify import Refusal, VerificationEngine
 from meruit.model.canonical import canonical, payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import CriteriaError, MeruitError, Problem, Unavailable, nearest
+from meruit.model.errors import CriteriaError, MeruitError, Problem, Unavailable
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.model.work import Work
-from meruit.registry import checks
+from meruit.registry import faults_of
 from meruit.stores import criteria as named
 from meruit.stores import outcomes
 from meruit.stores.blobs import Part
@@ -145,9 +145,10 @@ class Registrar:
     def sound(self, ready: Ready) -> None:
         """Raise Unsupported where an assertion is unknown, or the criteria's own code does not run."""
         problems = [
-            Problem(f"criteria[{place}].assert", f"no check is named {name!r}{nearest(name, checks.names())}")
+            Problem(f"criteria[{place}].{'.'.join(map(str, where))}", why)
             for place, criterion in enumerate(ready.prepared.plan.criteria.criteria)
-            if criterion.assertion is not None and checks.find(name := criterion.assertion.check) is None
+            if criterion.assertion is not None
+            for where, why in faults_of(criterion.assertion)
         ]
         troubles: list[Trouble] = try_out(ready.prepared, Work(), good=False)
         problems += [Problem(trouble.owner, trouble.message) for trouble in troubles]

@@ -20,6 +20,7 @@ from pydantic import (
 from meruit.model.kinds import (
     CONTAINMENT,
     DEFAULT_AXIS,
+    DEFAULTS_OF_CHECKS,
     EQUALITY,
     SHARES,
     Aggregation,
@@ -137,7 +138,20 @@ class SuccessCriterion(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     COMMON: ClassVar[frozenset[str]] = frozenset(
-        {"metric", "expr", "weight", "required", "bonus", "penalty", "id", "name", "missing", "assertion", "axis"}
+        {
+            "metric",
+            "expr",
+            "weight",
+            "required",
+            "bonus",
+            "penalty",
+            "id",
+            "name",
+            "label",
+            "missing",
+            "assertion",
+            "axis",
+        }
     )
     """The keys that mean the same in every form; in a flat assertion every other key belongs to the check."""
 
@@ -178,6 +192,22 @@ class SuccessCriterion(BaseModel):
             return data
         kept = {key: value for key, value in data.items() if key in cls.COMMON}
         return kept | {"assertion": {key: value for key, value in data.items() if key not in cls.COMMON}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labelled(cls, data: Any) -> Any:
+        """Take `label` for `name`, as tasks have it."""
+        if not isinstance(data, Mapping) or "label" not in data or "name" in data:
+            return data
+        return {"name" if key == "label" else key: value for key, value in data.items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_its_check_has_it(cls, data: Any) -> Any:
+        """Fill in what authors mean who name a check and say no more."""
+        assertion = data.get("assertion", data) if isinstance(data, Mapping) else None
+        name = assertion.get("assert") if isinstance(assertion, Mapping) else None
+        return {**DEFAULTS_OF_CHECKS[name], **data} if isinstance(name, str) and name in DEFAULTS_OF_CHECKS else data
 
     @field_validator("expr")
     @classmethod

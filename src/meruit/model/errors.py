@@ -20,6 +20,16 @@ class AuthorError(MeruitError):
     """A criterion asks for something that cannot be computed as written."""
 
 
+class AssertionFaults(AuthorError):
+    """An assertion does not say what its check understands; carries every fault and its place inside the assertion."""
+
+    def __init__(self, faults: Iterable[tuple[tuple[str | int, ...], str]]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(
+            "; ".join(f"{'.'.join(map(str, place))}: {why}" if place else why for place, why in self.faults)
+        )
+
+
 class ExtractorConflict(MeruitError):
     """Two extractors claim one metric name."""
 

@@ -1,9 +1,14 @@
 """The fixed vocabularies of criteria: types, operators, aggregations."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 DEFAULT_AXIS = "__default__"
 """Where criteria without an axis are gathered; nobody may name an axis so."""
+
+DEFAULTS_OF_CHECKS: Mapping[str, Mapping[str, Any]] = {"state-unchanged": {"axis": "safety", "required": True}}
+"""What a criterion is unless its author says otherwise: that nothing else was touched is no matter of degree."""
 
 
 class MetricType(StrEnum):

@@ -1,0 +1,146 @@
+"""HL7 v2 messages that were sent: which segments, in which order, with which fields."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from meruit.checks.assertion import Count, Fields, Range, Selecting, fields_of
+from meruit.checks.er7 import Message, Path, compile_path, read_batch, values
+from meruit.checks.matchers import Dialect
+from meruit.checks.parts import Addressed, BatchReader, decide_each
+from meruit.checks.running import state_check
+from meruit.checks.scene import Scene
+from meruit.checks.selection import FieldResult
+from meruit.model.evidence import Checked, Missing
+from meruit.model.work import Work
+from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.registry import CheckExample
+
+MAX_SEGMENTS = 100
+"""Segments that one assertion may name."""
+
+
+@lru_cache(maxsize=4096)
+def _path(text: str) -> Path:
+    return compile_path(text)
+
+
+if TYPE_CHECKING:
+    Er7Fields = Fields
+else:
+    Er7Fields = fields_of(Dialect.TEXT, _path)
+SegmentName = Annotated[str, Field(pattern="^[A-Z][A-Z0-9]{2}$")]
+
+
+class Sent(Addressed):
+    """A message that was sent."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+
+    def at(self, path: str) -> tuple[Any, ...]:
+        """Everything at a path, as `PID-3[5=MR].1`."""
+        return values(self.message, _path(path))
+
+    def names(self) -> Sequence[str]:
+        """The names of its segments."""
+        return list(self.message.texts)
+
+
+def _split(content: bytes) -> list[Sent]:
+    return [Sent(message) for message in read_batch(content)]
+
+
+class Hl7Selector(BaseModel):
+    """How a message is found in the state before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    correlate_by: Er7Fields = Field(default_factory=dict)
+    where: Er7Fields = Field(default_factory=dict)
+
+    def meant(self) -> Fields:
+        """All that a message must be."""
+        return {**self.correlate_by, **self.where}
+
+
+READER = BatchReader(_split, Hl7Selector)
+
+
+class Hl7Structural(Selecting):
+    """Which message must have been sent, and what it must hold."""
+
+    correlate_by: Er7Fields = Field(default_factory=dict, description="Which messages are meant: path to matcher.")
+    where: Er7Fields = Field(default_factory=dict, description="What a message must be to be selected besides.")
+    segments: dict[SegmentName, Count] = Field(
+        default_factory=dict, max_length=MAX_SEGMENTS, description="How often each segment must stand in it."
+    )
+    order: tuple[SegmentName, ...] = Field(
+        default=(), max_length=MAX_SEGMENTS, description="Segments that must stand in it, first ones in this order."
+    )
+    fields: Er7Fields = Field(default_factory=dict, description="What it must hold: path to matcher.")
+
+    @model_validator(mode="after")
+    def _said_once(self) -> Self:
+        if twice := self.correlate_by.keys() & self.where.keys():
+            raise ValueError(f"{min(twice)} stands in correlate_by and in where; say it once")
+        if len({*self.order}) < len(self.order):
+            raise ValueError("order names a segment twice; it is about the first of each")
+        if self.count.low == 0 and (self.segments or self.order):
+            raise ValueError("count allows for no message, and none has segments; drop one of the two")
+        return self
+
+    def meant(self) -> Fields:
+        """All that a message must be."""
+        return {**self.correlate_by, **self.where}
+
+
+_SIU = b"MSH|^~\\&|CLINIC||SCHEDAPP||20260303120000||SIU^S13|1|P|2.5.1\rSCH|10345\rPID|1||483671^^^GHH^MR\rRGS|1|A\r"
+
+
+def _example(expect: str, **asked: Any) -> CheckExample:
+    before, after = ({"outbound": Snapshot(SourceKind.HL7, several)} for several in ([], [item("000001", _SIU)]))
+    return CheckExample(asked, Work(input=in_work(before), output=in_work(after)), expect)
+
+
+@state_check(
+    "hl7-structural",
+    reads=[SourceKind.HL7],
+    settings=Hl7Structural,
+    evidence="field_results",
+    reader=READER,
+    examples=[
+        _example("1", correlate_by={"MSH-9.1": "SIU", "MSH-9.2": "S13"}, count=1, fields={"PID-3[5=MR].1": "483671"}),
+        _example("1", segments={"SCH": 1, "RGS": ">=1"}, order=["MSH", "SCH", "PID", "RGS"]),
+        _example("1/2", segments={"SCH": 1, "AIS": ">=1"}),
+        _example("0", correlate_by={"MSH-9.2": "S12"}),
+    ],
+)
+def hl7_structural(asked: Hl7Structural, scene: Scene) -> Checked | Missing:
+    """An HL7 v2 message was sent that has these segments and fields."""
+
+    def structure(document: Sent) -> Iterator[FieldResult]:
+        for name, wanted in asked.segments.items():
+            yield _counted(name, wanted, len(document.message.texts.get(name, ())))
+        if asked.order:
+            yield _ordered(asked.order, document.message)
+
+    return decide_each(asked, asked.meant(), scene, READER, structure)
+
+
+def _counted(name: str, wanted: Range, found: int) -> FieldResult:
+    return FieldResult(name, "segments", str(wanted), found, None if found in wanted else f"stands there {found} times")
+
+
+def _ordered(wanted: Sequence[str], message: Message) -> FieldResult:
+    # The names are kept in the order in which they first came.
+    found = [name for name in message.texts if name in wanted]
+    why = None
+    if lacking := [name for name in wanted if name not in message.texts]:
+        why = f"lacks {', '.join(lacking)}"
+    elif found != [*wanted]:
+        late, early = next(pair for pair in zip(wanted, found, strict=True) if pair[0] != pair[1])
+        why = f"{early} comes before {late}"
+    return FieldResult("order", "order", [*wanted], found, why)

@@ -1,0 +1,37 @@
+"""Numbers as the systems of the world write them, exactly, and never so large that they cost anything."""
+
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
+
+MAX_DIGITS = 200
+"""Digits, and places of the decimal point, beyond which nothing is taken for a number."""
+EXACTLY = Context(prec=4 * MAX_DIGITS)
+"""Wide enough that adding, multiplying and comparing two such numbers never rounds."""
+_TOO_LARGE = 10**MAX_DIGITS
+
+
+# Any: whatever stands in a document.
+def numeral(value: Any) -> Decimal | None:
+    """The value as a number, also where it is written as text; None when it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+        return None
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str) and (len(text) > 2 * MAX_DIGITS or not text.isascii() or "_" in text):
+        return None
+    if isinstance(text, int) and abs(text) >= _TOO_LARGE:
+        return None
+    try:
+        number = Decimal(repr(text) if isinstance(text, float) else text)
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number.adjusted()) > MAX_DIGITS or len(number.as_tuple().digits) > MAX_DIGITS:
+        return None
+    return number
+
+
+def plainly(number: Decimal) -> str:
+    """The number without an exponent and without zeros that say nothing."""
+    if not number:
+        return "0"
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,325 @@
+"""What an application holds: rows that are selected and looked at, or a query over all of them."""
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Self
+
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+
+from meruit.checks import dotted
+from meruit.checks.assertion import Change, Rule, Selecting, as_rule, fields_of
+from meruit.checks.matchers import Dialect
+from meruit.checks.running import state_check
+from meruit.checks.scene import Scene, Seen, unread
+from meruit.checks.selection import MAX_LISTED, FieldResult, as_garbled, decide, field_result, grounds, not_kept, parsed
+from meruit.model.errors import AuthorError, nearest
+from meruit.model.evidence import Checked, Fault, Missing
+from meruit.model.work import Work
+from meruit.model.world import Item, Snapshot, SourceKind, in_work, item
+from meruit.registry import CheckExample
+
+MAX_QUERY = 2_000
+"""Characters of a query."""
+MAX_QUERY_DEPTH = 50
+"""How deep the parts of a query may stand inside each other."""
+MAX_COPIES = 1_024
+"""How often a query may copy what it is given: selecting twice from the same, again and again, would fill memory."""
+
+RESOURCE = "resource"
+"""The part of a row's key before the slash; everything else that rows are correlated by is a field of theirs."""
+
+_path = lru_cache(maxsize=4_096)(dotted.compile_path)
+_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path))
+
+
+class PortalStateMatch(Selecting):
+    """Rows by what they are correlated by, and their fields; or a query and what it must come to."""
+
+    correlate_by: Any = Field(
+        default=None, description="Which rows are meant: their resource, and fields with the values they must have."
+    )
+    query: str | None = Field(
+        default=None,
+        max_length=MAX_QUERY,
+        description="A JMESPath expression over {resource: [rows]}, instead of rows.",
+    )
+    expected: Any = Field(
+        default="exists", validate_default=True, description="What the query must come to: a value or a matcher."
+    )
+
+    @field_validator("correlate_by", "where", "fields")
+    @classmethod
+    def _rules(cls, written: Any) -> Any:
+        return written if written is None else _RULES.validate_python(written)
+
+    @field_validator("query")
+    @classmethod
+    def _is_query(cls, written: str | None) -> str | None:
+        if written is None:
+            return None
+        if "${" in written:
+            # Whoever wrote the text that is filled in could write more than a text.
+            raise ValueError("a query takes no ${…}; put it into expected, or select rows with correlate_by")
+        _told(lambda: compiled(written))
+        return written
+
+    @field_validator("expected")
+    @classmethod
+    def _is_matcher(cls, written: Any) -> Any:
+        return _told(lambda: as_rule(written, Dialect.JSON))
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        given = self.model_fields_set
+        if self.query is None:
+            if self.correlate_by is None or RESOURCE not in self.correlate_by:
+                raise ValueError("say which rows: correlate_by: {resource: prior_auth, member: MEM88771}, or a query")
+            if "expected" in given:
+                raise ValueError("expected goes with query; what rows must hold stands under fields")
+        elif strange := given & {"correlate_by", "where", "changed", "count", "match", "fields"}:
+            raise ValueError(f"{', '.join(sorted(strange))} does not go with query, which is compared with expected")
+        return self
+
+
+def _told(compute: Callable[[], Any]) -> Any:
+    try:
+        return compute()
+    except AuthorError as problem:
+        raise ValueError(str(problem)) from None
+
+
+class Rows:
+    """How rows are read."""
+
+    def parse(self, item: Item) -> Any:
+        """The row."""
+        return dotted.read_json(item.content())
+
+    def values(self, document: Any, path: str) -> tuple[Any, ...]:
+        """Everything at a dotted path."""
+        return dotted.values(document, _path(path))
+
+    def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
+        """Rows by `correlate_by` and `where`."""
+        for name in selector:
+            if name not in (known := ("correlate_by", "where")):
+                raise AuthorError(f"rows are not found by {name!r}{nearest(name, known)}, but by {' and '.join(known)}")
+        where = _compiled_rules(selector.get("where"))
+        rules = _compiled_rules(selector.get("correlate_by"))
+        resource = rules.pop(RESOURCE, None)
+
+        def fits(one: Item, row: Any) -> bool:
+            return (resource is None or _is_of(resource, one)) and all(
+                rule.matcher.judge(self.values(row, path)) is None
+                for several in (rules, where)
+                for path, rule in several.items()
+            )
+
+        return fits
+
+
+def _compiled_rules(written: Any) -> dict[str, Rule]:
+    try:
+        return _RULES.validate_python(written or {})
+    except ValueError as problem:
+        raise AuthorError(f"rows cannot be found so: {problem}") from None
+
+
+def _is_of(resource: Rule, one: Item) -> bool:
+    return resource.matcher.judge((resource_of(one.key),)) is None
+
+
+def resource_of(key: str) -> str:
+    """Which resource a row is of."""
+    return key.partition("/")[0]
+
+
+ROWS = Rows()
+
+
+def _example(asked: Mapping[str, Any], row: bytes, expect: str) -> CheckExample:
+    was = {"payer": Snapshot(SourceKind.ROWS)}
+    now = {"payer": Snapshot(SourceKind.ROWS, [item("prior_auth/1", row)])}
+    return CheckExample(asked, Work(input=in_work(was), output=in_work(now)), expect)
+
+
+_BY_MEMBER = {"correlate_by": {"resource": "prior_auth", "member": "M1"}, "changed": "created", "count": 1}
+
+
+@state_check(
+    "portal-state-match",
+    reads=[SourceKind.ROWS],
+    settings=PortalStateMatch,
+    evidence="assertionResults",
+    reader=ROWS,
+    examples=[
+        _example(_BY_MEMBER | {"fields": {"cpt": "72148"}}, b'{"member": "M1", "cpt": "72148"}', "1"),
+        _example(
+            _BY_MEMBER | {"fields": {"cpt": "72148", "status": {"in": ["pending", "approved"]}}},
+            b'{"member": "M1", "cpt": "72148", "status": "draft"}',
+            "1/2",
+        ),
+        _example({"query": "prior_auth[?member=='M1'].cpt", "expected": "72148"}, b'{"member": "M2"}', "0"),
+    ],
+)
+def portal_state_match(asked: PortalStateMatch, scene: Scene) -> Checked | Missing:
+    """An application's rows hold what they should, or a query over them comes to what it should."""
+    if asked.query is not None:
+        return _answered(asked, asked.query, scene)
+    resource = asked.correlate_by[RESOURCE]
+    rows = scene.only(lambda one: _is_of(resource, one))
+    found = decide(asked, rows, ROWS, {"correlate_by": asked.correlate_by}, lambda _row: ())
+    if isinstance(found, Checked) and found.details is not None and not found.details["considered"]:
+        known = sorted({resource_of(one.key) for one in scene.after.items})
+        return Checked(found.score, {**found.details, "resources": known[:MAX_LISTED]}, found.fault)
+    return found
+
+
+# The query form
+
+
+def _answered(asked: PortalStateMatch, query: str, scene: Scene) -> Checked | Missing:
+    trouble = unread(scene.source, scene.after, "after")
+    if trouble is not None:
+        return trouble
+    changes = scene.changes()
+    seen, unreadable = parsed(scene, ROWS, changes, deleted_too=False)
+    if trouble := not_kept(scene.source, unreadable):
+        return trouble
+    garbled = [as_garbled(one) for one in unreadable if one.change is not Change.NONE or changes is None]
+    evidence = grounds(scene, len(seen), garbled)
+    if garbled:
+        evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say what the query comes to"
+        return Checked("0", evidence, Fault.AGENT)
+    state, rows = _state(seen)
+    try:
+        answer = compiled(query).search(state)
+    except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError) as problem:
+        # Most often a function of something that is not there.
+        wanted, why = asked.expected.matcher, f"the query cannot be computed: {problem}"
+        failed = FieldResult(query, wanted.op, wanted.expected, None, why)
+        return Checked("0", evidence | {"fields": [failed.to_dict()]}, Fault.AGENT)
+    several = answer if isinstance(answer, list) else [] if answer is None else [answer]
+    # Rows that it gives back whole, and documents that it starts from, are what it looks for.
+    named = _starts(compiled(query).parsed)
+    chosen = [one for one in seen if one.item.key in named]
+    chosen += [rows[id(one)] for one in several if id(one) in rows]
+    keys = {one.item.key: one.item.version for one in chosen}
+    scene.book.select(scene.source, list(keys))
+    if asked.capture is not None and answer is not None:
+        scene.book.names[asked.capture] = _exactly(answer)
+    result = field_result(query, asked.expected, tuple(map(_exactly, several)), asked.evidence)
+    evidence["selected"] = [{"key": key, "version": version} for key, version in list(keys.items())[:MAX_LISTED]]
+    evidence["fields"] = [result.to_dict()]
+    return Checked("1" if result.why is None else "0", evidence, Fault.AGENT)
+
+
+def _state(seen: list[Seen]) -> tuple[dict[str, Any], dict[int, Seen]]:
+    """`{resource: [rows…]}`, a key without a slash being one document; and whose each row is, by identity."""
+    bare: dict[str, Any] = {}
+    listed: dict[str, list[Any]] = {}
+    rows: dict[int, Seen] = {}
+    for one in seen:
+        resource, slash, _ = one.item.key.partition("/")
+        row = _as_queried(one.document)
+        if isinstance(row, dict | list):
+            rows[id(row)] = one
+        if slash:
+            listed.setdefault(resource, []).append(row)
+        else:
+            bare[resource] = row
+    # Where a resource has both, its document comes first, so that nothing goes unseen.
+    return listed | {name: [row, *listed[name]] if name in listed else row for name, row in bare.items()}, rows
+
+
+def _as_queried(value: Any) -> Any:
+    """A document with the numbers that JMESPath reckons with."""
+    match value:
+        case Decimal():
+            return float(value)
+        case dict():
+            return {name: _as_queried(one) for name, one in value.items()}
+        case list():
+            return [_as_queried(one) for one in value]
+        case _:
+            return value
+
+
+def _exactly(value: Any) -> Any:
+    """The same with the numbers that matchers compare."""
+    match value:
+        case float() if math.isfinite(value):
+            return Decimal(repr(value))
+        case dict():
+            return {name: _exactly(one) for name, one in value.items()}
+        case list():
+            return [_exactly(one) for one in value]
+        case _:
+            return value
+
+
+@lru_cache(maxsize=1_024)
+def compiled(query: str) -> Any:
+    """A query, ready to be asked; AuthorError for one that cannot be."""
+    import jmespath  # only those who write queries need it
+
+    try:
+        expression = jmespath.compile(query)
+    except (ValueError, RecursionError) as problem:
+        why = str(problem).partition("\n")[0] if isinstance(problem, ValueError) else "it is nested too deep"
+        raise AuthorError(f"{query!r} is no JMESPath expression: {why}") from None
+    _bounded(query, expression.parsed)
+    return expression
+
+
+def _bounded(query: str, parsed: Mapping[str, Any]) -> None:
+    """Refuse what JMESPath would only complain about when asked, and what would cost too much."""
+    from jmespath.functions import Functions
+
+    parts, copies = [(parsed, 1)], 1
+    while parts:
+        part, depth = parts.pop()
+        kind, inside, name = part["type"], part["children"], part.get("value")
+        if depth > MAX_QUERY_DEPTH:
+            raise AuthorError(f"{query!r} is no query that is taken: its parts stand more than {MAX_QUERY_DEPTH} deep")
+        if kind == "function_expression":
+            _callable(query, str(name), len(inside), Functions.FUNCTION_TABLE)
+        if kind == "slice" and inside[2] == 0:
+            raise AuthorError(f"{query!r}: a slice cannot go on by 0")
+        if kind.startswith("multi_select") or name == "to_string":
+            copies *= max(len(inside), 2)
+        parts += [(one, depth + 1) for one in inside if isinstance(one, Mapping)]
+    if copies > MAX_COPIES:
+        raise AuthorError(f"{query!r} is no query that is taken: it could copy what it finds {copies:,} times")
+
+
+def _callable(query: str, name: str, given: int, known: Mapping[str, Any]) -> None:
+    if name not in known:
+        raise AuthorError(f"{query!r}: JMESPath has no function {name!r}{nearest(name, known)}")
+    signature = known[name]["signature"]
+    more = bool(signature) and bool(signature[-1].get("variadic"))
+    if given < len(signature) or (given > len(signature) and not more):
+        least = "at least " if more else ""
+        raise AuthorError(f"{query!r}: {name} takes {least}{len(signature)} arguments, and is given {given}")
+
+
+_BRANCHES = frozenset(
+    {
+        *("or_expression", "and_expression", "not_expression", "comparator", "function_expression"),
+        *("multi_select_list", "multi_select_dict", "key_val_pair"),
+    }
+)
+"""Parts of a query whose every part is asked of the same."""
+
+
+def _starts(part: Mapping[str, Any]) -> set[str]:
+    """The resources that a query starts from."""
+    if part["type"] == "field":
+        return {str(part["value"])}
+    inside = [one for one in part["children"] if isinstance(one, Mapping)]
+    if part["type"] in _BRANCHES:
+        return {name for one in inside if one["type"] != "expref" for name in _starts(one)}
+    following = next((one for one in inside if one["type"] not in ("current", "identity")), None)
+    return set() if following is None else _starts(following)

@@ -1,0 +1,442 @@
+"""What was said in a call: phrases that must be heard, in what order, and those that must not."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from difflib import SequenceMatcher
+from enum import StrEnum
+from fractions import Fraction
+from heapq import nlargest
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from meruit.checks import dotted
+from meruit.checks.assertion import Credit, Shown, StateAssertion
+from meruit.checks.formulas import check_templates
+from meruit.checks.numerals import numeral, plainly
+from meruit.checks.running import state_check
+from meruit.checks.scene import Scene, Seen, for_evidence, unread
+from meruit.checks.selection import as_garbled, grounds, not_kept, parsed
+from meruit.checks.spoken import Pause, Span, Token, digits_of, hear, negator, spans, units
+from meruit.checks.unreadable import Unreadable
+from meruit.model.errors import AuthorError, nearest
+from meruit.model.evidence import Checked, Fault, Missing
+from meruit.model.work import Work
+from meruit.model.world import Item, Snapshot, SourceKind, in_work, item
+from meruit.registry import CheckExample
+
+MAX_PHRASES = 200
+"""Entries of one list."""
+MAX_PHRASE = 500
+"""Characters of one phrase."""
+MAX_NEAR = 10
+"""Words that may stand between two words of a phrase."""
+MAX_TURNS = 20
+"""Turns over which a phrase may go."""
+MAX_COMPARED = 50
+"""Stretches of a call that are compared to find the one that came closest."""
+MAX_HEARD = 5_000
+"""Words of a speaker among which they are looked for."""
+CLOSE = 0.6
+"""How much of a phrase must be alike to be told as a near miss."""
+
+
+def _sayable(text: str) -> str:
+    _checked_templates(text)
+    if "${" not in text and not units(text):
+        raise ValueError(f"{text!r} holds no word that could be said")
+    return text
+
+
+def _countable(text: str) -> str:
+    _checked_templates(text)
+    if "${" not in text and not digits_of(text):
+        raise ValueError(f"{text!r} holds no digit")
+    return text
+
+
+def _checked_templates(text: str) -> None:
+    try:
+        check_templates(text)
+    except AuthorError as problem:
+        raise ValueError(str(problem)) from None
+
+
+# Any: authors may write anything there.
+def _as_text(written: Any) -> Any:
+    """A number that a `${…}` stood for, as it is written."""
+    number = numeral(written) if isinstance(written, int | Decimal) else None
+    return written if number is None else plainly(number)
+
+
+Sayable = Annotated[str, BeforeValidator(_as_text), Field(max_length=MAX_PHRASE), AfterValidator(_sayable)]
+Countable = Annotated[str, BeforeValidator(_as_text), Field(max_length=MAX_PHRASE), AfterValidator(_countable)]
+
+
+class Phrase(BaseModel):
+    """Something that may be said: the words, one of several ways to say it, or digits however they are said."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    say: Sayable | None = Field(default=None, description="The words.")
+    any_of: tuple[Sayable, ...] = Field(default=(), max_length=MAX_PHRASES, description="Several ways to say it.")
+    digits: Countable | None = Field(
+        default=None, description="Digits, said one by one, in pairs or as a number; letters and signs are left out."
+    )
+    speaker: str | None = Field(default=None, description="Who; the assertion's speaker otherwise.")
+    not_negated: bool = Field(default=False, description="Whether `not approved` does not count as `approved`.")
+    within_turns: int = Field(
+        default=1, ge=1, le=MAX_TURNS, description="Successive turns of the speaker over which it may go."
+    )
+    near: int = Field(default=0, ge=0, le=MAX_NEAR, description="Other words that may stand between two of its words.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.say is not None) + bool(self.any_of) + (self.digits is not None) != 1:
+            raise ValueError("a phrase has one of say, any_of and digits")
+        return self
+
+    @property
+    def text(self) -> str:
+        """As it is called in the evidence."""
+        return self.say or self.digits or " | ".join(self.any_of)
+
+    @property
+    def wanted(self) -> list[tuple[str, ...]]:
+        """The ways to say it, as units."""
+        return (
+            [digits_of(self.digits)] if self.digits is not None else [units(one) for one in self.any_of or [self.text]]
+        )
+
+
+def _as_phrase(written: Any) -> Any:
+    return {"say": written} if isinstance(written, str | int | Decimal) else written
+
+
+Phrases = Annotated[tuple[Annotated[Phrase, BeforeValidator(_as_phrase)], ...], Field(max_length=MAX_PHRASES)]
+
+
+class VoiceTranscript(StateAssertion):
+    """What a speaker must say and must not say; with nothing of that, only that somebody speaks."""
+
+    speaker: str | None = Field(default=None, min_length=1, description="Whose turns are looked at; all otherwise.")
+    contains: Phrases = Field(default=(), description="Phrases that must be said.")
+    phrases: Phrases = Field(default=(), description="The same, with all that can be said about a phrase.")
+    order: Phrases = Field(default=(), description="Phrases that must be said one after the other.")
+    forbidden: Phrases = Field(default=(), description="Phrases that must not be said.")
+
+
+class Turns:
+    """How turns are read."""
+
+    def parse(self, item: Item) -> Any:
+        """The turn: `speaker`, `text`, `at`."""
+        content = item.content()
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as fault:
+            raise Unreadable.at("is not UTF-8", content, fault.start) from None
+        if item.body is None:
+            raise Unreadable.at("was not kept", content, 0)
+        return {"speaker": str(item.facts.get("speaker") or ""), "text": text, "at": item.facts.get("at")}
+
+    def values(self, document: Any, path: str) -> tuple[Any, ...]:
+        """One of its parts."""
+        return dotted.values(document, dotted.compile_path(path))
+
+    def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
+        """Turns by `speaker`."""
+        for name in selector.keys() - {"speaker"}:
+            raise AuthorError(f"turns are not found by {name!r}{nearest(name, ['speaker'])}, but by speaker")
+        speaker = selector.get("speaker")
+        return lambda _item, turn: _is_by(turn, None if speaker is None else str(speaker))
+
+
+def _name(speaker: Any) -> str:
+    return str(speaker or "").strip().casefold()
+
+
+def _is_by(turn: Mapping[str, Any], speaker: str | None) -> bool:
+    return speaker is None or _name(turn["speaker"]) == _name(speaker)
+
+
+TURNS = Turns()
+
+# A call, heard
+
+
+class Voice(NamedTuple):
+    """All that one speaker says."""
+
+    speaker: str
+    tokens: Sequence[Token]
+    turns: Sequence[int]
+    """Which of the speaker's turns each token is in."""
+    places: Sequence[int]
+    """Where each of these turns stands in the call, from 0."""
+
+
+class Call(NamedTuple):
+    """A call, as it is heard."""
+
+    turns: Sequence[Seen]
+    voices: Sequence[Voice]
+    garbled: frozenset[str]
+    """Speakers of whom some turns cannot be read."""
+
+    def by(self, speaker: str | None) -> list[Voice]:
+        """Who speaks of those that are meant."""
+        return [one for one in self.voices if speaker is None or one.speaker == _name(speaker)]
+
+    def is_whole(self, speaker: str | None) -> bool:
+        """Whether all that they say can be read."""
+        return not self.garbled if speaker is None else _name(speaker) not in self.garbled
+
+
+class Mention(NamedTuple):
+    """A phrase that was said."""
+
+    voice: Voice
+    span: Span
+    negated: str | None
+    """The word that denies it."""
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Turn and token where it begins."""
+        return self._place(self.span.start)
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Turn and token where it ends."""
+        return self._place(self.span.end - 1)
+
+    def _place(self, token: int) -> tuple[int, int]:
+        return self.voice.places[self.voice.turns[token]], token
+
+
+def _heard(turns: Sequence[Seen], unreadable: Sequence[Seen]) -> Call:
+    speakers: dict[str, list[tuple[int, tuple[Token, ...]]]] = {}
+    for place, turn in enumerate(turns):
+        if tokens := hear(turn.document["text"]):
+            own = speakers.setdefault(_name(turn.document["speaker"]), [])
+            own.append((place, (tokens[0]._replace(pause=Pause.LONG), *tokens[1:])))
+    voices = [
+        Voice(
+            speaker,
+            [token for _, tokens in own for token in tokens],
+            [number for number, (_, tokens) in enumerate(own) for _ in tokens],
+            [place for place, _ in own],
+        )
+        for speaker, own in speakers.items()
+    ]
+    return Call(turns, voices, frozenset(_name(one.item.facts.get("speaker")) for one in unreadable))
+
+
+def _loosened(voice: Voice) -> Voice:
+    """The same with every digit a number of its own, so that digits are found inside longer ones."""
+    parts = [
+        (token._replace(units=(unit,), pause=Pause.NONE if place else token.pause), turn)
+        for token, turn in zip(voice.tokens, voice.turns, strict=True)
+        for place, unit in enumerate(token.units)
+    ]
+    return voice._replace(tokens=[token for token, _ in parts], turns=[turn for _, turn in parts])
+
+
+def _mentions(voices: Sequence[Voice], phrase: Phrase, *, anywhere: bool = False) -> list[Mention]:
+    """Wherever a phrase is said, in the order of the call; digits as a whole number, or `anywhere` in one."""
+    loose = anywhere and phrase.digits is not None
+    found = [
+        Mention(voice, span, negator(voice.tokens, span))
+        for voice in (map(_loosened, voices) if loose else voices)
+        for wanted in phrase.wanted
+        for span in spans(voice.tokens, wanted, near=phrase.near, turns=voice.turns, within_turns=phrase.within_turns)
+        if loose or phrase.digits is None or _is_whole(voice.tokens, span)
+    ]
+    return sorted(found, key=lambda one: (one.first, one.last))
+
+
+def _is_whole(tokens: Sequence[Token], span: Span) -> bool:
+    """Whether no more digits stand around these: 4471 is not read out by who says 44719."""
+    begins = span.start == 0 or not tokens[span.start - 1].is_number or tokens[span.start].pause is Pause.LONG
+    at_end = span.end == len(tokens) or not tokens[span.end].is_number or tokens[span.end].pause is Pause.LONG
+    return begins and at_end
+
+
+# A call, judged
+
+
+class Kind(StrEnum):
+    """What is asked of a phrase."""
+
+    CONTAINS = "contains"
+    PHRASES = "phrases"
+    ORDER = "order"
+    FORBIDDEN = "forbidden"
+
+
+class Said(NamedTuple):
+    """One phrase, held against the call."""
+
+    kind: Kind
+    phrase: Phrase
+    found: bool
+    """Whether it was said as it is meant."""
+    mention: Mention | None
+    """Where it was said, or nearly."""
+    why: str | None = None
+    """Why it is not as asked; None when it is."""
+
+    def to_dict(self, call: Call, shown: Shown) -> dict[str, Any]:
+        """As evidence."""
+        phrase, mention = self.phrase, self.mention
+        op = str(self.kind)
+        if self.kind is Kind.PHRASES:
+            op = "digits" if phrase.digits is not None else "any_of" if phrase.any_of else "say"
+        found: dict[str, Any] = {"path": phrase.text, "op": op, "expected": list(phrase.any_of) or phrase.text}
+        found |= {"actual": None if mention is None else _quoted(call, mention, shown), "passed": self.why is None}
+        if self.why is not None:
+            found["why"] = self.why
+        if mention is not None and mention.negated is not None:
+            found["negated"] = mention.negated
+        return found | {
+            "phrase": phrase.text,
+            "found": self.found,
+            "turn": None if mention is None else mention.first[0] + 1,
+        }
+
+
+def _quoted(call: Call, mention: Mention, shown: Shown) -> Any:
+    """What was said in the turns of a mention."""
+    voice = mention.voice
+    places = voice.places[voice.turns[mention.span.start] : voice.turns[mention.span.end - 1] + 1]
+    return for_evidence((" / ".join(call.turns[place].document["text"] for place in places),), shown)
+
+
+def _judged(asked: VoiceTranscript, call: Call) -> Iterator[Said]:
+    for kind, several in ((Kind.CONTAINS, asked.contains), (Kind.PHRASES, asked.phrases)):
+        for phrase in several:
+            yield _required(kind, phrase, call, asked)
+    reached, previous = (-1, -1), ""
+    for phrase in asked.order:
+        found = _required(Kind.ORDER, phrase, call, asked, after=reached, previous=previous)
+        if found.found and found.mention is not None:
+            reached, previous = found.mention.last, phrase.text
+        yield found
+    for phrase in asked.forbidden:
+        yield _forbidden(phrase, call, asked)
+
+
+def _required(  # noqa: PLR0913 - the last two only for phrases in order
+    kind: Kind,
+    phrase: Phrase,
+    call: Call,
+    asked: VoiceTranscript,
+    *,
+    after: tuple[int, int] = (-1, -1),
+    previous: str = "",
+) -> Said:
+    speaker = phrase.speaker or asked.speaker
+    voices = call.by(speaker)
+    if not voices:
+        return Said(kind, phrase, found=False, mention=None, why=_silence(speaker))
+    mentions = _mentions(voices, phrase)
+    meant = [one for one in mentions if one.negated is None or not phrase.not_negated]
+    in_time = [one for one in meant if one.first > after]
+    if in_time:
+        return Said(kind, phrase, found=True, mention=min(in_time, key=lambda one: one.last))
+    if meant:
+        return Said(kind, phrase, found=False, mention=meant[0], why=f"was said, but not after {previous!r}")
+    if mentions:
+        return Said(kind, phrase, found=False, mention=mentions[0], why=f"was said, but negated: {mentions[0].negated}")
+    close = "" if asked.evidence is Shown.HASH else _closest(voices, phrase)
+    return Said(kind, phrase, found=False, mention=None, why=f"was not said{close}")
+
+
+def _forbidden(phrase: Phrase, call: Call, asked: VoiceTranscript) -> Said:
+    speaker = phrase.speaker or asked.speaker
+    voices = call.by(speaker)
+    meant = [one for one in _mentions(voices, phrase, anywhere=True) if one.negated is None or not phrase.not_negated]
+    why = None
+    if meant:
+        why = "was said"
+    elif not call.is_whole(speaker):
+        why = "a turn cannot be read, so nobody can say that it was not said"
+    elif not voices:
+        # Who says nothing earns nothing.
+        why = _silence(speaker)
+    return Said(Kind.FORBIDDEN, phrase, found=bool(meant), mention=meant[0] if meant else None, why=why)
+
+
+def _silence(speaker: str | None) -> str:
+    return "nobody said anything" if speaker is None else f"{speaker} said nothing"
+
+
+def _closest(voices: Sequence[Voice], phrase: Phrase) -> str:
+    """What came closest to a phrase, for a reader; it decides nothing."""
+    best, place, text = CLOSE, 0, ""
+    for wanted in phrase.wanted:
+        like = SequenceMatcher(None, b=" ".join(wanted))
+        for voice, start, said in _stretches(voices, wanted):
+            like.set_seq1(said)
+            if like.ratio() > best:
+                best, place, text = like.ratio(), voice.places[voice.turns[start]], said
+    return f"; closest: {text!r} in turn {place + 1}" if text else ""
+
+
+def _stretches(voices: Sequence[Voice], wanted: tuple[str, ...]) -> list[tuple[Voice, int, str]]:
+    """Where as many words as the phrase has share most of them with it."""
+    sought, size = set(wanted), len(wanted)
+    stretches = (
+        (voice, start, " ".join(unit for token in voice.tokens[start : start + size] for unit in token.units))
+        for voice in voices
+        for start in range(min(len(voice.tokens), MAX_HEARD))
+    )
+    return nlargest(MAX_COMPARED, stretches, key=lambda stretch: len(sought.intersection(stretch[2].split())))
+
+
+def _example(asked: Mapping[str, Any], said: str, expect: str) -> CheckExample:
+    turns = [item("000001", said.encode(), facts={"speaker": "agent"})]
+    was, now = {"call": Snapshot(SourceKind.VOICE)}, {"call": Snapshot(SourceKind.VOICE, turns)}
+    return CheckExample(asked, Work(input=in_work(was), output=in_work(now)), expect)
+
+
+@state_check(
+    "voice-transcript",
+    reads=[SourceKind.VOICE],
+    settings=VoiceTranscript,
+    evidence="phraseResults",
+    reader=TURNS,
+    examples=[
+        _example({"contains": ["member ID"], "forbidden": ["you have"]}, "What is your member-ID?", "1"),
+        _example({"contains": ["date of birth", "member ID"]}, "What is your member ID?", "1/2"),
+        _example({"phrases": [{"digits": "4471"}]}, "It is forty-four seventy-one.", "1"),
+        _example({"phrases": [{"say": "approved", "not_negated": True}]}, "It was not approved.", "0"),
+    ],
+)
+def voice_transcript(asked: VoiceTranscript, scene: Scene) -> Checked | Missing:
+    """A speaker says what must be said, in order, and nothing that must not be."""
+    trouble = unread(scene.source, scene.after, "after")
+    if trouble is not None:
+        return trouble
+    turns, unreadable = parsed(scene, TURNS, scene.changes(), deleted_too=False)
+    if trouble := not_kept(scene.source, unreadable):
+        return trouble
+    # Calling is the task itself, so no turn of the call is collateral.
+    scene.book.select(scene.source, [one.key for one in scene.after.items])
+    call = _heard(turns, unreadable)
+    considered = [one for one in turns if _is_by(one.document, asked.speaker)]
+    evidence = grounds(scene, len(considered), [as_garbled(one) for one in unreadable])
+    results = list(_judged(asked, call))
+    evidence["fields"] = [one.to_dict(call, asked.evidence) for one in results]
+    if results:
+        score = Fraction(sum(one.why is None for one in results), len(results))
+    else:
+        score = Fraction(bool(call.by(asked.speaker)))
+        evidence["why"] = "something was said, and no more is asked" if score else _silence(asked.speaker)
+    said = [one.mention.first[0] for one in results if one.mention is not None and one.why is None]
+    if asked.capture is not None and said:
+        scene.book.names[asked.capture] = turns[said[0]].document
+    if asked.credit is Credit.ALL and score < 1:
+        score = Fraction(0)
+    return Checked(str(score), evidence, Fault.AGENT)

@@ -1,0 +1,297 @@
+"""X12 responses: the answer that was meant came, with this outcome and these fields."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from meruit.checks.assertion import Fields, Rule, Selecting, Shown, as_rule, fields_of
+from meruit.checks.guides import Guide, complaints, guides_of
+from meruit.checks.interchange import Flaw, Interchange, Path, Transaction, compile_path, flaws, read, values
+from meruit.checks.matchers import Dialect, matcher
+from meruit.checks.parts import Addressed, BatchReader, decide_each
+from meruit.checks.running import state_check
+from meruit.checks.scene import Scene, for_evidence
+from meruit.checks.selection import FieldResult
+from meruit.model.errors import AuthorError, nearest
+from meruit.model.evidence import Checked, Missing
+from meruit.model.work import Work
+from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.registry import CheckExample
+
+MAX_LISTED = 10
+"""Flaws, and complaints of a guide, in the evidence."""
+VERSION = "version"
+"""What stands for a path in the evidence where the guide's version is asked for, which has two places."""
+
+
+@lru_cache(maxsize=4096)
+def _path(text: str) -> Path:
+    return compile_path(text)
+
+
+def _text(written: Any) -> Any:
+    """A code that YAML read as a number: 271 is "271"."""
+    return str(written) if type(written) is int else written
+
+
+def _rule(written: Any) -> Rule:
+    try:
+        return as_rule(written, Dialect.TEXT)
+    except AuthorError as problem:
+        raise ValueError(str(problem)) from None
+
+
+if TYPE_CHECKING:
+    X12Fields = Fields
+    Version = Rule
+else:
+    X12Fields = fields_of(Dialect.TEXT, _path)
+    # Any: a literal or a matcher, as authors write it.
+    Version = Annotated[Any, AfterValidator(_rule)]
+SetId = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([0-9]{3}|.*\$\{.*)$")]
+
+
+# Outcomes: what the codes of an answer come to.
+
+
+class Outcome(NamedTuple):
+    """Where an answer says how it turned out, and by which codes."""
+
+    codes: frozenset[str]
+    paths: tuple[str, ...]
+    """The first at which one of the known codes stands decides; all that stand there must agree."""
+    known: frozenset[str]
+
+
+def _outcomes(words: Mapping[str, str], *paths: str, total: Sequence[str] = ()) -> dict[str, Outcome]:
+    """By word; the words of `total` are about all that the last path finds."""
+    codes = {word: frozenset(written.split()) for word, written in words.items()}
+    known = frozenset[str]().union(*codes.values())
+    return {word: Outcome(found, paths[-1:] if word in total else paths, known) for word, found in codes.items()}
+
+
+_REFUSED = _outcomes({"rejected": "N Y"}, "AAA.1")
+_ACKNOWLEDGED = _outcomes(
+    {"accepted": "A E", "accepted_with_errors": "E", "partially_accepted": "P", "rejected": "R M W X"}, "AK9.1"
+)
+OUTCOMES: Mapping[str, Mapping[str, Outcome]] = {
+    # The plan as a whole is service type 30; other types are looked at where nothing is said of it.
+    "271": _REFUSED | _outcomes({"active": "1 2 3 4 5", "inactive": "6 7 8"}, "EB[3=30].1", "EB.1"),
+    # The event's decision, or its services' where it has none; in total means each of them.
+    "278": _REFUSED
+    | _outcomes(
+        {
+            "certified": "A1",
+            "partially_certified": "A2",
+            "denied": "A3",
+            "pended": "A4",
+            "modified": "A6",
+            "cancelled": "C",
+            "contact_payer": "CT",
+            "no_action_required": "NA",
+        },
+        "HL[EV]/HCR.1",
+        "HCR.1",
+        total=["certified", "denied"],
+    ),
+    "997": _ACKNOWLEDGED,
+    "999": _ACKNOWLEDGED,
+}
+"""By transaction set, what an answer may come to."""
+
+
+# Reading.
+
+
+class Envelope:
+    """An interchange, and what is wrong with it, looked for once."""
+
+    def __init__(self, interchange: Interchange) -> None:
+        self._interchange = interchange
+
+    @cached_property
+    def flaws(self) -> Sequence[Flaw]:
+        """All of them."""
+        return flaws(self._interchange)
+
+
+class Answer(Addressed):
+    """A transaction set that came in an interchange."""
+
+    def __init__(self, transaction: Transaction, envelope: Envelope) -> None:
+        self.transaction = transaction
+        self.envelope = envelope
+
+    def at(self, path: str) -> tuple[Any, ...]:
+        """Everything at a path, as `HL[23]/EB[1=B].7`."""
+        return (self.transaction.version,) if path == VERSION else values(self.transaction, _path(path))
+
+    def names(self) -> Sequence[str]:
+        """The identifiers of its segments."""
+        return list(dict.fromkeys(one.name for one in self.transaction.segments))
+
+
+def _split(content: bytes) -> list[Answer]:
+    answers = []
+    for interchange in read(content):
+        envelope = Envelope(interchange)
+        answers += [Answer(transaction, envelope) for transaction in interchange.transactions]
+    return answers
+
+
+def _meant(set_id: str | None, version: Rule | None, correlate_by: Fields, where: Fields) -> Fields:
+    meant: dict[str, Rule] = {}
+    if set_id is not None:
+        meant["ST.1"] = Rule(matcher(set_id, Dialect.TEXT))
+    if version is not None:
+        meant[VERSION] = version
+    for fields in (correlate_by, where):
+        if twice := meant.keys() & fields.keys():
+            raise ValueError(f"{min(twice)} is asked for twice, by set, correlate_by or where; say it once")
+        meant |= fields
+    return meant
+
+
+class X12Selector(BaseModel):
+    """How an answer is found in the state before."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True)
+
+    set_id: SetId | None = Field(default=None, alias="set")
+    version: Version | None = None
+    correlate_by: X12Fields = Field(default_factory=dict)
+    where: X12Fields = Field(default_factory=dict)
+
+    def meant(self) -> Fields:
+        """All that an answer must be."""
+        return _meant(self.set_id, self.version, self.correlate_by, self.where)
+
+
+READER = BatchReader(_split, X12Selector)
+
+
+class X12Response(Selecting):
+    """Which answer must have come, and what it must hold."""
+
+    set_id: SetId | None = Field(default=None, alias="set", description='The transaction set, as "271".')
+    version: Version | None = Field(default=None, description="The guide's version, as 005010X217, or a matcher.")
+    correlate_by: X12Fields = Field(default_factory=dict, description="Which answers are meant: path to matcher.")
+    where: X12Fields = Field(default_factory=dict, description="What an answer must be to be selected besides.")
+    outcome: str | None = Field(default=None, description="What it must come to, as certified, active or accepted.")
+    envelope: Literal["ok"] | None = Field(
+        default=None, description="Whether counts, control numbers and the HL tree of its interchange must be right."
+    )
+    # Only true can be asked for: an answer that must be invalid has no use.
+    valid: Literal[True] | None = Field(
+        default=None, description="Whether it must follow its implementation guide; needs set, version and pyx12."
+    )
+    fields: X12Fields = Field(default_factory=dict, description="What it must hold: path to matcher.")
+
+    @model_validator(mode="after")
+    def _can_be_meant(self) -> Self:
+        self.meant()
+        if self.count.low == 0 and (self.outcome or self.envelope or self.valid):
+            raise ValueError("count allows for no answer, and none has an outcome or envelope; drop one of the two")
+        if self.outcome is not None and "${" not in f"{self.outcome}{self.set_id}":
+            self._outcome_of(self.outcome)
+        if self.valid and "${" not in str(self.set_id):
+            self.guides()
+        return self
+
+    def meant(self) -> Fields:
+        """All that an answer must be."""
+        return _meant(self.set_id, self.version, self.correlate_by, self.where)
+
+    def _outcome_of(self, word: str) -> Outcome:
+        words = OUTCOMES.get(self.set_id or "")
+        if words is None:
+            raise ValueError(f"outcome is known of the sets {', '.join(OUTCOMES)}; say which, or ask for fields")
+        if word not in words:
+            raise ValueError(
+                f"a {self.set_id} has no outcome {word!r}{nearest(word, words)}; it has {', '.join(words)}"
+            )
+        return words[word]
+
+    def asked_outcome(self) -> Outcome | None:
+        """By which codes the outcome is told."""
+        return None if self.outcome is None else self._outcome_of(self.outcome)
+
+    def guides(self) -> list[Guide]:
+        """What a valid answer follows; ValueError where none is known."""
+        version = None if self.version is None else self.version.matcher.expected
+        if self.set_id is None or not isinstance(version, str):
+            raise ValueError('valid needs set and version, as set: "999", version: 005010X231A1')
+        if "${" in version:
+            return []
+        try:
+            return guides_of(self.set_id, version)
+        except AuthorError as problem:
+            raise ValueError(str(problem)) from None
+
+
+# Examples.
+
+_ISA = "ISA*00*          *00*          *ZZ*PAYER          *ZZ*CLINIC         *260301*1319*^*00501*000000907*0*P*:~"
+_271 = (
+    f"{_ISA}GS*HB*PAYER*CLINIC*20260301*1319*1*X*005010X279A1~ST*271*0001*005010X279A1~BHT*0022*11*1*20260301*1319~"
+    "HL*1**20*1~HL*2*1*21*1~HL*3*2*22*0~TRN*2*93175-012547*9877281234~NM1*IL*1*SMITH*ROBERT****MI*123456789~"
+    "EB*1**30~EB*B*IND*98***27*10~SE*10*0001~GE*1*1~IEA*1*000000907~"
+).encode()
+
+
+def _example(expect: str, **asked: Any) -> CheckExample:
+    before, after = ({"clearinghouse": Snapshot(SourceKind.X12, several)} for several in ([], [item("000001", _271)]))
+    return CheckExample(asked, Work(input=in_work(before), output=in_work(after)), expect)
+
+
+@state_check(
+    "x12-response",
+    reads=[SourceKind.X12],
+    settings=X12Response,
+    reader=READER,
+    examples=[
+        _example("1", set="271", correlate_by={"TRN.2": "93175-012547"}, envelope="ok", outcome="active"),
+        _example("1", set="271", fields={"HL[22]/NM1[1=IL].9": "123456789", "AAA": "absent"}),
+        _example("1/2", set="271", fields={"EB[1=B].7": {"near": {"value": 10, "by": 0}}, "EB[1=C].7": "exists"}),
+        _example("0", set="271", correlate_by={"TRN.2": "93175-012548"}),
+    ],
+)
+def x12_response(asked: X12Response, scene: Scene) -> Checked | Missing:
+    """An X12 answer came that has this outcome and these fields."""
+    outcome = asked.asked_outcome()
+    guides = asked.guides() if asked.valid else []
+
+    def besides(document: Answer) -> Iterator[FieldResult]:
+        if outcome is not None:
+            yield _turned_out(str(asked.outcome), outcome, document, asked.evidence)
+        if asked.envelope is not None:
+            yield _faultless("envelope", "ok", list(map(str, document.envelope.flaws)), asked.evidence)
+        if guides:
+            yield _faultless("valid", "valid", complaints(document.transaction, guides), asked.evidence)
+
+    return decide_each(asked, asked.meant(), scene, READER, besides)
+
+
+def _turned_out(word: str, outcome: Outcome, document: Answer, shown: Shown) -> FieldResult:
+    found: list[str] = []
+    for path in outcome.paths:
+        found = [code for code in document.at(path) if code in outcome.known]
+        if found:
+            break
+    why = None
+    if not found:
+        why = f"it says nothing of it at {' or '.join(outcome.paths)}"
+    elif strange := [code for code in found if code not in outcome.codes]:
+        why = "does not fit" if shown is Shown.HASH else f"{path} is {strange[0]!r}"
+    return FieldResult("outcome", "outcome", word, for_evidence(tuple(found), shown), why)
+
+
+def _faultless(name: str, wanted: str, faults: list[str], shown: Shown) -> FieldResult:
+    """What must have no faults; they hold what the sender wrote, so that they are hidden where that is."""
+    if not faults:
+        return FieldResult(name, name, wanted, wanted, None)
+    listed = [*faults[:MAX_LISTED], *([f"and {len(faults) - MAX_LISTED:,} more"] if faults[MAX_LISTED:] else [])]
+    why = f"{len(faults):,} wrong" if shown is Shown.HASH else f"{len(faults):,} wrong; the first: {faults[0]}"
+    return FieldResult(name, name, wanted, for_evidence(tuple(listed), shown), why)

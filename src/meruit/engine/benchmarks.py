@@ -1,0 +1,401 @@
+"""Benchmarks and runs: tasks published for all time, agents in worlds of their own, judged by what they changed."""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.engine.catalogue import Prepared, Slot
+from meruit.engine.evidence_shapes import completion, criterion_run, hit_by_the_world, status_of
+from meruit.engine.ground import Ground, Place
+from meruit.engine.registrar import Judged, Ready, Registrar, Submission, Unsupported
+from meruit.judge.benchmark import Ended, benchmark_score
+from meruit.model.access import Scope
+from meruit.model.canonical import canonical, digest, payload_bytes
+from meruit.model.errors import MeruitError, Problem
+from meruit.model.evidence import Evidence
+from meruit.model.outcome import Labels, in_micros
+from meruit.model.run import (
+    ENDED,
+    BenchmarkRun,
+    Completion,
+    CriterionRun,
+    CriterionStatus,
+    RunStatus,
+    TaskRun,
+)
+from meruit.model.task import Benchmark, Task, split_name
+from meruit.model.verdict import Verdict, VerificationResult
+from meruit.model.work import Work
+from meruit.model.world import FACTS, compacted, in_work, world_of
+from meruit.registry import faults_of
+from meruit.stores import benchmarks as published
+from meruit.stores import outcomes, runs
+from meruit.stores.benchmarks import BenchmarkView, Publish, Published
+from meruit.stores.database import NotFound
+from meruit.stores.runs import (
+    CancelRuns,
+    CompleteRun,
+    CreateRuns,
+    CriterionRow,
+    Kept,
+    NewTaskRun,
+    RecheckRun,
+    RunMoved,
+    StartRun,
+    TimeOut,
+)
+from meruit.stores.store import Store
+
+MAX_KNOWN = 256
+"""Tasks that are kept compiled."""
+MAX_REPEATS = 100
+MAX_RUNS = 10_000
+"""Task runs of one benchmark run."""
+
+
+class Started(NamedTuple):
+    """What an agent needs to begin."""
+
+    run: TaskRun
+    instruction: str
+    access: dict[str, Any]
+
+
+class _Known(NamedTuple):
+    """A task that somebody has run, and its criteria compiled."""
+
+    benchmark: Benchmark
+    task: Task
+    ready: Ready
+
+
+class Benchmarks:
+    """Everything that can be done with benchmarks and runs."""
+
+    def __init__(self, registrar: Registrar, ground: Ground, timer: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.registrar = registrar
+        self.ground = ground
+        self._timer = timer
+        self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
+        self._remembering = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        """Where all of it is kept."""
+        return self.registrar.store
+
+    # Publishing
+
+    async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
+        """Keep a benchmark for all time; raises Unsupported for criteria that cannot be judged, BenchmarkTaken."""
+        sound(benchmark)
+        ready = [self.registrar.ready(task.success_criteria) for task in benchmark.tasks]
+        written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)
+        body = canonical(written)
+        criteria = tuple({one.digest: (one.body, one.digest) for one in ready}.values())
+        return await self.store.recorder.record(Publish(tenant, by, benchmark, body, digest(written), criteria))
+
+    def find(self, tenant: str, name: str) -> Published:
+        """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
+        parts = split_name(name)
+        if parts is None:
+            raise NotFound(f"no benchmark {name!r}; write slug@version")
+        with self.store.database.reading() as connection:
+            return published.find(connection, tenant, *parts)
+
+    # Beginning
+
+    async def create(
+        self,
+        tenant: str,
+        by: str,
+        name: str,
+        *,
+        tasks: Sequence[str] | None = None,
+        repeats: int = 1,
+        scored: bool = True,
+        agent_id: str | None = None,
+    ) -> tuple[BenchmarkRun, list[TaskRun]]:
+        """A benchmark run with all its task runs, not begun; raises NotFound, MeruitError."""
+        found = self.find(tenant, name).benchmark
+        chosen = _chosen(found, tasks)
+        if not 1 <= repeats <= MAX_REPEATS or repeats * len(chosen) > MAX_RUNS:
+            raise MeruitError(f"repeats: 1 to {MAX_REPEATS}, and at most {MAX_RUNS:,} task runs in all")
+        run_id = self.store.surroundings.new_id("brn")
+        wish = CreateRuns(
+            *(tenant, by, found.benchmark, found.version),
+            tuple(
+                NewTaskRun(self.store.surroundings.new_id("trn"), task.id, attempt, task.reveal)
+                for attempt in range(1, repeats + 1)
+                for task in chosen
+            ),
+            *(scored, agent_id, run_id, repeats),
+        )
+        created = await self.store.recorder.record(wish)
+        return self.benchmark_run(Scope(tenant), run_id), created
+
+    async def create_one(
+        self, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
+    ) -> TaskRun:
+        """One task run on its own."""
+        found = self.find(tenant, name).benchmark
+        (task,) = _chosen(found, [task_id])
+        new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
+        wish = CreateRuns(tenant, by, found.benchmark, found.version, (new,), scored, agent_id)
+        return (await self.store.recorder.record(wish))[0]
+
+    async def start(self, scope: Scope, run_id: str) -> Started:
+        """Make the run's world, read it, and let the clock run; raises RunMoved for a run that has begun."""
+        run = self._find(scope, run_id).run
+        benchmark, task, _ = self._task_of(scope.tenant, run)
+        if run.status is not RunStatus.PENDING:
+            raise RunMoved(f"task run {run_id} is {run.status}; only a pending one can be started")
+        place = await self.ground.prepare(benchmark, task)
+        try:
+            begun = await self._begin(scope.tenant, run, benchmark, task, place)
+        except BaseException:
+            # Somebody else was quicker, or nothing could be written: nobody will ever use this world.
+            if place.id is not None:
+                await self.ground.discard(place.id)
+            raise
+        return Started(begun, task.instruction, place.access)
+
+    async def _begin(self, tenant: str, run: TaskRun, benchmark: Benchmark, task: Task, place: Place) -> TaskRun:
+        before = await self.ground.read(task, place.id)
+        given: dict[str, Any] = {"task": f"{benchmark.name}/{task.id}", "instruction": task.instruction}
+        given[FACTS] = {**place.facts, **task.facts}
+        written = payload_bytes(given | in_work(before))
+        if written is None:
+            raise MeruitError("the world before cannot be written as JSON")
+        part = await asyncio.to_thread(self.store.shelf.part, tenant, written)
+        return await self.store.recorder.record(StartRun(tenant, run.id, place.id, part, task.time_limit_s))
+
+    async def access(self, scope: Scope, run_id: str) -> Started:
+        """The same again for an agent that lost what it was told; raises RunMoved unless the run is under way."""
+        run = self._find(scope, run_id).run
+        if run.status is not RunStatus.RUNNING:
+            raise RunMoved(f"task run {run_id} is {run.status}; it has no world to get into")
+        task = self._task_of(scope.tenant, run).task
+        return Started(run, task.instruction, await self.ground.access(run.playground_id) if run.playground_id else {})
+
+    # Ending
+
+    async def complete(self, scope: Scope, run_id: str) -> TaskRun:
+        """Judge what the agent left behind; a run that has ended is only told how."""
+        kept = self._find(scope, run_id)
+        if kept.run.status in ENDED:
+            return kept.run
+        if kept.run.status is RunStatus.PENDING:
+            raise RunMoved(f"task run {run_id} was never started; start it, act, then complete it")
+        judged, rows = await self._judged(scope.tenant, kept)
+        draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, judged)
+        ended = await self.store.recorder.record(CompleteRun(scope.tenant, run_id, draft, rows))
+        await self._tidy(ended)
+        return ended
+
+    async def recheck(self, tenant: str, run_id: str) -> TaskRun:
+        """Read the world again for a run that could not be judged because a source could not be read."""
+        kept = self._find(Scope(tenant), run_id)
+        result = self.result(tenant, kept.run)
+        if kept.run.status is not RunStatus.COMPLETED or result is None or not hit_by_the_world(result):
+            raise RunMoved(f"task run {run_id}: nothing is left that reading the world again could decide")
+        judged, rows = await self._judged(tenant, kept)
+        draft = await asyncio.to_thread(self.registrar.draft, tenant, judged)
+        return await self.store.recorder.record(RecheckRun(tenant, run_id, kept.run.outcome_id or "", draft, rows))
+
+    async def cancel(self, tenant: str, run_ids: Sequence[str]) -> list[TaskRun]:
+        """Give up runs that have not ended."""
+        ended = await self.store.recorder.record(CancelRuns(tenant, tuple(run_ids)))
+        for run in ended:
+            await self._tidy(run)
+        return ended
+
+    async def sweep(self, tenant: str | None = None) -> int:
+        """Declare timed out whoever is; answers how many were."""
+        now = in_micros(self.store.surroundings.clock())
+        with self.store.database.reading() as connection:
+            late = runs.overdue(connection, now, tenant)
+        ended = list[TaskRun]()
+        for one in sorted({owner for owner, _ in late}):
+            wish = TimeOut(one, tuple(run_id for owner, run_id in late if owner == one))
+            ended += await self.store.recorder.record(wish)
+        for run in ended:
+            await self._tidy(run)
+        return len(ended)
+
+    async def _tidy(self, run: TaskRun) -> None:
+        """A world is kept as long as somebody may want to read it again."""
+        again = run.status is RunStatus.COMPLETED and run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR)
+        if run.playground_id is not None and not again:
+            await self.ground.discard(run.playground_id)
+
+    async def _judged(self, tenant: str, kept: Kept) -> tuple[Judged, tuple[CriterionRow, ...]]:
+        run = kept.run
+        _, task, ready = self._task_of(tenant, run)
+        given = await asyncio.to_thread(self._input, tenant, kept)
+        after = await self.ground.read(task, run.playground_id, world_of(given))
+        labels = Labels(run.id, run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
+        took: dict[int, int] = {}
+        timed = ready._replace(prepared=_timed(ready.prepared, took, self._timer))
+        return await asyncio.to_thread(self._measured, timed, given, after, labels, took)
+
+    def _measured(
+        self, ready: Ready, given: Mapping[str, Any], after: Any, labels: Labels, took: Mapping[int, int]
+    ) -> tuple[Judged, tuple[CriterionRow, ...]]:
+        done = in_work(compacted(world_of(given), after))
+        judged = self.registrar.judge_sync(ready, Submission(given, done, {}, labels))
+        rows = tuple(
+            CriterionRow(
+                self.store.surroundings.new_id("crn"),
+                position,
+                status_of(one),
+                one.score if status_of(one) in (CriterionStatus.PASSED, CriterionStatus.FAILED) else None,
+                took.get(ready.prepared.slot_of[position]),
+            )
+            for position, one in enumerate(judged.result.criterion_results)
+        )
+        return judged, rows
+
+    def _input(self, tenant: str, kept: Kept) -> dict[str, Any]:
+        with self.store.database.reading() as connection:
+            content = self.store.shelf.content(connection, tenant, kept.input_address or "")
+        return msgspec.json.decode(content, type=dict[str, Any])
+
+    # Reading
+
+    def _find(self, scope: Scope, run_id: str) -> Kept:
+        with self.store.database.reading() as connection:
+            return runs.find(connection, scope, run_id)
+
+    def run(self, scope: Scope, run_id: str) -> TaskRun:
+        """One task run; raises NotFound."""
+        return self._find(scope, run_id).run
+
+    def _task_of(self, tenant: str, run: TaskRun) -> "_Known":
+        """The run's task, compiled; published for all time, so it need not be read twice."""
+        key = (tenant, f"{run.benchmark}@{run.version}", run.task)
+        with self._remembering:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        benchmark = self.find(tenant, key[1]).benchmark
+        task = benchmark.task(run.task)
+        if task is None:
+            raise NotFound(f"no task {run.task!r} in {benchmark.name}")
+        known = _Known(benchmark, task, self.registrar.ready(task.success_criteria))
+        with self._remembering:
+            self._known[key] = known
+            while len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return known
+
+    def result(self, tenant: str, run: TaskRun) -> VerificationResult | None:
+        """The latest verdict on a run; None where it has none, or it was erased."""
+        if run.outcome_id is None:
+            return None
+        with self.store.database.reading() as connection:
+            return outcomes.latest_results(connection, tenant, [run.outcome_id]).get(run.outcome_id)
+
+    def completion(self, tenant: str, run: TaskRun) -> Completion:
+        """What whoever completed a run may be told of it."""
+        return completion(run, self.result(tenant, run), self.criterion_runs(tenant, run))
+
+    def criterion_runs(self, tenant: str, run: TaskRun) -> list[CriterionRun]:
+        """Every criterion of a run, with all the evidence; none before it is completed."""
+        result = self.result(tenant, run)
+        if result is None or run.outcome_id is None:
+            return []
+        with self.store.database.reading() as connection:
+            found = runs.criterion_runs(connection, tenant, run.id, run.outcome_id)
+        labels = self._labels(tenant, run)
+        return [criterion_run(one, result.criterion_results[one.position], labels[one.position]) for one in found]
+
+    def criterion_run(self, tenant: str, run_id: str) -> CriterionRun:
+        """One criterion run with all its evidence; raises NotFound."""
+        with self.store.database.reading() as connection:
+            found = runs.criterion_run(connection, tenant, run_id)
+            result = outcomes.latest_results(connection, tenant, [found.outcome_id]).get(found.outcome_id)
+        if result is None:
+            raise NotFound(f"the evidence of {run_id!r} was erased")
+        labels = self._labels(tenant, self.run(Scope(tenant), found.task_run_id))
+        return criterion_run(found, result.criterion_results[found.position], labels[found.position])
+
+    def _labels(self, tenant: str, run: TaskRun) -> tuple[str, ...]:
+        return self._task_of(tenant, run).ready.prepared.plan.criteria.ids
+
+    def benchmark_run(self, scope: Scope, run_id: str) -> BenchmarkRun:
+        """A benchmark run, with its result once every task run has ended; raises NotFound."""
+        with self.store.database.reading() as connection:
+            found = runs.benchmark_run(connection, scope, run_id)
+            several = runs.of_benchmark_run(connection, scope.tenant, run_id) if found.ended else []
+        if not found.ended:
+            return found
+        tasks = list(dict.fromkeys(run.task for run in several))
+        return msgspec.structs.replace(found, result=benchmark_score(list(map(ended_run, several)), tasks))
+
+    def task_runs(self, scope: Scope, benchmark_run_id: str) -> list[TaskRun]:
+        """All task runs of a benchmark run; raises NotFound."""
+        with self.store.database.reading() as connection:
+            runs.benchmark_run(connection, scope, benchmark_run_id)
+            return runs.of_benchmark_run(connection, scope.tenant, benchmark_run_id)
+
+
+def ended_run(run: TaskRun) -> Ended:
+    """A run as the benchmark's result sees it."""
+    if run.bounds is None or run.exact is None:
+        return Ended(run.id, run.task, run.status)
+    low = Fraction(run.exact)
+    # Where nothing is missing both bounds are one number, and that is known exactly.
+    high = low if run.bounds.low == run.bounds.high else Fraction(run.bounds.high)
+    return Ended(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)
+
+
+def sound(benchmark: Benchmark) -> None:
+    """Raise Unsupported where an assertion of some task cannot be run."""
+    problems = [
+        Problem(f"tasks[{number}].criteria[{place}].{'.'.join(map(str, where))}", why)
+        for number, task in enumerate(benchmark.tasks)
+        for place, criterion in enumerate(task.criteria)
+        if criterion.assertion is not None
+        for where, why in faults_of(criterion.assertion)
+    ]
+    if problems:
+        raise Unsupported("benchmark", problems)
+
+
+def _chosen(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:
+    if wanted is None:
+        return list(benchmark.tasks)
+    found = [benchmark.task(name) for name in dict.fromkeys(wanted)]
+    lacking = [name for name, task in zip(dict.fromkeys(wanted), found, strict=True) if task is None]
+    if lacking or not found:
+        known = ", ".join(task.id for task in benchmark.tasks)
+        raise NotFound(f"{benchmark.name} has no task {', '.join(map(repr, lacking)) or 'chosen'}; it has {known}")
+    return [task for task in found if task is not None]
+
+
+def _timed(prepared: Prepared, took: dict[int, int], timer: Callable[[], int]) -> Prepared:
+    """The same criteria, noting how many microseconds each question took."""
+
+    def timed(number: int, slot: Slot) -> Slot:
+        measure = slot.measure
+        if measure is None:
+            return slot
+
+        def noting(work: Work) -> Evidence:
+            began = timer()
+            try:
+                return measure(work)
+            finally:
+                took[number] = (timer() - began) // 1000
+
+        return slot._replace(measure=noting)
+
+    return prepared._replace(slots=tuple(timed(number, slot) for number, slot in enumerate(prepared.slots)))

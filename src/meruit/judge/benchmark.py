@@ -1,0 +1,143 @@
+"""Task runs brought to one result: the specified mean and verdict, and how far they may be believed."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from itertools import groupby
+from typing import NamedTuple
+
+from meruit.judge.aggregate import PASS_SCORE
+from meruit.model.run import BenchmarkScore, Interval, RunStatus, TaskScore
+from meruit.model.verdict import Bounds, Verdict
+
+# Student's t at 97.5 % for 1 to 30 degrees of freedom; a few tasks are no normal distribution.
+_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+_Z = 1.959964
+
+
+class Ended(NamedTuple):
+    """One task run that has ended, as far as the benchmark cares."""
+
+    id: str
+    task: str
+    status: RunStatus
+    verdict: Verdict | None = None
+    low: Fraction = Fraction(0)
+    """Its score if all that is missing had failed."""
+    high: Fraction = Fraction(0)
+    """And if all of it had been met."""
+    coverage: float = 1.0
+
+
+def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkScore:
+    """What the runs come to; all of them must have ended. Timed-out runs count 0, cancelled ones do not count."""
+    counted = [run for run in ended if run.status is not RunStatus.CANCELLED]
+    by_task = _by_task(counted, tasks)
+    low, high = (_mean([getattr(run, side) for run in counted]) for side in ("low", "high"))
+    verdict = _band(low) if _band(low) is _band(high) else Verdict.INCONCLUSIVE
+    scores = [_task_score(task, runs) for task, runs in by_task.items() if runs]
+    passing = [Fraction(score.passes, score.runs) for score in scores]
+    worst = min(scores, key=lambda score: (score.score, score.passes), default=None)
+    most = max((score.runs for score in scores), default=0)
+    return BenchmarkScore(
+        verdict=verdict,
+        score=float(low),
+        exact=str(low),
+        bounds=Bounds(float(low), float(high)),
+        pass_rate=float(_mean([Fraction(run.verdict is Verdict.PASS) for run in counted])),
+        pass_rate_interval=_wilson(passing),
+        score_interval=_of_mean([[run.low for run in runs] for runs in by_task.values() if runs]),
+        worst_task=None if worst is None else worst.task,
+        coverage=float(_mean([Fraction(run.coverage) for run in counted])),
+        runs=len(counted),
+        timed_out=sum(run.status is RunStatus.TIMED_OUT for run in counted),
+        cancelled=[run.id for run in ended if run.status is RunStatus.CANCELLED],
+        inconclusive=sum(run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR) for run in counted),
+        pass_at_k=_over_tasks(scores, most, pass_at_k),
+        pass_hat_k=_over_tasks(scores, most, pass_hat_k),
+        tasks=scores,
+        reasons=[*_reasons(counted, by_task)],
+    )
+
+
+def _band(score: Fraction) -> Verdict:
+    """The specified bands; without a task there is no score, and 0 fails."""
+    if score >= PASS_SCORE:
+        return Verdict.PASS
+    return Verdict.PARTIAL if score > 0 else Verdict.FAIL
+
+
+def pass_at_k(tries: int, passes: int, k: int) -> float:
+    """The chance that at least one of k tries passes, estimated from more tries without bias."""
+    return 1 - math.comb(tries - passes, k) / math.comb(tries, k)
+
+
+def pass_hat_k(tries: int, passes: int, k: int) -> float:
+    """The chance that all of k tries pass, likewise."""
+    return math.comb(passes, k) / math.comb(tries, k)
+
+
+def _by_task(counted: Sequence[Ended], tasks: Sequence[str]) -> Mapping[str, list[Ended]]:
+    grouped = {task: list(runs) for task, runs in groupby(sorted(counted, key=_task_of), key=_task_of)}
+    return {task: grouped.get(task, []) for task in tasks}
+
+
+def _task_of(run: Ended) -> str:
+    return run.task
+
+
+def _mean(numbers: Sequence[Fraction]) -> Fraction:
+    return sum(numbers, Fraction(0)) / len(numbers) if numbers else Fraction(0)
+
+
+def _task_score(task: str, runs: Sequence[Ended]) -> TaskScore:
+    low, high = (float(_mean([getattr(run, side) for run in runs])) for side in ("low", "high"))
+    verdicts = Counter(str(run.verdict or run.status) for run in runs)
+    passes = sum(run.verdict is Verdict.PASS for run in runs)
+    return TaskScore(task, len(runs), passes, low, Bounds(low, high), dict(sorted(verdicts.items())))
+
+
+def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, int, int], float]) -> dict[str, float]:
+    """The mean over the tasks that were tried at least k times."""
+    found = {}
+    for k in range(1, most + 1):
+        tried = [chance(score.runs, score.passes, k) for score in scores if score.runs >= k]
+        found[str(k)] = math.fsum(tried) / len(tried)
+    return found
+
+
+def _wilson(passing: Sequence[Fraction]) -> Interval | None:
+    """Wilson's interval, a task counting once however often it is repeated: repeats of one task say little new."""
+    number = len(passing)
+    if not number:
+        return None
+    rate, spread = float(_mean(passing)), _Z * _Z / number
+    middle = (rate + spread / 2) / (1 + spread)
+    reach = _Z * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
+    return Interval(max(0.0, middle - reach), min(1.0, middle + reach))
+
+
+def _of_mean(by_task: Sequence[Sequence[Fraction]]) -> Interval | None:
+    """Student's interval of the mean score, runs of one task taken together as they depend on each other."""
+    number = len(by_task)
+    if number < 2:
+        return None
+    runs = sum(map(len, by_task))
+    mean = sum((sum(scores, Fraction(0)) for scores in by_task), Fraction(0)) / runs
+    apart = [sum((score - mean for score in scores), Fraction(0)) for scores in by_task]
+    variance = Fraction(number, number - 1) * sum((one * one for one in apart), Fraction(0)) / (runs * runs)
+    quantile = _T[number - 2] if number - 2 < len(_T) else _Z
+    reach = quantile * math.sqrt(variance)
+    return Interval(max(0.0, float(mean) - reach), min(1.0, float(mean) + reach))
+
+
+def _reasons(counted: Sequence[Ended], by_task: Mapping[str, list[Ended]]) -> list[str]:
+    if not counted:
+        return ["no task run counts, so there is nothing that could pass"]
+    empty = [task for task, runs in by_task.items() if not runs]
+    return [f"no run of {', '.join(empty)} counts"] if empty else []

@@ -1,0 +1,189 @@
+"""What happened when agents were measured: task runs, the criterion runs in each, and the benchmark run around them."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from meruit.model.evidence import Fault
+from meruit.model.record import Record
+from meruit.model.task import Reveal
+from meruit.model.verdict import AxisScore, Bounds, Reason, Verdict
+
+
+class RunStatus(StrEnum):
+    """Where a task run stands."""
+
+    PENDING = "pending"
+    """Not begun: its world does not exist yet."""
+    RUNNING = "running"
+    COMPLETED = "completed"
+    TIMED_OUT = "timed_out"
+    """Not completed in time, and therefore 0."""
+    CANCELLED = "cancelled"
+    """Given up by whoever runs the benchmark; leaves the mean, and is listed."""
+
+
+ENDED = frozenset({RunStatus.COMPLETED, RunStatus.TIMED_OUT, RunStatus.CANCELLED})
+
+
+class CriterionStatus(StrEnum):
+    """How one criterion of a task run ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    """Nobody could tell; it has no score."""
+    SKIPPED = "skipped"
+    """It does not apply; its weight is left out."""
+
+
+class TaskRun(Record, frozen=True):
+    """One agent at one task, in a world of its own."""
+
+    id: str
+    seq: int
+    benchmark: str
+    version: int
+    task: str
+    attempt: int
+    """Counted from 1 where a task is repeated."""
+    status: RunStatus
+    scored: bool
+    """Whether it counts; then its rubric is hidden."""
+    reveal: Reveal
+    created_at: datetime
+    created_by: str
+    agent_id: str | None = None
+    benchmark_run_id: str | None = None
+    started_at: datetime | None = None
+    deadline: datetime | None = None
+    ended_at: datetime | None = None
+    playground_id: str | None = None
+    outcome_id: str | None = None
+    """The record of what was found and decided."""
+    verdict: Verdict | None = None
+    score: float | None = None
+    exact: str | None = None
+    bounds: Bounds | None = None
+    coverage: float | None = None
+    axes: dict[str, AxisScore] = msgspec.field(default_factory=dict)
+
+
+class CriterionRun(Record, frozen=True):
+    """One criterion of a task run, with all the evidence."""
+
+    id: str
+    task_run_id: str
+    position: int
+    label: str
+    check: str
+    axis: str
+    weight: float
+    status: CriterionStatus
+    score: float | None
+    """None where there is none: on an error, and where it was skipped."""
+    passed: bool
+    required: bool
+    fault: Fault
+    details: str | None
+    """Why it could not be judged, or what it fails on, in a sentence."""
+    evidence: dict[str, Any]
+    """In the shape that its check has by the specification."""
+    took_ms: float | None = None
+
+
+class CriterionLine(Record, frozen=True):
+    """What whoever completes a run that does not count is told of one criterion."""
+
+    id: str
+    label: str
+    axis: str
+    weight: float
+    status: CriterionStatus
+    score: float | None
+    passed: bool
+    details: str | None
+    evidence: dict[str, Any]
+
+
+class Completion(Record, frozen=True, omit_defaults=True):
+    """The answer to a completion. What is hidden is absent, not null."""
+
+    task_run_id: str
+    status: RunStatus
+    verdict: Verdict | None = None
+    score: float | None = None
+    axes: dict[str, Any] | None = None
+    coverage: float | None = None
+    bounds: Bounds | None = None
+    reasons: list[Reason] | None = None
+    passed: dict[str, bool] | None = None
+    """By label, where the task reveals criteria and no more."""
+    criteria: list[CriterionLine] | None = None
+    """Where the run does not count."""
+
+
+class TaskScore(Record, frozen=True):
+    """How one task of a benchmark run went, over its repeats."""
+
+    task: str
+    runs: int
+    """That count: those that were not cancelled."""
+    passes: int
+    score: float
+    bounds: Bounds
+    verdicts: dict[str, int]
+
+
+class Interval(Record, frozen=True):
+    """Between which two numbers the truth lies, 95 times of 100."""
+
+    low: float
+    high: float
+
+
+class BenchmarkScore(Record, frozen=True):
+    """What a benchmark run comes to, once every task run has ended."""
+
+    verdict: Verdict
+    score: float
+    exact: str
+    bounds: Bounds
+    pass_rate: float
+    pass_rate_interval: Interval | None
+    score_interval: Interval | None
+    worst_task: str | None
+    coverage: float
+    """The share of the weight that could be measured, over all runs."""
+    runs: int
+    timed_out: int
+    cancelled: list[str]
+    """Task runs that were given up, and do not count."""
+    inconclusive: int
+    pass_at_k: dict[str, float]
+    """By k: the chance that at least one of k tries passes."""
+    pass_hat_k: dict[str, float]
+    """By k: the chance that all of k tries pass."""
+    tasks: list[TaskScore]
+    reasons: list[str] = msgspec.field(default_factory=list)
+
+
+class BenchmarkRun(Record, frozen=True):
+    """One agent at all tasks of a benchmark."""
+
+    id: str
+    seq: int
+    benchmark: str
+    version: int
+    repeats: int
+    scored: bool
+    created_at: datetime
+    created_by: str
+    agent_id: str | None
+    counts: dict[str, int]
+    """Task runs by status."""
+    ended: bool
+    result: BenchmarkScore | None = None
+    """Only when every task run has ended."""

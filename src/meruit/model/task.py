@@ -1,0 +1,210 @@
+"""Benchmarks as their authors write them: tasks, the world they start from, and what must be true afterwards."""
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from meruit.model.criterion import SuccessCriteria, SuccessCriterion
+from meruit.model.kinds import Aggregation
+from meruit.model.threshold import plain_json
+from meruit.model.world import SourceKind
+
+SLUG = r"^[a-z0-9][a-z0-9._-]{0,99}$"
+PASSED_FROM = "0.9"
+"""The score from which a task is passed, as specified."""
+MAX_TASKS = 1_000
+MAX_ATTACHMENTS = 1_000
+MAX_CRITERIA = 500
+"""Of one task."""
+MAX_TIME_LIMIT_S = 7 * 24 * 3600
+
+STANDARD_SOURCES: Mapping[str, SourceKind] = {
+    "ehr": SourceKind.FHIR,
+    "outbound": SourceKind.HL7,
+    "portal": SourceKind.ROWS,
+    "drop": SourceKind.FILES,
+    "call": SourceKind.VOICE,
+    "clearinghouse": SourceKind.X12,
+}
+"""What the systems of a playground are called unless a task calls them otherwise."""
+
+
+class Reveal(StrEnum):
+    """What a completed run that counts tells whoever completes it; each level holds those before it."""
+
+    NONE = "none"
+    VERDICT = "verdict"
+    AXES = "axes"
+    CRITERIA = "criteria"
+    """Which criteria were met, and never why."""
+
+
+class TaskSource(BaseModel):
+    """A system that a task's checks read: one of the playground's, or one of the author's own at an address."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: SourceKind = Field(description="What it holds.")
+    at: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=2_000,
+        description="Where it is, if it is not the playground's: https://…, gs://bucket/prefix, sftp://…, or a folder.",
+    )
+    token_env: str | None = Field(default=None, min_length=1, description="The environment variable with its token.")
+    token_command: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="The command that prints its token."
+    )
+    types: tuple[str, ...] | None = Field(default=None, min_length=1, description="The resource types that are read.")
+    key: str | None = Field(
+        default=None, min_length=1, description="The field that names a row, where rows come in lists."
+    )
+    known_hosts: str | None = Field(default=None, min_length=1, description="The file with the keys of SFTP servers.")
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if self.at is None and any((self.token_env, self.token_command, self.types, self.key, self.known_hosts)):
+            raise ValueError("a source of the playground takes nothing but its kind; give `at` for one of your own")
+        if self.token_env is not None and self.token_command is not None:
+            raise ValueError("either token_env or token_command, not both")
+        return self
+
+
+def _source(written: Any) -> Any:
+    return {"kind": written} if isinstance(written, str) else written
+
+
+def _default_sources() -> dict[str, TaskSource]:
+    return {name: TaskSource(kind=kind) for name, kind in STANDARD_SOURCES.items()}
+
+
+class Task(BaseModel):
+    """One thing for an agent to do in a world of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=SLUG, description="Names the task within its benchmark.")
+    title: str = Field(default="", max_length=200, description="For people.")
+    instruction: str = Field(min_length=1, max_length=100_000, description="What the agent is told.")
+    scenario: str = Field(default="", max_length=100_000, description="What authors and judges should know of it.")
+    seed: Any = Field(default=None, description="The world at the start: a seed file, several, or the seed itself.")
+    facts: dict[str, Any] = Field(default_factory=dict, description="Names that ${…} in criteria may use.")
+    sources: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")],
+        Annotated[TaskSource, BeforeValidator(_source)],
+    ] = Field(default_factory=_default_sources, min_length=1, max_length=50, description="What the checks read.")
+    criteria: tuple[SuccessCriterion, ...] = Field(max_length=MAX_CRITERIA, description="What must be true afterwards.")
+    time_limit_s: int = Field(default=900, ge=1, le=MAX_TIME_LIMIT_S, description="How long the agent may take.")
+    reveal: Reveal = Field(default=Reveal.AXES, description="What a run that counts tells whoever completes it.")
+
+    @field_validator("facts", "seed", mode="before")
+    @classmethod
+    def _plain(cls, value: Any) -> Any:
+        return plain_json(value)
+
+    @field_validator("criteria")
+    @classmethod
+    def _measurable(cls, criteria: tuple[SuccessCriterion, ...]) -> tuple[SuccessCriterion, ...]:
+        for number, criterion in enumerate(criteria):
+            if criterion.assertion is None:
+                raise ValueError(f"criteria[{number}] has no `assert`: a task is judged by what is true in the world")
+        return criteria
+
+    @model_validator(mode="after")
+    def _judgeable(self) -> Self:
+        # Says what is wrong with ids and weights, as it does for every set of criteria.
+        _ = self.success_criteria
+        known = self.sources.keys()
+        for number, criterion in enumerate(self.criteria):
+            wanted = criterion.assertion.settings.get("from") if criterion.assertion is not None else None
+            if wanted is not None and wanted not in known:
+                raise ValueError(
+                    f"criteria[{number}] reads {wanted!r}; the task's sources are {', '.join(sorted(known))}"
+                )
+        by_kind = Counter(source.kind for source in self.sources.values() if source.at is None)
+        twice = next((kind for kind, times in by_kind.items() if times > 1), None)
+        if twice is not None:
+            raise ValueError(f"a playground has one {twice} system; two sources name it")
+        return self
+
+    @property
+    def seeds(self) -> list[Any]:
+        """What its world is made of, in that order: names of files, or seeds themselves."""
+        return self.seed if isinstance(self.seed, list) else [] if self.seed is None else [self.seed]
+
+    @property
+    def success_criteria(self) -> SuccessCriteria:
+        """The criteria as the engine judges them: passed from 0.9 on, unless one that is required fails."""
+        return SuccessCriteria(
+            criteria=self.criteria,
+            aggregation=Aggregation.WEIGHTED,
+            minimum_weighted_score=PASSED_FROM if self.criteria else None,
+        )
+
+
+class Binary(BaseModel):
+    """A file that is no text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base64: str
+
+    @field_validator("base64")
+    @classmethod
+    def _decodable(cls, written: str) -> str:
+        try:
+            base64.b64decode(written, validate=True)
+        except ValueError:
+            raise ValueError("this is no base64") from None
+        return written
+
+
+class Benchmark(BaseModel):
+    """A set of tasks under one name and version, which never changes once somebody was measured by it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    benchmark: str = Field(pattern=SLUG, description="Its name.")
+    version: int = Field(default=1, ge=1, le=1_000_000, description="Counted up with every change.")
+    title: str = Field(default="", max_length=200, description="For people.")
+    description: str = Field(default="", max_length=100_000, description="What it measures.")
+    tasks: tuple[Task, ...] = Field(min_length=1, max_length=MAX_TASKS, description="What agents are asked to do.")
+    attachments: dict[str, str | Binary] = Field(
+        default_factory=dict, max_length=MAX_ATTACHMENTS, description="The files that seeds name, by that name."
+    )
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        times = Counter(task.id for task in self.tasks)
+        twice = next((name for name, number in times.items() if number > 1), None)
+        if twice is not None:
+            raise ValueError(f"two tasks share the id {twice!r}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """`slug@version`."""
+        return f"{self.benchmark}@{self.version}"
+
+    def attachment(self, name: str) -> bytes:
+        """The content of a file that a seed names; raises KeyError."""
+        found = self.attachments[name]
+        return found.encode() if isinstance(found, str) else base64.b64decode(found.base64)
+
+    def task(self, task_id: str) -> Task | None:
+        """The task of that id."""
+        return next((task for task in self.tasks if task.id == task_id), None)
+
+
+_NAME = re.compile(r"([a-z0-9][a-z0-9._-]{0,99})(?:@([1-9][0-9]{0,6}))?")
+
+
+def split_name(name: str) -> tuple[str, int | None] | None:
+    """`slug@version` or `slug` apart; None for anything else."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (found[1], None if found[2] is None else int(found[2]))

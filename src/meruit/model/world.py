@@ -1,0 +1,149 @@
+"""The world as it was found: what each system held before an agent acted, and after.
+
+Bodies are kept as they were received, so that 1.0 stays 1.0 and a stray byte stays where it was.
+"""
+
+import base64
+from collections.abc import Mapping
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from meruit.model.record import Record
+
+WORLD = "world"
+"""The key under which work carries the world: before, in its input, and after, in its output."""
+FACTS = "facts"
+"""The key of the input under which a task's own names stand, for `${…}`."""
+
+
+class SourceKind(StrEnum):
+    """What kind of system a source reads."""
+
+    FHIR = "fhir"
+    """Resources, keyed `Patient/1`."""
+    HL7 = "hl7"
+    """Messages that were sent, keyed by their order."""
+    ROWS = "rows"
+    """Rows of an application's state, keyed `resource/key`; a bare `resource` is one document."""
+    FILES = "files"
+    """Files, keyed by path."""
+    VOICE = "voice"
+    """Turns of a call, keyed by their order; `speaker` is among their facts."""
+    X12 = "x12"
+    """Interchanges that were answered, keyed by their order."""
+
+
+class Encoding(StrEnum):
+    """How an item's body is written here."""
+
+    TEXT = "text"
+    BASE64 = "base64"
+    """For bytes that are not UTF-8."""
+    BEFORE = "before"
+    """Not repeated: the item stands unchanged among those before."""
+    LEFT = "left"
+    """Not kept: too large; version and facts are all that is known."""
+
+
+class Item(Record, frozen=True):
+    """One thing that a system holds."""
+
+    key: str
+    version: str
+    """Differs whenever the content does: the server's own version, or a digest."""
+    body: str | None = None
+    encoding: Encoding = Encoding.TEXT
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """What the system says beside the body: size, speaker, moment, direction."""
+
+    def content(self) -> bytes:
+        """The body as bytes; empty where none was kept."""
+        if self.body is None:
+            return b""
+        return base64.b64decode(self.body) if self.encoding is Encoding.BASE64 else self.body.encode()
+
+
+class Read(Record, frozen=True):
+    """One thing that was asked of a system, so that a stranger can see what a snapshot rests on."""
+
+    what: str
+    """A URL or path, without credentials."""
+    status: int | None = None
+    etag: str | None = None
+    sha256: str | None = None
+    """Of the reply's body."""
+    items: int | None = None
+
+
+class Snapshot(Record, frozen=True):
+    """All that a system held at one moment; or why it could not be read, and then nothing follows from it."""
+
+    kind: SourceKind
+    items: list[Item] = msgspec.field(default_factory=list)
+    reads: list[Read] = msgspec.field(default_factory=list)
+    trouble: str | None = None
+    """Why the items are not the whole truth: down, incomplete, never settled."""
+    settled_after_ms: int | None = None
+
+    def manifest(self) -> dict[str, str]:
+        """Key to version."""
+        return {item.key: item.version for item in self.items}
+
+
+World = dict[str, Snapshot]
+"""Each source's snapshot, by the name that the task gives it."""
+
+
+def item(key: str, content: bytes, *, version: str | None = None, facts: Mapping[str, Any] | None = None) -> Item:
+    """An item of some content; its version is a digest unless the system has one of its own."""
+    try:
+        body, encoding = content.decode(), Encoding.TEXT
+    except UnicodeDecodeError:
+        body, encoding = base64.b64encode(content).decode(), Encoding.BASE64
+    return Item(key, version or sha256(content).hexdigest(), body, encoding, facts or {})
+
+
+def compacted(before: World, after: World) -> World:
+    """The world after, without the bodies that stand in the world before already."""
+    return {name: _compacted(before.get(name), found) for name, found in after.items()}
+
+
+def _compacted(before: Snapshot | None, after: Snapshot) -> Snapshot:
+    if before is None:
+        return after
+    known = {one.key: one for one in before.items}
+    items = [
+        Item(one.key, one.version, None, Encoding.BEFORE) if known.get(one.key) == one else one for one in after.items
+    ]
+    return msgspec.structs.replace(after, items=items)
+
+
+def restored(before: World, after: World) -> World:
+    """What `compacted` was given; an item that refers to nothing loses its body."""
+    return {name: _restored(before.get(name), found) for name, found in after.items()}
+
+
+def _restored(before: Snapshot | None, after: Snapshot) -> Snapshot:
+    known = {one.key: one for one in before.items} if before is not None else {}
+    items = [_body_of(one, known) if one.encoding is Encoding.BEFORE else one for one in after.items]
+    return msgspec.structs.replace(after, items=items)
+
+
+def _body_of(one: Item, known: Mapping[str, Item]) -> Item:
+    found = known.get(one.key)
+    if found is None or found.version != one.version:
+        return Item(one.key, one.version, None, Encoding.LEFT)
+    return found
+
+
+def world_of(part: Mapping[str, Any]) -> World:
+    """The world in a work's input or output; raises `msgspec.ValidationError` for what is none."""
+    return msgspec.convert(part.get(WORLD) or {}, World)
+
+
+def in_work(world: World) -> dict[str, Any]:
+    """A world as a work's input or output carries it."""
+    return {WORLD: msgspec.to_builtins(world)}

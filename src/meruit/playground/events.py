@@ -1,0 +1,52 @@
+"""What happened in a playground, as pages of events for whoever holds its secret."""
+
+from typing import Annotated
+
+from litestar import Response, get
+from litestar.params import QueryParameter
+from litestar.types import ASGIApp
+
+from meruit.model.record import Record
+from meruit.model.world import SourceKind
+from meruit.playground.seed import EVENT as SEED
+from meruit.playground.serving import Asked, Find, answer, playground_of, serve
+from meruit.playground.state import Event, State
+
+MAX_PAGE = 500
+"""Events on one page."""
+MAX_BODY_BYTES = 1024
+
+After = Annotated[int, QueryParameter(ge=0, le=2**53)]
+Limit = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE)]
+
+
+class EventPage(Record, frozen=True):
+    """Events, oldest first."""
+
+    events: list[Event]
+    next: int
+    """What to give as `after` for those that follow, now or later."""
+
+
+def app(find: Find) -> ASGIApp:
+    """Serves `/{playground_id}/events`."""
+    return serve(find, [_list_events], max_body_bytes=MAX_BODY_BYTES)
+
+
+@get("/{playground_id:str}/events", sync_to_thread=True)
+def _list_events(request: Asked, after: After = 0, limit: Limit = MAX_PAGE) -> Response[bytes]:
+    return answer(page(playground_of(request), after, limit))
+
+
+def page(state: State, after: int, limit: int = MAX_PAGE) -> EventPage:
+    """What was done after an event; what a seed brought was done by nobody."""
+    while found := state.events(after, limit):
+        after = found[-1].seq
+        done = [event for event in found if not _is_seed(event)]
+        if done:
+            return EventPage(done, after)
+    return EventPage([], after)
+
+
+def _is_seed(event: Event) -> bool:
+    return event.type == SEED or (event.kind is SourceKind.FHIR and event.facts.get("from") == SEED)

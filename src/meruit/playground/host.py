@@ -1,0 +1,410 @@
+"""Serves many playgrounds at once, each of them to whoever holds its secret."""
+
+import asyncio
+import base64
+import contextlib
+import hmac
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+
+from meruit.model.errors import MeruitError
+from meruit.model.outcome import in_micros
+from meruit.model.record import Record
+from meruit.model.world import World
+from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
+from meruit.playground.seed import Seed, sow
+from meruit.playground.state import START, Clock, State, utc_now
+
+if TYPE_CHECKING:
+    from meruit.playground.mllp import Listener
+    from meruit.playground.sftp import Server
+
+PREFIX = "/playgrounds"
+"""Where the systems stand that speak HTTP."""
+MAX_OPEN = 200
+"""Playgrounds whose files are held open; the others are opened when they are used."""
+MAX_PLAYGROUNDS = 10_000
+"""Of one host."""
+GRACE_S = 5
+"""How long answers that were begun may take once a host ends."""
+FILE = "state.db"
+HOST_KEY = "sftp_host_key"
+LOGGED_IN = "portal"
+"""The system whose visitors log in on a page."""
+_KEPT = (
+    *("type", "asgi", "http_version", "method", "scheme", "query_string"),
+    *("headers", "client", "server", "extensions"),
+)
+"""What of a request the systems are told; the rest belongs to the application around us."""
+_UNAUTHORIZED = "send `Authorization: Bearer` and the playground's secret"
+
+_T = TypeVar("_T")
+
+
+class UnknownPlayground(MeruitError):
+    """A playground was asked for that is not there."""
+
+
+class Endpoints(Record, frozen=True):
+    """Where the systems of one playground are."""
+
+    fhir: str
+    portal: str
+    x12: str
+    call: str
+    events: str
+    mllp: str
+    """Host and port."""
+    sftp: str | None
+    """Host and port; the user is the playground's id, the password its secret."""
+    trouble: str | None = None
+    """Why a system is missing, where one is."""
+
+
+class Playground(Record, frozen=True):
+    """One playground, as whoever acts in it needs to know it."""
+
+    id: str
+    secret: str
+    """The bearer token of FHIR, X12, call and events, and the password of `clerk` in the portal and of SFTP."""
+    endpoints: Endpoints
+
+
+class _Open(NamedTuple):
+    """A playground that is served."""
+
+    state: State
+    secret: str
+    mllp: "Listener"
+
+
+class Host:
+    """An async context manager that serves every playground in a directory, those of earlier hosts included."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Clock = utc_now,
+        entropy: Callable[[int], bytes] = os.urandom,
+        bind: str = "127.0.0.1",
+        sftp_port: int = 0,
+    ) -> None:
+        self.directory = directory
+        self.bind = bind
+        self.public_url = ""
+        """Where `app` is reached, as `http://127.0.0.1:8000`; `serve_http` sets it, or whoever mounts the app."""
+        self._clock = clock
+        self._entropy = entropy
+        self._sftp_port = sftp_port
+        self._served: dict[str, _Open] = {}
+        self._recent: dict[str, None] = {}
+        """Ids of playgrounds whose files may be open, the least recently used first."""
+        self._systems: dict[str, Application] = {}
+        self._sftp: Server | None = None
+        self._trouble: str | None = None
+        self._ending = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Begin to serve."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        async with contextlib.AsyncExitStack() as beginning:
+            beginning.push_async_callback(self._close)
+            self._systems = self._make_systems()
+            await self._serve_sftp()
+            for found in sorted(self.directory.glob(f"pg_*/{FILE}")):
+                await self._serve(found.parent.name)
+            self._ending = beginning.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop serving; the playgrounds stay in their directory."""
+        await self._ending.aclose()
+
+    async def create(self, seed: Seed | None = None) -> Playground:
+        """Make a playground, with what a seed says in it; its checkpoint `start` remembers that."""
+        secret = self._new_secret()
+
+        def make(path: Path) -> None:
+            state = State.create(path, clock=self._clock, settings={"secret": secret})
+            with contextlib.closing(state):
+                if seed is not None:
+                    sow(state, seed)
+                state.checkpoint(START)
+
+        return await self._make(make)
+
+    async def branch(self, playground_id: str) -> Playground:
+        """Make another playground that goes on from where one is, under a secret of its own."""
+        state, secret = self._found(playground_id).state, self._new_secret()
+
+        def make(path: Path) -> None:
+            state.branch(path, secret=secret, mllp_port=None).close()
+
+        return await self._make(make)
+
+    def find(self, playground_id: str) -> Playground | None:
+        """A playground, if there is one of that id."""
+        served = self._served.get(playground_id)
+        return self._shown(playground_id, served) if served is not None else None
+
+    def listing(self) -> list[Playground]:
+        """Every playground, oldest first."""
+        return [self._shown(playground_id, served) for playground_id, served in sorted(self._served.items())]
+
+    def state_of(self, playground_id: str) -> State | None:
+        """What a playground holds, if there is one of that id."""
+        served = self._served.get(playground_id)
+        if served is None:
+            return None
+        self._recent.pop(playground_id, None)
+        self._recent[playground_id] = None
+        if len(self._recent) > MAX_OPEN:
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            if oldest in self._served:
+                self._served[oldest].state.rest()
+        return served.state
+
+    async def checkpoint(self, playground_id: str, name: str) -> None:
+        """Remember what a playground holds now."""
+        await asyncio.to_thread(self._found(playground_id).state.checkpoint, name)
+
+    async def reset(self, playground_id: str, name: str = START) -> None:
+        """Put a playground back to what a checkpoint remembers."""
+        await asyncio.to_thread(self._found(playground_id).state.reset, name)
+
+    async def world(self, playground_id: str) -> World:
+        """Everything that a playground holds, at one moment."""
+        return await asyncio.to_thread(self._found(playground_id).state.world)
+
+    async def remove(self, playground_id: str) -> None:
+        """End a playground, and forget all that it held."""
+        served = self._found(playground_id)
+        del self._served[playground_id]
+        self._recent.pop(playground_id, None)
+        await _closed(served.mllp)
+        served.state.close()
+        await asyncio.to_thread(shutil.rmtree, self.directory / playground_id)
+
+    async def serve_http(self, port: int = 0) -> str:
+        """Listen for HTTP until the host ends, and answer the URL; port 0 is any free one."""
+        import uvicorn
+
+        class Server(uvicorn.Server):
+            """Leaves signals to whoever runs the loop."""
+
+            @contextlib.contextmanager
+            def capture_signals(self) -> Iterator[None]:
+                yield
+
+        listener = _listener(self.bind, port)
+        config = uvicorn.Config(
+            self.app,
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        server = Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+
+        async def stop() -> None:
+            server.should_exit = True
+            await task
+            listener.close()
+
+        self._ending.push_async_callback(stop)
+        self.public_url = f"http://{_bracketed(self.bind)}:{listener.getsockname()[1]}"
+        return self.public_url
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Every system that speaks HTTP, as one ASGI application; it may be mounted at `/playgrounds`."""
+        if scope["type"] != "http":
+            return
+        path = str(scope["path"]).removeprefix(PREFIX)
+        _, playground_id, system, *_ = (*path.split("/"), "", "")
+        if system not in self._systems:
+            known = ", ".join(self._systems)
+            await _refuse(send, 404, f"a playground's systems are {known}, under {PREFIX}/{{id}}/")
+        elif system != LOGGED_IN and not self._opens(playground_id, headers_of(scope).get("authorization", "")):
+            await (_refuse_fhir if system == "fhir" else _refuse)(send, 401, _UNAUTHORIZED)
+        else:
+            inner = {name: scope[name] for name in _KEPT if name in scope}
+            inner |= {"path": path, "raw_path": quote(path).encode(), "state": {}}
+            inner["root_path"] = scope.get("root_path", "").removesuffix(PREFIX) + PREFIX
+            await self._systems[system](inner, receive, send)
+
+    def _opens(self, playground_id: str, authorization: str) -> bool:
+        """Whether a request has the secret; one for no playground takes as long as a wrong one."""
+        served = self._served.get(playground_id)
+        scheme, _, given = authorization.partition(" ")
+        secret = served.secret if served is not None else ""
+        equal = hmac.compare_digest(given.strip().encode("latin-1", "replace"), secret.encode())
+        return equal and served is not None and scheme.lower() == "bearer"
+
+    def _make_systems(self) -> dict[str, Application]:
+        # They bring a web framework with them, which whoever only looks at a state does not need.
+        from meruit.playground import call, events, fhir, portal, x12
+
+        def base(playground_id: str) -> str:
+            return f"{self.public_url}{PREFIX}/{playground_id}/fhir"
+
+        def new_id() -> str:
+            return str(UUID(bytes=self._entropy(16), version=4))
+
+        # Any: Litestar's types for ASGI are narrower than what it takes.
+        systems: dict[str, Any] = {
+            "fhir": fhir.app(self.state_of, base=base, new_id=new_id),
+            "portal": portal.app(self.state_of),
+            "x12": x12.app(self.state_of),
+            "call": call.app(self.state_of),
+            "events": events.app(self.state_of),
+        }
+        return systems
+
+    async def _serve_sftp(self) -> None:
+        from meruit.playground import sftp
+
+        try:
+            self._sftp = await sftp.serve(self.state_of, self.bind, self._sftp_port, self.directory / HOST_KEY)
+        except MeruitError as problem:
+            # Without the library for it, a playground has all its other systems.
+            self._trouble = str(problem)
+
+    async def _make(self, make: Callable[[Path], None]) -> Playground:
+        """Make a playground under another name, so that one that is half made is never served."""
+        if len(self._served) >= MAX_PLAYGROUNDS:
+            raise MeruitError(f"there are {MAX_PLAYGROUNDS:,} playgrounds; remove some")
+        playground_id = f"pg_{in_micros(self._clock()):014x}{self._entropy(5).hex()}"
+        unfinished = self.directory / f".{playground_id}"
+        unfinished.mkdir(mode=0o700)
+        try:
+            await _uninterrupted(asyncio.to_thread(make, unfinished / FILE))
+            unfinished.rename(self.directory / playground_id)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        await self._serve(playground_id)
+        return self._shown(playground_id, self._found(playground_id))
+
+    async def _serve(self, playground_id: str) -> None:
+        from meruit.playground import mllp
+
+        state = State(self.directory / playground_id / FILE, clock=self._clock)
+        settings = state.settings()
+        try:
+            listener = await mllp.listen(state, self.bind, settings.get("mllp_port") or 0, self._clock)
+        except OSError:
+            # Somebody else has the port that it had before.
+            listener = await mllp.listen(state, self.bind, 0, self._clock)
+        if settings.get("mllp_port") != listener.port:
+            state.set(mllp_port=listener.port)
+        self._served[playground_id] = _Open(state, settings["secret"], listener)
+        self.state_of(playground_id)
+
+    def _found(self, playground_id: str) -> _Open:
+        if playground_id not in self._served:
+            raise UnknownPlayground(f"no playground is named {playground_id[:80]!r}")
+        return self._served[playground_id]
+
+    def _shown(self, playground_id: str, served: _Open) -> Playground:
+        name = urlsplit(self.public_url).hostname or self.bind
+        root = f"{self.public_url}{PREFIX}/{playground_id}"
+        return Playground(
+            playground_id,
+            served.secret,
+            Endpoints(
+                fhir=f"{root}/fhir",
+                portal=f"{root}/portal",
+                x12=f"{root}/x12",
+                call=f"{root}/call",
+                events=f"{root}/events",
+                mllp=f"{_bracketed(name)}:{served.mllp.port}",
+                sftp=f"{_bracketed(name)}:{self._sftp.port}" if self._sftp is not None else None,
+                trouble=self._trouble,
+            ),
+        )
+
+    def _new_secret(self) -> str:
+        return base64.urlsafe_b64encode(self._entropy(24)).decode()
+
+    async def _close(self) -> None:
+        if self._sftp is not None:
+            await _closed(self._sftp)
+            self._sftp = None
+        for served in self._served.values():
+            await _closed(served.mllp)
+            served.state.close()
+        self._served.clear()
+        self._recent.clear()
+
+
+async def _closed(server: "Listener | Server") -> None:
+    server.close()
+    await server.wait_closed()
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, _T]) -> _T:
+    """Its result; whoever gives up still waits until the thread has ended, so that it can clean up behind it."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # On Windows this would let two servers share a port.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
+        listener.bind((host, port))
+        listener.listen(MAX_OPEN)
+    except OSError as problem:
+        listener.close()
+        raise MeruitError(
+            f"cannot listen on {host}, port {port}: {problem.strerror}; choose another (0 for any free)"
+        ) from None
+    return listener
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+async def _refuse(send: Send, status: int, detail: str) -> None:
+    title = HTTPStatus(status).phrase
+    body = json.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail}).encode()
+    await _say(send, status, b"application/problem+json", body)
+
+
+async def _refuse_fhir(send: Send, status: int, detail: str) -> None:
+    from meruit.playground.fhir_json import write
+    from meruit.playground.fhir_resources import outcome
+
+    await _say(send, status, b"application/fhir+json", write(outcome("error", "login", detail)))
+
+
+async def _say(send: Send, status: int, media_type: bytes, body: bytes) -> None:
+    headers = [(b"content-type", media_type), (b"content-length", str(len(body)).encode())]
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,261 @@
+"""An interface engine that takes HL7 v2 messages over MLLP, keeps every byte it is sent, and acknowledges.
+
+A message is kept whether it is sound or not: what an agent sent wrongly is as much its doing as what it sent rightly.
+"""
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from meruit.checks import er7
+from meruit.checks.unreadable import Unreadable
+from meruit.model.errors import MeruitError
+from meruit.model.world import SourceKind
+from meruit.playground.state import Clock, State
+
+START, END = b"\x0b", b"\x1c\r"
+"""What stands around a message."""
+MAX_FRAME_BYTES = 1024 * 1024
+"""A message may not be longer; a connection that sends a longer one is closed."""
+MAX_CONNECTIONS = 64
+"""At once; one more is closed."""
+IDLE_S = 300.0
+"""A connection that says nothing for so long is closed."""
+READ_BYTES = 64 * 1024
+EVENT = "hl7_outbound"
+OURS = "MERUIT"
+"""What the engine calls itself where a message names no receiver."""
+VERSION = "2.5.1"
+REQUIRED = {9: "message type", 10: "message control id", 11: "processing id", 12: "version id"}
+"""The fields of MSH that a message must have."""
+
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+class Code(StrEnum):
+    """What an acknowledgement says, as in MSA-1."""
+
+    ACCEPTED = "AA"
+    ERROR = "AE"
+    """It is HL7, and lacks what it must have."""
+    REJECTED = "AR"
+    """It is no HL7."""
+
+
+class Piece(NamedTuple):
+    """What came over a connection: one message, or bytes that are none."""
+
+    content: bytes
+    trouble: str | None = None
+    """Why the bytes are not one whole frame."""
+
+
+class Frames:
+    """Cuts a stream into messages; it does not matter how the stream was split on its way."""
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self.limit = limit
+        self.overrun = False
+        """Whether something was too long; nothing is read after that."""
+        self._buffer = bytearray()
+        self._inside = False
+        self._seen = 0
+        """How much of the buffer holds no mark."""
+
+    def feed(self, data: bytes) -> list[Piece]:
+        """What is complete with these bytes."""
+        found: list[Piece] = []
+        if not self.overrun:
+            self._buffer += data
+            while self._step(found):
+                pass
+        return found
+
+    def end(self) -> list[Piece]:
+        """What is left when nothing more comes."""
+        left, inside = bytes(self._buffer), self._inside
+        self._buffer.clear()
+        self._inside, self._seen = False, 0
+        if inside:
+            return [Piece(left, "the connection ended inside a frame")]
+        return _stray(left)
+
+    def _step(self, found: list[Piece]) -> bool:
+        """Take the next piece from the buffer; False where it needs more bytes."""
+        start = self._buffer.find(START, self._seen)
+        end = self._buffer.find(END, self._seen) if self._inside else -1
+        marks = [at for at in (start, end) if at >= 0]
+        # The end has two bytes, of which the first may stand last here.
+        open_end = len(self._buffer) - self._buffer.endswith(END[:1])
+        if min(marks, default=open_end) > self.limit:
+            self.overrun = True
+            found.append(Piece(bytes(self._buffer[: self.limit]), f"longer than {self.limit} bytes"))
+            self._buffer.clear()
+            return False
+        if not marks:
+            self._seen = open_end
+            return False
+        at = min(marks)
+        content = bytes(self._buffer[:at])
+        if at == end:
+            found.append(Piece(content))
+        elif self._inside:
+            found.append(Piece(content, "a frame began before this one ended"))
+        else:
+            found += _stray(content)
+        self._inside = at == start
+        del self._buffer[: at + (len(START) if at == start else len(END))]
+        self._seen = 0
+        return True
+
+
+def _stray(content: bytes) -> list[Piece]:
+    """Bytes between frames; white space is none of anybody's doing."""
+    return [Piece(content, "outside any frame")] if content.strip() else []
+
+
+class Receipt(NamedTuple):
+    """What is to be said about a message."""
+
+    code: Code
+    trouble: str | None
+    header: list[str]
+    """The fields of the message's MSH, MSH-1 in its place; none where it has no MSH."""
+    codec: str
+
+
+def examine(piece: Piece) -> Receipt:
+    """Whether what was sent is a message, and one that has what it must have."""
+    try:
+        message = er7.read(piece.content)
+    except Unreadable as unreadable:
+        return Receipt(Code.REJECTED, piece.trouble or str(unreadable), [], "utf-8")
+    fields = message.texts["MSH"][0].split(message.notation.field)
+    header = ["MSH", message.notation.field, *(_CONTROL.sub("", field) for field in fields[1:])]
+    if piece.trouble is not None:
+        return Receipt(Code.REJECTED, piece.trouble, header, message.notation.codec)
+    lacking = [f"MSH-{number} ({name})" for number, name in REQUIRED.items() if not _field(header, number)]
+    if lacking:
+        trouble = f"{' and '.join(lacking)} must not be empty"
+        return Receipt(Code.ERROR, trouble, header, message.notation.codec)
+    return Receipt(Code.ACCEPTED, None, header, message.notation.codec)
+
+
+def acknowledgement(receipt: Receipt, *, control_id: str, at: str) -> bytes:
+    """The ACK, in the sender's delimiters and character set, without a frame."""
+    header = receipt.header or ["MSH", "|", "^~\\&"]
+    mark, encoding = header[1], _field(header, 2)
+    kind = _field(header, 9).split(encoding[0])
+    event = kind[1] if len(kind) > 1 else ""
+    fields = [
+        *("MSH", encoding),
+        *(_field(header, 5) or OURS, _field(header, 6), _field(header, 3), _field(header, 4)),
+        *(at, "", encoding[0].join(["ACK", event, "ACK"]) if event else "ACK"),
+        *(control_id, _field(header, 11) or "P", _field(header, 12) or VERSION),
+        *([""] * 5 + [_field(header, 18)] if _field(header, 18) else []),
+    ]
+    said = ["MSA", receipt.code.value, _field(header, 10)]
+    segments = [mark.join(fields), mark.join(said)]
+    if receipt.trouble:
+        segments[1] += mark + _escaped(receipt.trouble, mark, encoding)
+        # 101 is a required field that is missing, 207 whatever an application finds wrong.
+        number = "101" if receipt.code is Code.ERROR else "207"
+        segments.append(mark.join(["ERR", "", "", number, "E"]))
+    return "".join(f"{segment}\r" for segment in segments).encode(receipt.codec, "replace")
+
+
+def _field(header: list[str], number: int) -> str:
+    return header[number] if number < len(header) else ""
+
+
+def _escaped(text: str, mark: str, encoding: str) -> str:
+    """Words without anything that would part them; a delimiter in a complaint is not worth an escape."""
+    return "".join(" " if character in mark + encoding or character < " " else character for character in text)
+
+
+class Listener:
+    """Listens for one playground until it is closed; unlike asyncio's own server it ends its connections then."""
+
+    def __init__(self, state: State, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES) -> None:
+        self._state = state
+        self._clock = clock
+        self._idle_s = idle_s
+        self._limit = limit
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int) -> None:
+        """Begin to listen; OSError where the port is taken."""
+        self._server = await asyncio.start_server(self._connected, host, port)
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """What is listened on."""
+        return self._server.sockets if self._server is not None else ()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Stop listening, and end every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return when the last connection has ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Whoever hangs up, stays silent or fills the disk ends a connection, and never the listener.
+        with contextlib.suppress(OSError, MeruitError), contextlib.closing(writer):
+            frames = Frames(self._limit)
+            try:
+                while not frames.overrun:
+                    async with asyncio.timeout(self._idle_s):
+                        data = await reader.read(READ_BYTES)
+                    if not data:
+                        break
+                    for piece in frames.feed(data):
+                        await self._answer(piece, writer)
+            finally:
+                for piece in frames.end():
+                    self._keep(piece, examine(piece))
+
+    async def _answer(self, piece: Piece, writer: asyncio.StreamWriter) -> None:
+        receipt = examine(piece)
+        key = await asyncio.to_thread(self._keep, piece, receipt)
+        at = self._clock().strftime("%Y%m%d%H%M%S%z")
+        async with asyncio.timeout(self._idle_s):
+            writer.write(START + acknowledgement(receipt, control_id=f"{OURS}{key}", at=at) + END)
+            await writer.drain()
+
+    def _keep(self, piece: Piece, receipt: Receipt) -> str:
+        facts = {"ack": receipt.code.value, **({"trouble": receipt.trouble} if receipt.trouble else {})}
+        return self._state.append(SourceKind.HL7, piece.content, facts=facts, event=EVENT, noted=facts).key
+
+
+async def listen(
+    state: State, host: str, port: int, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES
+) -> Listener:
+    """Take messages for a playground; port 0 is any free one."""
+    listener = Listener(state, clock, idle_s=idle_s, limit=limit)
+    await listener.start(host, port)
+    return listener

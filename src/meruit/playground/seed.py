@@ -1,0 +1,306 @@
+"""What a playground holds before anybody acts: resources, rows, files, messages, and how a call is answered."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.checks.fhir_search import compile_search
+from meruit.checks.unreadable import Unreadable
+from meruit.documents.document import Document, parse, told
+from meruit.documents.tree import Path, spelled
+from meruit.model.errors import AuthorError, DocumentError, MeruitError, Problem, nearest
+from meruit.model.record import Record
+from meruit.model.world import SourceKind
+from meruit.playground.fhir_bundles import linked
+from meruit.playground.fhir_endpoint import query_of
+from meruit.playground.fhir_json import Json, write
+from meruit.playground.fhir_json import parse as parse_json
+from meruit.playground.fhir_resources import IDENTITY, TYPES, Refused, keep
+from meruit.playground.state import State
+
+MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
+"""Of one file of resources."""
+EVENT = "seed"
+"""What is told of an item that a seed brought."""
+
+Read = Callable[[str], bytes]
+"""The content of a file that a seed names; raises OSError, or MeruitError, for one that cannot be read."""
+
+
+class Seed(Record, frozen=True):
+    """A playground's beginning, read whole and found sound."""
+
+    resources: dict[str, Json] = msgspec.field(default_factory=dict)
+    """By key: `Patient/1`."""
+    rows: dict[str, Json] = msgspec.field(default_factory=dict)
+    """By key: `prior_auth/1`."""
+    files: dict[str, bytes] = msgspec.field(default_factory=dict)
+    hl7: list[bytes] = msgspec.field(default_factory=list)
+    x12: list[bytes] = msgspec.field(default_factory=list)
+    call: Json = msgspec.field(default_factory=dict)
+    """How a call is answered."""
+    facts: Json = msgspec.field(default_factory=dict)
+    """Names that a task's instruction and checks may use."""
+
+
+# Any: what stands in a document may be of any type.
+def read_seed(source: str | Mapping[str, Any], read: Read) -> Seed:
+    """Read a seed, given by the name of a file in YAML or JSON or by what such a file says.
+
+    DocumentError has everything that is wrong with it.
+    """
+    if not isinstance(source, str):
+        return _Reader(Document("seed", dict(source), {}), read).seed()
+    try:
+        text = read(source)
+    except OSError as problem:
+        raise DocumentError(source, [Problem("", f"cannot be read: {problem.strerror or problem}")]) from None
+    return _Reader(parse(text, source), read).seed()
+
+
+def sow(state: State, seed: Seed) -> None:
+    """Put all that a seed says into a playground, at one moment."""
+    with state.change():
+        for key, resource in seed.resources.items():
+            keep(state, key, resource, noted={"from": EVENT})
+        for key, row in seed.rows.items():
+            state.put(SourceKind.ROWS, key, write(row), event=EVENT)
+        for path, content in seed.files.items():
+            state.put(SourceKind.FILES, path, content, event=EVENT)
+        for message in seed.hl7:
+            state.append(SourceKind.HL7, message, event=EVENT)
+        for interchange in seed.x12:
+            state.append(SourceKind.X12, interchange, event=EVENT)
+        settings = {"call": seed.call, "facts": seed.facts}
+        state.set(**{said: value for said, value in settings.items() if value})
+
+
+class _Wrong(MeruitError):
+    """Something in a seed that cannot be sown."""
+
+
+class _Named(NamedTuple):
+    """A resource, and what others may call it."""
+
+    key: str
+    resource: Json
+    full_url: str | None
+
+
+class _Reader:
+    """Reads one seed, and gathers every problem with it."""
+
+    def __init__(self, document: Document, read: Read) -> None:
+        self.document = document
+        self.read = read
+        self.problems: list[Problem] = []
+
+    def seed(self) -> Seed:
+        parts = {
+            "fhir": self._resources,
+            "rows": self._rows,
+            "files": self._files,
+            "hl7": self._messages,
+            "x12": self._messages,
+            "call": self._call,
+            "facts": self._mapping,
+        }
+        said = self.document.value
+        found: dict[str, Any] = {}
+        if not isinstance(said, dict):
+            self._complain((), f"a seed is a mapping with some of {', '.join(parts)}")
+            said = {}
+        for name, value in said.items():
+            if name not in parts:
+                self._complain(
+                    (name,), f"unknown key {name!r}{nearest(str(name), parts)}; there are {', '.join(parts)}"
+                )
+            elif value is not None:
+                found["resources" if name == "fhir" else name] = parts[name]((name,), value)
+        if self.problems:
+            raise DocumentError(self.document.name, told(self.problems))
+        return Seed(**found)
+
+    def _complain(self, path: Path, message: str) -> None:
+        self.problems.append(Problem(spelled(path), message, self.document.line_of(path)))
+
+    def _mapping(self, path: Path, value: Any) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self._complain(path, "expected a mapping")
+        return {}
+
+    def _call(self, path: Path, value: Any) -> Json:
+        # Brings a web framework with it.
+        from meruit.playground.call import read_script
+
+        written = self._mapping(path, value)
+        try:
+            read_script(written)
+        except MeruitError as problem:
+            self._complain(path, str(problem).removeprefix("call: "))
+        return written
+
+    def _list(self, path: Path, value: Any) -> list[Any]:
+        if isinstance(value, list):
+            return value
+        self._complain(path, "expected a list")
+        return []
+
+    def _messages(self, path: Path, value: Any) -> list[bytes]:
+        return [self._content((*path, number), one) for number, one in enumerate(self._list(path, value))]
+
+    def _rows(self, path: Path, value: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for resource, rows in self._mapping(path, value).items():
+            for key, row in self._mapping((*path, resource), rows).items():
+                if "/" in resource or not resource or not key:
+                    self._complain((*path, resource, key), "a resource has no / in its name, and neither name is empty")
+                found[f"{resource}/{key}"] = self._mapping((*path, resource, key), row)
+        return found
+
+    def _files(self, path: Path, value: Any) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for name, content in self._mapping(path, value).items():
+            if not name or name.startswith("/") or not set(name.split("/")).isdisjoint({"", ".", ".."}):
+                self._complain((*path, name), f"{name!r} is no path below the drop: write it as outbound/roster.csv")
+            found[str(PurePosixPath(name))] = self._content((*path, name), content)
+        return found
+
+    def _content(self, path: Path, value: Any) -> bytes:
+        """Text, `{base64: …}` or `{file: name}`."""
+        match value:
+            case str():
+                return value.encode()
+            case {"base64": str(text), **rest} if not rest:
+                try:
+                    return base64.b64decode("".join(text.split()), validate=True)
+                except (binascii.Error, ValueError) as problem:
+                    self._complain(path, f"not base64: {problem}")
+            case {"file": str(name), **rest} if not rest:
+                return self._file(path, name)
+            case _:
+                self._complain(path, "expected text, {base64: …} or {file: name}; quote it if it is meant as text")
+        return b""
+
+    def _file(self, path: Path, name: str) -> bytes:
+        try:
+            return self.read(name)
+        except (OSError, MeruitError) as problem:
+            reason = getattr(problem, "strerror", None) or problem
+            self._complain(path, f"{name} cannot be read: {reason}; name a file relative to the seed's own folder")
+            return b""
+
+    def _resources(self, path: Path, value: Any) -> dict[str, Json]:
+        every: dict[str, _Named] = {}
+        places: dict[str, str] = {}
+        for number, one in enumerate(self._list(path, value)):
+            here = (*path, number)
+            origin = one if isinstance(one, str) else spelled(here)
+            try:
+                found = list(self._named(here, one))
+            except _Wrong as problem:
+                self._complain(here, str(problem))
+                continue
+            for named in found:
+                if named.key in every:
+                    self._complain(here, f"{named.key} stands in {places[named.key]} and in {origin}; keep one of them")
+                every[named.key], places[named.key] = named, origin
+        return _joined(list(every.values()))
+
+    def _named(self, path: Path, value: Any) -> Iterator[_Named]:
+        if isinstance(value, dict):
+            yield from _inside(value, "the resource")
+        elif not isinstance(value, str):
+            raise _Wrong("expected the name of a file, or a resource")
+        else:
+            before = len(self.problems)
+            content = self._file(path, value)
+            if len(self.problems) == before:
+                for where, document in _documents(value, content):
+                    yield from _inside(document, where)
+
+
+def _documents(name: str, content: bytes) -> Iterator[tuple[str, Any]]:
+    """The JSON in a file: one document, or one a line."""
+    if len(content) > MAX_FHIR_FILE_BYTES:
+        raise _Wrong(f"{name} has {len(content):,} bytes; at most {MAX_FHIR_FILE_BYTES:,} are read")
+    if not name.lower().endswith((".ndjson", ".jsonl")):
+        yield name, _json(name, content)
+        return
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            yield f"{name}, line {number}", _json(f"{name}, line {number}", line)
+
+
+def _json(where: str, content: bytes) -> Any:
+    try:
+        return parse_json(content)
+    except Unreadable as problem:
+        raise _Wrong(f"{where} {problem}") from None
+
+
+def _inside(document: Any, where: str) -> Iterator[_Named]:
+    """Every resource of a bundle, or the one that stands alone."""
+    if not isinstance(document, dict):
+        raise _Wrong(f"{where} holds no resource")
+    if document.get("resourceType") != "Bundle" or document.get("type") in ("document", "message"):
+        yield _one(document, None, where)
+        return
+    for number, entry in enumerate(document.get("entry") or []):
+        place = f"{where}, entry {number}"
+        if not isinstance(entry, dict):
+            raise _Wrong(f"{place} is no entry of a bundle")
+        method = (entry.get("request") or {}).get("method", "PUT")
+        if method not in ("POST", "PUT"):
+            raise _Wrong(f"{place} asks for {method}; a seed's bundle can only bring resources, with POST or PUT")
+        # A searchset may hold what the server had to say.
+        if (entry.get("resource") or {}).get("resourceType") != "OperationOutcome":
+            yield _one(entry.get("resource"), entry.get("fullUrl"), place)
+
+
+def _one(resource: Any, full_url: Any, where: str) -> _Named:
+    kind = resource.get("resourceType") if isinstance(resource, dict) else None
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise _Wrong(f"{where} has resourceType {kind!r}, which FHIR R4 does not have{nearest(str(kind), TYPES)}")
+    if not isinstance(resource.get("meta", {}), dict):
+        raise _Wrong(f"{where} has a meta that is no object")
+    identity = resource.get("id")
+    if identity is None and isinstance(full_url, str):
+        identity = full_url.removeprefix("urn:uuid:").rpartition("/")[2]
+    if identity is None:
+        # The same seed gives the same world, so nothing is left to chance.
+        identity = sha256(write(resource)).hexdigest()[:16]
+    if not isinstance(identity, str) or not IDENTITY.fullmatch(identity):
+        raise _Wrong(f"{where} has id {identity!r}: write A-Z, a-z, 0-9, - and ., at most 64 characters")
+    return _Named(f"{kind}/{identity}", resource, full_url if isinstance(full_url, str) else None)
+
+
+def _joined(every: list[_Named]) -> dict[str, Json]:
+    """The resources, their references to each other by key; one that leads nowhere stays as it was written."""
+    names = {named.full_url: named.key for named in every if named.full_url}
+    known: dict[tuple[str, str], str | None] = {}
+
+    def sought(kind: str, query: str) -> str | None:
+        if (kind, query) not in known:
+            known[kind, query] = _only(every, kind, query)
+        return known[kind, query]
+
+    return {named.key: linked(named.resource, names, sought) for named in every}
+
+
+def _only(every: list[_Named], kind: str, query: str) -> str | None:
+    filters: dict[str, list[str]] = {}
+    try:
+        for name, value in query_of(query):
+            filters.setdefault(name, []).append(value)
+        fits = compile_search(kind, filters)
+    except (AuthorError, Refused):
+        return None
+    found = [named.key for named in every if fits(named.resource)]
+    return found[0] if len(found) == 1 else None

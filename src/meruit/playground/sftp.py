@@ -1,0 +1,317 @@
+"""A drop for files over SFTP: each user sees the files of one playground, and nothing of this machine."""
+
+import asyncio
+import errno
+import hmac
+import stat
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
+
+from meruit.model.errors import MeruitError
+from meruit.model.world import Item
+from meruit.playground.drop import MAX_FILE_BYTES, Drop, key_of
+from meruit.playground.state import State
+
+if TYPE_CHECKING:
+    import asyncssh
+
+MAX_CONNECTIONS = 64
+"""At once, all playgrounds together; one more is closed."""
+MAX_OPEN = 64
+"""Files that one session has open at once."""
+LOGIN_S = 30
+KEEPALIVE_S = 60
+VERSION = 3
+"""Of the protocol: the one that every client speaks."""
+OWNER = "agent"
+GONE = "the playground cannot be used just now"
+NEEDS = "the drop for files needs asyncssh: pip install 'meruit[playground]'"
+
+Find = Callable[[str], State | None]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class OpenFile:
+    """A file as one client has it open; others see what it wrote when it is closed, or when its connection ends."""
+
+    def __init__(self, key: str, content: bytes | None, *, reads: bool, writes: bool, appends: bool) -> None:
+        self.key = key
+        self.content = bytearray(content or b"")
+        self.reads = reads
+        self.writes = writes
+        self.appends = appends
+        self.changed = content is None
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Some of it; less than asked for at its end."""
+        if not self.reads:
+            raise PermissionError(errno.EACCES, "the file is not open for reading")
+        return bytes(self.content[offset : offset + size])
+
+    def write(self, offset: int, data: bytes) -> int:
+        """Write over what is there; a gap is filled with zeros."""
+        offset = len(self.content) if self.appends else offset
+        if offset + len(data) > len(self.content):
+            self.resize(offset + len(data))
+        self._must_be_writable()
+        self.content[offset : offset + len(data)] = data
+        self.changed = True
+        return len(data)
+
+    def resize(self, size: int) -> None:
+        """Cut it, or fill it up with zeros."""
+        self._must_be_writable()
+        if size > MAX_FILE_BYTES:
+            raise OSError(errno.ENOSPC, f"a file has {MAX_FILE_BYTES} bytes at most")
+        del self.content[size:]
+        self.content.extend(bytes(size - len(self.content)))
+        self.changed = True
+
+    def _must_be_writable(self) -> None:
+        if not self.writes:
+            raise PermissionError(errno.EACCES, "the file is not open for writing")
+
+
+class Server:
+    """An SFTP server that runs, and ends with all its connections when it is closed."""
+
+    def __init__(self, acceptor: "asyncssh.SSHAcceptor", connections: "set[asyncssh.SSHServerConnection]") -> None:
+        self._acceptor = acceptor
+        self._connections = connections
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._acceptor.get_port()
+
+    def close(self) -> None:
+        """Stop listening, and end every connection."""
+        self._acceptor.close()
+        for connection in list(self._connections):
+            connection.abort()
+
+    async def wait_closed(self) -> None:
+        """Return when the last connection has ended."""
+        await asyncio.gather(*(connection.wait_closed() for connection in list(self._connections)))
+        await self._acceptor.wait_closed()
+
+
+async def serve(find: Find, host: str, port: int, host_key_path: Path) -> Server:
+    """Serve every playground that `find` knows: its id is the user, its secret the password.
+
+    The server's own key is made where there is none yet; port 0 is any free one.
+    """
+    try:
+        import asyncssh
+    except ImportError:
+        raise MeruitError(NEEDS) from None
+    connections: set[asyncssh.SSHServerConnection] = set()
+    acceptor = await asyncssh.listen(
+        host,
+        port,
+        server_factory=_doorkeepers(find, connections),
+        server_host_keys=[await asyncio.to_thread(_host_key, host_key_path)],
+        sftp_factory=_sessions(find),
+        sftp_version=VERSION,
+        allow_scp=False,
+        password_auth=True,
+        public_key_auth=False,
+        kbdint_auth=False,
+        host_based_auth=False,
+        gss_host=None,
+        agent_forwarding=False,
+        x11_forwarding=False,
+        login_timeout=LOGIN_S,
+        keepalive_interval=KEEPALIVE_S,
+    )
+    return Server(acceptor, connections)
+
+
+def _host_key(path: Path) -> "asyncssh.SSHKey":
+    import asyncssh
+
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_bytes(asyncssh.generate_private_key("ssh-ed25519").export_private_key())
+    return asyncssh.read_private_key(path)
+
+
+def _opens(state: State | None, password: str) -> bool:
+    secret = "" if state is None else str(state.settings().get("secret") or "")
+    return hmac.compare_digest(secret.encode(), password.encode()) and bool(secret)
+
+
+# These two classes stand in functions because their bases are imported only when they are needed.
+def _doorkeepers(find: Find, connections: "set[asyncssh.SSHServerConnection]") -> "Callable[[], asyncssh.SSHServer]":
+    import asyncssh
+
+    class Doorkeeper(asyncssh.SSHServer):
+        """Lets in who knows a playground's secret."""
+
+        def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+            self._connection = conn
+            if len(connections) >= MAX_CONNECTIONS:
+                conn.abort()
+            connections.add(conn)
+
+        def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - what asyncssh gives
+            connections.discard(self._connection)
+
+        def password_auth_supported(self) -> bool:
+            return True
+
+        async def validate_password(self, username: str, password: str) -> bool:
+            return await asyncio.to_thread(_opens, find(username), password)
+
+    return Doorkeeper
+
+
+def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer]":  # noqa: C901 - methods
+    import asyncssh
+
+    class Session(asyncssh.SFTPServer):
+        """One client's view; every method of its base that would act on the real disk is replaced."""
+
+        def __init__(self, chan: "asyncssh.SSHServerChannel[bytes]") -> None:
+            super().__init__(chan)
+            self._user = str(chan.get_extra_info("username"))
+            self._found: Drop | None = None
+            self._open = 0
+
+        @property
+        def _drop(self) -> Drop:
+            state = find(self._user)
+            if state is None:
+                raise OSError(errno.EIO, GONE)
+            if self._found is None or self._found.state is not state:
+                self._found = Drop(state)
+            return self._found
+
+        def format_user(self, uid: int | None) -> str:  # noqa: ARG002
+            return OWNER
+
+        def format_group(self, gid: int | None) -> str:  # noqa: ARG002
+            return OWNER
+
+        async def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> OpenFile:  # noqa: ARG002
+            if self._open >= MAX_OPEN:
+                raise OSError(errno.EMFILE, f"{MAX_OPEN} files are open at once at most")
+            key, writes = _key(path), bool(pflags & (asyncssh.FXF_WRITE | asyncssh.FXF_APPEND))
+            content = await _in_thread(
+                self._drop.content,
+                key,
+                creates=writes and bool(pflags & asyncssh.FXF_CREAT),
+                exclusive=bool(pflags & asyncssh.FXF_EXCL),
+            )
+            self._open += 1
+            return OpenFile(
+                key,
+                None if writes and pflags & asyncssh.FXF_TRUNC else content,
+                reads=bool(pflags & asyncssh.FXF_READ),
+                writes=writes,
+                appends=bool(pflags & asyncssh.FXF_APPEND),
+            )
+
+        async def close(self, file_obj: object) -> None:
+            opened = _opened(file_obj)
+            self._open -= 1
+            if opened.changed:
+                opened.changed = False
+                await _in_thread(self._drop.put, opened.key, bytes(opened.content))
+
+        def read(self, file_obj: object, offset: int, size: int) -> bytes:
+            return _opened(file_obj).read(offset, size)
+
+        def write(self, file_obj: object, offset: int, data: bytes) -> int:
+            return _opened(file_obj).write(offset, data)
+
+        async def stat(self, path: bytes) -> asyncssh.SFTPAttrs:
+            return _attrs(await _in_thread(self._drop.find, _key(path)))
+
+        lstat = stat
+
+        def fstat(self, file_obj: object) -> asyncssh.SFTPAttrs:
+            return asyncssh.SFTPAttrs(size=len(_opened(file_obj).content), permissions=stat.S_IFREG | 0o600)
+
+        async def setstat(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
+            found = await _in_thread(self._drop.find, _key(path))
+            # Who owns a file, who may read it and when it was touched is nothing that is kept here.
+            if attrs.size is not None:
+                if found is None:
+                    raise IsADirectoryError(errno.EISDIR, "this is a directory")
+                opened = OpenFile(found.key, found.content(), reads=False, writes=True, appends=False)
+                opened.resize(attrs.size)
+                await _in_thread(self._drop.put, opened.key, bytes(opened.content))
+
+        lsetstat = setstat
+
+        def fsetstat(self, file_obj: object, attrs: asyncssh.SFTPAttrs) -> None:
+            if attrs.size is not None:
+                _opened(file_obj).resize(attrs.size)
+
+        async def scandir(self, path: bytes) -> AsyncIterator[asyncssh.SFTPName]:
+            found = await _in_thread(self._drop.listing, _key(path))
+            for name, one in {".": None, "..": None, **found}.items():
+                yield asyncssh.SFTPName(name.encode(), attrs=_attrs(one))
+
+        async def remove(self, path: bytes) -> None:
+            await _in_thread(self._drop.remove, _key(path))
+
+        async def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:  # noqa: ARG002
+            await _in_thread(self._drop.make_directory, _key(path))
+
+        async def rmdir(self, path: bytes) -> None:
+            await _in_thread(self._drop.remove_directory, _key(path))
+
+        def realpath(self, path: bytes) -> bytes:
+            return b"/" + _key(path).encode()
+
+        async def rename(self, oldpath: bytes, newpath: bytes) -> None:
+            await _in_thread(self._drop.rename, _key(oldpath), _key(newpath), replaces=False)
+
+        async def posix_rename(self, oldpath: bytes, newpath: bytes) -> None:
+            await _in_thread(self._drop.rename, _key(oldpath), _key(newpath), replaces=True)
+
+        def fsync(self, file_obj: object) -> None: ...
+
+        def exit(self) -> None: ...
+
+        def _unsupported(self, *given: object, **named: object) -> NoReturn:  # noqa: ARG002 - whatever is asked
+            raise asyncssh.SFTPOpUnsupported("there are no links, locks or volumes here")
+
+        open56 = readlink = symlink = link = lock = unlock = statvfs = fstatvfs = _unsupported
+
+    return Session
+
+
+async def _in_thread(what: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> _T:
+    try:
+        return await asyncio.to_thread(what, *given, **named)
+    except MeruitError:
+        raise OSError(errno.EIO, GONE) from None
+
+
+def _key(path: bytes) -> str:
+    try:
+        return key_of(path.decode())
+    except UnicodeDecodeError:
+        raise OSError(errno.EINVAL, "a path is UTF-8") from None
+
+
+def _opened(file_obj: object) -> OpenFile:
+    # asyncssh hands back what `open` gave it.
+    assert isinstance(file_obj, OpenFile)  # noqa: S101
+    return file_obj
+
+
+def _attrs(found: Item | None) -> "asyncssh.SFTPAttrs":
+    import asyncssh
+
+    if found is None:
+        return asyncssh.SFTPAttrs(permissions=stat.S_IFDIR | 0o700, size=0)
+    touched = int(datetime.fromisoformat(str(found.facts["modified"])).timestamp())
+    return asyncssh.SFTPAttrs(permissions=stat.S_IFREG | 0o600, size=len(found.content()), atime=touched, mtime=touched)

@@ -1,0 +1,471 @@
+"""All that one playground holds, in one SQLite file: items, every version of them, and what happened.
+
+Any number of threads and processes may use one file. Who writes has it alone for the length of a transaction, and the
+others wait; a process that is killed leaves the last whole transaction.
+"""
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from meruit.model.errors import MeruitError, Unreachable
+from meruit.model.record import Record
+from meruit.model.world import Item, Snapshot, SourceKind, World, item
+
+NAMES = {
+    "ehr": SourceKind.FHIR,
+    "outbound": SourceKind.HL7,
+    "portal": SourceKind.ROWS,
+    "drop": SourceKind.FILES,
+    "call": SourceKind.VOICE,
+    "clearinghouse": SourceKind.X12,
+}
+"""What a task calls the systems of a playground."""
+START = "start"
+"""The checkpoint of a playground as it was made."""
+BUSY_S = 30.0
+"""How long a writer waits for another."""
+MAX_APPENDED = 999_999
+"""How many items may follow each other in one system; their keys have six digits."""
+MAX_EVENTS = 10_000
+"""How many events, or versions, are read at once."""
+
+_FORMAT = 1
+_OURS = 0x4D455250
+_CHECKPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_SCHEMA = f"""
+PRAGMA application_id = {_OURS};
+PRAGMA user_version = {_FORMAT};
+CREATE TABLE versions (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, key TEXT NOT NULL, version TEXT NOT NULL,
+    at TEXT NOT NULL, event TEXT NOT NULL, content BLOB, facts TEXT NOT NULL
+);
+CREATE INDEX versions_by_key ON versions (kind, key, seq);
+CREATE TABLE items (kind TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, type TEXT NOT NULL,
+    kind TEXT, key TEXT, facts TEXT NOT NULL
+);
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+_RESET = ("versions", "items", "events")
+"""The tables that a reset puts back; settings say what the playground is, not what happened in it."""
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
+
+
+def rfc3339(moment: datetime) -> str:
+    """A moment in UTC, as everything in a playground writes it; later moments sort later."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class Event(Record, frozen=True):
+    """Something that happened in a playground."""
+
+    seq: int
+    """Counted upwards, and never used again, not even after a reset."""
+    at: str
+    type: str
+    """As `fhir_create` or `hl7_outbound`."""
+    kind: SourceKind | None = None
+    key: str | None = None
+    """The item that it happened to, where it happened to one."""
+    facts: Mapping[str, Any] = {}
+
+
+class Version(Record, frozen=True):
+    """An item as it was from some moment on; without content, that it was removed."""
+
+    seq: int
+    key: str
+    version: str
+    at: str
+    event: str
+    content: bytes | None = None
+    facts: Mapping[str, Any] = {}
+
+
+class State:
+    """One playground's content. Blocks its caller for as long as the disk takes, so call it from a thread."""
+
+    def __init__(self, path: Path, *, clock: Clock = utc_now) -> None:
+        self.path = path
+        self.clock = clock
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._moment = ""
+        self._depth = 0
+        """How many changes are open inside one another; only who holds the lock looks at it."""
+        if not path.is_file():
+            raise MeruitError(f"no playground stands at {path}")
+        with self._connected() as connection:
+            found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+        if found != [_OURS, _FORMAT]:
+            self.close()
+            raise MeruitError(f"{path} is no playground of this version; make a new one")
+
+    @classmethod
+    def create(cls, path: Path, *, clock: Clock = utc_now, settings: Mapping[str, Any] | None = None) -> "State":
+        """Make an empty playground; MeruitError where a file stands already."""
+        with _published(path) as unfinished, _closing(unfinished) as connection:
+            connection.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {_SCHEMA} COMMIT")
+        state = cls(path, clock=clock)
+        state.set(created_at=rfc3339(clock()), **(settings or {}))
+        return state
+
+    def close(self) -> None:
+        """Let go of the file; the next use opens it again."""
+        with self._lock:
+            if self._connection is not None and not self._depth:
+                self._connection.close()
+                self._connection = None
+
+    def rest(self) -> None:
+        """Let go of the file for a while, unless it is in use just now."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._lock.release()
+
+    def items(self, kind: SourceKind, *, under: str = "") -> list[Item]:
+        """What a system holds, ordered by key; with `under`, what has a key that begins so."""
+        return [
+            item(key, content, version=version, facts=json.loads(facts))
+            for key, content, version, facts in self._rows(
+                "SELECT key, content, version, facts FROM items JOIN versions USING (kind, key, seq)"
+                " WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ? ORDER BY key",
+                *(kind, under, len(under), under),
+            )
+        ]
+
+    def get(self, kind: SourceKind, key: str) -> Item | None:
+        """One item; None where there is none, or no more."""
+        found = self.latest(kind, key)
+        if found is None or found.content is None:
+            return None
+        return item(key, found.content, version=found.version, facts=found.facts)
+
+    def put(
+        self,
+        kind: SourceKind,
+        key: str,
+        content: bytes,
+        *,
+        version: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+        event: str,
+        noted: Mapping[str, Any] | None = None,
+    ) -> Item:
+        """Keep an item in place of the one of that key, if any; `noted` is what its event says beside.
+
+        To put only where something holds, look and put inside one `change`.
+        """
+        with self.change() as connection:
+            at = self.moment()
+            kept = item(key, content, version=version, facts={**_facts(kind, content, at, event), **(facts or {})})
+            row = (kind, key, kept.version, at, event, content, json.dumps(kept.facts))
+            seq = connection.execute(
+                "INSERT INTO versions (kind, key, version, at, event, content, facts) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+            ).lastrowid
+            connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", (kind, key, seq))
+            _tell(connection, at, event, kind, key, {"version": kept.version, **(noted or {})})
+        return kept
+
+    def remove(
+        self,
+        kind: SourceKind,
+        key: str,
+        *,
+        event: str,
+        version: str | None = None,
+        noted: Mapping[str, Any] | None = None,
+    ) -> Item | None:
+        """Take an item away and answer it; its versions stay, and that it was removed is the last of them."""
+        with self.change() as connection:
+            at, removed = self.moment(), self.get(kind, key)
+            if removed is None:
+                return None
+            connection.execute(
+                "INSERT INTO versions (kind, key, version, at, event, facts) VALUES (?, ?, ?, ?, ?, '{}')",
+                (kind, key, version or removed.version, at, event),
+            )
+            connection.execute("DELETE FROM items WHERE kind = ? AND key = ?", (kind, key))
+            _tell(connection, at, event, kind, key, {"version": version or removed.version, **(noted or {})})
+        return removed
+
+    def append(
+        self,
+        kind: SourceKind,
+        content: bytes,
+        *,
+        facts: Mapping[str, Any] | None = None,
+        event: str,
+        noted: Mapping[str, Any] | None = None,
+    ) -> Item:
+        """Keep an item after the last of its system: `000001` first."""
+        with self.change() as connection:
+            (last,) = connection.execute("SELECT max(key) FROM versions WHERE kind = ?", (kind,)).fetchone()
+            if last is not None and int(last) >= MAX_APPENDED:
+                raise MeruitError(f"the playground's {kind} has {MAX_APPENDED:,} items; reset it or make a new one")
+            key = f"{int(last or 0) + 1:06}"
+            return self.put(kind, key, content, facts=facts, event=event, noted=noted)
+
+    def log(self, event: str, facts: Mapping[str, Any] | None = None) -> None:
+        """Note what happened to no item."""
+        with self.change() as connection:
+            _tell(connection, self.moment(), event, None, None, facts or {})
+
+    def events(self, after: int = 0, limit: int = 500) -> list[Event]:
+        """What happened, oldest first, after the event of that number."""
+        rows = self._rows(
+            "SELECT seq, at, type, kind, key, facts FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
+            *(after, min(limit, MAX_EVENTS)),
+        )
+        return [
+            Event(seq, at, said, SourceKind(kind) if kind else None, key, json.loads(facts))
+            for seq, at, said, kind, key, facts in rows
+        ]
+
+    def latest(self, kind: SourceKind, key: str) -> Version | None:
+        """The last version of an item, its removal included; None where there never was one."""
+        return next(iter(self._versions("kind = ? AND key = ? ORDER BY seq DESC LIMIT 1", kind, key)), None)
+
+    def versions(self, kind: SourceKind, key: str) -> list[Version]:
+        """Every version of an item, oldest first, removals included."""
+        return self._versions("kind = ? AND key = ? ORDER BY seq", kind, key)
+
+    def history(
+        self, kind: SourceKind, *, under: str = "", since: str = "", before: int | None = None, limit: int = 100
+    ) -> list[Version]:
+        """The versions of a system's items, newest first: of keys that begin so, at or after a moment, before a seq."""
+        return self._versions(
+            "kind = ? AND substr(key, 1, ?) = ? AND at >= ? AND seq < ? ORDER BY seq DESC LIMIT ?",
+            *(kind, len(under), under, since, before or 2**62, min(limit, MAX_EVENTS)),
+        )
+
+    def versions_count(self, kind: SourceKind, *, under: str = "", since: str = "") -> int:
+        """How many versions a history has."""
+        ((count,),) = self._rows(
+            "SELECT count(*) FROM versions WHERE kind = ? AND substr(key, 1, ?) = ? AND at >= ?",
+            *(kind, len(under), under, since),
+        )
+        return int(count)
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """Several changes as one: all of them hold, or after an exception none. Do not await inside."""
+        with self._connected() as connection:
+            name = f"change_{self._depth}"
+            connection.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN IMMEDIATE")
+            if not self._depth:
+                self._moment = rfc3339(self.clock())
+            self._depth += 1
+            try:
+                yield connection
+            except BaseException:
+                self._depth -= 1
+                # A full disk has SQLite roll back by itself.
+                if connection.in_transaction:
+                    connection.execute(f"ROLLBACK TO {name}" if self._depth else "ROLLBACK")
+                raise
+            self._depth -= 1
+            connection.execute(f"RELEASE {name}" if self._depth else "COMMIT")
+
+    def moment(self) -> str:
+        """Now; inside a change, the one moment at which all of it happens."""
+        with self._lock:
+            return self._moment if self._depth else rfc3339(self.clock())
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Several reads of one moment, whatever others write meanwhile. Do not await inside."""
+        with self._connected() as connection:
+            if self._depth or connection.in_transaction:
+                yield
+                return
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                connection.execute("COMMIT")
+
+    def world(self) -> World:
+        """Everything that the playground holds, at one moment."""
+        with self.still():
+            return {name: Snapshot(kind, self.items(kind)) for name, kind in NAMES.items()}
+
+    def settings(self) -> dict[str, Any]:
+        """What the playground is: `secret`, `created_at`, and what its seed says beside items: `call` and `facts`."""
+        return {name: json.loads(value) for name, value in self._rows("SELECT name, value FROM settings ORDER BY name")}
+
+    def set(self, **values: Any) -> None:
+        """Change settings; they are not among what a reset puts back."""
+        with self.change() as connection:
+            connection.executemany(
+                "INSERT OR REPLACE INTO settings VALUES (?, ?)",
+                [(name, json.dumps(value)) for name, value in values.items()],
+            )
+
+    def checkpoint(self, name: str = START) -> None:
+        """Remember everything as it is now, in place of an earlier checkpoint of that name."""
+        with _published(self._checkpoint_file(name), replace=True) as unfinished:
+            self._copy(unfinished)
+
+    def checkpoints(self) -> list[str]:
+        """The names of what is remembered."""
+        return sorted(found.name.removeprefix(self._prefix) for found in self._checkpoint_files())
+
+    def reset(self, name: str = START) -> None:
+        """Put back what a checkpoint remembers: items, their versions, and events."""
+        remembered = self._checkpoint_file(name)
+        if not remembered.is_file():
+            known = ", ".join(self.checkpoints()) or "none"
+            raise MeruitError(f"no checkpoint of the playground is named {name!r}; there are: {known}")
+        with self._connected() as connection:
+            # Nobody writes to a finished checkpoint, so that it can be read without locks.
+            connection.execute("ATTACH ? AS remembered", (f"{remembered.resolve().as_uri()}?immutable=1",))
+            try:
+                with self.change():
+                    for table in _RESET:
+                        connection.execute(f"DELETE FROM main.{table}")  # noqa: S608 - our own names
+                        connection.execute(f"INSERT INTO main.{table} SELECT * FROM remembered.{table}")  # noqa: S608
+                    _tell(connection, self.moment(), "reset", None, None, {"checkpoint": name})
+            finally:
+                connection.execute("DETACH remembered")
+
+    def branch(self, path: Path, **settings: Any) -> "State":
+        """A playground of its own that goes on from here, checkpoints included; settings given are its own."""
+        with _published(path) as unfinished:
+            self._copy(unfinished)
+        branched = State(path, clock=self.clock)
+        branched.set(created_at=rfc3339(self.clock()), **settings)
+        for found in self._checkpoint_files():
+            name = found.name.removeprefix(self._prefix)
+            with _published(branched._checkpoint_file(name), replace=True) as unfinished:
+                shutil.copyfile(found, unfinished)
+        return branched
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.path.name}.at-"
+
+    def _checkpoint_file(self, name: str) -> Path:
+        if not _CHECKPOINT.fullmatch(name):
+            raise MeruitError(f"{name!r} is no name of a checkpoint: write a-z, 0-9, - and _, at most 63 characters")
+        return self.path.with_name(f"{self._prefix}{name}")
+
+    def _checkpoint_files(self) -> list[Path]:
+        return [
+            found
+            for found in self.path.parent.iterdir()
+            if found.name.startswith(self._prefix) and _CHECKPOINT.fullmatch(found.name.removeprefix(self._prefix))
+        ]
+
+    def _copy(self, target: Path) -> None:
+        """Everything at one moment, as a file that needs no other beside it."""
+        with self._connected() as connection, _closing(target) as copy:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+
+    def _versions(self, where: str, *values: object) -> list[Version]:
+        rows = self._rows(
+            f"SELECT seq, key, version, at, event, content, facts FROM versions WHERE {where}",  # noqa: S608
+            *values,
+        )
+        return [
+            Version(seq, key, version, at, event, content, json.loads(facts))
+            for seq, key, version, at, event, content, facts in rows
+        ]
+
+    # Any: a row holds what its statement asks for.
+    def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._connected() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time; Unreachable where the file cannot be used just now."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = _connect(self.path)
+                yield self._connection
+            except sqlite3.DatabaseError as problem:
+                raise Unreachable(f"the playground at {self.path} cannot be used: {problem}") from problem
+
+
+def _facts(kind: SourceKind, content: bytes, at: str, event: str) -> dict[str, Any]:
+    """What is known of every item of a kind."""
+    match kind:
+        case SourceKind.FILES:
+            return {"size": len(content), "modified": at}
+        case SourceKind.HL7 | SourceKind.X12 | SourceKind.VOICE:
+            return {"type": event, "at": at}
+        case SourceKind.FHIR | SourceKind.ROWS:
+            return {}
+
+
+def _tell(
+    connection: sqlite3.Connection,
+    at: str,
+    event: str,
+    kind: SourceKind | None,
+    key: str | None,
+    facts: Mapping[str, Any],
+) -> None:
+    connection.execute(
+        "INSERT INTO events (at, type, kind, key, facts) VALUES (?, ?, ?, ?, ?)",
+        (at, event, kind, key, json.dumps(dict(facts))),
+    )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=rw", timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True
+    )
+    # A copy starts without a log to write ahead to; to the others this says nothing new.
+    connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")
+    return connection
+
+
+@contextmanager
+def _closing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a file of our own, which is whole when this ends."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _published(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A file to be written, which gets its name when it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    unfinished.unlink(missing_ok=True)
+    try:
+        yield unfinished
+        if replace:
+            unfinished.replace(path)
+        else:
+            # Unlike a rename, a link refuses a name that is taken.
+            path.hardlink_to(unfinished)
+    except FileExistsError:
+        raise MeruitError(f"{path} stands already; choose another place") from None
+    finally:
+        unfinished.unlink(missing_ok=True)

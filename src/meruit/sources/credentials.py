@@ -1,0 +1,139 @@
+"""What we show to be let in: from an environment variable, from a command, or given; never shown to anybody else."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Self
+from urllib.parse import quote
+
+from meruit.sources.reading import Trouble
+
+COMMAND_S = 30.0
+"""How long a command may take to print a token."""
+MAX_TOKEN_BYTES = 64 * 1024
+HIDDEN = "***"
+
+
+class Token:
+    """A secret that is fetched when it is first needed, and once more when a server refuses it."""
+
+    def __init__(self, told: str, fetch: Callable[[], Awaitable[str]]) -> None:
+        self._told = told
+        self._fetch = fetch
+        self._value: str | None = None
+        self._values: set[str] = set()
+
+    @classmethod
+    def given(cls, value: str) -> Self:
+        """A secret that the caller has already."""
+
+        async def fetch() -> str:
+            return value
+
+        return cls("a given token", fetch)
+
+    @classmethod
+    def from_environment(cls, name: str, environment: Mapping[str, str]) -> Self:
+        """The value of an environment variable."""
+
+        async def fetch() -> str:
+            if name not in environment:
+                raise Trouble(f"the environment variable {name} is not set; put the token into it")
+            return environment[name].strip()
+
+        return cls(f"the token in {name}", fetch)
+
+    @classmethod
+    def from_command(cls, argv: Sequence[str], environment: Mapping[str, str]) -> Self:
+        """What a command prints, run without a shell."""
+
+        async def fetch() -> str:
+            return await _printed(list(argv), environment)
+
+        return cls(f"the token that {argv[0]} prints", fetch)
+
+    async def value(self) -> str:
+        """The secret; raises Trouble when there is none."""
+        if self._value is None:
+            found = await self._fetch()
+            if not found:
+                raise Trouble(f"{self._told} is empty; give the whole of it")
+            self._value = found
+            self._values.add(found)
+        return self._value
+
+    async def renewed(self, refused: str) -> bool:
+        """Fetch the secret anew after a server refused it; whether there is another one to try."""
+        # Somebody else may have renewed it while we asked.
+        if self._value == refused:
+            self._value = None
+        return await self.value() != refused
+
+    def hide(self, text: str) -> str:
+        """A text without the secret, and without any that came before it."""
+        for value in sorted(self._values, key=len, reverse=True):
+            text = text.replace(value, HIDDEN).replace(quote(value, safe=""), HIDDEN)
+        return text
+
+    def __str__(self) -> str:
+        return self._told
+
+    def __repr__(self) -> str:
+        return f"Token({self._told})"
+
+
+def hidden(text: str, *tokens: Token | None) -> str:
+    """A text without any of some secrets."""
+    for token in tokens:
+        text = token.hide(text) if token is not None else text
+    return text
+
+
+async def _printed(argv: list[str], environment: Mapping[str, str]) -> str:
+    # Only the program is named: its arguments, and what it prints, may hold the secret.
+    program = argv[0]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=dict(environment),
+            start_new_session=True,
+            limit=MAX_TOKEN_BYTES,
+        )
+    except (OSError, ValueError) as problem:
+        raise Trouble(f"{program}, which prints the token, cannot be run: {type(problem).__name__}") from None
+    try:
+        async with asyncio.timeout(COMMAND_S):
+            # One byte more than may be: a flood ends here, whatever the command still has to say.
+            said = await _first_bytes(process.stdout, MAX_TOKEN_BYTES + 1)
+            if len(said) > MAX_TOKEN_BYTES:
+                raise Trouble(f"{program} printed more than {MAX_TOKEN_BYTES:,} bytes; a token is shorter")
+            status = await process.wait()
+    except TimeoutError:
+        raise Trouble(f"{program} printed no token within {COMMAND_S:g} s; run it by hand to see why") from None
+    finally:
+        await _ended(process)
+    if status != 0:
+        raise Trouble(f"{program}, which prints the token, ended with status {status}; run it by hand to see why")
+    return said.decode(errors="replace").strip()
+
+
+async def _first_bytes(stream: asyncio.StreamReader | None, most: int) -> bytes:
+    found = bytearray()
+    while stream is not None and len(found) < most:
+        chunk = await stream.read(most - len(found))
+        if not chunk:
+            break
+        found += chunk
+    return bytes(found)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """End a command and all that it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -1,0 +1,283 @@
+"""Files, read whole: those of a folder here, and the objects of a bucket over Google's JSON API."""
+
+import asyncio
+import base64
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote, urlencode
+
+import httpx
+import msgspec
+
+from meruit.model.errors import AuthorError
+from meruit.model.world import Item, Snapshot, SourceKind
+from meruit.sources.asking import NOT_FOUND, OK, Asker, Reply, base, check_status, not_whole, quote_of
+from meruit.sources.credentials import Token
+from meruit.sources.files import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
+from meruit.sources.reading import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, each, persist, whole
+
+GOOGLE = "https://storage.googleapis.com"
+PAGE = 1_000
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe put in a file's place must not hold us up until somebody writes into it.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FolderSource:
+    """All files below a folder on this machine; links are not followed."""
+
+    kind = SourceKind.FILES
+
+    def __init__(self, path: Path, prefix: str = "", *, policy: Policy = DEFAULT) -> None:
+        """With `prefix`, only what is in that folder below `path`; keys are relative to it."""
+        self._path = path
+        self._prefix = _folder_parts(prefix)
+        self._policy = policy
+
+    async def read(self) -> Snapshot:
+        """Every file, or what trouble there was."""
+        return await whole(self.kind, str(self._path), self._policy, self._gather)
+
+    async def _gather(self, reading: Reading) -> None:
+        async def attempt() -> None:
+            reading.items.clear()
+            reading.reads.clear()
+            reading.taken_bytes = 0
+            # Disks wait; everybody else should not.
+            await asyncio.to_thread(self._walk, reading)
+
+        await persist(attempt, self._policy)
+
+    def _walk(self, reading: Reading) -> None:
+        try:
+            folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as problem:
+            raise Trouble(f"the folder {self._path} cannot be read: {problem.strerror}; see that it is there") from None
+        for part in self._prefix:
+            inner = _opened(part.encode(), _FOLDER, folder)
+            os.close(folder)
+            if inner is None:
+                reading.note(f"{self._path} has no folder {'/'.join(self._prefix)}", items=0)
+                return
+            folder = inner
+        count = len(reading.items)
+        _walk_folder(reading, folder, b"", 0)
+        reading.note(str(self._path.joinpath(*self._prefix)), items=len(reading.items) - count)
+
+
+def _walk_folder(reading: Reading, folder: int, place: bytes, depth: int) -> None:
+    """Read all that a folder holds, and close it. Everything is opened below its own folder, so that no link helps."""
+    try:
+        if depth > MAX_DEPTH:
+            raise Trouble(f"{INCOMPLETE}: {file_name(place)} lies deeper than {MAX_DEPTH} folders; read a part of it")
+        for name in _names(folder):
+            path = place + b"/" + name if place else name
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISDIR(found.st_mode):
+                inner = _opened(name, _FOLDER, folder)
+                if inner is None:
+                    raise _moved(path)
+                _walk_folder(reading, inner, path, depth + 1)
+            elif stat.S_ISREG(found.st_mode):
+                keep_new(reading, _file(reading, folder, name, path))
+            else:
+                kind = "a link" if stat.S_ISLNK(found.st_mode) else "no ordinary file"
+                reading.note(f"{file_name(path)} is {kind}: not read")
+    except OSError as problem:
+        raise Trouble(
+            f"{file_name(place) or 'the folder'} cannot be read: {problem.strerror}; see who may read it", again=True
+        ) from None
+    finally:
+        os.close(folder)
+
+
+def _names(folder: int) -> list[bytes]:
+    with os.scandir(folder) as entries:
+        return sorted(os.fsencode(entry.name) for entry in entries)
+
+
+def _opened(name: bytes, flags: int, folder: int) -> int | None:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except OSError as problem:
+        if isinstance(problem, PermissionError):
+            raise Trouble(f"{file_name(name)} cannot be read: {problem.strerror}; see who may read it") from None
+        return None
+
+
+def _file(reading: Reading, folder: int, name: bytes, path: bytes) -> Item:
+    opened = _opened(name, _FILE, folder)
+    if opened is None:
+        raise _moved(path)
+    with os.fdopen(opened, "rb", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        if not stat.S_ISREG(before.st_mode):
+            raise _moved(path)
+        intake = Intake()
+        while piece := file.read(CHUNK_BYTES):
+            intake.feed(piece)
+            reading.take(len(piece), file_name(path))
+        after = os.fstat(file.fileno())
+    if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or intake.size != after.st_size:
+        raise _moved(path)
+    return intake.item(file_name(path), moment(after.st_mtime))
+
+
+def _moved(path: bytes) -> Trouble:
+    return Trouble(
+        f"{UNSETTLED}: {file_name(path)} changed while it was read; let whoever writes it finish", again=True
+    )
+
+
+def _folder_parts(prefix: str) -> tuple[str, ...]:
+    parts = PurePosixPath(prefix).parts
+    if prefix.startswith("/") or ".." in parts:
+        raise AuthorError(f"{prefix!r} is no folder below the root; write one such as outbound/today")
+    return parts
+
+
+class GcsSource:
+    """All objects of a bucket below a prefix, over Google's JSON API."""
+
+    kind = SourceKind.FILES
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        client: httpx.AsyncClient,
+        endpoint: str = GOOGLE,
+        token: Token | None = None,
+        policy: Policy = DEFAULT,
+    ) -> None:
+        """A prefix is a folder: `a` holds `a/b`, not `ab`; keys are relative to it. `endpoint` may be an emulator's."""
+        self._endpoint = base(endpoint).rstrip("/")
+        self._objects = f"{self._endpoint}/storage/v1/b/{quote(bucket, safe='')}/o"
+        self._prefix = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
+        self._client = client
+        self._token = token
+        self._policy = policy
+
+    async def read(self) -> Snapshot:
+        """Every object, or what trouble there was."""
+        return await whole(self.kind, self._objects, self._policy, self._gather)
+
+    async def _gather(self, reading: Reading) -> None:
+        asker = Asker(self._client, self._endpoint, token=self._token, reading=reading, policy=self._policy)
+
+        async def fetch(one: _Object) -> None:
+            keep_new(reading, await self._fetched(asker, reading, one))
+
+        await each([one async for one in self._listed(asker, reading)], fetch)
+
+    async def _listed(self, asker: Asker, reading: Reading) -> AsyncIterator["_Object"]:
+        """What the bucket says it holds, page after page."""
+        asked = {"prefix": self._prefix, "maxResults": str(PAGE)}
+        visited: set[str] = set()
+        count = 0
+        for _ in range(reading.limits.pages):
+            url = f"{self._objects}?{urlencode(asked)}"
+            page = await asker.get(url, _page, count=lambda found: len(found.items))
+            count += len(page.items)
+            if count > reading.limits.items:
+                raise Trouble(f"{INCOMPLETE}: {self._objects} has more than {reading.limits.items:,} objects below it")
+            for one in page.items:
+                if one.name.endswith("/"):
+                    reading.note(f"{one.name} stands for a folder: not read")
+                else:
+                    yield one
+            if not page.nextPageToken:
+                return
+            if page.nextPageToken in visited:
+                raise Trouble(f"{INCOMPLETE}: the pages of {self._objects} lead in a circle; ask whoever runs it")
+            visited.add(page.nextPageToken)
+            asked["pageToken"] = page.nextPageToken
+        raise Trouble(f"{INCOMPLETE}: {self._objects} has more than {reading.limits.pages:,} pages; read one folder")
+
+    async def _fetched(self, asker: Asker, reading: Reading, one: "_Object") -> Item:
+        where = f"{self._objects}/{quote(one.name, safe='')}"
+        # The very object that was listed, even if another has taken its place since.
+        which = {"generation": one.generation} if one.generation else {}
+
+        async def take(response: httpx.Response) -> Intake:
+            check_status(Reply(where, response.status_code, response.headers, b""))
+            if response.status_code == NOT_FOUND:
+                raise Trouble(f"{UNSETTLED}: {where} was listed and is gone; let whoever writes it finish")
+            if response.status_code != OK:
+                raise Trouble(f"{where} answered with status {response.status_code}; see who may read it")
+            intake = Intake()
+            async for piece in response.aiter_bytes(CHUNK_BYTES):
+                intake.feed(piece)
+                reading.take(len(piece), where)
+            if not await asyncio.to_thread(one.fits, intake):
+                raise Trouble(
+                    f"{where} sent {intake.size:,} bytes that are not the {one.size:,} that it lists; try again later",
+                    again=True,
+                )
+            return intake
+
+        intake = await asker.ask(f"{where}?{urlencode({'alt': 'media', **which})}", take)
+        return intake.item(one.name.removeprefix(self._prefix), one.updated)
+
+
+class _Object(msgspec.Struct, frozen=True):
+    """What a bucket says about an object; Google writes its numbers as text."""
+
+    name: str
+    size: int
+    generation: str | None = None
+    md5Hash: str | None = None  # noqa: N815 -- Google's name
+    crc32c: str | None = None
+    updated: str | None = None
+
+    def fits(self, intake: Intake) -> bool:
+        """Whether this content is what was listed."""
+        if intake.size != self.size:
+            return False
+        if self.md5Hash is not None:
+            return base64.b64encode(intake.md5.digest()).decode() == self.md5Hash
+        content = intake.content()
+        # A composed object has no other digest; a large one is known by its size alone.
+        if self.crc32c is None or content is None:
+            return True
+        return base64.b64encode(crc32c(content).to_bytes(4, "big")).decode() == self.crc32c
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """A page of a bucket's list."""
+
+    items: list[_Object] = []
+    nextPageToken: str | None = None  # noqa: N815 -- Google's name
+
+
+def _page(reply: Reply) -> _Page:
+    if reply.status != OK:
+        raise Trouble(
+            f"{reply.where} answered with status {reply.status}{quote_of(reply)}; "
+            "see the bucket's name and who may read it"
+        )
+    try:
+        return msgspec.json.decode(reply.text(), type=_Page, strict=False)
+    except (ValueError, RecursionError) as problem:
+        raise not_whole(reply, problem) from None
+
+
+def crc32c(content: bytes) -> int:
+    """The checksum that Google gives every object."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = _CRC32C[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _crc32c_of(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (0x82F63B78 if byte & 1 else 0)
+    return byte
+
+
+_CRC32C = tuple(map(_crc32c_of, range(256)))

@@ -1,0 +1,80 @@
+"""A task's own source, opened by its address."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from meruit.model.errors import AuthorError
+from meruit.model.task import TaskSource
+from meruit.model.world import SourceKind
+from meruit.sources.credentials import Token
+from meruit.sources.fhir import FhirSource
+from meruit.sources.objects import GOOGLE, FolderSource, GcsSource
+from meruit.sources.reading import Source
+from meruit.sources.rows import EventsSource, RowsSource
+from meruit.sources.sftp import SFTP_PORT, Login, SftpSource
+
+EMULATOR = "STORAGE_EMULATOR_HOST"
+"""The variable by which Google's own clients are pointed at an emulator."""
+_EVENTS = {SourceKind.HL7: "hl7_outbound", SourceKind.X12: "x12_response", SourceKind.VOICE: "voice_turn"}
+
+
+def open_source(
+    asked: TaskSource,
+    *,
+    client: httpx.AsyncClient,
+    environment: Mapping[str, str],
+    known: Collection[str] = (),
+) -> Source:
+    """The reader of a source that is not the playground's; AuthorError for an address that is none.
+
+    `known` are the keys that an earlier reading found.
+    """
+    address = asked.at or ""
+    scheme = urlsplit(address).scheme
+    token = _token(asked, environment)
+    match asked.kind:
+        case SourceKind.FHIR if scheme in ("http", "https"):
+            return FhirSource(address, asked.types, client=client, token=token, known=known)
+        case SourceKind.ROWS if scheme in ("http", "https"):
+            return RowsSource(address, client=client, token=token, key=asked.key)
+        case SourceKind.HL7 | SourceKind.X12 | SourceKind.VOICE if scheme in ("http", "https"):
+            return EventsSource(address, client=client, token=token, type=_EVENTS[asked.kind])
+        case SourceKind.FILES if scheme == "gs":
+            bucket, prefix = urlsplit(address).netloc, urlsplit(address).path.strip("/")
+            return GcsSource(bucket, prefix, client=client, endpoint=_endpoint(environment), token=token)
+        case SourceKind.FILES if scheme == "sftp":
+            return _sftp(asked, token)
+        case SourceKind.FILES if scheme in ("", "file"):
+            return FolderSource(Path(unquote(urlsplit(address).path) if scheme else address))
+        case _:
+            raise AuthorError(f"{address!r} is no place to read {asked.kind} from; {_WAYS[asked.kind]}")
+
+
+_HTTP = "write https://…"
+_WAYS = dict.fromkeys(SourceKind, _HTTP) | {
+    SourceKind.FILES: "write gs://bucket/prefix, sftp://user@host/folder or a folder"
+}
+
+
+def _token(asked: TaskSource, environment: Mapping[str, str]) -> Token | None:
+    if asked.token_env is not None:
+        return Token.from_environment(asked.token_env, environment)
+    return None if asked.token_command is None else Token.from_command(asked.token_command, environment)
+
+
+def _endpoint(environment: Mapping[str, str]) -> str:
+    host = environment.get(EMULATOR, "")
+    return GOOGLE if not host else host if "://" in host else f"http://{host}"
+
+
+def _sftp(asked: TaskSource, token: Token | None) -> SftpSource:
+    where = urlsplit(asked.at or "")
+    if where.hostname is None or where.username is None or where.password is not None or token is None:
+        raise AuthorError("write sftp://user@host/folder, with the password in the variable that token_env names")
+    if asked.known_hosts is None:
+        raise AuthorError("an SFTP source needs known_hosts: the server's key as OpenSSH writes it")
+    login = Login(unquote(where.username), password=token, known_hosts=asked.known_hosts)
+    return SftpSource(where.hostname, where.port or SFTP_PORT, login=login, root=unquote(where.path) or ".")

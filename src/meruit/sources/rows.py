@@ -1,0 +1,174 @@
+"""The state of an application and what it logged, as it tells them over HTTP in JSON."""
+
+import base64
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import httpx
+
+from meruit.model.world import Snapshot, SourceKind, item
+from meruit.sources import slices
+from meruit.sources.asking import OK, Asker, Reply, base, not_whole, quote_of
+from meruit.sources.credentials import Token
+from meruit.sources.reading import DEFAULT, INCOMPLETE, Policy, Reading, Trouble, whole
+
+KINDS = {"hl7_outbound": SourceKind.HL7, "x12_response": SourceKind.X12, "voice_turn": SourceKind.VOICE}
+"""What kind of item the events of a type are."""
+KEY_DIGITS = 6
+
+_STATE = slices.object_of({}, others=slices.with_text)
+_LIST = slices.array_of(slices.with_text)
+
+
+class RowsSource:
+    """Rows of an application's state: `{resource: {key: row} | [row…] | document}`."""
+
+    kind = SourceKind.ROWS
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        client: httpx.AsyncClient,
+        token: Token | None = None,
+        key: str | None = None,
+        documents: Collection[str] = (),
+        policy: Policy = DEFAULT,
+    ) -> None:
+        """`key` is the field by which the rows of a list are told apart; `documents` are resources that are no rows.
+
+        A resource that is named nowhere is a document unless it is a list, or an object of objects.
+        """
+        self._url = base(url)
+        self._client = client
+        self._token = token
+        self._key = key
+        self._documents = frozenset(documents)
+        self._policy = policy
+
+    async def read(self) -> Snapshot:
+        """Every row, or what trouble there was."""
+        return await whole(self.kind, self._url, self._policy, self._gather)
+
+    async def _gather(self, reading: Reading) -> None:
+        asker = Asker(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
+        rows = await asker.get(self._url, self._rows, count=len)
+        for key, text in rows.items():
+            reading.add(item(key, text.encode()))
+
+    def _rows(self, reply: Reply) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for resource, part in _object(reply, _STATE).items():
+            for key, text in self._parts(reply, resource, part):
+                if key in found:
+                    raise Trouble(f"{reply.where} has two rows {key}; give a `key` that tells them apart")
+                found[key] = text
+        return found
+
+    def _parts(self, reply: Reply, resource: str, part: slices.Sliced) -> list[tuple[str, str]]:
+        match part.value:
+            case _ if resource in self._documents:
+                return [(resource, part.text)]
+            case dict(rows) if all(isinstance(row, dict) for row in rows.values()):
+                return [(f"{resource}/{key}", row.text) for key, row in _read(reply, part.text, _STATE).items()]
+            case list():
+                return [
+                    (f"{resource}/{self._key_of(reply, resource, row.value)}", row.text)
+                    for row in _read(reply, part.text, _LIST)
+                ]
+            case _:
+                return [(resource, part.text)]
+
+    # A row is whatever the application says.
+    def _key_of(self, reply: Reply, resource: str, row: Any) -> str:
+        key = row.get(self._key) if isinstance(row, dict) and self._key is not None else None
+        if isinstance(key, bool) or not isinstance(key, (str, int)):
+            raise Trouble(
+                f"{reply.where} has a list of {resource} whose rows cannot be told apart; "
+                + ("give the field that does as `key`" if self._key is None else f"some have no {self._key!r}")
+            )
+        return str(key)
+
+
+class EventsSource:
+    """Events of one type from an application's log: pages of `{events: [{type, at, body, facts}…], next}`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        client: httpx.AsyncClient,
+        token: Token | None = None,
+        type: str = "hl7_outbound",  # noqa: A002 -- as the events name it
+        policy: Policy = DEFAULT,
+    ) -> None:
+        """The items are messages, interchanges or turns, by the type; a body that is no text has `encoding: base64`."""
+        self.kind = KINDS.get(type, SourceKind.HL7)
+        self._url = base(url)
+        self._client = client
+        self._token = token
+        self._type = type
+        self._policy = policy
+
+    async def read(self) -> Snapshot:
+        """Every such event in its order, or what trouble there was."""
+        return await whole(self.kind, self._url, self._policy, self._gather)
+
+    async def _gather(self, reading: Reading) -> None:
+        asker = Asker(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
+        url: str | None = self._url
+        visited: set[str] = set()
+        while url is not None:
+            visited.add(url)
+            events, following = await asker.get(url, _events, count=lambda page: len(page[0]))
+            for event in events:
+                if event["type"] == self._type:
+                    key = f"{len(reading.items) + 1:0{KEY_DIGITS}}"
+                    reading.add(item(key, _body(self._url, event), facts=_facts(event)))
+            url = None if following is None else asker.same_origin(url, following)
+            if url in visited or len(visited) >= reading.limits.pages:
+                raise Trouble(f"{INCOMPLETE}: the pages of {asker.shown(self._url)} do not end; ask whoever runs it")
+
+
+def _events(reply: Reply) -> tuple[list[dict[str, Any]], str | None]:
+    match _object(reply, slices.value):
+        case {"events": list(events), **rest} if all(
+            isinstance(event, dict) and isinstance(event.get("type"), str) for event in events
+        ) and isinstance(following := rest.get("next"), (str, type(None))):
+            return events, following or None
+        case _:
+            raise Trouble(f"{reply.where} has no list of events{quote_of(reply)}; see whether it is the right address")
+
+
+def _body(where: str, event: Mapping[str, Any]) -> bytes:
+    body, encoding = event.get("body"), event.get("encoding", "text")
+    try:
+        if encoding == "base64":
+            return base64.b64decode(body or "", validate=True)
+        if isinstance(body, str):
+            return body.encode()
+    except (ValueError, TypeError):
+        pass
+    raise Trouble(f"{where} has an event {event.get('type')} whose body cannot be read; ask whoever runs it")
+
+
+def _facts(event: Mapping[str, Any]) -> dict[str, Any]:
+    facts = event.get("facts")
+    told = {name: event[name] for name in ("type", "at") if name in event}
+    return {**(facts if isinstance(facts, dict) else {}), **told}
+
+
+def _object(reply: Reply, reader: slices.Reader) -> dict[str, Any]:
+    if reply.status != OK:
+        raise Trouble(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; see who may read it")
+    found = _read(reply, reply.text(), reader)
+    if not isinstance(found, dict):
+        raise not_whole(reply, ValueError("it is no object"))
+    return found
+
+
+def _read(reply: Reply, text: str, reader: slices.Reader) -> Any:
+    try:
+        return slices.read(text, reader)
+    except ValueError as problem:
+        raise not_whole(reply, problem) from None

@@ -1,0 +1,210 @@
+"""An SFTP server's files, read whole; the server must be the one that it was, or nothing is read."""
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from meruit.model.errors import AuthorError, MeruitError
+from meruit.model.world import Item, Snapshot, SourceKind
+from meruit.sources.credentials import Token, hidden
+from meruit.sources.files import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
+from meruit.sources.guarded import Guard
+from meruit.sources.outbound import OutboundFailed, OutboundRefused
+from meruit.sources.reading import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, persist, whole, within
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import asyncssh
+
+SFTP_PORT = 22
+MAX_SAID_CHARS = 200
+"""How much of what a server said is quoted."""
+# asyncssh splits these into requests that are under way side by side.
+BLOCK_BYTES = 4 * CHUNK_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who we are to a server, and how we know that it is the right one."""
+
+    username: str
+    password: Token | None = None
+    key: Token | None = None
+    """The text of a private key, without a passphrase."""
+    known_hosts: str | None = None
+    """Lines as in OpenSSH's file of that name."""
+    accept_any_host: bool = False
+    """Whether any server at all is believed; for playgrounds and tests on one's own machine."""
+
+    def __post_init__(self) -> None:
+        if (self.known_hosts is None) != self.accept_any_host:
+            raise AuthorError("say which server is meant: either `known_hosts`, or `accept_any_host` for one's own")
+        if self.password is None and self.key is None:
+            raise AuthorError("an SFTP login needs a password or a private key")
+
+
+class SftpSource:
+    """All files below a folder of an SFTP server; links are not followed."""
+
+    kind = SourceKind.FILES
+
+    def __init__(
+        self,
+        host: str,
+        port: int = SFTP_PORT,
+        *,
+        login: Login,
+        root: str = ".",
+        guard: Guard | None = None,
+        policy: Policy = DEFAULT,
+    ) -> None:
+        """Keys of the files are relative to `root`. With `guard` only addresses that it lets pass are called."""
+        _ssh()
+        self._host = host
+        self._port = port
+        self._login = login
+        self._root = root
+        self._guard = guard
+        self._policy = policy
+        self._where = f"sftp://{host}:{port}"
+
+    async def read(self) -> Snapshot:
+        """Every file, or what trouble there was."""
+        return await whole(self.kind, self._where, self._policy, self._gather)
+
+    async def _gather(self, reading: Reading) -> None:
+        async def attempt() -> None:
+            reading.items.clear()
+            reading.reads.clear()
+            reading.taken_bytes = 0
+            async with self._connected() as client:
+                await self._walk(reading, client)
+            reading.note(f"{self._where} {self._root}", items=len(reading.items))
+
+        await persist(attempt, self._policy)
+
+    @asynccontextmanager
+    async def _connected(self) -> "AsyncIterator[asyncssh.SFTPClient]":
+        """A session, whose every fault is Trouble."""
+        ssh = _ssh()
+        options = await self._options()
+        try:
+            async with within(self._policy.limits.timeout_s, self._where):
+                connection = await ssh.connect(await self._address(), self._port, **options)
+            async with connection, connection.start_sftp_client() as client:
+                yield client
+        except (OSError, ssh.Error, OutboundFailed, OutboundRefused) as problem:
+            raise self._trouble(problem) from None
+
+    def _trouble(self, problem: Exception) -> Trouble:
+        ssh, again = _ssh(), False
+        match problem:
+            case ssh.HostKeyNotVerifiable():
+                what, advice = "is not the server that is known", "see `known_hosts`, and who answers there"
+            case ssh.PermissionDenied():
+                what, advice = f"does not let {self._login.username} in", "see the login"
+            case ssh.SFTPError():
+                what, advice = f"does not show all of {self._root}", "see that it is there and may be read"
+            case OutboundRefused():
+                what, advice = "is not read", "name a server that may be read"
+            case _:
+                what, advice, again = "could not be read", "see whether it is up", True
+        said = hidden(" ".join(str(problem).split())[:MAX_SAID_CHARS], self._login.password, self._login.key)
+        return Trouble(f"{self._where} {what} ({type(problem).__name__}: {said}); {advice}", again=again)
+
+    async def _address(self) -> str:
+        if self._guard is None:
+            return self._host
+        return (await self._guard.addresses(self._host, self._port))[0]
+
+    # What asyncssh takes is as various as its options.
+    async def _options(self) -> dict[str, Any]:
+        """Nothing of this machine's own set-up is used: no configuration, agent, keys or known hosts."""
+        ssh, login, known, keys = _ssh(), self._login, None, None
+        try:
+            if login.known_hosts is not None:
+                hosts = ssh.import_known_hosts(login.known_hosts)
+
+                # By the name that was asked for, wherever it led.
+                def known(_host: str, address: str, _port: int | None) -> Any:
+                    return hosts.match(self._host, address, self._port)
+
+            if login.key is not None:
+                keys = [ssh.import_private_key(await login.key.value())]
+        except ValueError as problem:
+            said = hidden(str(problem), login.key)
+            raise Trouble(f"{self._where} is not read ({said}); see the private key and `known_hosts`") from None
+        return {
+            "config": None,
+            "username": login.username,
+            "password": None if login.password is None else await login.password.value(),
+            "client_keys": keys,
+            "agent_path": None,
+            "known_hosts": known,
+            "gss_host": None,
+            "connect_timeout": self._policy.limits.timeout_s,
+            "login_timeout": self._policy.limits.timeout_s,
+        }
+
+    async def _walk(self, reading: Reading, client: "asyncssh.SFTPClient") -> None:
+        root = self._root.encode()
+        folders: list[tuple[bytes, int]] = [(b"", 0)]
+        while folders:
+            folder, depth = folders.pop()
+            if depth > MAX_DEPTH or len(folders) > reading.limits.items:
+                raise Trouble(f"{INCOMPLETE}: {file_name(folder)} lies deeper than {MAX_DEPTH} folders; read a part")
+            for name, kind in await self._names(reading, client, _joined(root, folder)):
+                path = _joined(folder, name) if folder else name
+                if kind == _ssh().FILEXFER_TYPE_DIRECTORY:
+                    folders.append((path, depth + 1))
+                elif kind == _ssh().FILEXFER_TYPE_REGULAR:
+                    keep_new(reading, await self._file(reading, client, _joined(root, path), path))
+                else:
+                    reading.note(f"{file_name(path)} is a link or no ordinary file: not read")
+
+    async def _names(self, reading: Reading, client: "asyncssh.SFTPClient", folder: bytes) -> list[tuple[bytes, int]]:
+        found: list[tuple[bytes, int]] = []
+        async with within(self._policy.limits.timeout_s, self._where):
+            async for entry in client.scandir(folder):
+                name = entry.filename.encode() if isinstance(entry.filename, str) else entry.filename
+                if name in {b".", b".."}:
+                    continue
+                if b"/" in name:
+                    raise Trouble(f"{self._where} lists the impossible name {file_name(name)}; ask whoever runs it")
+                found.append((name, entry.attrs.type))
+                if len(found) > reading.limits.items:
+                    raise Trouble(
+                        f"{INCOMPLETE}: {self._where} has more than {reading.limits.items:,} names in one folder; "
+                        "read a part of it"
+                    )
+        return sorted(found)
+
+    async def _file(self, reading: Reading, client: "asyncssh.SFTPClient", place: bytes, path: bytes) -> Item:
+        async with within(self._policy.limits.timeout_s, self._where), client.open(place, "rb") as opened:
+            # Typed as if all files were text; one that is opened so gives bytes.
+            file: Any = opened
+            before = await file.stat()
+            intake = Intake()
+            while piece := await file.read(BLOCK_BYTES, intake.size):
+                intake.feed(piece)
+                reading.take(len(piece), file_name(path))
+            after = await file.stat()
+        if (before.size, before.mtime) != (after.size, after.mtime) or after.size not in {None, intake.size}:
+            raise Trouble(
+                f"{UNSETTLED}: {file_name(path)} changed while it was read; let whoever writes it finish", again=True
+            )
+        return intake.item(file_name(path), None if after.mtime is None else moment(after.mtime))
+
+
+def _joined(folder: bytes, name: bytes) -> bytes:
+    return folder.rstrip(b"/") + b"/" + name if name else folder
+
+
+def _ssh() -> Any:
+    """Asyncssh, which takes a third of a second to import, when it is first needed."""
+    try:
+        import asyncssh
+    except ImportError:
+        raise MeruitError("reading SFTP needs asyncssh; `pip install 'meruit[playground]'`") from None
+    return asyncssh

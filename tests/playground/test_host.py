@@ -1,0 +1,265 @@
+"""One host, many playgrounds: each has its own secret, its own state, and outlives the process."""
+
+import asyncio
+import functools
+import inspect
+import socket
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import httpx
+import pytest
+
+from meruit.model.errors import MeruitError
+from meruit.playground import host as hosting
+from meruit.playground import sftp
+from meruit.playground.fhir_resources import Refused
+from meruit.playground.host import Host, Playground, UnknownPlayground
+from meruit.playground.seed import Seed
+from meruit.playground.state import State
+
+SEED = Seed(resources={"Patient/1": {"resourceType": "Patient"}}, files={"in/a.txt": b"a"})
+MESSAGE = b"\x0bMSH|^~\\&|A|B|C|D|20260306||ADT^A01|1|P|2.5.1\r\x1c\r"
+
+
+def looped(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine, run to its end."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined] # how pytest learns the fixtures
+    return run
+
+
+def folders(directory: Path) -> list[str]:
+    return [one.name for one in directory.iterdir() if one.is_dir()]
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def status(url: str, secret: str | None = None) -> int:
+    async with httpx.AsyncClient() as client:
+        return (await client.get(url, headers=bearer(secret) if secret is not None else {})).status_code
+
+
+async def send(address: str, message: bytes) -> bytes:
+    name, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    writer.write(message)
+    reply = await reader.readuntil(b"\x1c\r")
+    writer.close()
+    await writer.wait_closed()
+    return reply
+
+
+async def files(playground: Playground, secret: str) -> list[str]:
+    name, _, port = (playground.endpoints.sftp or "").rpartition(":")
+    login = asyncssh.connect(name, int(port), username=playground.id, password=secret, known_hosts=None, config=[])
+    async with login as connection, connection.start_sftp_client() as client:
+        return [str(one) for one in await client.listdir("in") if str(one) not in (".", "..")]
+
+
+@looped
+async def test_every_system_of_a_playground_answers(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        url = await host.serve_http()
+        made = await host.create(SEED)
+        assert host.find(made.id) == made
+        assert host.listing() == [made]
+        assert made.endpoints.fhir == f"{url}/playgrounds/{made.id}/fhir"
+        async with httpx.AsyncClient(headers=bearer(made.secret)) as client:
+            found = (await client.get(f"{made.endpoints.fhir}/Patient")).json()
+            assert found["link"][0]["url"] == f"{made.endpoints.fhir}/Patient"
+            assert found["entry"][0]["fullUrl"] == f"{made.endpoints.fhir}/Patient/1"
+            created = await client.post(f"{made.endpoints.fhir}/Task", json={"resourceType": "Task"})
+            assert created.headers["location"].startswith(f"{made.endpoints.fhir}/Task/")
+            assert (await client.post(f"{made.endpoints.call}/turns", json={"text": "hello"})).status_code == 201
+            events = (await client.get(made.endpoints.events)).json()["events"]
+            assert [event["type"] for event in events] == ["fhir_create", "voice_turn"]
+        async with httpx.AsyncClient(follow_redirects=True) as client:
+            assert (await client.get(made.endpoints.portal)).status_code == 200
+        assert b"MSA|AA" in await send(made.endpoints.mllp, MESSAGE)
+        assert await files(made, made.secret) == ["a.txt"]
+        world = await host.world(made.id)
+        assert [item.content() for item in world["outbound"].items] == [MESSAGE[1:-2]]
+        assert len(world["ehr"].items) == 2
+
+
+@looped
+async def test_a_secret_opens_its_own_playground_only(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        await host.serve_http()
+        one, two = await host.create(SEED), await host.create(SEED)
+        assert one.secret != two.secret
+        for system in ("fhir/Patient", "x12", "call/turns", "events"):
+            root = one.endpoints.fhir.removesuffix("/fhir")
+            assert await status(f"{root}/{system}", one.secret) != 401
+            for secret in (two.secret, "x", one.secret[:-1], None):
+                assert await status(f"{root}/{system}", secret) == 401, system
+        async with httpx.AsyncClient() as client:
+            refused = await client.get(f"{one.endpoints.fhir}/Patient", auth=("clerk", one.secret))
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+            assert refused.json()["resourceType"] == "OperationOutcome"
+            assert (await client.get(one.endpoints.events)).json()["status"] == 401
+            assert (await client.get(one.endpoints.fhir.replace(one.id, "pg_0"))).status_code == 401
+            assert (await client.get(one.endpoints.fhir.replace("/fhir", "/soap"))).status_code == 404
+            assert (await client.get(f"{host.public_url}/")).status_code == 404
+        with pytest.raises(asyncssh.PermissionDenied):
+            await files(one, two.secret)
+
+
+@looped
+async def test_a_playground_goes_back_and_a_branch_goes_its_own_way(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        await host.serve_http()
+        made = await host.create(SEED)
+        start = await host.world(made.id)
+        await send(made.endpoints.mllp, MESSAGE)
+        await host.checkpoint(made.id, "sent")
+        sent = await host.world(made.id)
+        branched = await host.branch(made.id)
+        assert branched.secret != made.secret
+        assert branched.endpoints.mllp != made.endpoints.mllp
+        assert await host.world(branched.id) == sent
+        await send(branched.endpoints.mllp, MESSAGE)
+        await host.reset(made.id)
+        assert await host.world(made.id) == start
+        await host.reset(made.id, "sent")
+        assert await host.world(made.id) == sent
+        assert len((await host.world(branched.id))["outbound"].items) == 2
+        await host.reset(branched.id)
+        assert await host.world(branched.id) == start
+        assert await status(branched.endpoints.events, branched.secret) == 200
+        assert await status(branched.endpoints.events, made.secret) == 401
+
+        await host.remove(made.id)
+        assert host.find(made.id) is None
+        assert host.listing() == [branched]
+        assert await status(made.endpoints.events, made.secret) == 401
+        with pytest.raises(ConnectionError):
+            await send(made.endpoints.mllp, MESSAGE)
+        for gone in (host.remove(made.id), host.reset(made.id), host.branch(made.id), host.world("x")):
+            with pytest.raises(UnknownPlayground, match="no playground is named"):
+                await gone
+    assert folders(tmp_path) == [branched.id]
+
+
+@looped
+async def test_playgrounds_outlive_their_host(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        made = [await host.create(SEED), await host.create()]
+        await send(made[0].endpoints.mllp, MESSAGE)
+        worlds = [await host.world(one.id) for one in made]
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", int(made[1].endpoints.mllp.rpartition(":")[2])))
+    taken.listen()
+    with taken:
+        async with Host(tmp_path) as host:
+            again = host.listing()
+            assert [(one.id, one.secret) for one in again] == [(one.id, one.secret) for one in made]
+            assert again[0].endpoints.mllp == made[0].endpoints.mllp
+            assert again[1].endpoints.mllp != made[1].endpoints.mllp, "somebody else has that port now"
+            assert [await host.world(one.id) for one in again] == worlds
+            await host.reset(again[0].id)
+            assert (await host.world(again[0].id))["outbound"].items == []
+
+
+@looped
+async def test_an_application_around_it_can_serve_it(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        host.public_url = "https://bench.example"
+        made = await host.create(SEED)
+        assert made.endpoints.fhir == f"https://bench.example/playgrounds/{made.id}/fhir"
+        assert made.endpoints.mllp.startswith("bench.example:")
+        for base in ("http://inside/playgrounds", "http://inside"):
+            transport = httpx.ASGITransport(app=host.app)
+            async with httpx.AsyncClient(transport=transport, headers=bearer(made.secret)) as client:
+                found = (await client.get(f"{base}/{made.id}/fhir/Patient")).json()
+                assert found["link"][0]["url"] == f"{made.endpoints.fhir}/Patient"
+                assert (await client.get(f"{base}/{made.id}/events")).status_code == 200
+        await host.app({"type": "lifespan"}, _never, _never)
+
+
+async def _never(*_: Any) -> Any:
+    raise AssertionError
+
+
+@looped
+async def test_a_playground_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        with pytest.raises(Refused):
+            await host.create(Seed(resources={"Patient/a_b": {}}))
+        assert host.listing() == []
+    assert folders(tmp_path) == []
+
+
+@looped
+async def test_without_ssh_the_other_systems_go_on_and_the_endpoints_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(*_: object) -> None:
+        raise MeruitError(sftp.NEEDS)
+
+    monkeypatch.setattr(sftp, "serve", serve)
+    async with Host(tmp_path) as host:
+        endpoints = (await host.create()).endpoints
+        assert (endpoints.sftp, endpoints.trouble) == (None, sftp.NEEDS)
+        assert b"MSA" in await send(endpoints.mllp, MESSAGE)
+
+
+@looped
+async def test_files_of_playgrounds_at_rest_are_not_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "MAX_OPEN", 2)
+    async with Host(tmp_path) as host:
+        made = [await host.create() for _ in range(4)]
+        states = [state for one in made if (state := host.state_of(one.id)) is not None and state.settings()]
+        assert [state._connection is not None for state in states] == [False, False, True, True]
+        assert [len(await host.world(one.id)) for one in made] == [6] * 4
+        assert host.state_of("x") is None
+
+
+@looped
+async def test_limits_and_ports_that_are_taken_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "MAX_PLAYGROUNDS", 1)
+    async with Host(tmp_path) as host:
+        await host.create()
+        with pytest.raises(MeruitError, match="remove some"):
+            await host.create()
+        url = await host.serve_http()
+        with pytest.raises(MeruitError, match="choose another"):
+            await host.serve_http(int(url.rpartition(":")[2]))
+
+
+@looped
+async def test_who_gives_up_waits_for_the_disk_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Host(tmp_path) as host:
+        making = asyncio.create_task(host.create(SEED))
+        await asyncio.sleep(0)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        assert host.listing() == []
+    assert folders(tmp_path) == []
+
+
+@looped
+async def test_time_and_chance_are_given(tmp_path: Path) -> None:
+    numbers = count(1)
+    moment = datetime(2026, 3, 6, tzinfo=UTC)
+    async with Host(tmp_path, clock=lambda: moment, entropy=lambda size: next(numbers).to_bytes(size)) as host:
+        made = await host.create(SEED)
+        state = host.state_of(made.id)
+        assert isinstance(state, State)
+        assert {event.at for event in state.events()} == {"2026-03-06T00:00:00.000000Z"}
+        assert made.id == "pg_064c4fbbf840000000000002"
+        assert made.secret == "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB"

@@ -1,0 +1,216 @@
+"""Seeds: what a playground begins with, or everything that is wrong with what somebody wrote."""
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meruit.model.errors import DocumentError, MeruitError
+from meruit.model.world import SourceKind
+from meruit.playground.seed import read_seed, sow
+from meruit.playground.state import State
+
+YAML = """\
+fhir:
+  - chart.json
+  - more.ndjson
+  - {resourceType: Practitioner, id: rivera, identifier: [{value: "99"}], active: true}
+rows:
+  prior_auth:
+    PA-1: {member: MEM88771, cpt: "72148", units: 2}
+files:
+  inbound/roster.csv: "a,b\\n1,2\\n"
+  inbound/scan.pdf: {base64: JVBERi0=}
+  inbound/claim.837: {file: claim.837}
+hl7: ["MSH|^~\\\\&|A\\rPID|1"]
+x12: [{file: claim.837}]
+call:
+  greeting: Northwind Health.
+  script: [{hears: [approved], says: "Yes, 4471."}]
+facts: {patient: Patient/aa, mrn: 483671}
+"""
+
+
+def _bundle(kind: str, *entries: dict[str, Any]) -> bytes:
+    return json.dumps({"resourceType": "Bundle", "type": kind, "entry": list(entries)}).encode()
+
+
+FILES = {
+    "seed.yaml": YAML.encode(),
+    "chart.json": _bundle(
+        "transaction",
+        {
+            "fullUrl": "urn:uuid:aa",
+            "resource": {"resourceType": "Patient", "meta": {"versionId": "8"}},
+            "request": {"method": "POST", "url": "Patient"},
+        },
+        {
+            "fullUrl": "urn:uuid:bb",
+            "resource": {
+                "resourceType": "Encounter",
+                "id": "visit",
+                "subject": {"reference": "urn:uuid:aa"},
+                "participant": [
+                    {"individual": {"reference": "Practitioner?identifier=99"}},
+                    {"individual": {"reference": "Practitioner?identifier=nobody"}},
+                    {"individual": {"reference": "Practitioner?shoe=nobody"}},
+                ],
+            },
+            "request": {"method": "POST", "url": "Encounter"},
+        },
+    ),
+    "more.ndjson": b'{"resourceType":"Observation","id":"k","subject":{"reference":"urn:uuid:aa"},"v":1.50}\n\n'
+    b'{"resourceType":"Task","status":"draft"}\n',
+    "search.json": _bundle(
+        "searchset",
+        {"fullUrl": "http://x.example/Patient/7", "resource": {"resourceType": "Patient", "id": "7"}},
+        {"resource": {"resourceType": "OperationOutcome"}, "search": {"mode": "outcome"}},
+    ),
+    "collection.json": _bundle(
+        "collection",
+        {"resource": {"resourceType": "Task", "id": "t", "for": {"reference": "http://x.example/Patient/7"}}},
+    ),
+    "claim.837": b"ISA*00*\xff~",
+    "bad.json": b'{"resourceType": "Patient",}',
+    "bad.ndjson": b'{"resourceType": "Patient"}\nnonsense\n',
+    "delete.json": _bundle("batch", {"request": {"method": "DELETE", "url": "Patient/1"}}),
+    "entries.json": _bundle("batch", 7),  # type: ignore[arg-type] # on purpose
+    "list.json": b"[]",
+    "broken.yaml": b"fhir: [",
+}
+
+
+def read(name: str) -> bytes:
+    if name not in FILES:
+        raise FileNotFoundError(2, "No such file or directory", name)
+    return FILES[name]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    with closing(State.create(tmp_path / "state.db")) as made:
+        yield made
+
+
+def test_a_seed_brings_everything_it_says(state: State) -> None:
+    sow(state, read_seed("seed.yaml", read))
+    world = state.world()
+    found = {one.key: json.loads(one.content()) for one in world["ehr"].items}
+    assert len(found) == 5
+    assert found["Patient/aa"]["id"] == "aa", "the id of what has none is its name in the bundle"
+    assert found["Patient/aa"]["meta"]["versionId"] == "1"
+    assert found["Encounter/visit"]["subject"] == {"reference": "Patient/aa"}
+    assert [one["individual"]["reference"] for one in found["Encounter/visit"]["participant"]] == [
+        "Practitioner/rivera",
+        "Practitioner?identifier=nobody",
+        "Practitioner?shoe=nobody",
+    ]
+    assert found["Observation/k"]["subject"] == {"reference": "Patient/aa"}, "files refer to each other"
+    observation = state.get(SourceKind.FHIR, "Observation/k")
+    assert observation is not None
+    assert '"v":1.50' in (observation.body or "")
+    assert {one.key: json.loads(one.content()) for one in world["portal"].items} == {
+        "prior_auth/PA-1": {"member": "MEM88771", "cpt": "72148", "units": 2}
+    }
+    assert {one.key: one.content() for one in world["drop"].items} == {
+        "inbound/roster.csv": b"a,b\n1,2\n",
+        "inbound/scan.pdf": b"%PDF-",
+        "inbound/claim.837": FILES["claim.837"],
+    }
+    assert [one.content() for one in world["outbound"].items] == [b"MSH|^~\\&|A\rPID|1"]
+    assert [one.content() for one in world["clearinghouse"].items] == [FILES["claim.837"]]
+    settings = state.settings()
+    assert settings["facts"] == {"patient": "Patient/aa", "mrn": 483671}
+    assert settings["call"]["greeting"] == "Northwind Health."
+
+
+def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
+    keys = []
+    for name in ("one", "two"):
+        with closing(State.create(tmp_path / name / "state.db")) as state:
+            sow(state, read_seed("seed.yaml", read))
+            keys.append([item.key for snapshot in state.world().values() for item in snapshot.items])
+    assert keys[0] == keys[1]
+
+
+def test_bundles_of_other_kinds_are_read_too(state: State) -> None:
+    sow(state, read_seed({"fhir": ["search.json", "collection.json"]}, read))
+    found = {one.key: json.loads(one.content()) for one in state.items(SourceKind.FHIR)}
+    assert found.keys() == {"Patient/7", "Task/t"}
+    assert found["Task/t"]["for"] == {"reference": "Patient/7"}
+
+
+def test_an_empty_seed_is_an_empty_playground(state: State) -> None:
+    sow(state, read_seed({"fhir": None}, read))
+    assert state.events() == []
+
+
+WRONG: list[tuple[Any, str]] = [
+    ({"fhri": []}, "unknown key 'fhri' (did you mean 'fhir'?)"),
+    ({"fhir": {}}, "fhir: expected a list"),
+    ({"fhir": ["none.json"]}, "fhir[0]: none.json cannot be read: No such file"),
+    ({"fhir": ["bad.json"]}, "fhir[0]: bad.json is not JSON"),
+    ({"fhir": ["bad.ndjson"]}, "bad.ndjson, line 2 is not JSON"),
+    ({"fhir": ["delete.json"]}, "delete.json, entry 0 asks for DELETE"),
+    ({"fhir": ["entries.json"]}, "entries.json, entry 0 is no entry"),
+    ({"fhir": ["list.json"]}, "list.json holds no resource"),
+    ({"fhir": [7]}, "expected the name of a file, or a resource"),
+    ({"fhir": [{"resourceType": "Patiens"}]}, "did you mean 'Patient'"),
+    ({"fhir": [{"resourceType": ["Patient"]}]}, "which FHIR R4 does not have"),
+    ({"fhir": [{"resourceType": "Patient", "id": "a_b"}]}, "has id 'a_b'"),
+    ({"fhir": [{"resourceType": "Patient", "meta": 7}]}, "meta that is no object"),
+    ({"fhir": [{"resourceType": "Patient", "id": "1"}] * 2}, "Patient/1 stands in fhir[0] and in fhir[1]"),
+    ({"rows": {"a/b": {"1": {}}}}, "has no / in its name"),
+    ({"rows": {"a": {"1": 7}}}, "rows.a.1: expected a mapping"),
+    ({"files": {"../x": "y"}}, "no path below the drop"),
+    ({"files": {"/x": "y"}}, "no path below the drop"),
+    ({"files": {"x": 7}}, "expected text, {base64: …} or {file: name}"),
+    ({"files": {"x": {"base64": "é"}}}, "not base64"),
+    ({"hl7": ["MSH", {"file": "none.hl7"}]}, "hl7[1]: none.hl7 cannot be read"),
+    ({"call": {"scrip": []}}, "call: "),
+    ({"facts": []}, "facts: expected a mapping"),
+]
+
+
+@pytest.mark.parametrize(("written", "words"), WRONG)
+def test_what_is_wrong_with_a_seed_is_said_with_its_place(written: Any, words: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        read_seed(written, read)
+    assert words in str(caught.value)
+
+
+def test_a_file_s_problems_have_lines_and_come_all_at_once() -> None:
+    text = b"facts: 1\nrows:\n  a:\n    b: 7\nfiles:\n  x: [1]\n"
+    with pytest.raises(DocumentError) as caught:
+        read_seed("s.yaml", {"s.yaml": text}.__getitem__)
+    assert [problem.line for problem in caught.value.problems] == [1, 4, 6]
+    with pytest.raises(DocumentError, match=r"none.yaml: cannot be read"):
+        read_seed("none.yaml", read)
+    with pytest.raises(DocumentError, match=r"broken.yaml"):
+        read_seed("broken.yaml", read)
+    with pytest.raises(DocumentError, match="a seed is a mapping"):
+        read_seed("list.json", read)
+
+
+def test_a_file_that_may_not_be_read_is_told() -> None:
+    def refuse(name: str) -> bytes:
+        raise MeruitError("it leads out of the folder")
+
+    with pytest.raises(DocumentError, match="leads out of the folder"):
+        read_seed({"files": {"x": {"file": "../secret"}}}, refuse)
+
+
+def test_a_file_of_resources_may_not_be_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meruit.playground.seed.MAX_FHIR_FILE_BYTES", 10)
+    with pytest.raises(DocumentError, match="at most 10 are read"):
+        read_seed({"fhir": ["chart.json"]}, read)
+
+
+def test_bytes_that_are_no_text_survive(state: State) -> None:
+    content = bytes(range(256))
+    sow(state, read_seed({"files": {"x": {"base64": base64.b64encode(content).decode()}}}, read))
+    assert state.items(SourceKind.FILES)[0].content() == content

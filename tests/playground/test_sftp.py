@@ -1,0 +1,371 @@
+"""The drop for files, driven by clients that nobody here wrote."""
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import asyncssh
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meruit.model.errors import MeruitError
+from meruit.model.world import SourceKind
+from meruit.playground import drop, sftp
+from meruit.playground.drop import Drop, key_of
+from meruit.playground.state import State
+
+SECRET = "s3cret-of-the-playground"
+OPENSSH = shutil.which("sftp")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    made = State.create(tmp_path / "one.playground", settings={"secret": SECRET})
+    made.put(SourceKind.FILES, "inbound/roster.csv", b"id\nA1\n", event="seeded")
+    made.checkpoint()
+    return made
+
+
+@contextlib.asynccontextmanager
+async def serving(state: State, tmp_path: Path) -> AsyncIterator[sftp.Server]:
+    server = await sftp.serve({"one": state}.get, "127.0.0.1", 0, tmp_path / "keys" / "host_key")
+    try:
+        yield server
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    server: sftp.Server, user: str = "one", password: str = SECRET
+) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    async with asyncssh.connect(
+        "127.0.0.1", server.port, username=user, password=password, known_hosts=None, config=None, client_keys=None
+    ) as connection:
+        yield connection
+
+
+def with_client(state: State, tmp_path: Path, acting: Callable[[asyncssh.SFTPClient], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with (
+            serving(state, tmp_path) as server,
+            connected(server) as connection,
+            connection.start_sftp_client() as client,
+        ):
+            await acting(client)
+
+    asyncio.run(run())
+
+
+def files(state: State) -> dict[str, bytes]:
+    return {one.key: one.content() for one in state.items(SourceKind.FILES)}
+
+
+@given(st.text(alphabet=st.sampled_from("ab./ ~\\"), max_size=30) | st.text(max_size=30))
+def test_no_path_leads_out(path: str) -> None:
+    try:
+        key = key_of(path)
+    except OSError:
+        assert "\x00" in path
+        return
+    assert not key.startswith("/")
+    assert not {"", ".", ".."} & set(key.split("/")) or key == ""
+    assert key_of(f"/{key}") == key
+
+
+def test_what_is_written_is_an_item_once_it_is_closed(state: State, tmp_path: Path) -> None:
+    async def act(client: asyncssh.SFTPClient) -> None:
+        await client.mkdir("outbound")
+        async with client.open("outbound/roster.json", "wb") as file:
+            await file.write(b"[1, 2")
+            await file.write(b", 3]")
+            assert "outbound/roster.json" not in files(state)
+        assert files(state)["outbound/roster.json"] == b"[1, 2, 3]"
+        attrs = await client.stat("outbound/roster.json")
+        assert (attrs.size, attrs.type) == (9, asyncssh.FILEXFER_TYPE_REGULAR)
+
+    with_client(state, tmp_path, act)
+    assert [event.facts["size"] for event in state.events() if event.type == "file_put"] == [9]
+    (kept,) = [one for one in state.world()["drop"].items if one.key.startswith("outbound")]
+    assert kept.facts["size"] == 9
+
+
+def test_files_are_read_appended_to_cut_and_listed(state: State, tmp_path: Path) -> None:
+    async def act(client: asyncssh.SFTPClient) -> None:
+        async with client.open("inbound/roster.csv", "rb") as file:
+            read: object = await file.read()
+            assert read == b"id\nA1\n"
+            assert (await file.stat()).size == 6
+        async with client.open("inbound/roster.csv", "ab") as file:
+            await file.write(b"A2\n")
+        assert files(state)["inbound/roster.csv"] == b"id\nA1\nA2\n"
+        await client.truncate("inbound/roster.csv", 3)
+        assert files(state)["inbound/roster.csv"] == b"id\n"
+        async with client.open("inbound/roster.csv", "r+b") as file:
+            await file.truncate(1)
+            await file.seek(3)
+            await file.write(b"!")
+        assert files(state)["inbound/roster.csv"] == b"i\x00\x00!"
+        await client.chmod("inbound/roster.csv", 0o644)
+        await client.mkdir("made")
+        assert set(await client.listdir("/")) == {".", "..", "inbound", "made"}
+        assert set(await client.listdir("inbound")) == {".", "..", "roster.csv"}
+        assert await client.isdir("made")
+        assert await client.realpath("made/../inbound") == "/inbound"
+        async with client.open("inbound/roster.csv", "wb"):
+            pass
+        assert files(state)["inbound/roster.csv"] == b""
+
+    with_client(state, tmp_path, act)
+
+
+def test_moves_take_everything_along_and_never_overwrite_unless_asked(state: State, tmp_path: Path) -> None:
+    async def act(client: asyncssh.SFTPClient) -> None:
+        await client.makedirs("claims/empty")
+        for name in ("claims/a.tmp", "claims/b.837"):
+            async with client.open(name, "wb") as file:
+                await file.write(name.encode())
+        with pytest.raises(asyncssh.SFTPError, match="already"):
+            await client.rename("claims/a.tmp", "claims/b.837")
+        await client.posix_rename("claims/a.tmp", "claims/b.837")
+        assert files(state)["claims/b.837"] == b"claims/a.tmp"
+        assert "claims/a.tmp" not in files(state)
+        await client.rename("claims", "sent")
+        assert set(await client.listdir("sent")) == {".", "..", "b.837", "empty"}
+        assert not await client.exists("claims")
+        for old, new in (("sent", "sent/inside"), ("nowhere", "x"), ("sent/b.837", "inbound/roster.csv/x")):
+            with pytest.raises(asyncssh.SFTPError):
+                await client.rename(old, new)
+        await client.rename("sent", "sent")
+
+    with_client(state, tmp_path, act)
+
+
+def test_directories_are_made_removed_and_reset(state: State, tmp_path: Path) -> None:
+    async def act(client: asyncssh.SFTPClient) -> None:
+        await client.mkdir("made")
+        for refused in ("made", "inbound", "inbound/roster.csv", "inbound/roster.csv/x", "/"):
+            with pytest.raises(asyncssh.SFTPError):
+                await client.mkdir(refused)
+        for refused in ("inbound", "inbound/roster.csv", "nowhere", "/"):
+            with pytest.raises(asyncssh.SFTPError):
+                await client.rmdir(refused)
+        await client.rmdir("made")
+        assert not await client.exists("made")
+        await client.mkdir("made")
+        await asyncio.to_thread(state.reset)
+        assert not await client.exists("made")
+        await client.mkdir("made")
+        assert await client.exists("made")
+
+    with_client(state, tmp_path, act)
+
+
+def test_what_cannot_be_done_is_refused_and_changes_nothing(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(sftp, "MAX_OPEN", 1)
+    before = files(state)
+
+    async def act(client: asyncssh.SFTPClient) -> None:
+        async def refused(doing: Awaitable[object], match: str = "") -> None:
+            with pytest.raises(asyncssh.SFTPError, match=match):
+                await doing
+
+        await refused(client.open("nowhere.txt", "rb"), "no such")
+        await refused(client.open("inbound", "rb"), "directory")
+        await refused(client.open("inbound/roster.csv", "xb"), "already")
+        await refused(client.open("inbound/roster.csv/x", "wb"), "is a file")
+        await refused(client.open(b"\xff.txt", "wb"), "UTF-8")
+        await refused(client.open("x" * 2000, "wb"), "characters")
+        await refused(client.remove("inbound"), "directory")
+        await refused(client.remove("nowhere"), "no such")
+        await refused(client.listdir("inbound/roster.csv"), "file")
+        await refused(client.symlink("/etc/passwd", "link"), "no links")
+        await refused(client.link("inbound/roster.csv", "link"), "no links")
+        await refused(client.readlink("inbound/roster.csv"), "no links")
+        await refused(client.statvfs("/"), "no links")
+        await refused(client.truncate("inbound", 1), "directory")
+        await refused(client.truncate("inbound/roster.csv", 10**9), "at most")
+        await refused(client.stat("/etc/passwd"), "no such")
+        await refused(client.stat("../../../../etc/passwd"), "no such")
+        async with client.open("inbound/roster.csv", "rb") as file:
+            await refused(file.write(b"x"), "not open for writing")
+            await refused(client.open("inbound/roster.csv", "rb"), "at once")
+
+    with_client(state, tmp_path, act)
+    assert files(state) == before
+
+
+def test_a_file_may_not_grow_without_end_and_what_arrived_stays(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp, "MAX_FILE_BYTES", 100)
+
+    async def act(client: asyncssh.SFTPClient) -> None:
+        file = await client.open("big", "wb")
+        await file.write(b"x" * 60)
+        with pytest.raises(asyncssh.SFTPError, match="100 bytes at most"):
+            await file.write(b"x" * 60)
+        with pytest.raises(asyncssh.SFTPError, match="not open for reading"):
+            await file.read(1, 0)
+        await file.close()
+
+    with_client(state, tmp_path, act)
+    assert files(state)["big"] == b"x" * 60
+
+
+def test_there_are_so_many_files_and_no_more(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drop, "MAX_FILES", 2)
+    full = Drop(state)
+    full.put("second", b"")
+    with pytest.raises(OSError, match="already"):
+        full.put("third", b"")
+    full.put("second", b"again")
+
+
+def test_an_upload_that_breaks_off_leaves_what_arrived(state: State, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with serving(state, tmp_path) as server:
+            async with connected(server) as connection:
+                client = await connection.start_sftp_client()
+                file = await client.open("outbound/half.tmp", "wb")
+                await file.write(b"half of")
+                connection.abort()
+            server.close()
+            await server.wait_closed()
+        for _ in range(200):
+            if "outbound/half.tmp" in files(state):
+                return
+            await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert files(state)["outbound/half.tmp"] == b"half of"
+
+
+def test_only_the_playgrounds_own_secret_opens_it(state: State, tmp_path: Path) -> None:
+    nameless = State.create(tmp_path / "two.playground")
+
+    async def run() -> None:
+        server = await sftp.serve({"one": state, "two": nameless}.get, "127.0.0.1", 0, tmp_path / "host_key")
+        try:
+            for user, password in (("one", "wrong"), ("one", ""), ("two", ""), ("two", SECRET), ("three", SECRET)):
+                with pytest.raises(asyncssh.PermissionDenied):
+                    async with connected(server, user, password):
+                        pass
+            async with connected(server) as connection:
+                # Nothing but files is to be had.
+                with pytest.raises(asyncssh.Error):
+                    await connection.run("id", check=True)
+                with pytest.raises(asyncssh.Error):
+                    await connection.open_connection("127.0.0.1", server.port)
+        finally:
+            server.close()
+            await server.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_the_servers_key_stays_the_same_and_private(state: State, tmp_path: Path) -> None:
+    async def key() -> bytes:
+        async with serving(state, tmp_path) as server:
+            found = await asyncssh.get_server_host_key("127.0.0.1", server.port, config=None)
+            assert found is not None
+            return found.export_public_key()
+
+    assert asyncio.run(key()) == asyncio.run(key())
+    assert (tmp_path / "keys" / "host_key").stat().st_mode & 0o077 == 0
+
+
+def test_a_playground_that_is_gone_fails_the_client_and_not_the_server(state: State, tmp_path: Path) -> None:
+    known = {"one": state}
+
+    async def run() -> None:
+        server = await sftp.serve(known.get, "127.0.0.1", 0, tmp_path / "host_key")
+        try:
+            async with connected(server) as connection, connection.start_sftp_client() as client:
+                state.close()
+                state.path.unlink()
+                with pytest.raises(asyncssh.SFTPError, match="just now"):
+                    await client.stat("inbound/roster.csv")
+                known.clear()
+                async with connection.start_sftp_client() as another:
+                    with pytest.raises(asyncssh.SFTPError, match="just now"):
+                        await another.listdir("/")
+        finally:
+            server.close()
+            await server.wait_closed()
+
+    asyncio.run(run())
+
+
+def test_too_many_connections_are_turned_away(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sftp, "MAX_CONNECTIONS", 1)
+
+    async def run() -> None:
+        async with serving(state, tmp_path) as server, connected(server):
+            with pytest.raises((asyncssh.Error, OSError)):
+                async with connected(server):
+                    pass
+
+    asyncio.run(run())
+
+
+def test_without_asyncssh_it_says_what_to_install(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "asyncssh", None)
+    with pytest.raises(MeruitError, match=r"pip install 'meruit\[playground\]'"):
+        asyncio.run(sftp.serve({"one": state}.get, "127.0.0.1", 0, tmp_path / "host_key"))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 300), st.binary(max_size=50)), max_size=8))
+def test_writes_anywhere_come_to_what_a_disk_would_hold(writes: list[tuple[int, bytes]]) -> None:
+    opened, disk = sftp.OpenFile("x", b"0123456789", reads=True, writes=True, appends=False), bytearray(b"0123456789")
+    for offset, data in writes:
+        opened.write(offset, data)
+        if data:
+            disk.extend(bytes(max(offset + len(data) - len(disk), 0)))
+            disk[offset : offset + len(data)] = data
+    assert opened.read(0, 1000).rstrip(b"\x00") == bytes(disk).rstrip(b"\x00")
+
+
+@pytest.mark.skipif(OPENSSH is None, reason="OpenSSH's sftp is not installed")
+def test_openssh_puts_gets_lists_and_renames(state: State, tmp_path: Path) -> None:
+    asking = tmp_path / "askpass"
+    asking.write_text(f"#!/bin/sh\necho {SECRET}\n")
+    asking.chmod(0o700)
+    (tmp_path / "local.txt").write_bytes(b"from openssh" * 10_000)
+    batch = (
+        f"mkdir outbound\nput {tmp_path}/local.txt outbound/up.tmp\nrename outbound/up.tmp outbound/up.txt\n"
+        f"get inbound/roster.csv {tmp_path}/down.csv\nls -l\nrm inbound/roster.csv\nquit\n"
+    )
+
+    async def run() -> "subprocess.CompletedProcess[str]":
+        async with serving(state, tmp_path) as server:
+            options = ["StrictHostKeyChecking=no", f"UserKnownHostsFile={tmp_path}/known", f"Port={server.port}"]
+            # `-b` would forbid to ask for a password, so the commands come over standard input.
+            command = [str(OPENSSH), "-F", "none", *(part for option in options for part in ("-o", option))]
+            return await asyncio.to_thread(
+                subprocess.run,
+                [*command, "one@127.0.0.1"],
+                input=batch,
+                env={"SSH_ASKPASS": str(asking), "SSH_ASKPASS_REQUIRE": "force", "HOME": str(tmp_path)},
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+
+    done = asyncio.run(run())
+    assert done.returncode == 0, done.stderr
+    assert files(state) == {"outbound/up.txt": b"from openssh" * 10_000}
+    assert (tmp_path / "down.csv").read_bytes() == b"id\nA1\n"
+    assert "inbound" in done.stdout

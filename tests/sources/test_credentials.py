@@ -1,0 +1,95 @@
+"""Tokens: fetched when needed, renewed once, shown to nobody."""
+
+import asyncio
+import os
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.sources import credentials
+from meruit.sources.credentials import Token, hidden
+from meruit.sources.reading import Trouble
+
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+def python(code: str, **environment: str) -> Token:
+    return Token.from_command([sys.executable, "-c", code], {**ENVIRONMENT, **environment})
+
+
+def value(token: Token) -> str:
+    return asyncio.run(token.value())
+
+
+@given(st.text(min_size=4), st.text(), st.text())
+def test_a_secret_is_in_no_text(secret: str, before: str, after: str) -> None:
+    token = Token.given(secret)
+    asyncio.run(token.value())
+    if secret not in credentials.HIDDEN:
+        shown = hidden(before + secret + after, token, None)
+        assert secret not in shown or secret in (before + credentials.HIDDEN + after)
+    assert repr(token) == "Token(a given token)"
+
+
+def test_a_variable_is_read_when_it_is_needed() -> None:
+    environment: dict[str, str] = {}
+    token = Token.from_environment("EHR_TOKEN", environment)
+    with pytest.raises(Trouble, match="EHR_TOKEN is not set"):
+        value(token)
+    environment["EHR_TOKEN"] = "  s3cret\n"
+    assert value(token) == "s3cret"
+    assert "s3cret" not in repr(token) + str(token)
+
+
+def test_a_command_prints_it_without_a_shell() -> None:
+    assert value(python("import os; print('  ' + os.environ['NAME'])", NAME="$(id)")) == "$(id)"
+    assert "$HOME" in value(Token.from_command(["echo", "$HOME", ";", "id"], ENVIRONMENT))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys; print('s3cret'); sys.exit(3)", "ended with status 3"),
+        ("pass", "is empty"),
+        ("print('x' * 100_000)", "more than 65,536 bytes"),
+    ],
+)
+def test_a_command_that_gives_no_token_is_trouble_that_shows_nothing(code: str, words: str) -> None:
+    with pytest.raises(Trouble, match=words) as caught:
+        value(python(code))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_command_that_cannot_be_run_is_trouble() -> None:
+    with pytest.raises(Trouble, match="cannot be run"):
+        value(Token.from_command(["/nowhere/at-all"], ENVIRONMENT))
+
+
+def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "COMMAND_S", 0.2)
+    started = time.monotonic()
+    with pytest.raises(Trouble, match=r"printed no token within 0\.2 s"):
+        value(Token.from_command(["sh", "-c", "sleep 60 & sleep 60"], ENVIRONMENT))
+    assert time.monotonic() - started < 10
+
+
+def test_a_secret_is_fetched_once_and_again_when_it_was_refused() -> None:
+    values = iter(["one", "two", "two"])
+
+    async def fetch() -> str:
+        return next(values)
+
+    async def used() -> None:
+        token = Token("a test's", fetch)
+        assert [await token.value(), await token.value()] == ["one", "one"]
+        assert await token.renewed("one")
+        # Somebody else who was refused with the old one has nothing to fetch.
+        assert await token.renewed("one")
+        assert await token.value() == "two"
+        assert not await token.renewed("two")
+        assert token.hide("one two three") == "*** *** three"
+
+    asyncio.run(used())

@@ -1,0 +1,128 @@
+"""FHIR read from a server that nobody here wrote."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+from tests.servers.running import FhirServer
+
+from meruit.model.world import Snapshot
+from meruit.sources.fhir import FhirSource
+from meruit.sources.reading import settled
+
+_numbers = count()
+
+
+class Store:
+    """One store of the server, written to as an agent would."""
+
+    def __init__(self, server: FhirServer, client: httpx.Client) -> None:
+        self.name = f"store{next(_numbers)}"
+        self.server = server
+        self.client = client
+
+    def url(self, path: str) -> str:
+        return f"{self.server.base(self.name)}/{path}"
+
+    # A resource is any JSON.
+    def put(self, resource: dict[str, Any]) -> dict[str, Any]:
+        reply = self.client.put(self.url(f"{resource['resourceType']}/{resource['id']}"), json=resource)
+        return dict(reply.raise_for_status().json())
+
+    def fill(self, name: str, number: int) -> None:
+        entries = [
+            {
+                "resource": {"resourceType": name, "id": f"n{place}", "status": "final"},
+                "request": {"method": "PUT", "url": f"{name}/n{place}"},
+            }
+            for place in range(number)
+        ]
+        for start in range(0, number, 500):
+            bundle = {"resourceType": "Bundle", "type": "batch", "entry": entries[start : start + 500]}
+            self.client.post(self.url(""), json=bundle).raise_for_status()
+
+    def read(self, types: list[str] | None, form: str = "fhir", **others: Any) -> Snapshot:
+        async def reading() -> Snapshot:
+            async with httpx.AsyncClient(verify=False) as client:
+                source = FhirSource(self.server.base(self.name, form), types, client=client, **others)
+                return await settled(source, pause_s=0.001)
+
+        return asyncio.run(reading())
+
+
+@pytest.fixture
+def store(medplum: FhirServer) -> Iterator[Store]:
+    with httpx.Client(verify=False) as client:
+        yield Store(medplum, client)
+
+
+def test_every_page_is_read(store: Store) -> None:
+    store.fill("Observation", 450)
+    found = store.read(["Observation"])
+    assert found.trouble is None
+    assert found.manifest().keys() == {f"Observation/n{place}" for place in range(450)}
+    assert len([one for one in found.reads if one.status == 200]) == 3
+    assert found.settled_after_ms is not None
+
+
+def test_the_router_by_itself_shows_a_part_and_that_is_told(store: Store) -> None:
+    store.fill("Observation", 2360)
+    raw = store.client.get(f"{store.server.base(store.name, 'bare')}/Observation?_count=1000").json()
+    assert (len(raw["entry"]), raw["total"], "link" in raw) == (1000, 2360, False)
+
+    async def once() -> Snapshot:
+        async with httpx.AsyncClient(verify=False) as client:
+            return await FhirSource(store.server.base(store.name, "bare"), ["Observation"], client=client).read()
+
+    found = asyncio.run(once())
+    assert found.trouble is not None
+    assert found.trouble.startswith("incomplete_read: saw 200 of 2,360 Observation and no next link")
+
+
+def test_an_unknown_parameter_empties_its_answer_and_we_send_none(store: Store) -> None:
+    store.fill("Patient", 2)
+    assert store.client.get(store.url("Patient?nosuch=1")).json()["total"] == 0
+    assert len(store.read(["Patient"]).items) == 2
+
+
+def test_versions_tell_what_was_created_updated_and_deleted(store: Store) -> None:
+    for id_ in ("kept", "changed", "removed"):
+        store.put({"resourceType": "Patient", "id": id_})
+    before = store.read(["Patient"])
+    changed = store.put({"resourceType": "Patient", "id": "changed", "active": True})
+    store.put({"resourceType": "Patient", "id": "new"})
+    store.client.delete(store.url("Patient/removed")).raise_for_status()
+    after = store.read(["Patient"], known=before.manifest())
+    assert after.trouble is None
+    old, new = before.manifest(), after.manifest()
+    assert old.keys() - new.keys() == {"Patient/removed"}
+    assert new.keys() - old.keys() == {"Patient/new"}
+    assert {key for key in old.keys() & new.keys() if old[key] != new[key]} == {"Patient/changed"}
+    assert new["Patient/changed"] == changed["meta"]["versionId"]
+
+
+def test_bodies_are_what_the_server_sends(store: Store) -> None:
+    written = store.put(
+        {"resourceType": "Patient", "id": "é".encode().hex(), "name": [{"family": 'Größe \u2028 \\ "'}]}
+    )
+    (one,) = store.read(["Patient"]).items
+    assert json.loads(one.content()) == written
+
+
+def test_all_types_that_the_server_declares_are_read(store: Store) -> None:
+    for name in ("Patient", "Observation", "Claim"):
+        store.put({"resourceType": name, "id": "1"})
+    found = store.read(None)
+    assert found.trouble is None
+    assert found.manifest().keys() == {"Patient/1", "Observation/1", "Claim/1"}
+    assert len(found.reads) > 140
+
+
+def test_a_type_of_another_release_is_empty_and_noted(store: Store) -> None:
+    found = store.read(["Patient", "Permission"])
+    assert found.trouble is None
+    assert any("declares no Permission" in one.what for one in found.reads)
