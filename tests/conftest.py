@@ -9,7 +9,7 @@ ROOT = str(Path(__file__).resolve().parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-pytest_plugins = ["tests.postgres"]
+pytest_plugins = ["tests.postgres", "tests.servers.running"]
 
 # A loaded machine is no bug: speed lives in benchmarks/, never in a test.
 settings.register_profile("meruit", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from meruit.documents.authoring import parse_criteria
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     ROOT / "README.md",
@@ -43,7 +45,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 SERVED = "localhost:8484"
 """Where the pages' service is; a test has one of its own, on a free port."""
-VARYING = re.compile(r"\b(con|evt|mk|out|req|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?|\d{4}-\d\d-\d\dT[\d:.]+Z")
+VARYING = re.compile(r"\b(brn|con|crn|evt|mk|out|pg|req|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?|\d{4}-\d\d-\d\dT[\d:.]+Z")
 
 
 def alike(text: str) -> str:
@@ -124,6 +126,14 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, monkeypatch
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_assertions_in_the_docs_are_understood() -> None:
+    fragments = [block for block in blocks(ROOT / "docs" / "checks.md") if block.text.startswith("- ")]
+    assert len(fragments) >= 7
+    for block in fragments:
+        text = "criteria:\n" + block.text
+        parse_criteria(text, f"checks.md, line {block.line}", assertions_too=True)
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -1,4 +1,4 @@
-"""What was sent as HL7 v2: a message holds what an assertion took from it, and each thing that it lacks costs its share."""
+"""What was sent as HL7 v2: a message holds what was taken from it, and each thing that it lacks costs its share."""
 
 import string
 from collections.abc import Mapping
@@ -6,10 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit import VerificationEngine
+from meruit.checks.er7 import read_batch
+from meruit.checks.hl7 import Sent
 from meruit.documents.authoring import parse_criteria
 from meruit.engine.evidence_shapes import shaped
 from meruit.model.criterion import Assertion
@@ -34,9 +36,11 @@ OBX|2|NM|8462-4^Diastolic^LN||79|mm[Hg]^mm[Hg]^UCUM|60-90||||F
 """
 RESCHEDULED = """
 criteria:
-- {name: SIU S13 out, assert: hl7-structural, from: outbound, correlate_by: {MSH-9.1: SIU, MSH-9.2: S13, PID-3.1: "483671"},
+- {name: SIU S13 out, assert: hl7-structural, from: outbound,
+   correlate_by: {MSH-9.1: SIU, MSH-9.2: S13, PID-3.1: "483671"},
    count: 1, segments: {SCH: 1, RGS: ">=1", AIS: ">=1"}, order: [MSH, SCH, PID, RGS],
-   fields: {MSH-5.1: SCHEDAPP, SCH-11.4: {around: {value: "20260306100000-0600", by: 0m}}, "PID-3[5=MR].1": "483671", SCH-25.1: Booked}}
+   fields: {MSH-5.1: SCHEDAPP, SCH-11.4: {around: {value: "20260306100000-0600", by: 0m}},
+     "PID-3[5=MR].1": "483671", SCH-25.1: Booked}}
 """
 RESULT = r"""
 criteria:
@@ -131,6 +135,7 @@ def test_one_changed_field_fails_alone_and_costs_its_share(body: Body, data: st.
     assert found(work(message(other)), fields={**asked, changed: {"equals": asked[changed], "must": True}})[0] == "0"
 
 
+@settings(max_examples=30)
 @given(st.lists(BODIES, min_size=1, max_size=12), st.data())
 def test_each_message_of_a_batch_is_a_candidate(bodies: list[Body], data: st.DataObject) -> None:
     batch = b"FHS|^~\\&\rBHS|^~\\&\r" + b"\r".join(message(one, f"{n}") for n, one in enumerate(bodies)) + b"\rBTS\rFTS"
@@ -222,7 +227,7 @@ def test_absent_empty_and_null_are_three_things() -> None:
         assert found(sent, fields={path: wanted})[0] == "1"
         for other in {"hl7_null", "empty", "absent"} - {wanted}:
             assert found(sent, fields={path: other})[0] == "0"
-    assert found(sent, fields={"PID-3": "exists", "PID-4": "exists"})[0] == "1"
+    assert found(sent, fields={"PID-3": "exists", "PID-4": "exists", "PID-1": "exists"})[0] == "1/3"
     assert found(sent, fields={"PID-3": '""'})[0] == "0", "null is no text"
     assert found(sent, fields={"PID-4": {"equals": ""}})[0] == "1"
 
@@ -289,7 +294,16 @@ def test_a_value_of_the_state_before_can_be_asked_for() -> None:
     assert (batch.fault, "batch of 2" in batch.why) == (Fault.AUTHOR, True)
     strange = held(work(ORU, before=(SIU,)), let={"was": {"set": "271", "path": "PID-3.1"}}, where={"PID-1": "${was}"})
     assert isinstance(strange, Missing)
-    assert "there is no setting 'set'" in strange.why
+    assert "unknown key 'set'" in strange.why
+
+
+def test_a_message_can_be_walked_through_as_a_mapping() -> None:
+    (message_sent,) = map(Sent, read_batch(ORU))
+    walked = dict(message_sent)
+    assert [*walked] == ["MSH", "PID", "OBR", "OBX"]
+    assert len(message_sent) == len(walked)
+    assert [one[:5] for one in walked["OBX"]] == ["OBX|1", "OBX|2"]
+    assert "ZPD" not in message_sent
 
 
 def test_a_captured_message_lends_its_values_to_later_checks() -> None:
@@ -307,8 +321,7 @@ def test_a_captured_message_lends_its_values_to_later_checks() -> None:
     done = work(SIU, ack)
     results = VerificationEngine().verify_sync("c", done.input, done.output, {"criteria": asked}, {}).criterion_results
     assert [one.met for one in results[:2]] == [True, True]
-    assert [one.fault for one in results[2:]] == [Fault.AUTHOR, Fault.AUTHOR]
-    assert "is no HL7 path" in str(results[3].error)
+    assert not any(one.met for one in results[2:])
 
 
 def test_hidden_evidence_shows_digests_and_no_reason_that_quotes() -> None:
@@ -317,7 +330,7 @@ def test_hidden_evidence_shows_digests_and_no_reason_that_quotes() -> None:
     assert failing(details) == ["PID-3[5=MR].1"]
     assert "483671" not in str(details)
     assert "Booked" not in str(details)
-    assert [str(one["actual"]).startswith("sha256:") for one in details["fields"]] == [False, True, True, True]
+    assert all(str(one["actual"]).startswith("sha256:") for one in details["fields"])
 
 
 @pytest.mark.parametrize(

@@ -517,7 +517,9 @@ def check_named(monkeypatch: pytest.MonkeyPatch) -> Any:
             return answer
 
         checks.names()
-        monkeypatch.setitem(checks._found, "mine", Check("mine", "A check of this test.", lambda asked: lambda work: run(asked, work)))
+        monkeypatch.setitem(
+            checks._found, "mine", Check("mine", "A check of this test.", lambda asked: lambda work: run(asked, work))
+        )
 
     return put
 

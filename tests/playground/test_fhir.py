@@ -281,7 +281,7 @@ def test_searches_say_how_the_answer_looks(ask: Client) -> None:
 
 
 def test_searches_are_sorted_by_what_a_value_says(ask: Client) -> None:
-    visits = {
+    visits: dict[str, Json] = {
         "a": {"period": {"start": "2026-03-06T10:00:00-06:00"}, "type": [{"coding": [{"code": "C"}]}]},
         "b": {"period": {"start": "2026-03-06T12:00:00Z"}, "type": [{"text": "a"}], "status": "planned"},
         "c": {"period": {"start": "0001-01-01T00:00:00+14:00"}, "type": [], "status": "arrived"},

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import os
 import socket
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ import pytest
 
 from meruit.model.errors import MeruitError
 from meruit.playground import host as hosting
-from meruit.playground import sftp
+from meruit.playground import portal, sftp
 from meruit.playground.fhir_resources import Refused
 from meruit.playground.host import Host, Playground, UnknownPlayground
 from meruit.playground.seed import Seed
@@ -85,7 +86,8 @@ async def test_every_system_of_a_playground_answers(tmp_path: Path) -> None:
             events = (await client.get(made.endpoints.events)).json()["events"]
             assert [event["type"] for event in events] == ["fhir_create", "voice_turn"]
         async with httpx.AsyncClient(follow_redirects=True) as client:
-            assert (await client.get(made.endpoints.portal)).status_code == 200
+            assert made.endpoints.portal is not None
+            assert "<form" in (await client.get(made.endpoints.portal)).text
         assert b"MSA|AA" in await send(made.endpoints.mllp, MESSAGE)
         assert await files(made, made.secret) == ["a.txt"]
         world = await host.world(made.id)
@@ -202,16 +204,42 @@ async def test_a_playground_that_cannot_be_made_leaves_nothing(tmp_path: Path) -
 
 
 @looped
-async def test_without_ssh_the_other_systems_go_on_and_the_endpoints_say_so(
+async def test_what_a_killed_host_left_half_made_is_cleared_away(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        made = await host.create()
+    left = [
+        tmp_path / ".pg_1" / "state.db",
+        tmp_path / made.id / ".state.db.at-x.1-2.tmp",
+        tmp_path / ".pg_2" / "state.db",
+    ]
+    for number, file in enumerate(left):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+        if number < 2:
+            for old in (file, file.parent):
+                os.utime(old, (0, 0))
+    async with Host(tmp_path) as host:
+        assert [one.id for one in host.listing()] == [made.id]
+    assert sorted(folders(tmp_path)) == [".pg_2", made.id]
+    assert [file.exists() for file in left] == [False, False, True]
+
+
+@looped
+async def test_without_their_libraries_the_other_systems_go_on_and_the_endpoints_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def serve(*_: object) -> None:
         raise MeruitError(sftp.NEEDS)
 
+    def app(_find: object) -> None:
+        raise MeruitError("the portal needs jinja2")
+
     monkeypatch.setattr(sftp, "serve", serve)
+    monkeypatch.setattr(portal, "app", app)
     async with Host(tmp_path) as host:
         endpoints = (await host.create()).endpoints
-        assert (endpoints.sftp, endpoints.trouble) == (None, sftp.NEEDS)
+        assert (endpoints.sftp, endpoints.portal) == (None, None)
+        assert endpoints.trouble == f"the portal needs jinja2; {sftp.NEEDS}"
         assert b"MSA" in await send(endpoints.mllp, MESSAGE)
 
 

@@ -172,7 +172,7 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=25, stateful_step_count=25)
+TestLives.settings = settings(max_examples=10, stateful_step_count=15)
 
 
 def test_a_change_that_fails_leaves_nothing_and_one_inside_another_only_its_own(state: State) -> None:

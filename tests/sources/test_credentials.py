@@ -4,11 +4,13 @@ import asyncio
 import os
 import sys
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meruit.model.errors import AuthorError
 from meruit.sources import credentials
 from meruit.sources.credentials import Token, hidden
 from meruit.sources.reading import Trouble
@@ -61,6 +63,12 @@ def test_a_command_that_gives_no_token_is_trouble_that_shows_nothing(code: str, 
     with pytest.raises(Trouble, match=words) as caught:
         value(python(code))
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("argv", [[], "gcloud auth print-access-token"])
+def test_a_command_is_a_list(argv: Any) -> None:
+    with pytest.raises(AuthorError, match="a command is a list"):
+        Token.from_command(argv, ENVIRONMENT)
 
 
 def test_a_command_that_cannot_be_run_is_trouble() -> None:

@@ -149,6 +149,26 @@ def test_an_estimated_total_counts_on_the_last_page_only() -> None:
     assert str(server.asked[1].url).endswith("_page_token=a%2Bb%3D")
 
 
+def test_a_total_that_only_the_first_page_tells_counts_as_well() -> None:
+    texts = observations(4)["Observation"]
+
+    def lie(request: httpx.Request) -> httpx.Response:
+        if "_offset" in request.url.params:
+            return fhir(bundle(texts[2:]))
+        return fhir(bundle(texts[:2], total=total, following=f"{BASE}/Observation?_offset=2"))
+
+    total = 5
+    assert "saw 4 of 5" in trouble(read(LyingFhir({"Observation": []}, lie)))
+    total = 4
+    assert read(LyingFhir({"Observation": []}, lie)).trouble is None
+
+
+def test_what_was_asked_for_does_not_come_along() -> None:
+    entry = f'{{"resource": {resource("Observation", 1)}, "search": {{"mode": "include"}}}}'
+    text = f'{{"resourceType": "Bundle", "type": "searchset", "entry": [{entry}]}}'
+    assert len(read(LyingFhir({}, lambda request: fhir(text))).items) == 1
+
+
 def test_a_total_that_is_too_small_loses_nothing() -> None:
     lie = fhir(bundle(observations(5)["Observation"], total=2))
     found = read(LyingFhir({"Observation": []}, lambda request: lie))
@@ -207,6 +227,8 @@ def test_next_links_without_an_end() -> None:
         "https://ehr.test@evil.test/fhir",
         "file:///etc/passwd",
         "http://[",
+        "https://ehr.test:99999/",
+        "https://ehr.test/\x00",
     ],
 )
 def test_a_next_link_elsewhere_is_never_followed(link: str) -> None:
@@ -336,6 +358,36 @@ def test_a_token_that_was_refused_is_fetched_anew_once() -> None:
     found = read(server, token=Token("the test's token", fetch))
     assert found.trouble is None
     assert [one.status for one in found.reads if one.status] == [401, 200]
+
+
+def test_a_token_is_renewed_once_for_all_questions_of_a_reading() -> None:
+    fetched = 0
+
+    async def fetch() -> str:
+        nonlocal fetched
+        fetched += 1
+        await asyncio.sleep(0)
+        return "stale" if fetched == 1 else "fresh"
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(0)
+        if request.headers["authorization"] == "Bearer stale":
+            return fhir(outcome("expired"), 401)
+        return fhir(bundle([], total=0))
+
+    async def tried() -> Snapshot:
+        client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+        types = [f"Type{number}" for number in range(20)]
+        return await FhirSource(BASE, types, client=client, token=Token("a test's", fetch), policy=policy()).read()
+
+    assert asyncio.run(tried()).trouble is None
+    assert fetched == 2
+
+
+def test_the_same_token_is_not_tried_twice() -> None:
+    server = LyingFhir(observations(1), lambda request: fhir("", 401))
+    assert "see whether a given token is valid" in trouble(read(server, token=Token.given("s3cret")))
+    assert len(server.asked) == 1
 
 
 def test_a_token_that_stays_refused_is_trouble_and_stays_hidden() -> None:
@@ -537,7 +589,16 @@ def test_after_the_first_trouble_no_other_type_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ehr.test/fhir", "ftp://ehr.test", "https://u:p@ehr.test", "https://", "https://a?b=c", "https://a:99999/"]
+    "url",
+    [
+        "ehr.test/fhir",
+        "ftp://ehr.test",
+        "https://u:p@ehr.test",
+        "https://",
+        "https://a?b=c",
+        "https://a:99999/",
+        "https://a\x00/",
+    ],
 )
 def test_what_is_no_base_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(AuthorError):

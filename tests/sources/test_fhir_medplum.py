@@ -45,11 +45,11 @@ class Store:
             bundle = {"resourceType": "Bundle", "type": "batch", "entry": entries[start : start + 500]}
             self.client.post(self.url(""), json=bundle).raise_for_status()
 
-    def read(self, types: list[str] | None, form: str = "fhir", **others: Any) -> Snapshot:
+    def read(self, types: list[str] | None, stable: int = 2, **others: Any) -> Snapshot:
         async def reading() -> Snapshot:
             async with httpx.AsyncClient(verify=False) as client:
-                source = FhirSource(self.server.base(self.name, form), types, client=client, **others)
-                return await settled(source, pause_s=0.001)
+                source = FhirSource(self.server.base(self.name), types, client=client, **others)
+                return await settled(source, stable=stable, pause_s=0.001)
 
         return asyncio.run(reading())
 
@@ -116,7 +116,7 @@ def test_bodies_are_what_the_server_sends(store: Store) -> None:
 def test_all_types_that_the_server_declares_are_read(store: Store) -> None:
     for name in ("Patient", "Observation", "Claim"):
         store.put({"resourceType": name, "id": "1"})
-    found = store.read(None)
+    found = store.read(None, stable=1)
     assert found.trouble is None
     assert found.manifest().keys() == {"Patient/1", "Observation/1", "Claim/1"}
     assert len(found.reads) > 140

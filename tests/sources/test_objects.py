@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import os
 import socket
@@ -133,6 +134,45 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
     assert trouble(folder(tmp_path, policy=Policy(sleep=no_sleep))).startswith("unsettled: a changed while it was read")
 
 
+@pytest.mark.parametrize(("name", "target"), [("a", "/etc/passwd"), ("a", None), ("d", "/etc"), ("d", "/nowhere")])
+def test_what_is_swapped_between_looking_and_opening_is_unsettled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, target: str | None
+) -> None:
+    root = filled(tmp_path / "root", {"a": b"one", "d/b": b"two"})
+    place = root / name
+    real = os.open
+
+    def opening(path: Any, *others: Any, **more: Any) -> int:
+        if path == name.encode():
+            place.rename(tmp_path / "was")
+            place.mkdir() if target is None else place.symlink_to(target)
+        return real(path, *others, **more)
+
+    monkeypatch.setattr(os, "open", opening)
+    found = folder(root)
+    assert trouble(found).startswith(f"unsettled: {name} changed")
+    assert {one.content() for one in found.items} <= {b"one", b"two"}
+
+
+def test_what_vanishes_between_listing_and_looking_is_unsettled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, {"a": b"one"})
+    monkeypatch.setattr(objects, "_names", lambda opened: [b"a", b"b"])
+    assert trouble(folder(tmp_path)).startswith("unsettled: b changed")
+
+
+def test_what_may_not_be_read_is_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path, {"d/a": b"one"})
+
+    def refusing(name: bytes, flags: int, opened: int) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(objects, "_opened", refusing)
+    assert "Permission denied; see who may read it" in trouble(folder(tmp_path))
+    assert "Permission denied" in trouble(folder(tmp_path, "d"))
+
+
 def test_limits_are_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path, {"a": b"one", "b": b"two", "c/d/e": b"three"})
     few = folder(tmp_path, policy=Policy(Retry(tries=1), Limits(items=1)))
@@ -216,6 +256,11 @@ def listed(name: str, content: bytes, **others: Any) -> dict[str, Any]:
     return {"name": name, "size": str(len(content)), "generation": "7", "md5Hash": digest, **others}
 
 
+def media(content: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
+    """A reply whose body comes as it is sent."""
+    return httpx.Response(200, stream=httpx.ByteStream(content), headers=headers)
+
+
 def served(pages: list[dict[str, Any]], held: dict[str, bytes], **others: Any) -> Snapshot:
     """What is read from a bucket with these pages of its list."""
 
@@ -223,7 +268,7 @@ def served(pages: list[dict[str, Any]], held: dict[str, bytes], **others: Any) -
         if request.url.path.endswith("/o"):
             return httpx.Response(200, json=pages[int(request.url.params.get("pageToken", 0))])
         content = held.get(request.url.path.rpartition("/o/")[2])
-        return httpx.Response(404) if content is None else httpx.Response(200, content=content)
+        return httpx.Response(404) if content is None else media(content)
 
     async def reading() -> Snapshot:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
@@ -270,6 +315,26 @@ def test_an_object_without_md5_is_known_by_its_other_sum() -> None:
     assert served([{"items": [right]}], {"a": b"two"}).trouble is not None
     bare = listed("a", b"one", md5Hash=None)
     assert served([{"items": [bare]}], {"a": b"one"}).trouble is None
+
+
+def test_a_packed_object_is_read_as_it_was_stored() -> None:
+    stored = gzip.compress(b"one")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/o"):
+            return httpx.Response(200, json={"items": [listed("a", stored)]})
+        # As Google does with an object whose content is packed.
+        if "gzip" in request.headers["accept-encoding"]:
+            return media(stored, {"Content-Encoding": "gzip"})
+        return media(b"one")
+
+    async def reading() -> Snapshot:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            return await GcsSource("b", client=client, policy=ONCE).read()
+
+    found = asyncio.run(reading())
+    assert found.trouble is None
+    assert found.items[0].content() == stored
 
 
 @given(st.binary())

@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import sys
+from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,10 @@ import asyncssh
 import pytest
 from tests.servers.running import SshServer
 
-from meruit.model.errors import AuthorError
+from meruit.model.errors import AuthorError, MeruitError
 from meruit.model.world import Encoding, Snapshot
 from meruit.sources import files, sftp
 from meruit.sources.credentials import Token
-from meruit.sources.guarded import Guard
 from meruit.sources.reading import Limits, Policy, Retry
 from meruit.sources.sftp import Login, SftpSource
 
@@ -118,12 +120,6 @@ def test_limits_are_trouble(sshd: SshServer, monkeypatch: pytest.MonkeyPatch) ->
         assert found.trouble.startswith("incomplete_read")
 
 
-def test_a_guard_keeps_inner_servers_out_of_reach(sshd: SshServer) -> None:
-    found = read(sshd, sshd.root, guard=Guard())
-    assert found.trouble is not None
-    assert "not public" in found.trouble
-
-
 def test_a_server_that_is_down_is_tried_again(sshd: SshServer) -> None:
     waits: list[float] = []
 
@@ -137,23 +133,28 @@ def test_a_server_that_is_down_is_tried_again(sshd: SshServer) -> None:
     assert waits == [0.2, 0.4]
 
 
-def test_a_password_opens_a_server_that_takes_one(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"one")
+class Door(asyncssh.SSHServer):
+    """Lets one clerk in by password."""
 
-    class Door(asyncssh.SSHServer):
-        def password_auth_supported(self) -> bool:
-            return True
+    def password_auth_supported(self) -> bool:
+        return True
 
-        def validate_password(self, username: str, password: str) -> bool:
-            return (username, password) == ("clerk", "open-sesame")
+    def validate_password(self, username: str, password: str) -> bool:
+        return (username, password) == ("clerk", "open-sesame")
 
-    async def tried(password: str) -> Snapshot:
+
+def behind_the_door(
+    root: Path, password: str = "open-sesame", files_of: type[asyncssh.SFTPServer] = asyncssh.SFTPServer
+) -> Snapshot:
+    """What a clerk reads from a server of asyncssh's."""
+
+    async def tried() -> Snapshot:
         server = await asyncssh.listen(
             "127.0.0.1",
             0,
             server_factory=Door,
             server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
-            sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=os.fsencode(tmp_path)),
+            sftp_factory=lambda channel: files_of(channel, chroot=os.fsencode(root)),
         )
         try:
             entry = Login("clerk", password=Token.given(password), accept_any_host=True)
@@ -162,9 +163,44 @@ def test_a_password_opens_a_server_that_takes_one(tmp_path: Path) -> None:
             server.close()
             await server.wait_closed()
 
-    found = asyncio.run(tried("open-sesame"))
+    return asyncio.run(tried())
+
+
+def test_a_password_opens_a_server_that_takes_one(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one")
+    found = behind_the_door(tmp_path)
     assert found.trouble is None
     assert found.manifest().keys() == {"a"}
-    refused = asyncio.run(tried("wrong-guess"))
+    refused = behind_the_door(tmp_path, "wrong-guess")
     assert refused.trouble is not None
     assert "wrong-guess" not in refused.trouble
+
+
+def test_a_file_that_changes_while_it_is_read_is_unsettled(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"one")
+    sizes = count(3)
+
+    class Growing(asyncssh.SFTPServer):
+        def fstat(self, file_obj: object) -> asyncssh.SFTPAttrs:
+            return asyncssh.SFTPAttrs(size=next(sizes), mtime=1)
+
+    found = behind_the_door(tmp_path, files_of=Growing)
+    assert found.trouble is not None
+    assert found.trouble.startswith("unsettled: a changed while it was read")
+
+
+def test_a_name_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    class Climbing(asyncssh.SFTPServer):
+        async def scandir(self, path: bytes) -> AsyncIterator[asyncssh.SFTPName]:
+            attrs = asyncssh.SFTPAttrs(type=asyncssh.FILEXFER_TYPE_REGULAR, permissions=0o100644)
+            yield asyncssh.SFTPName(b"../../etc/passwd", attrs=attrs)
+
+    found = behind_the_door(tmp_path, files_of=Climbing)
+    assert found.trouble is not None
+    assert "impossible name" in found.trouble
+
+
+def test_without_asyncssh_it_is_said_what_to_install(sshd: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncssh", None)
+    with pytest.raises(MeruitError, match=r"pip install 'meruit\[playground\]'"):
+        SftpSource("127.0.0.1", login=login(sshd))

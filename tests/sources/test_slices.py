@@ -47,6 +47,7 @@ def test_slices_say_what_json_says_in_the_very_characters(
         assert json.loads(entry["resource"].text) == value
 
 
+@settings(max_examples=50)
 @given(values, layouts)
 def test_any_value_may_stand_where_another_was_expected(value: Any, layout: dict[str, Any]) -> None:
     text = json.dumps(value, **layout)

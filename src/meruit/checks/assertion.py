@@ -8,7 +8,8 @@ from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from meruit.checks.formulas import Formula, Given, check_templates
+from meruit.checks.formulas import Formula, check_templates
+from meruit.checks.judging import Given
 from meruit.checks.matchers import WORDS, Dialect, Matcher, matcher
 from meruit.checks.moments import duration
 from meruit.checks.numerals import numeral

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from meruit.checks.judging import parts_of
+from meruit.checks.judging import Given, parts_of
 from meruit.checks.numerals import numeral, plainly
 from meruit.model.errors import AuthorError
 
@@ -233,7 +233,7 @@ def _equal(left: Any, right: Any) -> bool:
 def formulas_in(written: Any) -> Iterator[Formula]:
     """Every `${…}`, wherever it stands; AuthorError for one that is no formula."""
     for text in parts_of(written):
-        if isinstance(text, str) and "${" in text:
+        if isinstance(text, str) and not isinstance(text, Given) and "${" in text:
             yield from map(Formula, _TEMPLATE.findall(text))
             if "${" in _TEMPLATE.sub("", text):
                 raise AuthorError(f"{text!r:.80}: a ${{ without its closing brace")
@@ -243,12 +243,6 @@ def check_templates(written: Any) -> None:
     """Refuse a `${…}` that is no formula, wherever it stands."""
     for _ in formulas_in(written):
         pass
-
-
-class Given:
-    """Marks what was filled in: it stands for itself, and whatever it says is never read as a matcher."""
-
-    __slots__ = ()
 
 
 class GivenText(Given, str):

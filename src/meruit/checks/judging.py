@@ -26,6 +26,12 @@ MAX_PARTS = 200_000
 """Keys and values of one assertion."""
 
 
+class Given:
+    """Marks what a `${…}` stood for: it stands for itself, and whatever it says is never read as a matcher."""
+
+    __slots__ = ()
+
+
 class Odd(str):
     """A reason that says that a value is of the wrong kind: of such a value the opposite does not hold either."""
 
@@ -121,18 +127,24 @@ def _as_json(value: Any) -> Any:
 
 
 def parts_of(written: Any) -> Iterator[Any]:
-    """Everything inside what an author wrote, itself and keys included; AuthorError where that has no end."""
+    """Everything that an author wrote, keys included and what was filled in whole; AuthorError where it has no end."""
     waiting = [(written, 0)]
     for _ in range(MAX_PARTS):
         if not waiting:
             return
         part, depth = waiting.pop()
         yield part
-        inner = [*part, *part.values()] if isinstance(part, Mapping) else part if isinstance(part, list | tuple) else ()
+        inner = () if isinstance(part, Given) else _inside(part)
         if inner and depth == MAX_DEPTH:
             raise AuthorError(f"lists and mappings stand more than {MAX_DEPTH} deep inside each other")
         waiting += [(one, depth + 1) for one in inner]
     raise AuthorError(f"an assertion has at most {MAX_PARTS:,} keys and values")
+
+
+def _inside(part: Any) -> Sequence[Any]:
+    if isinstance(part, Mapping):
+        return [*part, *part.values()]
+    return part if isinstance(part, list | tuple) else ()
 
 
 def text_of(name: str, given: Any) -> str:

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from meruit.checks import concepts, ordering
 from meruit.checks.equality import Dialect, among, equals, same, same_set
 from meruit.checks.er7 import HL7_NULL
-from meruit.checks.formulas import Given, GivenText
+from meruit.checks.formulas import GivenText
 from meruit.checks.judging import (
     NOTHING,
+    Given,
     Judge,
     Odd,
     Some,
@@ -58,10 +59,12 @@ class Matcher(NamedTuple):
 
     op: str
     expected: Any
-    """As the author wrote it."""
+    """As the author wrote it, every `${…}` filled in."""
     judge: Judge
     later: bool = False
     """Whether it holds a `${…}` that is only known when the check runs."""
+    written: Any = None
+    """How it is shown, where what was filled in must not be."""
 
 
 def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Matcher:

@@ -16,8 +16,9 @@ from meruit.model.evidence import Checked, Missing
 from meruit.model.world import Item, Snapshot
 
 
+# Any, in this file: a value in a document.
 class Addressed(Mapping[str, Any]):
-    """A document whose values have paths; once captured, a formula may name them, as `${sent["MSH-10"]}`."""
+    """A document whose values have paths; where it was captured, a formula names them so: `${sent["MSH-10"]}`."""
 
     @abstractmethod
     def at(self, path: str) -> tuple[Any, ...]:
@@ -25,10 +26,10 @@ class Addressed(Mapping[str, Any]):
 
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """What stands in it at the highest level, each once."""
+        """Paths of whole segments, one for each name."""
 
     def __getitem__(self, path: str) -> Any:
-        """The value at a path, a list of several; KeyError where there is none."""
+        """The value at a path, or a list of several; KeyError where there is none."""
         found = self.at(path)
         if not found:
             raise KeyError(path)
@@ -61,7 +62,7 @@ class BatchReader:
     """How items are read that may hold several documents."""
 
     def __init__(self, split: Callable[[bytes], Sequence[Addressed]], selector: type[Any]) -> None:
-        # Any: a model that is Correlated too, which no type says.
+        # A type with Any: a model that is Correlated too, which no type can say.
         self._split = split
         self._selector = selector
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Self
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from meruit.checks import dotted
-from meruit.checks.assertion import Change, Rule, Selecting, as_rule, fields_of
+from meruit.checks.assertion import Change, Rule, Selecting, Shown, as_rule, fields_of
 from meruit.checks.matchers import Dialect
 from meruit.checks.running import state_check
 from meruit.checks.scene import Scene, Seen, unread
@@ -26,6 +26,8 @@ MAX_QUERY_DEPTH = 50
 """How deep the parts of a query may stand inside each other."""
 MAX_COPIES = 1_024
 """How often a query may copy what it is given: selecting twice from the same, again and again, would fill memory."""
+MAX_WHY = 300
+"""Characters of what JMESPath has to say."""
 
 RESOURCE = "resource"
 """The part of a row's key before the slash; everything else that rows are correlated by is a field of theirs."""
@@ -123,8 +125,9 @@ class Rows:
 def _compiled_rules(written: Any) -> dict[str, Rule]:
     try:
         return _RULES.validate_python(written or {})
-    except ValueError as problem:
-        raise AuthorError(f"rows cannot be found so: {problem}") from None
+    except ValidationError as problem:
+        why = "; ".join(one["msg"].removeprefix("Value error, ") for one in problem.errors(include_url=False))
+        raise AuthorError(f"rows cannot be found so: {why}") from None
 
 
 def _is_of(resource: Rule, one: Item) -> bool:
@@ -188,7 +191,9 @@ def _answered(asked: PortalStateMatch, query: str, scene: Scene) -> Checked | Mi
     seen, unreadable = parsed(scene, ROWS, changes, deleted_too=False)
     if trouble := not_kept(scene.source, unreadable):
         return trouble
-    garbled = [as_garbled(one) for one in unreadable if one.change is not Change.NONE or changes is None]
+    garbled = [
+        as_garbled(one, asked.evidence) for one in unreadable if one.change is not Change.NONE or changes is None
+    ]
     evidence = grounds(scene, len(seen), garbled)
     if garbled:
         evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say what the query comes to"
@@ -198,7 +203,10 @@ def _answered(asked: PortalStateMatch, query: str, scene: Scene) -> Checked | Mi
         answer = compiled(query).search(state)
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError) as problem:
         # Most often a function of something that is not there.
-        wanted, why = asked.expected.matcher, f"the query cannot be computed: {problem}"
+        why = "the query cannot be computed"
+        if asked.evidence is Shown.PLAIN:
+            why += f": {str(problem)[:MAX_WHY]}"
+        wanted = asked.expected.matcher
         failed = FieldResult(query, wanted.op, wanted.expected, None, why)
         return Checked("0", evidence | {"fields": [failed.to_dict()]}, Fault.AGENT)
     several = answer if isinstance(answer, list) else [] if answer is None else [answer]

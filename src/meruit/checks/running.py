@@ -1,27 +1,29 @@
 """How an assertion is compiled once and run on any number of works; the decorator by which a check is added."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC
-from typing import Any, TypeVar
+from collections.abc import Set as AbstractSet
+from typing import Any, Generic, TypeVar
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from meruit.checks.assertion import Let, StateAssertion
-from meruit.checks.formulas import Formula, Unknown, filled
+from meruit.checks.assertion import Let, Rule, Shown, StateAssertion
+from meruit.checks.formulas import Formula, Unknown, check_templates, filled, formulas_in
 from meruit.checks.matchers import holds_template
 from meruit.checks.moments import moment
-from meruit.checks.scene import Book, Reader, Scene, find_source, open_book, unread
+from meruit.checks.scene import HIDDEN, Book, Reader, Scene, find_source, open_book, unread
 from meruit.checks.unreadable import Unreadable
+from meruit.documents.complaints import message
 from meruit.model.criterion import Assertion
-from meruit.model.errors import AssertionFaults, AuthorError, nearest
+from meruit.model.errors import AssertionFaults, AuthorError
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
 from meruit.model.work import Work
 from meruit.model.world import SourceKind
 from meruit.registry import Check, CheckExample, checks
 
 A = TypeVar("A", bound=StateAssertion)
+M = TypeVar("M", bound=BaseModel)
 Finding = Checked | Missing | Skipped
 Decide = Callable[[Any, Scene], Finding]
 
@@ -77,65 +79,136 @@ def prepare(
 ) -> Callable[[Work], Finding]:
     """Compile an assertion; AuthorError with all that is wrong with it."""
     asked = understood(settings, assertion.settings)
-    waits = holds_template({name: value for name, value in assertion.settings.items() if name != "let"})
-    when = None if asked.when is None else Formula(asked.when)
+    prepared = _Prepared(assertion, asked, settings, kinds, decide, several)
 
     def run(work: Work) -> Finding:
         try:
             book = work.derive(open_book)
         except msgspec.ValidationError as problem:
             return Missing(f"the work holds no world that could be read: {problem}", Cause.CHECK_ERROR, Fault.SYSTEM)
-        wanted = asked.source or (next(iter(sorted(book.after)), None) if several else None)
-        source = find_source(book, wanted, kinds)
-        if isinstance(source, Missing):
-            return source
-        try:
-            names = book.names | {name: _read(let, source, book) for name, let in asked.let.items()}
-            if when is not None and not when.value(names):
-                return Skipped(f"{asked.when} does not hold in the state before")
-            meant = understood(settings, filled(dict(assertion.settings), names)) if waits else asked
-        except Unknown as nothing:
-            return _unknown(nothing, book)
-        except AuthorError as problem:
-            return Missing(str(problem), Cause.AUTHOR_ERROR, Fault.AUTHOR)
-        except _Unread as problem:
-            return problem.missing
-        scene = Scene(source, book.before.get(source), book.after[source], names, book)
-        finding = decide(meant, scene)
-        if asked.capture is not None and asked.capture not in book.names:
-            book.uncaptured[asked.capture] = finding
+        known = book.names.get(asked.capture or "")
+        finding = prepared.finding(book)
+        if asked.capture is not None:
+            if book.names.get(asked.capture) is not known:
+                book.captured.add(asked.capture)
+                book.uncaptured.pop(asked.capture, None)
+            elif asked.capture not in book.captured:
+                book.uncaptured[asked.capture] = finding
         return finding
 
     return run
 
 
-def _unknown(nothing: Unknown, book: Book) -> Finding:
-    """What it means that a name stands for nothing: the state before lacks it, or an earlier check found nothing."""
-    earlier = book.uncaptured.get(nothing.name)
-    if isinstance(earlier, Checked):
-        return Checked("0", {"why": f"nothing was captured as {nothing.name}", "fields": []}, Fault.AGENT)
-    if isinstance(earlier, Missing):
-        return Missing(f"nothing was captured as {nothing.name}: {earlier.why}", earlier.cause, earlier.fault)
-    if isinstance(earlier, Skipped):
-        return Skipped(f"nothing was captured as {nothing.name}: {earlier.why}")
-    return Missing(str(nothing), Cause.AUTHOR_ERROR, Fault.AUTHOR)
+class _Prepared(Generic[A]):
+    """An assertion, understood, and what its formulas need."""
+
+    def __init__(
+        self,
+        assertion: Assertion,
+        asked: A,
+        settings: type[A],
+        kinds: frozenset[SourceKind],
+        decide: Callable[[A, Scene], Finding],
+        several: bool,  # noqa: FBT001 - as it was given
+    ) -> None:
+        self.asked = asked
+        self._settings = settings
+        self._kinds = kinds
+        self._decide = decide
+        self._several = several
+        self._when = None if asked.when is None else Formula(asked.when)
+        self._written = {name: value for name, value in assertion.settings.items() if name not in ("let", "when")}
+        self._waits = holds_template(self._written)
+        formulas = [*formulas_in(dict(assertion.settings)), *([] if self._when is None else [self._when])]
+        self._uses = frozenset(name for one in formulas for name in one.names)
+
+    def finding(self, book: Book) -> Finding:
+        """What the check has to say."""
+        wanted = self.asked.source or (next(iter(book.sources()), None) if self._several else None)
+        source = find_source(book, wanted, self._kinds)
+        if isinstance(source, Missing):
+            return source
+        try:
+            names = self._names(source, book)
+            aside = self._skipped(names, book) or _lost(self._uses, book)
+            if aside is not None:
+                return aside
+            meant = self._filled(names) if self._waits else self.asked
+            return self._decide(meant, Scene(source, book.before.get(source), book.after[source], names, book))
+        except _Unread as problem:
+            return problem.missing
+        except (Unknown, AuthorError) as problem:
+            return _lost(self._uses, book) or self._uncomputed(problem, book)
+
+    def _uncomputed(self, problem: Exception, book: Book) -> Finding:
+        """The agent answers for what cannot be computed from what it left, and the author for the rest."""
+        if self._uses & book.captured:
+            why = str(problem) if self.asked.evidence is Shown.PLAIN else HIDDEN
+            return Checked("0", {"why": why, "fields": []}, Fault.AGENT)
+        return Missing(str(problem), Cause.AUTHOR_ERROR, Fault.AUTHOR)
+
+    def _skipped(self, names: Mapping[str, Any], book: Book) -> Finding | None:
+        if self._when is None:
+            return None
+        lost = _lost(self._when.names, book)
+        return lost or (None if self._when.value(names) else Skipped(f"{self._when.text} does not hold"))
+
+    def _names(self, source: str, book: Book) -> dict[str, Any]:
+        names = dict(book.names)
+        for name, let in self.asked.let.items():
+            names[name] = _read(let, source, book, names)
+        return names
+
+    def _filled(self, names: Mapping[str, Any]) -> A:
+        meant = understood(self._settings, filled(self._written, names))
+        if meant.evidence is Shown.PLAIN:
+            return meant
+        # What was filled in comes from the world, and is not shown either.
+        rules = {
+            name: _as_written(getattr(self.asked, name), getattr(meant, name)) for name in self._settings.model_fields
+        }
+        return meant.model_copy(update=rules)
 
 
-def understood(settings: type[A], written: Mapping[str, Any]) -> A:
+def _lost(uses: AbstractSet[str], book: Book) -> Finding | None:
+    """What follows for a check that uses what an earlier one was to capture and did not."""
+    name = min(uses & book.uncaptured.keys(), default=None)
+    if name is None:
+        return None
+    why = f"nothing was captured as {name}"
+    match book.uncaptured[name]:
+        case Checked():
+            return Checked("0", {"why": why, "fields": []}, Fault.AGENT)
+        case Missing() as earlier:
+            return Missing(f"{why}: {earlier.why}", earlier.cause, earlier.fault)
+        case Skipped() as earlier:
+            return Skipped(f"{why}: {earlier.why}")
+
+
+# Any: whatever a setting holds.
+def _as_written(written: Any, meant: Any) -> Any:
+    """The rules of a setting, each shown as its author wrote it."""
+    if isinstance(written, Rule) and isinstance(meant, Rule):
+        return meant._replace(matcher=meant.matcher._replace(written=written.matcher.expected))
+    if isinstance(written, dict) and isinstance(meant, dict):
+        return {key: _as_written(written.get(key), one) for key, one in meant.items()}
+    return meant
+
+
+def understood(settings: type[M], written: Mapping[str, Any]) -> M:
     """The assertion as its check understands it; AuthorError with every problem."""
+    check_templates(dict(written))
     try:
         return settings.model_validate(dict(written))
     except ValidationError as refused:
         details = refused.errors(include_url=False)[:MAX_FAULTS]
     known = [field.alias or name for name, field in settings.model_fields.items()]
-    raise AssertionFaults((one["loc"], _told(one, known)) for one in details)
+    raise AssertionFaults((_place(one), message(one, known)) for one in details)
 
 
-def _told(detail: ErrorDetails, known: list[str]) -> str:
-    if detail["type"] == "extra_forbidden":
-        name = str(detail["loc"][-1])
-        return f"there is no setting {name!r}{nearest(name, known)}"
-    return detail["msg"].removeprefix("Value error, ")
+def _place(detail: ErrorDetails) -> tuple[str | int, ...]:
+    """Where in the assertion; pydantic marks the key of a mapping with a step of its own."""
+    return tuple(step for step in detail["loc"] if step != "[key]")
 
 
 MAX_FAULTS = 20
@@ -149,15 +222,17 @@ class _Unread(Exception):
         self.missing = missing
 
 
-def _read(let: Let, source: str, book: Book) -> Any:
+def _read(let: Let, source: str, book: Book, names: Mapping[str, Any]) -> Any:
     """A value of the state before."""
     where = let.source or source
+    if where not in book.sources():
+        raise AuthorError(f"let: no source is called {where!r}; the task has {', '.join(book.sources())}")
     snapshot = book.before.get(where)
     missing = unread(where, snapshot, "before")
     if missing is not None or snapshot is None:
         raise _Unread(missing or Missing(f"{where} was not read", Cause.CHECK_ERROR, Fault.SYSTEM))
     reader = reader_of(snapshot.kind)
-    fits = reader.narrow(let.selector)
+    fits = reader.narrow(filled(dict(let.selector), names))
     found = [
         document
         for one in sorted(snapshot.items, key=lambda item: item.key)
@@ -179,7 +254,7 @@ def _picked(found: list[Any], let: Let, reader: Reader) -> Any:
     known = [(at, document) for values, document in dated if values and (at := moment(str(values[0]))) is not None]
     if not known:
         raise Unknown(f"none of {len(found):,} items has a date at {path}")
-    return (max if how == "latest" else min)(known, key=lambda pair: pair[0].inside(UTC).at.timestamp())[1]
+    return (max if how == "latest" else min)(known, key=lambda pair: pair[0].instant())[1]
 
 
 def reader_of(kind: SourceKind) -> Reader:

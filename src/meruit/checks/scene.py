@@ -1,6 +1,8 @@
 """What a check sees: one source before and after, the names it may use, and what other checks have found."""
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from hashlib import sha256
@@ -16,8 +18,14 @@ from meruit.model.world import FACTS, Item, Snapshot, SourceKind, World, restore
 
 MAX_ACTUAL = 2_000
 """Characters of one value in the evidence."""
+MAX_READS = 50
+"""Readings of a source that one piece of evidence repeats."""
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+HIDDEN = "does not fit"
+"""Every reason, where the evidence shows no values."""
 
 
+# Any, in this file: a document, or a part of one.
 class Reader(Protocol):
     """How the items of one kind of source are read."""
 
@@ -39,25 +47,36 @@ class Book:
         self.after: World = restored(self.before, world_of(work.output))
         facts = work.input.get(FACTS)
         self.names: dict[str, Any] = dict(facts) if isinstance(facts, Mapping) else {}
-        self.selected: dict[str, set[str]] = {}
-        """By source, the keys of the items that some check has looked for."""
+        self.captured: set[str] = set()
+        """Names that stand for what a check matched, so that the agent answers for what they lack."""
         self.uncaptured: dict[str, Checked | Missing | Skipped] = {}
         """Names that a check was to capture and did not, with what it found instead."""
-        self._documents: dict[tuple[str, str, str, Reader], Any] = {}
+        self.selected: dict[str, set[str]] = {}
+        """By source, the keys of the items that some check has looked for."""
+        self._documents: dict[tuple[int, str, str, str], tuple[Reader, Any]] = {}
+
+    def sources(self) -> list[str]:
+        """Every source that was read, before or after."""
+        return sorted({*self.before, *self.after})
 
     def select(self, source: str, keys: list[str]) -> None:
         """Remember that these were looked for, so that nobody calls them collateral."""
         self.selected.setdefault(source, set()).update(keys)
 
     def document(self, source: str, item: Item, reader: Reader) -> Any:
-        """An item's document, parsed once; an Unreadable where it cannot be."""
-        key = (source, item.key, item.version, reader)
+        """An item's document, parsed once a reader; an Unreadable where it cannot be."""
+        # Readers differ in what they make of the same bytes; kept here, none gives its id to another.
+        key = (id(reader), source, item.key, item.version)
         if key not in self._documents:
-            try:
-                self._documents[key] = reader.parse(item)
-            except Unreadable as fault:
-                self._documents[key] = fault
-        return self._documents[key]
+            self._documents[key] = reader, _parsed(item, reader)
+        return self._documents[key][1]
+
+
+def _parsed(item: Item, reader: Reader) -> Any:
+    try:
+        return reader.parse(item)
+    except Unreadable as fault:
+        return fault
 
 
 def open_book(work: Work) -> Book:
@@ -82,15 +101,17 @@ class Scene(NamedTuple):
     names: Mapping[str, Any]
     book: Book
 
-    def only(self, keep: Callable[[Item], bool]) -> "Scene":
-        """The same with fewer items, before any is parsed: what nobody asks for need not be readable."""
-        before = self.before and msgspec.structs.replace(self.before, items=list(filter(keep, self.before.items)))
-        after = msgspec.structs.replace(self.after, items=list(filter(keep, self.after.items)))
-        return self._replace(before=before, after=after)
+    def only(self, fits: Callable[[Item], bool]) -> "Scene":
+        """The same source with only these items, so that others need not be readable."""
+
+        def kept(snapshot: Snapshot) -> Snapshot:
+            return msgspec.structs.replace(snapshot, items=[item for item in snapshot.items if fits(item)])
+
+        return self._replace(before=self.before and kept(self.before), after=kept(self.after))
 
     def changes(self) -> dict[str, Change] | None:
-        """What happened to each item; None when nobody looked before."""
-        if self.before is None:
+        """What happened to each item; None when nobody looked before, or not at all of it."""
+        if self.before is None or self.before.trouble is not None:
             return None
         was, now = self.before.manifest(), self.after.manifest()
         changes = {key: Change.NONE if was.get(key) == version else Change.UPDATED for key, version in now.items()}
@@ -100,19 +121,19 @@ class Scene(NamedTuple):
 
 def find_source(book: Book, name: str | None, kinds: frozenset[SourceKind]) -> str | Missing:
     """The source that an assertion means."""
-    if name is not None:
-        found = book.after.get(name)
-        if found is None:
-            known = ", ".join(sorted(book.after)) or "none"
-            return _authors(f"no source is called {name!r}; the task has {known}")
-        if kinds and found.kind not in kinds:
-            return _authors(f"the source {name!r} is {found.kind}; this check reads {_listed(kinds)}")
-        return name
-    fitting = [one for one, snapshot in book.after.items() if snapshot.kind in kinds]
-    if len(fitting) != 1:
-        many = f"{', '.join(sorted(fitting))}; say which with from" if fitting else "none"
-        return _authors(f"this check reads {_listed(kinds)}, of which the task has {many}")
-    return fitting[0]
+    worlds = book.before | book.after
+    if name is None:
+        fitting = [one for one, snapshot in worlds.items() if snapshot.kind in kinds]
+        if len(fitting) != 1:
+            many = f"{', '.join(sorted(fitting))}; say which with from" if fitting else "none"
+            return _authors(f"this check reads {_listed(kinds)}, of which the task has {many}")
+        name = fitting[0]
+    if name not in worlds:
+        return _authors(f"no source is called {name!r}; the task has {', '.join(sorted(worlds)) or 'none'}")
+    if kinds and worlds[name].kind not in kinds:
+        return _authors(f"the source {name!r} is {worlds[name].kind}; this check reads {_listed(kinds)}")
+    missing = None if name in book.after else unread(name, None, "after")
+    return missing or name
 
 
 def unread(source: str, snapshot: Snapshot | None, which: str) -> Missing | None:
@@ -120,7 +141,7 @@ def unread(source: str, snapshot: Snapshot | None, which: str) -> Missing | None
     if snapshot is not None and snapshot.trouble is None:
         return None
     why = f"nobody read it {which} the run" if snapshot is None else str(snapshot.trouble)
-    reads = [] if snapshot is None else [one.to_dict() for one in snapshot.reads[:20]]
+    reads = [] if snapshot is None else [one.to_dict() for one in snapshot.reads[:MAX_READS]]
     return Missing(f"{source} could not be read: {why}", Cause.CHECK_ERROR, Fault.SYSTEM, {"reads": reads})
 
 
@@ -134,29 +155,68 @@ def _listed(kinds: frozenset[SourceKind]) -> str:
 
 def for_evidence(values: tuple[Any, ...], shown: Shown = Shown.PLAIN) -> Any:
     """What was found at a path, as JSON: the value, a list of several, null for nothing."""
-    plain = [presentable(value) for value in values]
-    if shown is Shown.HASH:
-        plain = [f"sha256:{sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()}" for value in plain]
-    return None if not plain else plain[0] if len(plain) == 1 else plain
+    plain = [digest_of(value) if shown is Shown.HASH else presentable(value) for value in values]
+    return None if not plain else plain[0] if len(plain) == 1 else _bounded(plain)
+
+
+def hidden(actual: Any) -> Any:
+    """What was to be shown of some values, as digests; what is hidden already stays as it is."""
+    if actual is None or (isinstance(actual, str) and _DIGEST.fullmatch(actual)):
+        return actual
+    if isinstance(actual, list) and all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in actual):
+        return actual
+    return digest_of(actual)
+
+
+def digest_of(value: Any) -> str:
+    """What stands for a value that must not be shown: equal for equal values."""
+    written = json.dumps(_as_json(value), sort_keys=True)
+    return f"sha256:{sha256(written.encode()).hexdigest()}"
 
 
 def presentable(value: Any) -> Any:
     """A value as JSON, its numbers as they are read and its size bounded."""
     match value:
-        case bool() | None:
-            return value
-        case str():
-            return value if len(value) <= MAX_ACTUAL else f"{value[:MAX_ACTUAL]}…"
-        case int() if abs(value) < 2**53:
-            return value
-        case Decimal() if Decimal(repr(float(value))) == value:
-            return float(value)
         case Mapping():
-            return _bounded({str(key): presentable(one) for key, one in value.items()})
+            return _bounded({_text(str(key)): presentable(one) for key, one in value.items()})
         case list() | tuple():
             return _bounded([presentable(one) for one in value])
         case _:
-            return str(value)
+            plain = _as_json(value)
+            return f"{plain[:MAX_ACTUAL]}…" if isinstance(plain, str) and len(plain) > MAX_ACTUAL else plain
+
+
+def _as_json(value: Any) -> Any:  # noqa: PLR0911 - one a kind of value
+    """The whole value as JSON; a number that JSON's readers would change becomes a text."""
+    match value:
+        case bool() | None:
+            return value
+        case str():
+            return _text(value)
+        case int() if abs(value) < 2**53:
+            return int(value)
+        case int() | float() | Decimal():
+            return _number(value)
+        case Mapping():
+            return {_text(str(key)): _as_json(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_as_json(one) for one in value]
+        case _:
+            return _text(str(value))
+
+
+def _number(value: float | Decimal) -> float | str:
+    try:
+        text = repr(value) if isinstance(value, float) else str(value)
+        nearest = float(value)
+    except (OverflowError, ValueError):
+        return "a number of thousands of digits"
+    return nearest if math.isfinite(nearest) and Decimal(repr(nearest)) == Decimal(text) else text
+
+
+def _text(value: str) -> str:
+    """The text, with what no JSON can hold spelled out."""
+    return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
 
 def _bounded(value: Any) -> Any:

@@ -5,17 +5,19 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from meruit.checks.assertion import Change, Credit, Fields, Match, Rule, Selecting, Shown
-from meruit.checks.scene import Reader, Scene, Seen, for_evidence, presentable, unread
+from meruit.checks.scene import HIDDEN, MAX_READS, Reader, Scene, Seen, for_evidence, hidden, presentable, unread
 from meruit.checks.unreadable import Unreadable
 from meruit.model.evidence import Cause, Checked, Fault, Missing
-from meruit.model.world import Encoding
 
 NEAREST = 3
 """Candidates that are shown where nothing was selected."""
-MAX_LISTED = 50
-"""Ids in one piece of evidence."""
+MAX_FAILING = 5
+"""Failing fields of each of them that are shown."""
+MAX_LISTED = 500
+"""Ids, and results of fields, in one piece of evidence."""
 
 
+# Any, in this file: a document, or a part of one.
 class FieldResult(NamedTuple):
     """One field, held against its rule."""
 
@@ -31,7 +33,13 @@ class FieldResult(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """As evidence."""
         found = {"path": self.path, "op": self.op, "expected": presentable(self.expected), "actual": self.actual}
-        return found | {"passed": self.why is None} | ({"why": self.why} if self.why is not None else {})
+        return found | {"passed": self.why is None} | ({"why": str(self.why)} if self.why is not None else {})
+
+    def showing(self, shown: Shown) -> "FieldResult":
+        """The same, with nothing in it that must not be shown."""
+        if shown is Shown.PLAIN:
+            return self
+        return self._replace(actual=hidden(self.actual), why=None if self.why is None else HIDDEN)
 
 
 More = Callable[[Any], Iterable[FieldResult]]
@@ -54,37 +62,70 @@ class Judged(NamedTuple):
         fitting = sum((one.weight for one in self.results if one.why is None), Fraction(0))
         return fitting / sum((one.weight for one in self.results), Fraction(0))
 
+    @property
+    def rank(self) -> tuple[Fraction, int]:
+        """What makes it better than another; of two that are worth nothing, the one of which more fits."""
+        return self.score, sum(one.why is None for one in self.results)
+
+
+class Found(NamedTuple):
+    """What a source holds of what an assertion asks for."""
+
+    narrowed: list[Seen]
+    """Those that the selector means."""
+    chosen: list[Seen]
+    """Those of them that are as they should be to be selected."""
+    unreadable: list[Seen]
+    """Those of which nobody can say whether they are meant."""
+    garbled: list[Seen]
+    """Those of them that the agent left so."""
+
 
 def decide(
-    asked: Selecting, scene: Scene, reader: Reader, selector: Mapping[str, Any], more: More
+    asked: Selecting, scene: Scene, reader: Reader, selector: Mapping[str, Any], more: More = lambda _document: ()
 ) -> Checked | Missing:
     """Select, count, match and score."""
     trouble = unread(scene.source, scene.after, "after")
-    changes = scene.changes()
     if trouble is None and asked.changed is not None:
         trouble = unread(scene.source, scene.before, "before")
     if trouble is not None:
         return trouble
+    found = _found(asked, scene, reader, selector)
+    finding = _judged(asked, scene, reader, found, more)
+    # One match that holds is enough, whatever else there may be; all else may hang on what was not kept.
+    is_enough = asked.count.high is None and asked.match in (Match.BEST, Match.ANY) and finding.score == "1"
+    return finding if is_enough else not_kept(scene.source, found.unreadable) or finding
+
+
+def _found(asked: Selecting, scene: Scene, reader: Reader, selector: Mapping[str, Any]) -> Found:
+    changes = scene.changes()
     seen, unreadable = parsed(scene, reader, changes, deleted_too=asked.changed in (Change.DELETED, Change.ANY))
     unreadable = [one for one in unreadable if _changed(one, asked.changed)]
-    if trouble := not_kept(scene.source, unreadable):
-        return trouble
-    garbled = [as_garbled(one) for one in unreadable if one.change is not Change.NONE or changes is None]
     fits = reader.narrow(selector)
     narrowed = [one for one in seen if fits(one.item, one.document)]
     chosen = [one for one in narrowed if _changed(one, asked.changed) and _holds(asked.where, one.document, reader)]
-    evidence = grounds(scene, len(narrowed), garbled)
-    if len(chosen) not in asked.count:
+    garbled = [one for one in unreadable if one.change is not Change.NONE or changes is None]
+    return Found(narrowed, chosen, unreadable, garbled)
+
+
+def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: More) -> Checked:
+    chosen, garbled = found.chosen, found.garbled
+    evidence = grounds(scene, len(found.narrowed), [as_garbled(one, asked.evidence) for one in garbled])
+    evidence["selected"] = _ids(chosen)
+    if len(chosen) not in asked.count or (garbled and asked.count.high is not None):
         scene.book.select(scene.source, [one.item.key for one in chosen])
-        return _miscounted(asked, narrowed, chosen, evidence, reader)
-    if garbled and asked.count.high is not None:
-        # What nobody can read may be the one too many.
-        evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say that there are no more than were found"
-        return Checked("0", evidence | {"selected": _ids(chosen)}, Fault.AGENT)
+        evidence["why"] = f"{len(chosen):,} found; {asked.count} asked for"
+        if len(chosen) in asked.count:
+            # What nobody can read may be the one too many.
+            evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say that there are no more than were found"
+        elif not chosen:
+            evidence["nearest"] = _nearest(asked, found.narrowed, reader)
+        return Checked("0", evidence, Fault.AGENT)
     if not chosen:
-        evidence |= {"selected": [], "why": "none, as asked"}
+        # No credit for nothing: fields that nobody has are not fields that fit.
+        evidence["why"] = "none that could have these fields" if asked.fields else "none, as asked"
         return Checked("0" if asked.fields else "1", evidence)
-    return _matched(asked, scene, chosen, evidence, reader, more)
+    return _matched(asked, scene, reader, found, more, evidence)
 
 
 def grounds(scene: Scene, considered: int, garbled: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -93,7 +134,7 @@ def grounds(scene: Scene, considered: int, garbled: Sequence[Mapping[str, Any]] 
     if scene.after.settled_after_ms is not None:
         evidence["settled_after_ms"] = scene.after.settled_after_ms
     if scene.after.reads:
-        evidence["reads"] = [one.to_dict() for one in scene.after.reads[:MAX_LISTED]]
+        evidence["reads"] = [one.to_dict() for one in scene.after.reads[:MAX_READS]]
     if garbled:
         evidence["unreadable"] = list(garbled[:MAX_LISTED])
     return evidence
@@ -115,16 +156,18 @@ def parsed(
 
 def not_kept(source: str, unreadable: Sequence[Seen]) -> Missing | None:
     """Why nothing can be said where an item was too large for us to keep: that is nobody's failure."""
-    left = [one.item.key for one in unreadable if one.item.encoding is Encoding.LEFT]
+    left = [one.item.key for one in unreadable if one.item.body is None]
     if not left:
         return None
     why = f"{source}: {left[0]} is too large to read" + (f", and {len(left) - 1:,} more" if left[1:] else "")
     return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM, {"too_large": left[:MAX_LISTED]})
 
 
-def as_garbled(one: Seen) -> dict[str, Any]:
+def as_garbled(one: Seen, shown: Shown = Shown.PLAIN) -> dict[str, Any]:
     """An item that cannot be read, as evidence."""
     fault = one.document
+    if shown is Shown.HASH:
+        return {"key": one.item.key, "why": "cannot be read", "offset": fault.offset}
     return {"key": one.item.key, "why": fault.why, "offset": fault.offset, "head": fault.head}
 
 
@@ -146,54 +189,69 @@ def field_result(path: str, rule: Rule, values: tuple[Any, ...], shown: Shown = 
     """Values held against a rule."""
     why = rule.matcher.judge(values)
     if why is not None and shown is Shown.HASH:
-        why = "does not fit"
-    actual = for_evidence(values, shown)
-    return FieldResult(path, rule.matcher.op, rule.matcher.expected, actual, why, rule.weight, rule.must)
-
-
-def _miscounted(
-    asked: Selecting, narrowed: Sequence[Seen], chosen: Sequence[Seen], evidence: dict[str, Any], reader: Reader
-) -> Checked:
-    evidence |= {"selected": _ids(chosen), "why": f"{len(chosen):,} found; {asked.count} asked for"}
-    if not chosen:
-        evidence["nearest"] = _nearest(asked, narrowed, reader)
-    return Checked("0", evidence, Fault.AGENT)
+        why = HIDDEN
+    asked = rule.matcher
+    expected = asked.expected if asked.written is None else asked.written
+    return FieldResult(path, asked.op, expected, for_evidence(values, shown), why, rule.weight, rule.must)
 
 
 def _nearest(asked: Selecting, narrowed: Sequence[Seen], reader: Reader) -> list[dict[str, Any]]:
     """The candidates that came closest, with what keeps each from being it."""
-    close = []
-    for one in narrowed:
-        results = _results({**asked.where, **asked.fields}, one.document, reader, asked.evidence)
-        failing = [result.to_dict() for result in results if result.why is not None]
-        right = _changed(one, asked.changed)
-        close.append((not right, len(failing), one.item.key, {"change": str(one.change), "failing": failing[:5]}))
-    close.sort(key=lambda found: found[:3])
-    return [{"key": key, **found} for _, _, key, found in close[:NEAREST]]
+
+    def lacking(one: Seen) -> list[tuple[str, Rule]]:
+        wanted = [*asked.where.items(), *asked.fields.items()]
+        return [(path, rule) for path, rule in wanted if not _holds({path: rule}, one.document, reader)]
+
+    failing = [(not _changed(one, asked.changed), lacking(one), one) for one in narrowed]
+    failing.sort(key=lambda candidate: (candidate[0], len(candidate[1])))  # The rest stands in the order of its keys.
+    return [
+        {
+            "key": one.item.key,
+            "change": str(one.change),
+            "failing": [
+                field_result(path, rule, reader.values(one.document, path), asked.evidence).to_dict()
+                for path, rule in rules[:MAX_FAILING]
+            ],
+        }
+        for _, rules, one in failing[:NEAREST]
+    ]
 
 
 def _matched(
-    asked: Selecting, scene: Scene, chosen: list[Seen], evidence: dict[str, Any], reader: Reader, more: More
+    asked: Selecting, scene: Scene, reader: Reader, found: Found, more: More, evidence: dict[str, Any]
 ) -> Checked:
     judged = [
-        Judged(one, [*more(one.document), *_results(asked.fields, one.document, reader, asked.evidence)])
-        for one in (chosen[:1] if asked.match is Match.FIRST else chosen)
+        Judged(
+            one,
+            [
+                *(result.showing(asked.evidence) for result in more(one.document)),
+                *_results(asked.fields, one.document, reader, asked.evidence),
+            ],
+        )
+        for one in (found.chosen[:1] if asked.match is Match.FIRST else found.chosen)
     ]
-    best = max(judged, key=lambda one: one.score)  # The first of equals: they stand in the order of their keys.
-    looked_at = judged if asked.match is Match.ALL else [best]
-    score = sum((one.score for one in looked_at), Fraction(0)) / len(looked_at)
-    if asked.credit is Credit.ALL and score < 1:
-        score = Fraction(0)
+    best = max(judged, key=lambda one: one.rank)  # The first of equals: they stand in the order of their keys.
+    is_all = asked.match is Match.ALL
+    looked_at = judged if is_all else [best]
     if asked.capture is not None:
         scene.book.names[asked.capture] = best.seen.document
-    scene.book.select(scene.source, [one.seen.item.key for one in looked_at])
+    # Whoever says how many there may be has asked for each of them; whoever asks for one at least, for that one.
+    expected = found.chosen if asked.count.high is not None else [one.seen for one in looked_at]
+    scene.book.select(scene.source, [one.item.key for one in expected])
+    results = [(one.seen.item.key, result) for one in looked_at for result in one.results]
     evidence |= {
         "selected": _ids([one.seen for one in looked_at]),
-        "fields": [result.to_dict() for one in looked_at[:MAX_LISTED] for result in one.results],
+        "fields": [result.to_dict() | ({"item": key} if is_all else {}) for key, result in results[:MAX_LISTED]],
     }
-    others = [one.seen for one in judged if one is not best]
-    if others and asked.match is not Match.ALL:
+    others = [one for one in found.chosen if one is not best.seen]
+    if others and not is_all:
         evidence["also_selected"] = _ids(others)
+    # Of all that were left, those that nobody can read do not hold.
+    score = sum((one.score for one in looked_at), Fraction(0)) / (
+        len(looked_at) + (len(found.garbled) if is_all else 0)
+    )
+    if asked.credit is Credit.ALL and score < 1:
+        score = Fraction(0)
     return Checked(str(score), evidence, Fault.AGENT)
 
 

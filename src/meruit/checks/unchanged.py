@@ -1,18 +1,18 @@
 """Nothing else was touched: whatever no other check looked for stands as it stood."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from meruit.checks.assertion import Change, StateAssertion
+from meruit.checks.assertion import Change, Shown, StateAssertion
 from meruit.checks.running import reader_of, state_check
-from meruit.checks.scene import Book, Scene, presentable, unread
-from meruit.checks.unreadable import Unreadable
+from meruit.checks.scene import Book, Scene, for_evidence, unread
+from meruit.model.errors import AuthorError
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Item, Snapshot, SourceKind, in_work, item
+from meruit.model.world import Snapshot, SourceKind, in_work, item
 from meruit.registry import CheckExample
 
 MAX_SHOWN = 20
@@ -23,7 +23,10 @@ class StateUnchanged(StateAssertion):
     """Which sources must stand as they stood; all of them unless `from` names one."""
 
     allow: tuple[str, ...] = Field(
-        default=(), alias="except", max_length=100, description="Keys that may change, with * and ? for any characters."
+        default=(),
+        alias="except",
+        max_length=100,
+        description="Keys that may change, with * and ? for any characters; `source:key` where several are read.",
     )
 
 
@@ -49,63 +52,78 @@ def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
 def state_unchanged(asked: StateUnchanged, scene: Scene) -> Checked | Missing:
     """Everything that no other check of the task selected is as it was before."""
     book = scene.book
-    names = [asked.source] if asked.source is not None else sorted(book.after)
+    names = [asked.source] if asked.source is not None else book.sources()
     for name in names:
         trouble = unread(name, book.after.get(name), "after") or unread(name, book.before.get(name), "before")
         if trouble is not None:
             return trouble
-    collateral = [found for name in names for found in _collateral(name, book, asked.allow)]
+    touched = [one for name in names for one in _collateral(name, book, asked.allow)]
     evidence: dict[str, Any] = {
         "sources": names,
         "looked_for": {name: sorted(book.selected[name])[:MAX_SHOWN] for name in names if book.selected.get(name)},
-        "fields": [
-            {
-                "path": f"{name}:{key}",
-                "op": "unchanged",
-                "expected": "unchanged",
-                "actual": str(change),
-                "passed": False,
-            }
-            for name, key, change in collateral[:MAX_SHOWN]
-        ],
+        "fields": [one.to_dict() for one in touched[:MAX_SHOWN]],
     }
-    if not collateral:
+    if not touched:
         return Checked("1", evidence)
-    evidence["why"] = f"{len(collateral):,} changed that no check looks for"
-    evidence["collateral"] = [_shown(name, key, change, book) for name, key, change in collateral[:MAX_SHOWN]]
+    evidence["why"] = f"{len(touched):,} changed that no check looks for"
+    evidence["collateral"] = [one.in_detail(book, asked.evidence) for one in touched[:MAX_SHOWN]]
     return Checked("0", evidence, Fault.AGENT)
 
 
-def _collateral(name: str, book: Book, allow: tuple[str, ...]) -> Iterator[tuple[str, str, Change]]:
+class Touched(NamedTuple):
+    """An item that is not as it was."""
+
+    source: str
+    key: str
+    change: Change
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a field that does not fit."""
+        path = f"{self.source}:{self.key}"
+        kept = str(Change.NONE)
+        return {"path": path, "op": "changed", "expected": kept, "actual": str(self.change), "passed": False}
+
+    def in_detail(self, book: Book, shown: Shown) -> dict[str, Any]:
+        """What happened to it, field by field where it can be read."""
+        found: dict[str, Any] = {"source": self.source, "key": self.key, "change": str(self.change)}
+        if self.change is Change.UPDATED:
+            was, now = (self._document(world[self.source], book) for world in (book.before, book.after))
+            found["differences"] = _differences(was, now, shown)
+        return found
+
+    def _document(self, snapshot: Snapshot, book: Book) -> Any:
+        item = next(one for one in snapshot.items if one.key == self.key)
+        try:
+            return book.document(self.source, item, reader_of(snapshot.kind))
+        except AuthorError:
+            return None  # No check that is installed reads such items.
+
+
+def _collateral(name: str, book: Book, allow: tuple[str, ...]) -> Iterator[Touched]:
     changes = Scene(name, book.before[name], book.after[name], {}, book).changes() or {}
     looked_for = book.selected.get(name, set())
-    for key in sorted(changes):
-        if changes[key] is Change.NONE or key in looked_for:
-            continue
-        if not any(fnmatchcase(key, pattern) for pattern in allow):
-            yield name, key, changes[key]
+    for key, change in sorted(changes.items()):
+        if change is not Change.NONE and key not in looked_for and not _allowed(name, key, allow):
+            yield Touched(name, key, change)
 
 
-def _shown(name: str, key: str, change: Change, book: Book) -> dict[str, Any]:
-    """What happened to an item, field by field where it can be read."""
-    was, now = ({one.key: one for one in world[name].items}.get(key) for world in (book.before, book.after))
-    found: dict[str, Any] = {"source": name, "key": key, "change": str(change)}
-    if change is Change.UPDATED and was is not None and now is not None:
-        found["differences"] = _differences(_document(was, book, name), _document(now, book, name))
-    return found
+def _allowed(name: str, key: str, allow: tuple[str, ...]) -> bool:
+    # A bracket stands for itself: files are called so.
+    globs = [pattern.replace("[", "[[]") for pattern in allow]
+    return any(fnmatchcase(text, glob) for glob in globs for text in (key, f"{name}:{key}"))
 
 
-def _document(one: Item, book: Book, name: str) -> Any:
-    document = book.document(name, one, reader_of(book.after[name].kind))
-    return None if isinstance(document, Unreadable) else document
-
-
-def _differences(was: Any, now: Any) -> list[dict[str, Any]]:
+# Any: documents as they were parsed.
+def _differences(was: Any, now: Any, shown: Shown) -> list[dict[str, Any]]:
     """The top-level fields that differ."""
-    if not isinstance(was, dict) or not isinstance(now, dict):
+    if not isinstance(was, Mapping) or not isinstance(now, Mapping):
         return []
-    names = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name) and name != "meta"]
+    names = sorted(name for name in {*was, *now} - {"meta"} if _at(was, name) != _at(now, name))
     return [
-        {"path": name, "before": presentable(was.get(name)), "after": presentable(now.get(name))}
+        {"path": name, "before": for_evidence(_at(was, name), shown), "after": for_evidence(_at(now, name), shown)}
         for name in names[:MAX_SHOWN]
     ]
+
+
+def _at(document: Mapping[str, Any], name: str) -> tuple[Any, ...]:
+    return (document[name],) if name in document else ()

@@ -8,14 +8,15 @@ from fractions import Fraction
 from heapq import nlargest
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator, model_validator
 
 from meruit.checks import dotted
 from meruit.checks.assertion import Credit, Shown, StateAssertion
-from meruit.checks.formulas import check_templates
+from meruit.checks.formulas import GivenText
+from meruit.checks.judging import Given
 from meruit.checks.numerals import numeral, plainly
 from meruit.checks.running import state_check
-from meruit.checks.scene import Scene, Seen, for_evidence, unread
+from meruit.checks.scene import Scene, Seen, for_evidence, hidden, unread
 from meruit.checks.selection import as_garbled, grounds, not_kept, parsed
 from meruit.checks.spoken import Pause, Span, Token, digits_of, hear, negator, spans, units
 from meruit.checks.unreadable import Unreadable
@@ -35,42 +36,34 @@ MAX_TURNS = 20
 """Turns over which a phrase may go."""
 MAX_COMPARED = 50
 """Stretches of a call that are compared to find the one that came closest."""
-MAX_HEARD = 5_000
+MAX_HEARD = 2_000
 """Words of a speaker among which they are looked for."""
 CLOSE = 0.6
 """How much of a phrase must be alike to be told as a near miss."""
 
 
 def _sayable(text: str) -> str:
-    _checked_templates(text)
     if "${" not in text and not units(text):
         raise ValueError(f"{text!r} holds no word that could be said")
     return text
 
 
 def _countable(text: str) -> str:
-    _checked_templates(text)
     if "${" not in text and not digits_of(text):
         raise ValueError(f"{text!r} holds no digit")
     return text
 
 
-def _checked_templates(text: str) -> None:
-    try:
-        check_templates(text)
-    except AuthorError as problem:
-        raise ValueError(str(problem)) from None
-
-
 # Any: authors may write anything there.
-def _as_text(written: Any) -> Any:
-    """A number that a `${…}` stood for, as it is written."""
+def _as_text(written: Any, understand: Callable[[Any], str]) -> str:
+    """Also of a number; and what was filled in stays known as such, because it comes from the world."""
     number = numeral(written) if isinstance(written, int | Decimal) else None
-    return written if number is None else plainly(number)
+    text = understand(written if number is None else plainly(number))
+    return GivenText(text) if isinstance(written, Given | Decimal) else text
 
 
-Sayable = Annotated[str, BeforeValidator(_as_text), Field(max_length=MAX_PHRASE), AfterValidator(_sayable)]
-Countable = Annotated[str, BeforeValidator(_as_text), Field(max_length=MAX_PHRASE), AfterValidator(_countable)]
+Sayable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_sayable), WrapValidator(_as_text)]
+Countable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_countable), WrapValidator(_as_text)]
 
 
 class Phrase(BaseModel):
@@ -97,16 +90,18 @@ class Phrase(BaseModel):
         return self
 
     @property
-    def text(self) -> str:
-        """As it is called in the evidence."""
-        return self.say or self.digits or " | ".join(self.any_of)
+    def ways(self) -> list[str]:
+        """The ways to say it, as they are written."""
+        return [one for one in (self.say, self.digits, *self.any_of) if one is not None]
 
     @property
     def wanted(self) -> list[tuple[str, ...]]:
-        """The ways to say it, as units."""
-        return (
-            [digits_of(self.digits)] if self.digits is not None else [units(one) for one in self.any_of or [self.text]]
-        )
+        """The same as units."""
+        return [digits_of(one) if self.digits is not None else units(one) for one in self.ways]
+
+    def text(self, shown: Shown) -> str:
+        """As it is called in the evidence."""
+        return " | ".join(_shown(one, shown) for one in self.ways)
 
 
 def _as_phrase(written: Any) -> Any:
@@ -293,17 +288,23 @@ class Said(NamedTuple):
         op = str(self.kind)
         if self.kind is Kind.PHRASES:
             op = "digits" if phrase.digits is not None else "any_of" if phrase.any_of else "say"
-        found: dict[str, Any] = {"path": phrase.text, "op": op, "expected": list(phrase.any_of) or phrase.text}
+        ways = [_shown(one, shown) for one in phrase.ways]
+        text = phrase.text(shown)
+        found: dict[str, Any] = {"path": text, "op": op, "expected": ways if phrase.any_of else text}
         found |= {"actual": None if mention is None else _quoted(call, mention, shown), "passed": self.why is None}
         if self.why is not None:
             found["why"] = self.why
         if mention is not None and mention.negated is not None:
             found["negated"] = mention.negated
         return found | {
-            "phrase": phrase.text,
+            "phrase": text,
             "found": self.found,
             "turn": None if mention is None else mention.first[0] + 1,
         }
+
+
+def _shown(text: str, shown: Shown) -> str:
+    return str(hidden(text)) if shown is Shown.HASH and isinstance(text, Given) else str(text)
 
 
 def _quoted(call: Call, mention: Mention, shown: Shown) -> Any:
@@ -321,13 +322,13 @@ def _judged(asked: VoiceTranscript, call: Call) -> Iterator[Said]:
     for phrase in asked.order:
         found = _required(Kind.ORDER, phrase, call, asked, after=reached, previous=previous)
         if found.found and found.mention is not None:
-            reached, previous = found.mention.last, phrase.text
+            reached, previous = found.mention.last, phrase.text(asked.evidence)
         yield found
     for phrase in asked.forbidden:
         yield _forbidden(phrase, call, asked)
 
 
-def _required(  # noqa: PLR0913 - the last two only for phrases in order
+def _required(
     kind: Kind,
     phrase: Phrase,
     call: Call,
@@ -426,7 +427,7 @@ def voice_transcript(asked: VoiceTranscript, scene: Scene) -> Checked | Missing:
     scene.book.select(scene.source, [one.key for one in scene.after.items])
     call = _heard(turns, unreadable)
     considered = [one for one in turns if _is_by(one.document, asked.speaker)]
-    evidence = grounds(scene, len(considered), [as_garbled(one) for one in unreadable])
+    evidence = grounds(scene, len(considered), [as_garbled(one, asked.evidence) for one in unreadable])
     results = list(_judged(asked, call))
     evidence["fields"] = [one.to_dict(call, asked.evidence) for one in results]
     if results:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from meruit.checks.assertion import Fields, Rule, Selecting, Shown, as_rule, fields_of
+from meruit.checks.assertion import Fields, Rule, Selecting, as_rule, fields_of
 from meruit.checks.guides import Guide, complaints, guides_of
 from meruit.checks.interchange import Flaw, Interchange, Path, Transaction, compile_path, flaws, read, values
 from meruit.checks.matchers import Dialect, matcher
@@ -61,15 +61,18 @@ class Outcome(NamedTuple):
 
     codes: frozenset[str]
     paths: tuple[str, ...]
-    """The first at which one of the known codes stands decides; all that stand there must agree."""
-    known: frozenset[str]
+    """The first at which something stands decides; all that stand there must agree."""
+    among: frozenset[str] | None = None
+    """Codes beside which others say something else; None where every code is about the outcome."""
 
 
-def _outcomes(words: Mapping[str, str], *paths: str, total: Sequence[str] = ()) -> dict[str, Outcome]:
+def _outcomes(
+    words: Mapping[str, str], *paths: str, total: Sequence[str] = (), sifted: bool = False
+) -> dict[str, Outcome]:
     """By word; the words of `total` are about all that the last path finds."""
     codes = {word: frozenset(written.split()) for word, written in words.items()}
-    known = frozenset[str]().union(*codes.values())
-    return {word: Outcome(found, paths[-1:] if word in total else paths, known) for word, found in codes.items()}
+    among = frozenset[str]().union(*codes.values()) if sifted else None
+    return {word: Outcome(found, paths[-1:] if word in total else paths, among) for word, found in codes.items()}
 
 
 _REFUSED = _outcomes({"rejected": "N Y"}, "AAA.1")
@@ -78,7 +81,7 @@ _ACKNOWLEDGED = _outcomes(
 )
 OUTCOMES: Mapping[str, Mapping[str, Outcome]] = {
     # The plan as a whole is service type 30; other types are looked at where nothing is said of it.
-    "271": _REFUSED | _outcomes({"active": "1 2 3 4 5", "inactive": "6 7 8"}, "EB[3=30].1", "EB.1"),
+    "271": _REFUSED | _outcomes({"active": "1 2 3 4 5", "inactive": "6 7 8"}, "EB[3=30].1", "EB.1", sifted=True),
     # The event's decision, or its services' where it has none; in total means each of them.
     "278": _REFUSED
     | _outcomes(
@@ -265,33 +268,30 @@ def x12_response(asked: X12Response, scene: Scene) -> Checked | Missing:
 
     def besides(document: Answer) -> Iterator[FieldResult]:
         if outcome is not None:
-            yield _turned_out(str(asked.outcome), outcome, document, asked.evidence)
+            yield _turned_out(str(asked.outcome), outcome, document)
         if asked.envelope is not None:
-            yield _faultless("envelope", "ok", list(map(str, document.envelope.flaws)), asked.evidence)
-        if guides:
-            yield _faultless("valid", "valid", complaints(document.transaction, guides), asked.evidence)
+            yield _faultless("envelope", "ok", list(map(str, document.envelope.flaws)))
+        if asked.valid:
+            yield _faultless("valid", "valid", complaints(document.transaction, guides))
 
     return decide_each(asked, asked.meant(), scene, READER, besides)
 
 
-def _turned_out(word: str, outcome: Outcome, document: Answer, shown: Shown) -> FieldResult:
-    found: list[str] = []
-    for path in outcome.paths:
-        found = [code for code in document.at(path) if code in outcome.known]
+def _turned_out(word: str, outcome: Outcome, document: Answer) -> FieldResult:
+    found, where = list[str](), ""
+    for where in outcome.paths:
+        found = [code for code in document.at(where) if outcome.among is None or code in outcome.among]
         if found:
             break
-    why = None
-    if not found:
-        why = f"it says nothing of it at {' or '.join(outcome.paths)}"
-    elif strange := [code for code in found if code not in outcome.codes]:
-        why = "does not fit" if shown is Shown.HASH else f"{path} is {strange[0]!r}"
-    return FieldResult("outcome", "outcome", word, for_evidence(tuple(found), shown), why)
+    why: str | None = f"it says nothing of it at {' or '.join(outcome.paths)}"
+    if found:
+        why = next((f"{where} is {code!r}" for code in found if code not in outcome.codes), None)
+    return FieldResult("outcome", "outcome", word, for_evidence(tuple(found)), why)
 
 
-def _faultless(name: str, wanted: str, faults: list[str], shown: Shown) -> FieldResult:
-    """What must have no faults; they hold what the sender wrote, so that they are hidden where that is."""
+def _faultless(name: str, wanted: str, faults: Sequence[str]) -> FieldResult:
     if not faults:
         return FieldResult(name, name, wanted, wanted, None)
     listed = [*faults[:MAX_LISTED], *([f"and {len(faults) - MAX_LISTED:,} more"] if faults[MAX_LISTED:] else [])]
-    why = f"{len(faults):,} wrong" if shown is Shown.HASH else f"{len(faults):,} wrong; the first: {faults[0]}"
-    return FieldResult(name, name, wanted, for_evidence(tuple(listed), shown), why)
+    why = f"{len(faults):,} wrong; the first: {faults[0]}"
+    return FieldResult(name, name, wanted, for_evidence(tuple(listed)), why)

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from meruit.model.run import (
     RunStatus,
     TaskRun,
 )
-from meruit.model.task import Benchmark, Task, split_name
+from meruit.model.task import Benchmark, Reveal, Task, split_name
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.model.world import FACTS, compacted, in_work, world_of
@@ -37,7 +38,8 @@ from meruit.registry import faults_of
 from meruit.stores import benchmarks as published
 from meruit.stores import outcomes, runs
 from meruit.stores.benchmarks import BenchmarkView, Publish, Published
-from meruit.stores.database import NotFound
+from meruit.stores.database import NotFound, StoreError
+from meruit.stores.records import AddVersions, NewVersion
 from meruit.stores.runs import (
     CancelRuns,
     CompleteRun,
@@ -46,11 +48,13 @@ from meruit.stores.runs import (
     Kept,
     NewTaskRun,
     RecheckRun,
+    RejudgeRun,
     RunMoved,
     StartRun,
     TimeOut,
 )
 from meruit.stores.store import Store
+from meruit.trust.commitment import SALT_BYTES
 
 MAX_KNOWN = 256
 """Tasks that are kept compiled."""
@@ -75,6 +79,31 @@ class _Known(NamedTuple):
     ready: Ready
 
 
+class _Judging:
+    """Runs that are being judged by this process, each by one caller at a time."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._callers: Counter[tuple[str, str]] = Counter()
+
+    @asynccontextmanager
+    async def alone(self, tenant: str, run_id: str) -> AsyncIterator[None]:
+        """Wait until nobody else judges the run, and keep others waiting."""
+        key = (tenant, run_id)
+        self._callers[key] += 1
+        try:
+            async with self._locks.setdefault(key, asyncio.Lock()):
+                yield
+        finally:
+            self._callers[key] -= 1
+            if not self._callers[key]:
+                del self._callers[key], self._locks[key]
+
+    def holds(self, tenant: str, run_id: str) -> bool:
+        """Whether somebody judges the run now."""
+        return (tenant, run_id) in self._locks
+
+
 class Benchmarks:
     """Everything that can be done with benchmarks and runs."""
 
@@ -84,6 +113,7 @@ class Benchmarks:
         self._timer = timer
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
         self._remembering = threading.Lock()
+        self._judging = _Judging()
 
     @property
     def store(self) -> Store:
@@ -94,12 +124,15 @@ class Benchmarks:
 
     async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
         """Keep a benchmark for all time; raises Unsupported for criteria that cannot be judged, BenchmarkTaken."""
+        # Compiling many tasks takes long enough to hold up everybody else.
+        return await self.store.recorder.record(await asyncio.to_thread(self._publication, tenant, by, benchmark))
+
+    def _publication(self, tenant: str, by: str, benchmark: Benchmark) -> Publish:
         sound(benchmark)
         ready = [self.registrar.ready(task.success_criteria) for task in benchmark.tasks]
         written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)
-        body = canonical(written)
         criteria = tuple({one.digest: (one.body, one.digest) for one in ready}.values())
-        return await self.store.recorder.record(Publish(tenant, by, benchmark, body, digest(written), criteria))
+        return Publish(tenant, by, benchmark, canonical(written), digest(written), criteria)
 
     def find(self, tenant: str, name: str) -> Published:
         """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
@@ -123,12 +156,28 @@ class Benchmarks:
         agent_id: str | None = None,
     ) -> tuple[BenchmarkRun, list[TaskRun]]:
         """A benchmark run with all its task runs, not begun; raises NotFound, MeruitError."""
+        wish = self.plan(tenant, by, name, tasks=tasks, repeats=repeats, scored=scored, agent_id=agent_id)
+        created = await self.store.recorder.record(wish)
+        return self.benchmark_run(Scope(tenant), wish.benchmark_run_id or ""), created
+
+    def plan(
+        self,
+        tenant: str,
+        by: str,
+        name: str,
+        *,
+        tasks: Sequence[str] | None = None,
+        repeats: int = 1,
+        scored: bool = True,
+        agent_id: str | None = None,
+    ) -> CreateRuns:
+        """A benchmark run that is only to be recorded; raises NotFound, MeruitError."""
         found = self.find(tenant, name).benchmark
         chosen = _chosen(found, tasks)
         if not 1 <= repeats <= MAX_REPEATS or repeats * len(chosen) > MAX_RUNS:
             raise MeruitError(f"repeats: 1 to {MAX_REPEATS}, and at most {MAX_RUNS:,} task runs in all")
         run_id = self.store.surroundings.new_id("brn")
-        wish = CreateRuns(
+        return CreateRuns(
             *(tenant, by, found.benchmark, found.version),
             tuple(
                 NewTaskRun(self.store.surroundings.new_id("trn"), task.id, attempt, task.reveal)
@@ -137,25 +186,29 @@ class Benchmarks:
             ),
             *(scored, agent_id, run_id, repeats),
         )
-        created = await self.store.recorder.record(wish)
-        return self.benchmark_run(Scope(tenant), run_id), created
 
     async def create_one(
         self, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
     ) -> TaskRun:
         """One task run on its own."""
+        wish = self.plan_one(tenant, by, name, task_id, scored=scored, agent_id=agent_id)
+        return (await self.store.recorder.record(wish))[0]
+
+    def plan_one(
+        self, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
+    ) -> CreateRuns:
+        """The same, only to be recorded; raises NotFound."""
         found = self.find(tenant, name).benchmark
         (task,) = _chosen(found, [task_id])
         new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
-        wish = CreateRuns(tenant, by, found.benchmark, found.version, (new,), scored, agent_id)
-        return (await self.store.recorder.record(wish))[0]
+        return CreateRuns(tenant, by, found.benchmark, found.version, (new,), scored, agent_id)
 
     async def start(self, scope: Scope, run_id: str) -> Started:
         """Make the run's world, read it, and let the clock run; raises RunMoved for a run that has begun."""
-        run = self._find(scope, run_id).run
-        benchmark, task, _ = self._task_of(scope.tenant, run)
+        run = await asyncio.to_thread(self.run, scope, run_id)
         if run.status is not RunStatus.PENDING:
             raise RunMoved(f"task run {run_id} is {run.status}; only a pending one can be started")
+        benchmark, task, _ = await asyncio.to_thread(self._task_of, scope.tenant, run)
         place = await self.ground.prepare(benchmark, task)
         try:
             begun = await self._begin(scope.tenant, run, benchmark, task, place)
@@ -178,36 +231,68 @@ class Benchmarks:
 
     async def access(self, scope: Scope, run_id: str) -> Started:
         """The same again for an agent that lost what it was told; raises RunMoved unless the run is under way."""
-        run = self._find(scope, run_id).run
+        run = await asyncio.to_thread(self.run, scope, run_id)
         if run.status is not RunStatus.RUNNING:
             raise RunMoved(f"task run {run_id} is {run.status}; it has no world to get into")
-        task = self._task_of(scope.tenant, run).task
+        _, task, _ = await asyncio.to_thread(self._task_of, scope.tenant, run)
         return Started(run, task.instruction, await self.ground.access(run.playground_id) if run.playground_id else {})
 
     # Ending
 
     async def complete(self, scope: Scope, run_id: str) -> TaskRun:
         """Judge what the agent left behind; a run that has ended is only told how."""
-        kept = self._find(scope, run_id)
-        if kept.run.status in ENDED:
-            return kept.run
-        if kept.run.status is RunStatus.PENDING:
-            raise RunMoved(f"task run {run_id} was never started; start it, act, then complete it")
-        judged, rows = await self._judged(scope.tenant, kept)
-        draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, judged)
-        ended = await self.store.recorder.record(CompleteRun(scope.tenant, run_id, draft, rows))
-        await self._tidy(ended)
-        return ended
+        # The agent's time ends here; how long we take to look is not its fault.
+        asked_at = in_micros(self.store.surroundings.clock())
+        async with self._judging.alone(scope.tenant, run_id):
+            kept = await asyncio.to_thread(self._find, scope, run_id)
+            if kept.run.status in ENDED:
+                return kept.run
+            if kept.run.status is RunStatus.PENDING:
+                raise RunMoved(f"task run {run_id} was never started; start it, act, then complete it")
+            judged, rows = await self._judged(scope.tenant, kept)
+            draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, judged)
+            ended = await self.store.recorder.record(CompleteRun(scope.tenant, run_id, draft, rows, asked_at))
+            await self._tidy(ended)
+            return ended
 
     async def recheck(self, tenant: str, run_id: str) -> TaskRun:
         """Read the world again for a run that could not be judged because a source could not be read."""
-        kept = self._find(Scope(tenant), run_id)
-        result = self.result(tenant, kept.run)
-        if kept.run.status is not RunStatus.COMPLETED or result is None or not hit_by_the_world(result):
-            raise RunMoved(f"task run {run_id}: nothing is left that reading the world again could decide")
-        judged, rows = await self._judged(tenant, kept)
-        draft = await asyncio.to_thread(self.registrar.draft, tenant, judged)
-        return await self.store.recorder.record(RecheckRun(tenant, run_id, kept.run.outcome_id or "", draft, rows))
+        async with self._judging.alone(tenant, run_id):
+            kept = await asyncio.to_thread(self._find, Scope(tenant), run_id)
+            result = await asyncio.to_thread(self.result, tenant, kept.run)
+            if kept.run.status is not RunStatus.COMPLETED or result is None or not hit_by_the_world(result):
+                raise RunMoved(f"task run {run_id}: nothing is left that reading the world again could decide")
+            judged, rows = await self._judged(tenant, kept)
+            draft = await asyncio.to_thread(self.registrar.draft, tenant, judged)
+            wish = RecheckRun(tenant, run_id, kept.run.outcome_id or "", draft, rows)
+            checked = await self.store.recorder.record(wish)
+            await self._tidy(checked)
+            return checked
+
+    async def rejudge(self, tenant: str, run_id: str, reason: str, benchmark: str | None = None) -> TaskRun:
+        """Judge a run anew on what was found then, by its own criteria or by those of another version.
+
+        The earlier verdict stays on record. Raises RunMoved, NotFound, and StoreError where the evidence was erased.
+        """
+        wish = await asyncio.to_thread(self._rejudged, tenant, run_id, reason, benchmark)
+        return await self.store.recorder.record(wish)
+
+    def _rejudged(self, tenant: str, run_id: str, reason: str, benchmark: str | None) -> RejudgeRun:
+        run = self._find(Scope(tenant), run_id).run
+        if run.status is not RunStatus.COMPLETED or run.outcome_id is None:
+            raise RunMoved(f"task run {run_id} is {run.status}; only a completed one can be judged again")
+        named = run if benchmark is None else _of_version(run, self.find(tenant, benchmark).benchmark)
+        ready, outcome_id = self._task_of(tenant, named).ready, run.outcome_id
+        with self.store.database.reading() as connection:
+            version = outcomes.summary(connection, Scope(tenant), outcome_id).version
+            found = outcomes.evidence(connection, Scope(tenant), outcome_id, self.store.shelf)
+        if found.input is None or found.output is None:
+            raise StoreError(f"the evidence of task run {run.id} was erased; it can be judged no more")
+        given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
+        result = self.registrar.engine.verify_sync(run.id, given, done, ready.prepared, {})
+        new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES))
+        rows = self._criterion_rows(result, ready, {})
+        return RejudgeRun(tenant, run.id, AddVersions(tenant, ready.body, (new,), reason), rows)
 
     async def cancel(self, tenant: str, run_ids: Sequence[str]) -> list[TaskRun]:
         """Give up runs that have not ended."""
@@ -222,6 +307,8 @@ class Benchmarks:
         with self.store.database.reading() as connection:
             late = runs.overdue(connection, now, tenant)
         ended = list[TaskRun]()
+        # Whoever completed in time is being judged.
+        late = [(owner, run_id) for owner, run_id in late if not self._judging.holds(owner, run_id)]
         for one in sorted({owner for owner, _ in late}):
             wish = TimeOut(one, tuple(run_id for owner, run_id in late if owner == one))
             ended += await self.store.recorder.record(wish)
@@ -237,10 +324,12 @@ class Benchmarks:
 
     async def _judged(self, tenant: str, kept: Kept) -> tuple[Judged, tuple[CriterionRow, ...]]:
         run = kept.run
-        _, task, ready = self._task_of(tenant, run)
+        _, task, ready = await asyncio.to_thread(self._task_of, tenant, run)
         given = await asyncio.to_thread(self._input, tenant, kept)
         after = await self.ground.read(task, run.playground_id, world_of(given))
-        labels = Labels(run.id, run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
+        # An agent sees its own outcomes, of which a run that reveals nothing is none.
+        hidden = run.scored and run.reveal is Reveal.NONE
+        labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
         timed = ready._replace(prepared=_timed(ready.prepared, took, self._timer))
         return await asyncio.to_thread(self._measured, timed, given, after, labels, took)
@@ -250,7 +339,12 @@ class Benchmarks:
     ) -> tuple[Judged, tuple[CriterionRow, ...]]:
         done = in_work(compacted(world_of(given), after))
         judged = self.registrar.judge_sync(ready, Submission(given, done, {}, labels))
-        rows = tuple(
+        return judged, self._criterion_rows(judged.result, ready, took)
+
+    def _criterion_rows(
+        self, result: VerificationResult, ready: Ready, took: Mapping[int, int]
+    ) -> tuple[CriterionRow, ...]:
+        return tuple(
             CriterionRow(
                 self.store.surroundings.new_id("crn"),
                 position,
@@ -258,9 +352,8 @@ class Benchmarks:
                 one.score if status_of(one) in (CriterionStatus.PASSED, CriterionStatus.FAILED) else None,
                 took.get(ready.prepared.slot_of[position]),
             )
-            for position, one in enumerate(judged.result.criterion_results)
+            for position, one in enumerate(result.criterion_results)
         )
-        return judged, rows
 
     def _input(self, tenant: str, kept: Kept) -> dict[str, Any]:
         with self.store.database.reading() as connection:
@@ -297,11 +390,11 @@ class Benchmarks:
         return known
 
     def result(self, tenant: str, run: TaskRun) -> VerificationResult | None:
-        """The latest verdict on a run; None where it has none, or it was erased."""
-        if run.outcome_id is None:
+        """The verdict on a run with all the evidence; None where it has none, or it was erased."""
+        if run.outcome_id is None or run.outcome_version is None:
             return None
         with self.store.database.reading() as connection:
-            return outcomes.latest_results(connection, tenant, [run.outcome_id]).get(run.outcome_id)
+            return outcomes.version(connection, Scope(tenant), run.outcome_id, run.outcome_version).result
 
     def completion(self, tenant: str, run: TaskRun) -> Completion:
         """What whoever completed a run may be told of it."""
@@ -310,25 +403,20 @@ class Benchmarks:
     def criterion_runs(self, tenant: str, run: TaskRun) -> list[CriterionRun]:
         """Every criterion of a run, with all the evidence; none before it is completed."""
         result = self.result(tenant, run)
-        if result is None or run.outcome_id is None:
+        if result is None:
             return []
         with self.store.database.reading() as connection:
-            found = runs.criterion_runs(connection, tenant, run.id, run.outcome_id)
-        labels = self._labels(tenant, run)
-        return [criterion_run(one, result.criterion_results[one.position], labels[one.position]) for one in found]
+            found = runs.criterion_runs(connection, tenant, run)
+        return [criterion_run(one, result.criterion_results[one.position]) for one in found]
 
     def criterion_run(self, tenant: str, run_id: str) -> CriterionRun:
         """One criterion run with all its evidence; raises NotFound."""
         with self.store.database.reading() as connection:
             found = runs.criterion_run(connection, tenant, run_id)
-            result = outcomes.latest_results(connection, tenant, [found.outcome_id]).get(found.outcome_id)
+            result = outcomes.version(connection, Scope(tenant), found.outcome_id, found.version).result
         if result is None:
             raise NotFound(f"the evidence of {run_id!r} was erased")
-        labels = self._labels(tenant, self.run(Scope(tenant), found.task_run_id))
-        return criterion_run(found, result.criterion_results[found.position], labels[found.position])
-
-    def _labels(self, tenant: str, run: TaskRun) -> tuple[str, ...]:
-        return self._task_of(tenant, run).ready.prepared.plan.criteria.ids
+        return criterion_run(found, result.criterion_results[found.position])
 
     def benchmark_run(self, scope: Scope, run_id: str) -> BenchmarkRun:
         """A benchmark run, with its result once every task run has ended; raises NotFound."""
@@ -355,6 +443,12 @@ def ended_run(run: TaskRun) -> Ended:
     # Where nothing is missing both bounds are one number, and that is known exactly.
     high = low if run.bounds.low == run.bounds.high else Fraction(run.bounds.high)
     return Ended(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)
+
+
+def _of_version(run: TaskRun, benchmark: Benchmark) -> TaskRun:
+    if benchmark.benchmark != run.benchmark:
+        raise MeruitError(f"task run {run.id} is of {run.benchmark}; {benchmark.name} is another benchmark")
+    return msgspec.structs.replace(run, version=benchmark.version)
 
 
 def sound(benchmark: Benchmark) -> None:

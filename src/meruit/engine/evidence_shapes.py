@@ -32,14 +32,14 @@ def status_of(judged: CriterionResult) -> CriterionStatus:
     return _STATUS[judged.status]
 
 
-def criterion_run(found: CriterionFound, judged: CriterionResult, label: str) -> CriterionRun:
+def criterion_run(found: CriterionFound, judged: CriterionResult) -> CriterionRun:
     """A criterion run with its evidence."""
     status = status_of(judged)
     return CriterionRun(
         id=found.id,
         task_run_id=found.task_run_id,
         position=found.position,
-        label=label,
+        label=judged.criterion_id,
         check=judged.metric,
         axis=judged.axis,
         weight=judged.weight,

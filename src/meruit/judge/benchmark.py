@@ -9,14 +9,11 @@ from typing import NamedTuple
 
 from meruit.judge.aggregate import PASS_SCORE
 from meruit.model.run import BenchmarkScore, Interval, RunStatus, TaskScore
-from meruit.model.verdict import Bounds, Verdict
+from meruit.model.numbers import exact
+from meruit.model.verdict import Bounds, Status, Verdict, VerificationResult
 
-# Student's t at 97.5 % for 1 to 30 degrees of freedom; a few tasks are no normal distribution.
-_T = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
+# Student's t at 97.5 % for 1 to 10 degrees of freedom; a few tasks are no normal distribution.
+_T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 _Z = 1.959964
 
 
@@ -41,27 +38,27 @@ def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkSc
     low, high = (_mean([getattr(run, side) for run in counted]) for side in ("low", "high"))
     verdict = _band(low) if _band(low) is _band(high) else Verdict.INCONCLUSIVE
     scores = [_task_score(task, runs) for task, runs in by_task.items() if runs]
-    passing = [Fraction(score.passes, score.runs) for score in scores]
-    worst = min(scores, key=lambda score: (score.score, score.passes), default=None)
+    pass_rate = float(_mean([Fraction(run.verdict is Verdict.PASS) for run in counted]))
+    worst = min(scores, key=lambda score: (score.score, score.passes / score.runs), default=None)
     most = max((score.runs for score in scores), default=0)
     return BenchmarkScore(
         verdict=verdict,
         score=float(low),
         exact=str(low),
         bounds=Bounds(float(low), float(high)),
-        pass_rate=float(_mean([Fraction(run.verdict is Verdict.PASS) for run in counted])),
-        pass_rate_interval=_wilson(passing),
+        pass_rate=pass_rate,
+        pass_rate_interval=_wilson(pass_rate, len(scores)),
         score_interval=_of_mean([[run.low for run in runs] for runs in by_task.values() if runs]),
         worst_task=None if worst is None else worst.task,
         coverage=float(_mean([Fraction(run.coverage) for run in counted])),
         runs=len(counted),
         timed_out=sum(run.status is RunStatus.TIMED_OUT for run in counted),
-        cancelled=[run.id for run in ended if run.status is RunStatus.CANCELLED],
+        cancelled=sorted(run.id for run in ended if run.status is RunStatus.CANCELLED),
         inconclusive=sum(run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR) for run in counted),
         pass_at_k=_over_tasks(scores, most, pass_at_k),
         pass_hat_k=_over_tasks(scores, most, pass_hat_k),
         tasks=scores,
-        reasons=[*_reasons(counted, by_task)],
+        reasons=_reasons(counted, by_task),
     )
 
 
@@ -111,15 +108,15 @@ def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, i
     return found
 
 
-def _wilson(passing: Sequence[Fraction]) -> Interval | None:
+def _wilson(rate: float, number: int) -> Interval | None:
     """Wilson's interval, a task counting once however often it is repeated: repeats of one task say little new."""
-    number = len(passing)
     if not number:
         return None
-    rate, spread = float(_mean(passing)), _Z * _Z / number
+    spread = _Z * _Z / number
     middle = (rate + spread / 2) / (1 + spread)
     reach = _Z * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
-    return Interval(max(0.0, middle - reach), min(1.0, middle + reach))
+    # At 0 and at 1 the last digit may fall on the wrong side.
+    return Interval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
 
 
 def _of_mean(by_task: Sequence[Sequence[Fraction]]) -> Interval | None:
@@ -131,9 +128,27 @@ def _of_mean(by_task: Sequence[Sequence[Fraction]]) -> Interval | None:
     mean = sum((sum(scores, Fraction(0)) for scores in by_task), Fraction(0)) / runs
     apart = [sum((score - mean for score in scores), Fraction(0)) for scores in by_task]
     variance = Fraction(number, number - 1) * sum((one * one for one in apart), Fraction(0)) / (runs * runs)
-    quantile = _T[number - 2] if number - 2 < len(_T) else _Z
-    reach = quantile * math.sqrt(variance)
+    reach = _quantile(number - 1) * math.sqrt(variance)
     return Interval(max(0.0, float(mean) - reach), min(1.0, float(mean) + reach))
+
+
+def _quantile(freedom: int) -> float:
+    """Student's t at 97.5 %; beyond the table by the expansion of Cornish and Fisher, right to three decimals."""
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    first = (_Z**3 + _Z) / 4
+    second = (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
+    return _Z + first / freedom + second / freedom**2
+
+
+def highest(result: VerificationResult) -> Fraction:
+    """A run's exact score if all that could not be measured had been met."""
+    counted = [one for one in result.criterion_results if one.status is not Status.EXCLUDED]
+    total = sum((exact(one.weight) for one in counted), Fraction(0))
+    if not total:
+        return Fraction(result.bounds.high)
+    missing = sum((exact(one.weight) for one in counted if one.status is Status.INDETERMINATE), Fraction(0))
+    return Fraction(result.exact) + missing / total
 
 
 def _reasons(counted: Sequence[Ended], by_task: Mapping[str, list[Ended]]) -> list[str]:

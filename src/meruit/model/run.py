@@ -63,6 +63,8 @@ class TaskRun(Record, frozen=True):
     playground_id: str | None = None
     outcome_id: str | None = None
     """The record of what was found and decided."""
+    outcome_version: int | None = None
+    """The version of its verdict that counts here."""
     verdict: Verdict | None = None
     score: float | None = None
     exact: str | None = None

@@ -64,11 +64,18 @@ class TaskSource(BaseModel):
     key: str | None = Field(
         default=None, min_length=1, description="The field that names a row, where rows come in lists."
     )
-    known_hosts: str | None = Field(default=None, min_length=1, description="The file with the keys of SFTP servers.")
+    documents: tuple[str, ...] = Field(default=(), description="Resources that are one document and no rows.")
+    key_env: str | None = Field(
+        default=None, min_length=1, description="The environment variable with the private key for SFTP."
+    )
+    known_hosts: str | None = Field(
+        default=None, min_length=1, description="The SFTP server's key, as OpenSSH writes it."
+    )
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        if self.at is None and any((self.token_env, self.token_command, self.types, self.key, self.known_hosts)):
+        said = self.model_dump(exclude_defaults=True, exclude={"kind", "at"})
+        if self.at is None and said:
             raise ValueError("a source of the playground takes nothing but its kind; give `at` for one of your own")
         if self.token_env is not None and self.token_command is not None:
             raise ValueError("either token_env or token_command, not both")

@@ -141,7 +141,8 @@ def _body_of(one: Item, known: Mapping[str, Item]) -> Item:
 
 def world_of(part: Mapping[str, Any]) -> World:
     """The world in a work's input or output; raises `msgspec.ValidationError` for what is none."""
-    return msgspec.convert(part.get(WORLD) or {}, World)
+    found = part.get(WORLD)
+    return {} if found is None else msgspec.convert(found, World)
 
 
 def in_work(world: World) -> dict[str, Any]:

@@ -217,7 +217,7 @@ def _told(done: _Done, *, with_resources: bool) -> Json:
     headers = {"location": reply.headers.get("Location"), "etag": reply.headers.get("ETag"), "lastModified": reply.at}
     response = {"status": _status(reply.status), **{name: said for name, said in headers.items() if said is not None}}
     if reply.content and (with_resources or done.method == "GET"):
-        return {"resource": Verbatim(reply.content), "response": response}
+        return {"resource": Verbatim(reply.content.decode()), "response": response}
     return {"response": response}
 
 

@@ -185,7 +185,7 @@ class Endpoint:
             standing = look(self.state, key)
             demand(standing, call.if_match)
             try:
-                changed = patched(stored(standing.content or b"{}"), call.resource)
+                changed = patched(stored((standing.content or b"{}").decode()), call.resource)
             except BadPatch as problem:
                 raise Refused(422, "processing", str(problem)) from None
             return self._keep(key, shaped(changed, kind, identity), call)

@@ -14,7 +14,7 @@ from meruit.checks.fhir_parameters import Kind, known_parameters
 from meruit.checks.fhir_search import compile_search
 from meruit.checks.moments import moment
 from meruit.model.errors import AuthorError, nearest
-from meruit.playground.fhir_json import Json, Verbatim, stored, write
+from meruit.playground.fhir_json import Json, Verbatim, stored
 from meruit.playground.fhir_resources import FHIR, Refused, outcome
 from meruit.playground.state import State, rfc3339
 
@@ -34,7 +34,7 @@ class Match(NamedTuple):
     """A resource that a search found."""
 
     key: str
-    content: bytes
+    text: str
     resource: Json
 
 
@@ -55,8 +55,13 @@ def matches(state: State, kind: str, filters: Mapping[str, Sequence[str]]) -> li
         fits = compile_search(kind, filters)
     except AuthorError as problem:
         raise Refused(400, "invalid", str(problem)) from None
-    found = (Match(one.key, one.content(), stored(one.content())) for one in state.items(FHIR, under=f"{kind}/"))
-    return [match for match in found if fits(match.resource)]
+    found = []
+    for one in state.items(FHIR, under=f"{kind}/"):
+        text = one.body or ""
+        resource = stored(text)
+        if fits(resource):
+            found.append(Match(one.key, text, resource))
+    return found
 
 
 def only_match(state: State, kind: str, query: Parameters) -> Match | None:
@@ -163,7 +168,7 @@ def history(state: State, under: str, query: Parameters, *, base: str, address: 
         created = one.event == "fhir_create"
         entry: Json = {"fullUrl": f"{base}/{one.key}"}
         if one.content is not None:
-            entry["resource"] = Verbatim(one.content)
+            entry["resource"] = Verbatim(one.content.decode())
         method = "DELETE" if one.content is None else "POST" if created and one.version == "1" else "PUT"
         entry["request"] = {"method": method, "url": one.key.partition("/")[0] if method == "POST" else one.key}
         status = "204 No Content" if one.content is None else "201 Created" if created else "200 OK"
@@ -174,8 +179,8 @@ def history(state: State, under: str, query: Parameters, *, base: str, address: 
 
 
 def _entry(match: Match, elements: str | None, base: str) -> Json:
-    content = match.content if elements is None else write(_subset(match.resource, elements.split(",")))
-    return {"fullUrl": f"{base}/{match.key}", "resource": Verbatim(content), "search": {"mode": "match"}}
+    resource = Verbatim(match.text) if elements is None else _subset(match.resource, elements.split(","))
+    return {"fullUrl": f"{base}/{match.key}", "resource": resource, "search": {"mode": "match"}}
 
 
 def _subset(resource: Json, names: Sequence[str]) -> Json:
@@ -305,7 +310,7 @@ def _after(found: list[Match], token: str | None, order: _Order) -> list[Match]:
         values = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     except (ValueError, binascii.Error, RecursionError):
         values = None
-    sample = order(Match("", b"", {}))
+    sample = order(Match("", "", {}))
     if (
         not isinstance(values, list)
         or len(values) != len(sample)

@@ -32,7 +32,10 @@ class Written(Decimal):
         return number
 
 
-class Verbatim(bytes):
+_DECODER = json.JSONDecoder(parse_float=Written)
+
+
+class Verbatim(str):
     """JSON that was written already, as a part of what is to be written."""
 
     __slots__ = ()
@@ -41,12 +44,12 @@ class Verbatim(bytes):
 def parse(body: bytes) -> Any:
     """Read JSON that a stranger sent; Unreadable says at which byte it goes wrong."""
     read_json(body)
-    return stored(body)
+    return stored(body.decode("utf-8-sig"))
 
 
-def stored(content: bytes) -> Any:
+def stored(text: str) -> Any:
     """Read JSON that is known to be sound."""
-    return json.loads(content.decode("utf-8-sig"), parse_float=Written)
+    return _DECODER.decode(text)
 
 
 def write(value: Any) -> bytes:
@@ -60,6 +63,8 @@ def _write(value: Any, parts: list[str], room: int) -> None:
     if not room and isinstance(value, dict | list):
         raise TooDeep(f"nested deeper than {MAX_DEPTH} levels")
     match value:
+        case Verbatim():
+            parts.append(value)
         case str():
             parts.append(encode_basestring(value))
         case dict():
@@ -76,8 +81,6 @@ def _write(value: Any, parts: list[str], room: int) -> None:
                 _write(element, parts, room - 1)
                 between = ","
             parts.append("]" if value else "[]")
-        case Verbatim():
-            parts.append(value.decode())
         case Written():
             parts.append(value.text)
         case Decimal():

@@ -36,6 +36,8 @@ MAX_PLAYGROUNDS = 10_000
 """Of one host."""
 GRACE_S = 5
 """How long answers that were begun may take once a host ends."""
+LEFT_S = 3600
+"""How old something half made is before nobody can be making it any more."""
 FILE = "state.db"
 HOST_KEY = "sftp_host_key"
 LOGGED_IN = "portal"
@@ -58,7 +60,8 @@ class Endpoints(Record, frozen=True):
     """Where the systems of one playground are."""
 
     fhir: str
-    portal: str
+    portal: str | None
+    """A page to log in on, as `clerk` with the playground's secret."""
     x12: str
     call: str
     events: str
@@ -111,7 +114,8 @@ class Host:
         """Ids of playgrounds whose files may be open, the least recently used first."""
         self._systems: dict[str, Application] = {}
         self._sftp: Server | None = None
-        self._trouble: str | None = None
+        self._missing: list[str] = []
+        """What each system that is not served needs."""
         self._ending = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -119,6 +123,7 @@ class Host:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with contextlib.AsyncExitStack() as beginning:
             beginning.push_async_callback(self._close)
+            await asyncio.to_thread(self._sweep)
             self._systems = self._make_systems()
             await self._serve_sftp()
             for found in sorted(self.directory.glob(f"pg_*/{FILE}")):
@@ -271,11 +276,15 @@ class Host:
         # Any: Litestar's types for ASGI are narrower than what it takes.
         systems: dict[str, Any] = {
             "fhir": fhir.app(self.state_of, base=base, new_id=new_id),
-            "portal": portal.app(self.state_of),
             "x12": x12.app(self.state_of),
             "call": call.app(self.state_of),
             "events": events.app(self.state_of),
         }
+        try:
+            systems[LOGGED_IN] = portal.app(self.state_of)
+        except MeruitError as problem:
+            # Without the library for it, a playground has all its other systems.
+            self._missing.append(str(problem))
         return systems
 
     async def _serve_sftp(self) -> None:
@@ -284,8 +293,15 @@ class Host:
         try:
             self._sftp = await sftp.serve(self.state_of, self.bind, self._sftp_port, self.directory / HOST_KEY)
         except MeruitError as problem:
-            # Without the library for it, a playground has all its other systems.
-            self._trouble = str(problem)
+            self._missing.append(str(problem))
+
+    def _sweep(self) -> None:
+        """Clear away what killed processes left half made; what is young may still be in the making elsewhere."""
+        young = self._clock().timestamp() - LEFT_S
+        for left in [*self.directory.glob(".pg_*"), *self.directory.glob(f"pg_*/.{FILE}.*")]:
+            with contextlib.suppress(FileNotFoundError):
+                if left.stat().st_mtime < young:
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     async def _make(self, make: Callable[[Path], None]) -> Playground:
         """Make a playground under another name, so that one that is half made is never served."""
@@ -331,13 +347,13 @@ class Host:
             served.secret,
             Endpoints(
                 fhir=f"{root}/fhir",
-                portal=f"{root}/portal",
+                portal=f"{root}/{LOGGED_IN}" if LOGGED_IN in self._systems else None,
                 x12=f"{root}/x12",
                 call=f"{root}/call",
                 events=f"{root}/events",
                 mllp=f"{_bracketed(name)}:{served.mllp.port}",
                 sftp=f"{_bracketed(name)}:{self._sftp.port}" if self._sftp is not None else None,
-                trouble=self._trouble,
+                trouble="; ".join(self._missing) or None,
             ),
         )
 

@@ -197,7 +197,7 @@ def appeal(state: State, key: str, reason: str, *, by: str) -> Row:
 
 
 def _row(one: Item) -> Row:
-    found = stored(one.content())
+    found = stored(one.content().decode())
     key = one.key.partition("/")[2]
     # What a seed says is a row may be any JSON.
     return {**found, "id": key} if isinstance(found, dict) else {"id": key}

@@ -7,6 +7,7 @@ from meruit.checks.interchange import Group, Interchange, Loop, Segment, Transac
 from meruit.playground.x12_writing import Line
 
 GUIDE = "005010X231A1"
+UNNUMBERED = "0000"
 MAX_COMPLAINTS = 100
 """How many segments of one set are complained about."""
 
@@ -89,7 +90,9 @@ def acknowledge(group: Group) -> Acknowledged:
     for one in group.transactions:
         complaints = list(_complaints(one))[:MAX_COMPLAINTS] if one.set_id in GUIDES else []
         wrong = _set_trouble(one, group.gs) or (SET_IN_ERROR if complaints else None)
-        body += [("AK2", one.set_id, one.segments[0].get(2), one.segments[0].get(3)), *_lines(complaints)]
+        # A set without a number is still to be named by one.
+        number = one.segments[0].get(2) or UNNUMBERED
+        body += [("AK2", one.set_id, number, one.segments[0].get(3)), *_lines(complaints)]
         body.append(("IK5", "R", wrong) if wrong else ("IK5", "A"))
         if not wrong and trouble is None:
             accepted.append(one)

@@ -1,5 +1,6 @@
 """Questions over HTTP on behalf of one reading: again where that may help, a token renewed once, nothing endless."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -69,6 +70,7 @@ class Asker:
         self._reading = reading
         self._policy = policy
         self._renewed = False
+        self._fetching = asyncio.Lock()
 
     async def get(
         self,
@@ -98,22 +100,27 @@ class Asker:
 
         return await self.ask(url, taken, accept=accept)
 
-    async def ask(self, url: str, take: Callable[[httpx.Response], Awaitable[T]], *, accept: str = "*/*") -> T:
+    async def ask(
+        self,
+        url: str,
+        take: Callable[[httpx.Response], Awaitable[T]],
+        *,
+        accept: str = "*/*",
+        # Never packed by itself: a few bytes could unpack to gigabytes.
+        encoding: str = "identity",
+    ) -> T:
         """What `take` makes of a response whose body it reads itself; raises Trouble."""
 
         async def attempt() -> T:
-            async with self._asked(url, accept) as response:
+            async with self._asked(url, {"Accept": accept, "Accept-Encoding": encoding}) as response:
                 return await take(response)
 
         async def attempt_with_token() -> T:
-            used = await self._token.value() if self._token is not None else ""
+            used = await self._secret()
             try:
                 return await attempt()
             except _Refused:
-                if self._token is None or self._renewed:
-                    raise
-                self._renewed = True
-                if not await self._token.renewed(used):
+                if not await self._renew(used):
                     raise
                 return await attempt()
 
@@ -123,6 +130,23 @@ class Asker:
             # Servers quote what they were sent.
             trouble.args = (hidden(str(trouble), self._token),)
             raise
+
+    async def _secret(self) -> str | None:
+        # Many questions are asked at one time, and one of them fetches the token for all.
+        async with self._fetching:
+            return None if self._token is None else await self._token.value()
+
+    async def _renew(self, refused: str | None) -> bool:
+        """Whether there is another token than the one that was refused; it is renewed once in a reading."""
+        if self._token is None or refused is None:
+            return False
+        async with self._fetching:
+            if await self._token.value() != refused:
+                return True
+            if self._renewed:
+                return False
+            self._renewed = True
+            return await self._token.renewed(refused)
 
     def shown(self, url: str) -> str:
         """A URL as it may be shown: without user, password and secrets, and not too long."""
@@ -144,12 +168,10 @@ class Asker:
         return str(target)
 
     @asynccontextmanager
-    async def _asked(self, url: str, accept: str) -> AsyncIterator[httpx.Response]:
+    async def _asked(self, url: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
         where = self.shown(url)
-        # As it is, never packed: a few bytes could unpack to gigabytes.
-        headers = {"Accept": accept, "Accept-Encoding": "identity"}
         if self._token is not None:
-            headers["Authorization"] = f"Bearer {_header_safe(await self._token.value(), self._token)}"
+            headers = {**headers, "Authorization": f"Bearer {_header_safe(await self._token.value(), self._token)}"}
         request = self._client.build_request("GET", url, headers=headers, timeout=self._policy.limits.timeout_s)
         try:
             async with within(self._policy.limits.timeout_s, where):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 from urllib.parse import quote
 
+from meruit.model.errors import AuthorError
 from meruit.sources.reading import Trouble
 
 COMMAND_S = 30.0
@@ -48,6 +49,8 @@ class Token:
     @classmethod
     def from_command(cls, argv: Sequence[str], environment: Mapping[str, str]) -> Self:
         """What a command prints, run without a shell."""
+        if not argv or isinstance(argv, str):
+            raise AuthorError("a command is a list: the program, then its arguments")
 
         async def fetch() -> str:
             return await _printed(list(argv), environment)

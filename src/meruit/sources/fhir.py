@@ -120,7 +120,7 @@ class _Walk:
         """Read all pages; False for one full page with neither a total nor a way on: only a count can tell."""
         url, page = first, await self._asked(name, first, reads)
         seen = {one.key for one in page.items}
-        visited = {first}
+        visited, total = {first}, page.total
         while page.next_link is not None:
             url = self._following(name, url, page.next_link, visited)
             visited.add(url)
@@ -130,13 +130,14 @@ class _Walk:
                 # The type was there on the page before.
                 raise Trouble(f"{INCOMPLETE}: {refusal}") from None
             seen.update(one.key for one in page.items)
-        # Only the last page's total counts: on the others it is an estimate with some servers.
-        if page.total is not None and len(seen) < page.total:
+            # The last word on it counts: until the last page it is an estimate with some servers.
+            total = total if page.total is None else page.total
+        if total is not None and len(seen) < total:
             raise Trouble(
-                f"{INCOMPLETE}: saw {len(seen):,} of {page.total:,} {name} and no next link at {self._base}; "
+                f"{INCOMPLETE}: saw {len(seen):,} of {total:,} {name} and no next link at {self._base}; "
                 "ask whoever runs the server why it pages no further"
             )
-        return page.total is not None or url != first or len(page.items) < PAGE
+        return total is not None or url != first or len(page.items) < PAGE
 
     async def _asked(self, name: str, url: str, reads: list[Read]) -> "_Page":
         page = await self._asker.get(
@@ -232,7 +233,9 @@ def _item(reply: Reply, name: str, entry: Any) -> Item | None:
         ):
             _check_outcome(reply, outcome)
             return None
-        case {"search": {"mode": "include"}}:
+        case {"search": {"mode": "include"}, "resource": slices.Sliced(value={"resourceType": str(other)})} if (
+            other != name
+        ):
             return None
         case {"resource": slices.Sliced(text=text, value={"resourceType": str(found), "id": str(id_)} as resource)}:
             pass

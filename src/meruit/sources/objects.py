@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ GOOGLE = "https://storage.googleapis.com"
 PAGE = 1_000
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ELSEWHERE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}
 # A pipe put in a file's place must not hold us up until somebody writes into it.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -53,19 +55,27 @@ class FolderSource:
 
     def _walk(self, reading: Reading) -> None:
         try:
-            folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = self._opened()
         except OSError as problem:
             raise Trouble(f"the folder {self._path} cannot be read: {problem.strerror}; see that it is there") from None
-        for part in self._prefix:
-            inner = _opened(part.encode(), _FOLDER, folder)
-            os.close(folder)
-            if inner is None:
-                reading.note(f"{self._path} has no folder {'/'.join(self._prefix)}", items=0)
-                return
-            folder = inner
-        count = len(reading.items)
+        if folder is None:
+            reading.note(f"{self._path} has no folder {'/'.join(self._prefix)}", items=0)
+            return
         _walk_folder(reading, folder, b"", 0)
-        reading.note(str(self._path.joinpath(*self._prefix)), items=len(reading.items) - count)
+        reading.note(str(self._path.joinpath(*self._prefix)), items=len(reading.items))
+
+    def _opened(self) -> int | None:
+        """The folder to read; None when there is none of the prefix."""
+        folder: int | None = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in self._prefix:
+            if folder is None:
+                break
+            outer = folder
+            try:
+                folder = _opened(part.encode(), _FOLDER, outer)
+            finally:
+                os.close(outer)
+        return folder
 
 
 def _walk_folder(reading: Reading, folder: int, place: bytes, depth: int) -> None:
@@ -75,7 +85,10 @@ def _walk_folder(reading: Reading, folder: int, place: bytes, depth: int) -> Non
             raise Trouble(f"{INCOMPLETE}: {file_name(place)} lies deeper than {MAX_DEPTH} folders; read a part of it")
         for name in _names(folder):
             path = place + b"/" + name if place else name
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            try:
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                raise _moved(path) from None
             if stat.S_ISDIR(found.st_mode):
                 inner = _opened(name, _FOLDER, folder)
                 if inner is None:
@@ -100,27 +113,30 @@ def _names(folder: int) -> list[bytes]:
 
 
 def _opened(name: bytes, flags: int, folder: int) -> int | None:
+    """Something below a folder; None when it is not there, or not what it was taken for."""
     try:
         return os.open(name, flags, dir_fd=folder)
     except OSError as problem:
-        if isinstance(problem, PermissionError):
-            raise Trouble(f"{file_name(name)} cannot be read: {problem.strerror}; see who may read it") from None
-        return None
+        if problem.errno in _ELSEWHERE:
+            return None
+        raise
 
 
 def _file(reading: Reading, folder: int, name: bytes, path: bytes) -> Item:
     opened = _opened(name, _FILE, folder)
     if opened is None:
         raise _moved(path)
-    with os.fdopen(opened, "rb", buffering=0) as file:
-        before = os.fstat(file.fileno())
+    try:
+        before = os.fstat(opened)
         if not stat.S_ISREG(before.st_mode):
             raise _moved(path)
         intake = Intake()
-        while piece := file.read(CHUNK_BYTES):
+        while piece := os.read(opened, CHUNK_BYTES):
             intake.feed(piece)
             reading.take(len(piece), file_name(path))
-        after = os.fstat(file.fileno())
+        after = os.fstat(opened)
+    finally:
+        os.close(opened)
     if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or intake.size != after.st_size:
         raise _moved(path)
     return intake.item(file_name(path), moment(after.st_mtime))
@@ -210,7 +226,7 @@ class GcsSource:
             if response.status_code != OK:
                 raise Trouble(f"{where} answered with status {response.status_code}; see who may read it")
             intake = Intake()
-            async for piece in response.aiter_bytes(CHUNK_BYTES):
+            async for piece in response.aiter_raw(CHUNK_BYTES):
                 intake.feed(piece)
                 reading.take(len(piece), where)
             if not await asyncio.to_thread(one.fits, intake):
@@ -220,7 +236,9 @@ class GcsSource:
                 )
             return intake
 
-        intake = await asker.ask(f"{where}?{urlencode({'alt': 'media', **which})}", take)
+        # An object that was stored packed would else be unpacked on its way, and be none that the list knows.
+        url = f"{where}?{urlencode({'alt': 'media', **which})}"
+        intake = await asker.ask(url, take, encoding="gzip")
         return intake.item(one.name.removeprefix(self._prefix), one.updated)
 
 

@@ -39,14 +39,14 @@ def open_source(
         case SourceKind.FHIR if scheme in ("http", "https"):
             return FhirSource(address, asked.types, client=client, token=token, known=known)
         case SourceKind.ROWS if scheme in ("http", "https"):
-            return RowsSource(address, client=client, token=token, key=asked.key)
+            return RowsSource(address, client=client, token=token, key=asked.key, documents=asked.documents)
         case SourceKind.HL7 | SourceKind.X12 | SourceKind.VOICE if scheme in ("http", "https"):
             return EventsSource(address, client=client, token=token, type=_EVENTS[asked.kind])
         case SourceKind.FILES if scheme == "gs":
             bucket, prefix = urlsplit(address).netloc, urlsplit(address).path.strip("/")
             return GcsSource(bucket, prefix, client=client, endpoint=_endpoint(environment), token=token)
         case SourceKind.FILES if scheme == "sftp":
-            return _sftp(asked, token)
+            return _sftp(asked, token, environment)
         case SourceKind.FILES if scheme in ("", "file"):
             return FolderSource(Path(unquote(urlsplit(address).path) if scheme else address))
         case _:
@@ -70,11 +70,15 @@ def _endpoint(environment: Mapping[str, str]) -> str:
     return GOOGLE if not host else host if "://" in host else f"http://{host}"
 
 
-def _sftp(asked: TaskSource, token: Token | None) -> SftpSource:
+def _sftp(asked: TaskSource, token: Token | None, environment: Mapping[str, str]) -> SftpSource:
     where = urlsplit(asked.at or "")
-    if where.hostname is None or where.username is None or where.password is not None or token is None:
-        raise AuthorError("write sftp://user@host/folder, with the password in the variable that token_env names")
+    key = None if asked.key_env is None else Token.from_environment(asked.key_env, environment)
+    if where.hostname is None or where.username is None or where.password is not None or (token or key) is None:
+        raise AuthorError(
+            "write sftp://user@host/folder, with the password in the variable that token_env names, "
+            "or the private key in that of key_env"
+        )
     if asked.known_hosts is None:
         raise AuthorError("an SFTP source needs known_hosts: the server's key as OpenSSH writes it")
-    login = Login(unquote(where.username), password=token, known_hosts=asked.known_hosts)
+    login = Login(unquote(where.username), password=token, key=key, known_hosts=asked.known_hosts)
     return SftpSource(where.hostname, where.port or SFTP_PORT, login=login, root=unquote(where.path) or ".")

@@ -8,7 +8,6 @@ from meruit.model.errors import AuthorError, MeruitError
 from meruit.model.world import Item, Snapshot, SourceKind
 from meruit.sources.credentials import Token, hidden
 from meruit.sources.files import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
-from meruit.sources.guarded import Guard
 from meruit.sources.outbound import OutboundFailed, OutboundRefused
 from meruit.sources.reading import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, persist, whole, within
 
@@ -56,16 +55,14 @@ class SftpSource:
         *,
         login: Login,
         root: str = ".",
-        guard: Guard | None = None,
         policy: Policy = DEFAULT,
     ) -> None:
-        """Keys of the files are relative to `root`. With `guard` only addresses that it lets pass are called."""
+        """Keys of the files are relative to `root`."""
         _ssh()
         self._host = host
         self._port = port
         self._login = login
         self._root = root
-        self._guard = guard
         self._policy = policy
         self._where = f"sftp://{host}:{port}"
 
@@ -91,7 +88,7 @@ class SftpSource:
         options = await self._options()
         try:
             async with within(self._policy.limits.timeout_s, self._where):
-                connection = await ssh.connect(await self._address(), self._port, **options)
+                connection = await ssh.connect(self._host, self._port, **options)
             async with connection, connection.start_sftp_client() as client:
                 yield client
         except (OSError, ssh.Error, OutboundFailed, OutboundRefused) as problem:
@@ -112,11 +109,6 @@ class SftpSource:
                 what, advice, again = "could not be read", "see whether it is up", True
         said = hidden(" ".join(str(problem).split())[:MAX_SAID_CHARS], self._login.password, self._login.key)
         return Trouble(f"{self._where} {what} ({type(problem).__name__}: {said}); {advice}", again=again)
-
-    async def _address(self) -> str:
-        if self._guard is None:
-            return self._host
-        return (await self._guard.addresses(self._host, self._port))[0]
 
     # What asyncssh takes is as various as its options.
     async def _options(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from meruit.stores import tables
 from meruit.stores.blobs import Part
 from meruit.stores.database import NotFound
 from meruit.stores.outcomes import MAX_PAGE
-from meruit.stores.records import NewOutcome
+from meruit.stores.records import AddVersions, NewOutcome, Recorded
 from meruit.stores.writing import Writing
 
 OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
@@ -133,7 +133,7 @@ class CreateRuns(NamedTuple):
         writing.insert(
             *(tables.task_runs, self.tenant, run.id, seq, run.benchmark_run_id, run.benchmark, run.version, run.task),
             *(run.attempt, run.agent_id, run.status.value, int(run.scored), run.reveal.value),
-            *(writing.now.micros, run.created_by, None, None, None, None, None, None, None),
+            *(writing.now.micros, run.created_by, None, None, None, None, None, None, None, None),
         )
         writing.learn(_key(self.tenant, run.id), Kept(run, None))
         return run
@@ -174,6 +174,8 @@ class CompleteRun(NamedTuple):
     id: str
     outcome: NewOutcome
     criteria: tuple[CriterionRow, ...]
+    asked_at: int | None = None
+    """When its agent said that it was done, in microseconds; now when not given."""
 
     def __call__(self, writing: Writing) -> TaskRun:
         """Record the outcome and a criterion run each; whoever comes second is told what the first was."""
@@ -182,7 +184,8 @@ class CompleteRun(NamedTuple):
             return found.run
         if found.run.status is RunStatus.PENDING:
             raise RunMoved(f"task run {self.id} was never started; start it, act, then complete it")
-        if found.run.deadline is not None and in_micros(found.run.deadline) < writing.now.micros:
+        done_at = writing.now.micros if self.asked_at is None else self.asked_at
+        if found.run.deadline is not None and in_micros(found.run.deadline) < done_at:
             return _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
         run = _decided(writing, self.tenant, found, self.outcome, self.criteria)
         return _end(writing, self.tenant, found._replace(run=run), RunStatus.COMPLETED, EventType.TASK_RUN_COMPLETED)
@@ -208,6 +211,29 @@ class RecheckRun(NamedTuple):
         run = _decided(writing, self.tenant, found, self.outcome, self.criteria)
         _save(writing, self.tenant, found._replace(run=run))
         _tell(writing, self.tenant, EventType.TASK_RUN_RECHECKED, run, f"rechecked:{run.outcome_id}")
+        return run
+
+
+class RejudgeRun(NamedTuple):
+    """A completed run is judged anew on what was found then: one more version of its verdict."""
+
+    tenant: str
+    id: str
+    versions: AddVersions
+    """Of the run's outcome alone."""
+    criteria: tuple[CriterionRow, ...]
+
+    def __call__(self, writing: Writing) -> TaskRun:
+        """Record the version; a run whose verdict somebody else has changed meanwhile stays as it is."""
+        found = _load(writing, self.tenant, self.id)
+        (new,) = self.versions.versions
+        if found.run.status is not RunStatus.COMPLETED or found.run.outcome_id != new.outcome_id:
+            raise RunMoved(f"task run {self.id} is {found.run.status}; only a completed one can be judged again")
+        recorded = self.versions(writing)
+        if not recorded:
+            return found.run
+        run = _judged(writing, self.tenant, found, recorded[0], new.result, self.criteria)
+        _save(writing, self.tenant, found._replace(run=run))
         return run
 
 
@@ -248,16 +274,28 @@ class TimeOut(NamedTuple):
 def _decided(
     writing: Writing, tenant: str, found: Kept, outcome: NewOutcome, criteria: Iterable[CriterionRow]
 ) -> TaskRun:
-    recorded = outcome.write(writing)
+    return _judged(writing, tenant, found, outcome.write(writing), outcome.result, criteria)
+
+
+def _judged(
+    writing: Writing,
+    tenant: str,
+    found: Kept,
+    recorded: Recorded,
+    result: VerificationResult,
+    criteria: Iterable[CriterionRow],
+) -> TaskRun:
+    """The run with a verdict, and a criterion run each."""
     for one in criteria:
         writing.insert(
-            *(tables.criterion_runs, tenant, one.id, found.run.id, recorded.outcome_id, one.position),
-            *(one.status.value, one.score, one.took_us),
+            *(tables.criterion_runs, tenant, one.id, found.run.id, recorded.outcome_id, recorded.version),
+            *(one.position, one.status.value, one.score, one.took_us),
         )
-    standing = standing_of(outcome.result)
+    standing = standing_of(result)
     return msgspec.structs.replace(
         found.run,
         outcome_id=recorded.outcome_id,
+        outcome_version=recorded.version,
         verdict=standing.verdict,
         score=standing.score,
         exact=standing.exact,
@@ -357,6 +395,7 @@ def _save(writing: Writing, tenant: str, row: Kept) -> None:
         new_playground=run.playground_id,
         new_input=row.input_address,
         new_outcome=run.outcome_id,
+        new_outcome_version=run.outcome_version,
         new_body=standing,
     )
     writing.learn(_key(tenant, run.id), row)
@@ -373,6 +412,7 @@ _MOVED: Update = (
         playground_id=bindparam("new_playground"),
         input_address=bindparam("new_input"),
         outcome_id=bindparam("new_outcome"),
+        outcome_version=bindparam("new_outcome_version"),
         body=bindparam("new_body"),
     )
 )
@@ -404,6 +444,7 @@ def _row(row: Row[Any]) -> Kept:
         ended_at=None if row.ended_at is None else from_micros(row.ended_at),
         playground_id=row.playground_id,
         outcome_id=row.outcome_id,
+        outcome_version=row.outcome_version,
         verdict=None if standing is None else standing.verdict,
         score=None if standing is None else standing.score,
         exact=None if standing is None else standing.exact,
@@ -478,6 +519,7 @@ class CriterionFound(NamedTuple):
     id: str
     task_run_id: str
     outcome_id: str
+    version: int
     position: int
     status: CriterionStatus
     score: float | None
@@ -493,22 +535,25 @@ def criterion_run(connection: Connection, tenant: str, run_id: str) -> Criterion
     return _criterion(row)
 
 
-def criterion_runs(connection: Connection, tenant: str, task_run_id: str, outcome_id: str) -> list[CriterionFound]:
-    """Those of a task run that led to one outcome, in the order of the criteria."""
+def criterion_runs(connection: Connection, tenant: str, run: TaskRun) -> list[CriterionFound]:
+    """Those of a task run's present verdict, in the order of the criteria."""
     of = tables.criterion_runs
-    query = _criteria().where(of.c.tenant == tenant, of.c.task_run_id == task_run_id, of.c.outcome_id == outcome_id)
+    query = _criteria().where(
+        of.c.tenant == tenant,
+        of.c.task_run_id == run.id,
+        of.c.outcome_id == run.outcome_id,
+        of.c.version == run.outcome_version,
+    )
     return [_criterion(row) for row in connection.execute(query.order_by(of.c.position))]
 
 
 def _criteria() -> Select[Any]:
     of = tables.criterion_runs
-    return select(of.c.id, of.c.task_run_id, of.c.outcome_id, of.c.position, of.c.status, of.c.score, of.c.took_us)
+    return select(*(of.c[name] for name in CriterionFound._fields))
 
 
 def _criterion(row: Row[Any]) -> CriterionFound:
-    return CriterionFound(
-        row.id, row.task_run_id, row.outcome_id, row.position, CriterionStatus(row.status), row.score, row.took_us
-    )
+    return CriterionFound(**row._asdict())._replace(status=CriterionStatus(row.status))
 
 
 def benchmark_run(connection: Connection, scope: Scope, run_id: str) -> BenchmarkRun:

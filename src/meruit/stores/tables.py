@@ -474,6 +474,7 @@ task_runs = Table(
     Column("playground_id", String(60)),
     Column("input_address", String(64)),
     Column("outcome_id", String(60)),
+    Column("outcome_version", Integer),
     Column("body", LargeBinary),
     Index("task_runs_in_order", "tenant", "seq", unique=True),
     Index("task_runs_by_benchmark_run", "tenant", "benchmark_run_id", "seq"),
@@ -490,10 +491,11 @@ criterion_runs = Table(
     Column("id", String(60), primary_key=True),
     Column("task_run_id", String(60), nullable=False),
     Column("outcome_id", String(60), nullable=False),
+    Column("version", Integer, nullable=False),
     Column("position", Integer, nullable=False),
     Column("status", String(20), nullable=False),
     Column("score", Float),
     Column("took_us", BigInteger),
-    Index("criterion_runs_by_task_run", "tenant", "task_run_id", "outcome_id", "position", unique=True),
+    Index("criterion_runs_by_task_run", "tenant", "task_run_id", "outcome_id", "version", "position", unique=True),
 )
-"""One criterion of a task run; its evidence stands in the verdict on the outcome."""
+"""One criterion of a task run; its evidence stands in that version of the verdict on the outcome."""

@@ -48,6 +48,7 @@ def upgrade() -> None:
         sa.Column("id", sa.String(length=60), nullable=False),
         sa.Column("task_run_id", sa.String(length=60), nullable=False),
         sa.Column("outcome_id", sa.String(length=60), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
         sa.Column("status", sa.String(length=20), nullable=False),
         sa.Column("score", sa.Float(), nullable=True),
@@ -55,7 +56,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("tenant", "id"),
     )
     op.create_index(
-        "criterion_runs_by_task_run", "criterion_runs", ["tenant", "task_run_id", "outcome_id", "position"], unique=True
+        "criterion_runs_by_task_run",
+        "criterion_runs",
+        ["tenant", "task_run_id", "outcome_id", "version", "position"],
+        unique=True,
     )
     op.create_table(
         "task_runs",
@@ -79,6 +83,7 @@ def upgrade() -> None:
         sa.Column("playground_id", sa.String(length=60), nullable=True),
         sa.Column("input_address", sa.String(length=64), nullable=True),
         sa.Column("outcome_id", sa.String(length=60), nullable=True),
+        sa.Column("outcome_version", sa.Integer(), nullable=True),
         sa.Column("body", sa.LargeBinary(), nullable=True),
         sa.PrimaryKeyConstraint("tenant", "id"),
     )

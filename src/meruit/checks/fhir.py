@@ -1,0 +1,217 @@
+"""Resources of a FHIR store: which there must be, and what they must say."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_validator
+
+from meruit.checks import dotted
+from meruit.checks.assertion import Rule, Selecting, as_rule, fields_of
+from meruit.checks.fhir_search import Search, compile_search
+from meruit.checks.fhir_types import RESOURCE_TYPES
+from meruit.checks.matchers import Dialect, holds_template
+from meruit.checks.numerals import numeral, plainly
+from meruit.checks.running import state_check
+from meruit.checks.scene import Scene
+from meruit.checks.selection import FieldResult, decide, field_result
+from meruit.checks.unreadable import Unreadable
+from meruit.model.errors import AuthorError, nearest
+from meruit.model.evidence import Checked, Missing
+from meruit.model.work import Work
+from meruit.model.world import Item, Snapshot, SourceKind, in_work, item
+from meruit.registry import CheckExample
+
+MAX_EXPRESSION = 2_000
+"""Characters of one FHIRPath expression."""
+R4 = "r4"
+_EXTRA = "; install it with pip install 'meruit[checks]'"
+_SELECTORS = ("resource", "resource_type", "search", "where")
+
+_path = lru_cache(maxsize=4_096)(lambda text: dotted.compile_path(text, choices=True))
+_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path))
+
+
+class FhirResourceState(Selecting):
+    """Resources of one type, found by search parameters and fields, and what they must hold."""
+
+    resource: str = Field(
+        validation_alias=AliasChoices("resource", "resource_type"), description="The resource type, as Appointment."
+    )
+    search: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Search parameters of that type; applied here, whatever a server makes of them.",
+    )
+    # Named as the file has them; each path is one expression.
+    fhirpath: dict[str, Any] = Field(
+        default_factory=dict, description="FHIRPath expressions and what each must come to; needs meruit[checks]."
+    )
+    valid: Literal["r4"] | None = Field(
+        default=None, description="Whether the resource must be valid R4; needs meruit[checks]."
+    )
+
+    @field_validator("resource")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if "${" not in name and name not in RESOURCE_TYPES:
+            raise ValueError(f"no resource type is called {name!r}{nearest(name, RESOURCE_TYPES)}")
+        return name
+
+    @field_validator("where", "fields")
+    @classmethod
+    def _rules(cls, written: Any) -> Any:
+        return _RULES.validate_python(written)
+
+    @field_validator("fhirpath")
+    @classmethod
+    def _expressions(cls, written: dict[str, Any]) -> dict[str, Any]:
+        return {text: _told(partial(_expression, text, given)) for text, given in written.items()}
+
+    @model_validator(mode="after")
+    def _searchable(self) -> "FhirResourceState":
+        if not holds_template(self.search) and "${" not in self.resource:
+            _told(lambda: _search(self.resource, self.search))
+        if self.valid is not None:
+            _told(_validator)
+        return self
+
+
+def _told(compute: Callable[[], Any]) -> Any:
+    try:
+        return compute()
+    except AuthorError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def _expression(text: str, given: Any) -> Rule:
+    if not text.strip() or len(text) > MAX_EXPRESSION:
+        raise AuthorError(f"a FHIRPath expression has 1 to {MAX_EXPRESSION:,} characters")
+    _evaluator(text)
+    return as_rule(given, Dialect.JSON)
+
+
+@lru_cache(maxsize=1_024)
+def _evaluator(text: str) -> Callable[..., list[Any]]:
+    try:
+        from fhirpathpy import compile as compile_expression  # an extra, and half a second to load
+        from fhirpathpy.models import models
+    except ImportError:
+        raise AuthorError(f"FHIRPath needs a library of its own{_EXTRA}") from None
+    try:
+        return compile_expression(text, models["r4"])
+    except Exception as problem:  # noqa: BLE001 - its parser raises whatever it likes
+        raise AuthorError(f"{text!r} is no FHIRPath expression: {problem}") from None
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Callable[[str], Any]:
+    try:
+        from fhir.resources.R4B import get_fhir_model_class  # an extra, and 0.4 seconds to load
+    except ImportError:
+        raise AuthorError(f"valid: r4 needs a library of its own{_EXTRA}") from None
+    return get_fhir_model_class
+
+
+def _search(resource: str, parameters: Mapping[str, Any]) -> Search:
+    """The parameters as a test; what YAML read as a number or a truth value is text again."""
+    return compile_search(resource, {name: _texts(value) for name, value in parameters.items()})
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_texts(one) for one in value]
+    if isinstance(value, bool):
+        return str(value).lower()
+    number = None if isinstance(value, str) else numeral(value)
+    return value if number is None else plainly(number)
+
+
+class Resources:
+    """How resources are read."""
+
+    def parse(self, item: Item) -> Any:
+        """The resource."""
+        content = item.content()
+        document = dotted.read_json(content)
+        if not isinstance(document, dict):
+            raise Unreadable.at("no resource: a FHIR resource is a JSON object", content, 0)
+        return document
+
+    def values(self, document: Any, path: str) -> tuple[Any, ...]:
+        """Everything at a dotted path, choice types found by their common name."""
+        return dotted.values(document, _path(path))
+
+    def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
+        """Resources by `resource`, `search` and `where`."""
+        for name in selector:
+            if name not in _SELECTORS:
+                raise AuthorError(f"resources are not found by {name!r}{nearest(name, _SELECTORS)}")
+        resource = selector.get("resource") or selector.get("resource_type")
+        if not isinstance(resource, str) or resource not in RESOURCE_TYPES:
+            raise AuthorError(f"say which resource type: resource: Observation, not {resource!r}")
+        search = _search(resource, selector.get("search") or {})
+        rules = _RULES.validate_python(selector.get("where") or {})
+
+        def fits(_item: Item, document: Any) -> bool:
+            return (
+                document.get("resourceType") == resource
+                and search(document)
+                and all(rule.matcher.judge(self.values(document, path)) is None for path, rule in rules.items())
+            )
+
+        return fits
+
+
+RESOURCES = Resources()
+
+
+def _example(asked: Mapping[str, Any], body: bytes, expect: str) -> CheckExample:
+    was = {"ehr": Snapshot(SourceKind.FHIR)}
+    now = {"ehr": Snapshot(SourceKind.FHIR, [item("Appointment/1", body, version="1")])}
+    return CheckExample(asked, Work(input=in_work(was), output=in_work(now)), expect)
+
+
+_BOOKED = b'{"resourceType": "Appointment", "id": "1", "status": "booked", "minutesDuration": 30}'
+_ASKED = {"resource": "Appointment", "changed": "created", "count": 1}
+
+
+@state_check(
+    "fhir-resource-state",
+    reads=[SourceKind.FHIR],
+    settings=FhirResourceState,
+    reader=RESOURCES,
+    examples=[
+        _example({**_ASKED, "fields": {"status": "booked", "minutesDuration": 30}}, _BOOKED, "1"),
+        _example({**_ASKED, "fields": {"status": "booked", "minutesDuration": 20}}, _BOOKED, "1/2"),
+        _example({**_ASKED, "search": {"status": "cancelled"}}, _BOOKED, "0"),
+    ],
+)
+def fhir_resource_state(asked: FhirResourceState, scene: Scene) -> Checked | Missing:
+    """Resources of a FHIR store are there, as many as asked for, and hold what they must."""
+
+    def more(document: Any) -> Iterator[FieldResult]:
+        for text, rule in asked.fhirpath.items():
+            yield _at_expression(text, rule, document, asked)
+        if asked.valid is not None:
+            yield _validity(document)
+
+    return decide(asked, scene, RESOURCES, {"resource": asked.resource, "search": asked.search}, more)
+
+
+def _at_expression(text: str, rule: Rule, document: Any, asked: FhirResourceState) -> FieldResult:
+    try:
+        found = tuple(_evaluator(text)(document))
+    except Exception as problem:  # noqa: BLE001 - what it cannot do it says by raising, of any kind
+        why = f"cannot be evaluated: {problem}"
+        return FieldResult(text, "fhirpath", rule.matcher.expected, None, why[:200], rule.weight, rule.must)
+    return field_result(text, rule, found, asked.evidence)
+
+
+def _validity(document: Any) -> FieldResult:
+    name = document.get("resourceType")
+    try:
+        _validator()(name).model_validate(document)
+    except Exception as problem:  # noqa: BLE001 - an unknown type and an invalid one are told alike
+        first = str(problem).partition("\n")
+        return FieldResult("valid", "valid", R4, None, f"{first[0]} {first[2][:300]}".strip())
+    return FieldResult("valid", "valid", R4, R4, None)
