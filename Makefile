@@ -9,7 +9,7 @@ FHIR_SERVER := tests/servers/medplum
 SSHD := /usr/sbin/sshd
 CHROMIUM := /usr/bin/chromium
 
-.PHONY: help demo test check static servers bench endurance mutants docs lock clean
+.PHONY: help demo test check static servers bench thorough endurance mutants docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ servers: $(FHIR_SERVER)/node_modules/.ready $(SSHD) $(CHROMIUM)  ## what some te
 
 bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+thorough: $(READY) servers  ## the properties with many more examples (an hour or so)
+	@$(BIN)/python -m pytest -n auto --hypothesis-profile=thorough $(ARGS)
 
 endurance: $(READY)  ## ten thousand calls in a row and 64 at once in each tier of the sandbox (a minute or two)
 	@$(BIN)/python -m tests.faults.endurance

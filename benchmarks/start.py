@@ -14,6 +14,9 @@ def rows() -> Iterator[Row]:
     bare = [sys.executable, "-c", "pass"]
     yield _row("import meruit", [sys.executable, "-c", "import meruit"], bare)
     yield _row("meruit --help", [sys.executable, "-m", "meruit", "--help"], bare)
+    yield _row("import meruit.checks", [sys.executable, "-c", "import meruit.checks"], bare)
+    loaded = "from meruit.registry import checks; checks.names()"
+    yield _row("every check loaded", [sys.executable, "-c", loaded], bare)
     yield _row(
         "from meruit import VerificationEngine",
         [sys.executable, "-c", "from meruit import VerificationEngine"],

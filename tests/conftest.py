@@ -12,5 +12,9 @@ if ROOT not in sys.path:
 pytest_plugins = ["tests.postgres", "tests.servers.running"]
 
 # A loaded machine is no bug: speed lives in benchmarks/, never in a test.
-settings.register_profile("meruit", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile(
+    "meruit", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=40
+)
+# `make thorough`: as many examples as a person would wait for over lunch.
+settings.register_profile("thorough", settings.get_profile("meruit"), max_examples=1_000)
 settings.load_profile("meruit")

@@ -118,15 +118,19 @@ def build_worlds(
     return Worlds(host, client=client, environment=environ, configured=configured, any_address=not for_others)
 
 
+def build_task_engine(settings: Settings) -> VerificationEngine:
+    """The engine that judges task runs."""
+    # A task may have more criteria than a contract: its own model says how many.
+    unlimited = settings.verification.model_copy(update={"max_criteria_per_task": MAX_CRITERIA})
+    return build_engine(settings.model_copy(update={"verification": unlimited}))
+
+
 def build_benchmarks(settings: Settings, store: "Store", ground: "Ground") -> "Benchmarks":
     """Benchmarks and runs in a store."""
     from meruit.engine.benchmarks import Benchmarks
     from meruit.engine.registrar import Registrar
 
-    # A task may have more criteria than a contract: its own model says how many.
-    unlimited = settings.verification.model_copy(update={"max_criteria_per_task": MAX_CRITERIA})
-    engine = build_engine(settings.model_copy(update={"verification": unlimited}))
-    return Benchmarks(Registrar(engine, store, max_criteria=MAX_CRITERIA), ground)
+    return Benchmarks(Registrar(build_task_engine(settings), store, max_criteria=MAX_CRITERIA), ground)
 
 
 def open_market(
@@ -193,7 +197,7 @@ def _class(key: str, name: str) -> type[MetricExtractor]:
     return found
 
 
-def published_schema(which: Literal["criteria", "work", "settings", "result"]) -> dict[str, Any]:
+def published_schema(which: Literal["criteria", "work", "benchmark", "settings", "result"]) -> dict[str, Any]:
     """The JSON Schema of a kind of file, for editors and programs."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:meruit:{which}:1"}
     match which:
@@ -201,6 +205,11 @@ def published_schema(which: Literal["criteria", "work", "settings", "result"]) -
             return head | _criteria_schema()
         case "work":
             return head | _work_schema()
+        case "benchmark":
+            # The checks, whose settings are part of it, take a moment to load.
+            from meruit.engine.benchmark_schema import benchmark_schema
+
+            return head | benchmark_schema()
         case "settings":
             return head | Settings.model_json_schema(by_alias=True)
         case "result":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
@@ -27,6 +27,9 @@ from meruit.model.limits import (
 )
 from meruit.model.task import Benchmark, TaskSource
 from meruit.stores.location import Location
+
+if TYPE_CHECKING:
+    from meruit.playground.seed import Seed
 
 DEFAULT_PATH = Path("config/outcome-verification.yaml")
 PATH_VARIABLE = "MERUIT_CONFIG"
@@ -241,10 +244,13 @@ def load_benchmark(path: str | Path) -> Benchmark:
 
     folder = Path(path).parent
 
-    def gather(seed: Any) -> dict[str, Any]:
+    def gather(seed: Any, attached: Mapping[str, Any]) -> dict[str, Any]:
         files: dict[str, Any] = {}
 
         def read(name: str) -> bytes:
+            known = _attached(attached.get(name))
+            if known is not None:
+                return known
             content = _beside(folder, name)
             try:
                 files[name] = content.decode()
@@ -258,6 +264,40 @@ def load_benchmark(path: str | Path) -> Benchmark:
     return parse_benchmark(read_bytes(path), _called(path), gather=None if str(path) == "-" else gather)
 
 
+def holds_benchmark(path: str | Path) -> bool:
+    """Whether a file holds a benchmark rather than criteria; what cannot be read twice, or at all, holds none."""
+    if not Path(path).is_file():
+        return False
+    try:
+        written = parse(read_bytes(path), _called(path)).value
+    except DocumentError:
+        return False
+    return isinstance(written, dict) and "tasks" in written
+
+
+def load_seed(path: str | Path) -> "Seed":
+    """What a playground begins with, from a YAML or JSON file and those beside it; DocumentError with every problem."""
+    from meruit.playground.seed import read_seed
+
+    called, folder = _called(path), Path(path).parent
+    return read_seed(called, lambda name: read_bytes(path) if name == called else _beside(folder, name))
+
+
+# Any: the benchmark has not been validated yet.
+def _attached(written: Any) -> bytes | None:
+    """The content of a file that a benchmark brings along; None for what is none, of which its model complains."""
+    match written:
+        case str():
+            return written.encode()
+        case {"base64": str(text)}:
+            try:
+                return base64.b64decode(text, validate=True)
+            except ValueError:
+                return b""
+        case _:
+            return None
+
+
 def _beside(folder: Path, name: str) -> bytes:
     """A file of that folder or below it, and of no other: whoever wrote the benchmark may be a stranger."""
     try:
@@ -267,6 +307,9 @@ def _beside(folder: Path, name: str) -> bytes:
         raise MeruitError(f"{name!r} cannot be read: there is no such file beside the benchmark") from None
     if not file.is_relative_to(home):
         raise MeruitError(f"{name!r} lies outside of the benchmark's folder; put it beside the benchmark")
+    # Neither a folder nor a pipe that nobody writes to.
+    if not file.is_file():
+        raise MeruitError(f"{name!r} is no file")
     return read_bytes(file)
 
 

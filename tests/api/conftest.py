@@ -13,11 +13,14 @@ import pytest
 from sqlalchemy import func, select
 
 from meruit.api.build import assemble, build_app
+from meruit.api.hosting import Hosting
 from meruit.api.server import Stopping
 from meruit.app import build_engine
-from meruit.config import ServiceSettings, Settings
+from meruit.config import BenchmarkSettings, ServiceSettings, Settings
 from meruit.engine.verify import VerificationEngine
 from meruit.model.access import DEFAULT_TENANT, Role
+from meruit.model.task import TaskSource
+from meruit.model.world import SourceKind
 from meruit.stores import tables
 from meruit.stores.keys import NewKey
 from meruit.stores.location import Location
@@ -29,6 +32,9 @@ HERE = ("127.0.0.1", 1)
 ROUGE = {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", "threshold": 0.5}
 CRITERIA: dict[str, Any] = {"criteria": [ROUGE]}
 WORK: dict[str, Any] = {"input": {"reference": "the cat sat"}, "output": {"text": "the cat sat"}}
+
+DOWN = BenchmarkSettings(sources={"down": TaskSource(kind=SourceKind.FILES, at="/nowhere/to/be/found")})
+"""A system that tasks may read, and that never answers."""
 
 _numbers = count(1)
 T = TypeVar("T")
@@ -45,10 +51,12 @@ class Deployment:
         surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
         *,
         living: bool = True,
+        hosting: Callable[[Store], Hosting] | None = None,
     ) -> None:
         """With `living` false it is left to a server to begin and end its life."""
         self.store = Store.open(location, surroundings)
-        self.service = assemble(engine, settings or Settings(), self.store, Stopping())
+        hosted = None if hosting is None else hosting(self.store)
+        self.service = assemble(engine, settings or Settings(), self.store, Stopping(), hosted)
         # Any: httpx and Litestar write the type of one and the same ASGI app in two ways.
         self.app: Any = build_app(self.service)
         self._loop = asyncio.new_event_loop()
@@ -254,7 +262,7 @@ def deploy(engine: VerificationEngine, tmp_path: Path) -> Iterator[Deploy]:
 @pytest.fixture(scope="session")
 def deployment(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A service with keys, shared by the tests of one worker: each takes a tenant of its own."""
-    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data"), engine)
+    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data"), engine, Settings(benchmarks=DOWN))
     made.key(tenant="whoever-came-first")
     yield made
     made.close()
@@ -269,7 +277,7 @@ def either(
         yield request.getfixturevalue("deployment")
         return
     url = request.getfixturevalue("new_postgres")()
-    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data", url), engine)
+    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data", url), engine, Settings(benchmarks=DOWN))
     made.key(tenant="whoever-came-first")
     yield made
     made.close()

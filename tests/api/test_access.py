@@ -16,7 +16,8 @@ import pytest
 from litestar import Litestar
 from litestar.routes import HTTPRoute
 from sqlalchemy import func, select
-from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, new_tenant, settings_with
+from tests.api.conftest import CRITERIA, DOWN, WORK, Deploy, Deployment, new_tenant, settings_with
+from tests.api.running import planted_task, task_in_trouble
 
 from meruit.api import access
 from meruit.api.access import KNOWN_S, PUBLIC
@@ -27,6 +28,7 @@ from meruit.config import Settings
 from meruit.engine.verify import VerificationEngine
 from meruit.model.access import Role
 from meruit.model.contract import AgentContract, AgentWork
+from meruit.model.task import Reveal
 from meruit.registry import flags
 from meruit.stores import tables
 from meruit.stores.keys import Revoke
@@ -72,6 +74,35 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "POST /v1/contracts/{contract_id:str}/resolve": OPERATORS,
     "POST /v1/contracts/{contract_id:str}/rejudge": OPERATORS,
     "GET /v1/holds": READERS,
+    "POST /v1/benchmarks": OPERATORS,
+    "GET /v1/benchmarks": READERS,
+    "GET /v1/benchmarks/{benchmark:str}": READERS,
+    "GET /v1/tasks/{benchmark:str}/{task:str}": READERS,
+    "POST /v1/benchmark-runs": OPERATORS,
+    "GET /v1/benchmark-runs": EVERYONE,
+    "GET /v1/benchmark-runs/{benchmark_run_id:str}": EVERYONE,
+    "POST /v1/benchmark-runs/{benchmark_run_id:str}/cancel": OPERATORS,
+    "POST /v1/task-runs": OPERATORS,
+    "GET /v1/task-runs": EVERYONE,
+    "GET /v1/task-runs/{task_run_id:str}": EVERYONE,
+    "POST /v1/task-runs/{task_run_id:str}/start": SUBMITTERS,
+    "GET /v1/task-runs/{task_run_id:str}/access": SUBMITTERS,
+    "POST /v1/task-runs/{task_run_id:str}/complete": SUBMITTERS,
+    "POST /task-runs/{task_run_id:str}/complete": SUBMITTERS,
+    "POST /v1/task-runs/{task_run_id:str}/cancel": OPERATORS,
+    "POST /v1/task-runs/{task_run_id:str}/recheck": OPERATORS,
+    "POST /v1/task-runs/{task_run_id:str}/rejudge": OPERATORS,
+    "GET /v1/task-runs/{task_run_id:str}/criterion-runs": READERS,
+    "GET /v1/criterion-runs/{criterion_run_id:str}": READERS,
+    "GET /criterion-runs/{criterion_run_id:str}": READERS,
+    "POST /v1/playgrounds": OPERATORS,
+    "GET /v1/playgrounds": OPERATORS,
+    "GET /v1/playgrounds/{playground_id:str}": OPERATORS,
+    "DELETE /v1/playgrounds/{playground_id:str}": OPERATORS,
+    "GET /v1/playgrounds/{playground_id:str}/events": OPERATORS,
+    "POST /v1/playgrounds/{playground_id:str}/checkpoint": OPERATORS,
+    "POST /v1/playgrounds/{playground_id:str}/reset": OPERATORS,
+    "POST /v1/playgrounds/{playground_id:str}/branch": OPERATORS,
     "GET /v1/ledger/balances": READERS,
     "GET /v1/ledger/statement": EVERYONE,
     "POST /v1/governance/validate_outcome": OPERATORS,
@@ -96,7 +127,9 @@ NOTHING_THERE = {"GET /schema/{path:str}"}
 """Routes that Litestar adds, which answer 404 to whoever has a key."""
 UNGUARDED = {"GET /schema", "GET /schema/openapi.json", "GET /schema/{path:str}"}
 """Litestar's own: a key is needed, of any role."""
-OF_ONE_TENANT = {route for route in WHO_MAY if "{" in route} | {"POST /v1/contracts"}
+OF_ONE_TENANT = {route for route in WHO_MAY if "{" in route} | {
+    *("POST /v1/contracts", "POST /v1/benchmark-runs", "POST /v1/task-runs"),
+}
 """Routes that name a record, so that another tenant finds none."""
 LONG = "what the judge alone knows, told at such length that nobody comes up with it by chance " * 2
 REASON = {"reason": "looked at it"}
@@ -130,6 +163,12 @@ class Planted(NamedTuple):
     """That the agent has a contract on."""
     contract: str
     """The agent's."""
+    benchmark: str
+    benchmark_run: str
+    """The agent's, as are its task runs."""
+    task_run: str
+    """One of them, completed."""
+    criterion_run: str
     for_judges: frozenset[str]
     """Not for agents: references, thresholds, criteria, evidence, other agents' work."""
     secret: frozenset[str]
@@ -261,13 +300,55 @@ def plant(deployment: Deployment, tenant: str) -> Planted:
         done = {"output": {"text": text}, "metadata": {"note": canary("metadata")}}
         made("POST", f"/v1/contracts/{contract}/complete", keys[Role.OPERATOR], json=done)
     made("POST", f"/v1/contracts/{contract}/dispute", keys[Role.OPERATOR], json={"reason": canary("objection")})
+    runs = planted_runs(deployment, keys[Role.OPERATOR], f"bench-{tenant}", canary, other_agent)
     webhook = made("POST", "/v1/webhooks", keys[Role.OPERATOR], json=webhook_wish(canary("hook")))
     dead_letter(deployment, webhook["webhook"]["id"], canary("error"))
     secret |= {part.split(".")[1] for part in (*keys.values(), second_agent, revoked)} | {webhook["secret"]}
     return Planted(
-        *(tenant, keys, second_agent, revoked, outcome, name, work_id, contract),
+        *(tenant, keys, second_agent, revoked, outcome, name, work_id, contract, *runs),
         *(frozenset(for_judges), frozenset(secret)),
     )
+
+
+def planted_runs(
+    deployment: Deployment, operator: str, slug: str, canary: Canary, other_agent: str
+) -> tuple[str, str, str, str]:
+    """A benchmark, a run of it by each agent, one of its task runs, and a criterion run in that."""
+
+    def done(path: str, body: Any = None) -> Any:
+        reply = deployment.ask("POST" if body is not None else "GET", f"/v1/{path}", key=operator, json=body)
+        assert reply.is_success, reply.text
+        return reply.json()
+
+    tasks = [*(planted_task(canary, reveal) for reveal in Reveal), task_in_trouble()]
+    done("benchmarks", {"benchmark": slug, "title": canary("title"), "tasks": tasks})
+    made: dict[str, Any] = {}
+    for agent_id in (other_agent, "robot"):
+        wish = {"benchmark": slug, "agent_id": agent_id, "tasks": [task["id"] for task in tasks[:-1]]}
+        made = done("benchmark-runs", wish)
+        for run in made["task_runs"]:
+            done(f"task-runs/{run['id']}/start", {})
+            done(f"task-runs/{run['id']}/complete", {})
+    task_run = made["task_runs"][0]["id"]
+    criterion_run = done(f"task-runs/{task_run}/criterion-runs")["criterion_runs"][0]["id"]
+    return slug, made["id"], task_run, criterion_run
+
+
+def task_run_ready_for(deployment: Deployment, operator: str, benchmark: str, move: str) -> str:
+    """A new run of the agent's that this can be done with."""
+
+    def done(path: str, body: Any) -> Any:
+        reply = deployment.ask("POST", f"/v1/task-runs{path}", key=operator, json=body)
+        assert reply.is_success, reply.text
+        return reply.json()
+
+    task = "in-trouble" if move == "recheck" else "none-task"
+    run: str = done("", {"benchmark": benchmark, "task": task, "agent_id": "robot"})["id"]
+    if move in ("access", "complete", "recheck", "rejudge"):
+        done(f"/{run}/start", {})
+    if move in ("recheck", "rejudge"):
+        done(f"/{run}/complete", {})
+    return run
 
 
 def planted_work(canary: Canary, public: str | None) -> dict[str, Any]:
@@ -349,7 +430,8 @@ def scene(
     """Two tenants that have the same things, in one service; already here nothing planted is logged."""
     url = request.getfixturevalue("new_postgres")() if request.param == "postgresql" else None
     location = Location(tmp_path_factory.mktemp("walk") / "data", url)
-    made = Deployment(location, engine, settings_with(webhook_networks=["127.0.0.0/8"]))
+    settings = settings_with(webhook_networks=["127.0.0.0/8"])
+    made = Deployment(location, engine, settings.model_copy(update={"benchmarks": DOWN}))
     with logged() as lines:
         found = Scene(made, plant(made, new_tenant()), plant(made, new_tenant()))
     assert '"route":"/v1/verify"' in lines.getvalue()
@@ -361,7 +443,7 @@ def scene(
 
 def routes_of(app: Any) -> dict[str, Any]:
     """Every route of the application but what only says which methods there are."""
-    inner = app._app
+    inner = app._app.service
     assert isinstance(inner, Litestar)
     assert all(isinstance(route, HTTPRoute) for route in inner.routes)
     return {
@@ -385,6 +467,18 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
     if "{contract_id:str}" in path:
         ready = contract_ready_for(deployment, planted.keys[Role.OPERATOR], path.rpartition("/")[2])
         path = path.replace("{contract_id:str}", ready)
+    path = path.replace("{benchmark:str}", planted.benchmark).replace("{task:str}", "none-task")
+    path = path.replace("{criterion_run_id:str}", planted.criterion_run)
+    path = path.replace("{benchmark_run_id:str}", planted.benchmark_run)
+    if path.endswith(("{task_run_id:str}", "/criterion-runs")):
+        path = path.replace("{task_run_id:str}", planted.task_run)
+    operator = planted.keys[Role.OPERATOR]
+    if "{task_run_id:str}" in path:
+        ready = task_run_ready_for(deployment, operator, planted.benchmark, path.rpartition("/")[2])
+        path = path.replace("{task_run_id:str}", ready)
+    if "{playground_id:str}" in path:
+        made = deployment.ask("POST", "/v1/playgrounds", key=operator, json={}).json()
+        path = path.replace("{playground_id:str}", made["id"])
     if "{key_id:str}" in path:
         doomed = deployment.key(Role.AUDITOR, planted.tenant).split(".")[0]
         path = path.replace("{key_id:str}", doomed)
@@ -409,6 +503,18 @@ def options_of(route: str, planted: Planted) -> dict[str, Any]:
         "POST /v1/contracts": {"json": {"work_id": planted.work, "agent_id": "somebody"}},
         "GET /v1/ledger/statement": {"params": {"account": "agent:robot", "currency": "EUR"}},
         "POST /v1/governance/validate_outcome": {"json": {"contract_id": "c", "claimed_metrics": {"accuracy": 1}}},
+    }
+    run = {"benchmark": planted.benchmark, "task": "none-task"}
+    options |= {
+        "POST /v1/benchmarks": {
+            "json": {"benchmark": f"b-{secrets.token_hex(4)}", "tasks": [{**task_in_trouble(), "criteria": []}]}
+        },
+        "POST /v1/benchmark-runs": {"json": {"benchmark": planted.benchmark, "agent_id": "robot"}},
+        "POST /v1/task-runs": {"json": run},
+        "POST /v1/task-runs/{task_run_id:str}/rejudge": {"json": REASON},
+        "POST /v1/playgrounds": {"json": {}},
+        "POST /v1/playgrounds/{playground_id:str}/checkpoint": {"json": {"name": "here"}},
+        "POST /v1/playgrounds/{playground_id:str}/reset": {"json": {}},
     }
     if "{contract_id:str}/" in route:
         return MOVES[route.rpartition("/")[2]]
@@ -540,6 +646,9 @@ BROKEN: tuple[Mapping[str, Any], ...] = (
 def test_an_agent_learns_nothing_from_requests_that_are_broken(scene: Scene, route: str) -> None:
     method, path, _ = request_of(route, scene, scene.ours)
     paths = [path, path + "/", path + "/more", path.upper(), path.replace(scene.ours.outcome, "out_" + "0" * 34)]
+    if Role.AGENT not in WHO_MAY[route]:
+        # Turned away at the door, whatever it says.
+        paths = paths[:2]
     with logged() as lines:
         for key in (scene.ours.keys[Role.AGENT], scene.ours.other_agent):
             for place in paths:
@@ -569,6 +678,7 @@ def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
     of_admin = [
         *("GET /v1/criteria/{name:str}", "GET /v1/outcomes/{outcome_id:str}"),
         "GET /v1/outcomes/{outcome_id:str}/versions",
+        "GET /v1/benchmarks/{benchmark:str}",
     ]
     admin = scene.ours.keys[Role.ADMIN]
     seen = "".join(text_of(asked(scene, request_of(route, scene, scene.ours), admin)) for route in of_admin)

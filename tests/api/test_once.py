@@ -105,7 +105,7 @@ def slowed(made: Deployment) -> Slow:
     """Let a service judge only when it is told to."""
     slow = Slow(made.service.registrar)
     # Litestar, the one place where routes find their service.
-    made.app._app.state["service"] = made.service._replace(registrar=slow)
+    made.app._app.service.state["service"] = made.service._replace(registrar=slow)
     return slow
 
 

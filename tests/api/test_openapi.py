@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.api.conftest import CRITERIA, WORK, Deployment, new_tenant
+from tests.api.running import Bench, scoring, task, task_in_trouble
 from tests.api.test_access import MOVES, OPEN_TO_ALL, WHO_MAY, contract_ready_for, dead_letter, rescored
 
 from meruit.api.problems import PROBLEM_TYPE
@@ -50,11 +51,39 @@ class Known(NamedTuple):
     schema: Any
     outcome: str
     work: str
+    runs: dict[str, str]
+    """A task run in each state that something needs."""
+    criterion_run: str
+    ground: str
+    webhooks: list[str]
+    """The last that was made: a tenant has not many."""
+
+    def made(self, path: str, **body: Any) -> str:
+        """The id of something new."""
+        reply = self.deployment.ask("POST", f"/v1/{path}", key=self.keys[0], json=body)
+        assert reply.is_success, reply.text
+        return str(reply.json()["id"])
+
+    def run_ready_for(self, path: str) -> str:
+        """A task run that this can be done with; one that stays as it is serves again."""
+        move = path.rpartition("/")[2]
+        if move not in ("start", "complete", "cancel"):
+            return self.runs.get(move, self.runs["rejudge"])
+        run = self.made("task-runs", benchmark="b", task="t", agent_id="robot")
+        if move == "complete":
+            self.deployment.ask("POST", f"/v1/task-runs/{run}/start", key=self.keys[0])
+        return run
+
+    def playground(self, method: str) -> str:
+        return self.made("playgrounds") if method.lower() == "delete" else self.ground
 
     def webhook(self) -> str:
         entropy = self.deployment.store.surroundings.entropy
         wish = AddWebhook(self.tenant, "http://127.0.0.1:9/", frozenset({"outcome.erased"}), entropy)
-        return self.deployment.store.recorder.write(wish).webhook.id
+        while self.webhooks:
+            self.deployment.ask("DELETE", f"/v1/webhooks/{self.webhooks.pop()}", key=self.keys[0])
+        self.webhooks.append(self.deployment.store.recorder.write(wish).webhook.id)
+        return self.webhooks[0]
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +97,20 @@ def known(deployment: Deployment) -> Known:
     wish = {"title": "t", "terms": {"cpc_rate": "0.05"}}
     given = deployment.ask("POST", "/v1/work", key=admin, json=wish).json()["id"]
     deployment.ask("POST", "/v1/contracts", key=admin, json={"work_id": given, "agent_id": "robot"})
+    runs, criterion_run = known_runs(Bench(deployment, tenant, admin, agent))
+    ground = deployment.ask("POST", "/v1/playgrounds", key=admin, json={}).json()["id"]
     schema = schemathesis.openapi.from_dict(deployment.ask("GET", "/schema/openapi.json", key=admin).json())
-    return Known(deployment, tenant, (admin, admin, agent), schema, outcome, given)
+    return Known(deployment, tenant, (admin, admin, agent), schema, outcome, given, runs, criterion_run, ground, [])
+
+
+def known_runs(bench: Bench) -> tuple[dict[str, str], str]:
+    """Task runs by what can be done with each, and a criterion run."""
+    bench.publish(task(scoring(10)), task_in_trouble())
+    runs = {"access": bench.started(), "rejudge": bench.started(), "recheck": bench.started("in-trouble")}
+    for name in ("rejudge", "recheck"):
+        bench.complete(runs[name])
+    found = bench.read(f"task-runs/{runs['rejudge']}/criterion-runs")["criterion_runs"]
+    return runs, found[0]["id"]
 
 
 def made_real(case: AnyCase, known: Known) -> None:
@@ -83,6 +124,12 @@ def made_real(case: AnyCase, known: Known) -> None:
         "contract_id": lambda: contract_ready_for(known.deployment, known.keys[0], case.operation.path.split("}/")[-1]),
         "key_id": lambda: known.deployment.key(Role.AUDITOR, known.tenant).split(".")[0],
         "webhook_id": known.webhook,
+        "benchmark": lambda: "b",
+        "task": lambda: "t",
+        "task_run_id": lambda: known.run_ready_for(case.operation.path),
+        "benchmark_run_id": lambda: known.made("benchmark-runs", benchmark="b", agent_id="robot"),
+        "criterion_run_id": lambda: known.criterion_run,
+        "playground_id": lambda: known.playground(case.operation.method),
     }
     for name in found.keys() & real.keys():
         found[name] = real[name]()
@@ -102,6 +149,13 @@ def made_real_body(path: str, body: dict[str, Any], known: Known) -> None:
     if path == "/v1/work":
         for name in ("success_criteria", "budget", "terms"):
             body.pop(name, None)
+    if path == "/v1/benchmarks":
+        body |= {"tasks": [task()], "attachments": {}}
+    elif "benchmark" in body:
+        body |= {"benchmark": "b"} | {name: value for name, value in (("task", "t"), ("tasks", ["t"])) if name in body}
+    if path.endswith("/reset"):
+        body["name"] = "start"
+    body.pop("seed", None)
     if "work_id" in body:
         body |= {"work_id": known.work, "cpc_rate": "0.05"}
     if "decision" in body:

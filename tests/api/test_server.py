@@ -535,9 +535,487 @@ def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, running: Runn
 
 
 @pytest.mark.parametrize("begun", [CHUNKED, CHUNKED + b"5\r\n[", CHUNKED + b"2\r\n[]\r\n0\r\na: b\r\n"])
-def test_a_body_that_stops_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes
+def test_a_body_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes) -> None:
+    monkeypatch.setattr(server, "BODY_S", SHORT_S)
+    with connect(running) as connection:
+        connection.sendall(begun)
+        assert b"201" not in rest(connection)
+    assert httpx.post(f"{running.url}/things", json=[1]).text == "1"
+
+
+def test_a_body_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 1.0)
+    monkeypatch.setattr(server, "BODY_S", 1.0)
+    with connect(running) as connection:
+        connection.sendall(CHUNKED + b"1\r\n[\r\n")
+        for _ in range(6):
+            time.sleep(0.25)
+            connection.sendall(b"1\r\n \r\n")
+        connection.sendall(b"1\r\n]\r\n0\r\n\r\n")
+        assert hear(connection, b"\r\n\r\n0").startswith(b"HTTP/1.1 201 ")
+
+
+class Wire(asyncio.Transport):
+    """A transport that goes nowhere."""
+
+    closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def wired(app: Any) -> Any:
+    """A connection, as the loop makes it."""
+    config = uvicorn.Config(app, log_config=None, lifespan="off", interface="asgi3")
+    made = server._protocol()(config=config, server_state=uvicorn.server.ServerState(), app_state={})
+    made.connection_made(Wire())
+    return made
+
+
+async def silent(scope: Any, receive: Any, send: Any) -> None:
+    """Never asks for the body; ends when the connection does."""
+    while not scope["state"].get("ended"):
+        await asyncio.sleep(0)
+        scope["state"]["ended"] = True
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def test_no_timer_outlives_what_it_waits_for() -> None:
+    async def use() -> None:
+        made = wired(silent)
+        opened = made.timer
+        made.data_received(b"GET / HTTP/1.1\r\n")
+        assert made.timer is opened
+        made.data_received(b"Host: x\r\n\r\n")
+        assert opened.cancelled()
+        assert made.timer is None
+        await asyncio.gather(*made.tasks)
+        made.data_received(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n")
+        body = made.timer
+        made.data_received(b"a")
+        # A part more begins no timer more.
+        assert made.timer is body
+        made.data_received(b"bc")
+        assert body.cancelled()
+        assert made.timer is None
+        await asyncio.gather(*made.tasks)
+        made.data_received(b"GET")
+        last = made.timer
+        made.connection_lost(OSError("gone"))
+        assert last.cancelled()
+        assert made.timer is None
+        made._unset_keepalive_if_required()
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("why", ["paused", "continue"])
+def test_a_body_that_was_not_asked_for_is_not_missed(why: str) -> None:
+    async def use() -> None:
+        made = wired(silent)
+        expect = b"Expect: 100-continue\r\n" if why == "continue" else b""
+        made.data_received(b"POST / HTTP/1.1\r\n" + expect + b"Content-Length: 1000000\r\n\r\n")
+        if why == "paused":
+            made.data_received(b" " * 500_000)
+        made.heard = -server.BODY_S
+        made.timer.cancel()
+        made.give_up()
+        assert made.timer is not None
+        assert not made.transport.is_closing()
+        await asyncio.gather(*made.tasks)
+        # It was answered; now nothing excuses the silence.
+        made.timer.cancel()
+        made.give_up()
+        assert made.transport.is_closing()
+        made.connection_lost(None)
+
+    asyncio.run(use())
+
+
+CHUNKED = b"POST /things HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+SHORT_S = 0.2
+
+
+def connect(running: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_S)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """What is said until the other side closes."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(10_000):
+            said += part
+    return said
+
+
+def hear(connection: socket.socket, end: bytes) -> bytes:
+    said = b""
+    while not said.endswith(end):
+        part = connection.recv(10_000)
+        assert part, said
+        said += part
+    return said
+
+
+@pytest.mark.parametrize("block", [b"a: bbbb\r\n" * 1000, b"a: " + b"b" * 5000 + b"\r\n", b"a" * 5000])
+def test_trailers_that_never_end_are_refused(running: Running, block: bytes) -> None:
+    sent, said = flood(running.port, CHUNKED + b"2\r\n[]\r\n0\r\n", block, 20_000_000)
+    assert sent < 20_000_000
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert httpx.post(f"{running.url}/things", json=[1]).text == "1"
+
+
+def test_trailers_that_never_end_do_not_spoil_an_answer(running: Running) -> None:
+    with connect(running) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n")
+        assert hear(connection, b"here").startswith(b"HTTP/1.1 200 ")
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(b"a: bbbb\r\n" * 1000)
+        assert rest(connection) == b""
+
+
+def test_a_few_trailers_are_no_harm(running: Running) -> None:
+    with connect(running) as connection:
+        for _ in range(3):
+            connection.sendall(CHUNKED + b"2\r\n[]\r\n0\r\n" + b"a: b\r\n" * 100 + b"\r\n")
+            assert hear(connection, b"\r\n\r\n0").startswith(b"HTTP/1.1 201 ")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" * 1 + b"a: b\r\n" * (server.MAX_HEADERS - 1), b"200"),
+        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" * 1 + b"a: b\r\n" * server.MAX_HEADERS, b"400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * MAX_HEAD_BYTES + b"\r\n", b"400"),
+        (b"GET /?" + b"b" * (MAX_HEAD_BYTES - 10) + b" HTTP/1.1\r\nHost: x\r\n", b"400"),
+    ],
+    ids=["as many as may be", "too many", "too large", "too long a line"],
+)
+def test_headers_are_bounded_even_where_they_come_at_once(running: Running, head: bytes, status: bytes) -> None:
+    with connect(running) as connection:
+        connection.sendall(head + b"Connection: close\r\n\r\n" if status == b"400" else head + b"\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 " + status)
+
+
+def test_many_small_chunks_are_a_body(running: Running) -> None:
+    with connect(running) as connection:
+        connection.sendall(CHUNKED + b"1\r\n[\r\n" + b"1\r\n \r\n" * 50_000 + b"1\r\n]\r\n0\r\n\r\n")
+        assert hear(connection, b"\r\n\r\n0").startswith(b"HTTP/1.1 201 ")
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes, earlier: int
 ) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    with connect(running) as connection:
+        for _ in range(earlier):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            hear(connection, b"here")
+        connection.sendall(begun)
+        assert rest(connection) == b""
+
+
+def test_a_head_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    with connect(running) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        connection.settimeout(SHORT_S / 10)
+        ended = False
+        for _ in range(1000):
+            with contextlib.suppress(TimeoutError):
+                ended = connection.recv(1) == b""
+                break
+            connection.sendall(b"a")
+        assert ended
+
+
+def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    monkeypatch.setattr(server, "MAX_CONCURRENT", 5)
+    running = Running()
+    try:
+        with contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(connect(running)) for _ in range(10)]
+            assert [rest(one) for one in idle] == [b""] * 10
+            assert httpx.get(running.url).text == "here"
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("more", [b"", b"\r\n", b"GET / HTTP/1.1\r\nHost"])
+def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, running: Running, more: bytes) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S / 4)
+    monkeypatch.setattr(server, "BODY_S", SHORT_S / 4)
+    with connect(running) as connection:
+        connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+        hear(connection, b"begun,\r\n")
+        connection.sendall(more)
+        connection.settimeout(SHORT_S)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.settimeout(PATIENCE_S)
+        running.stopping.begin()
+        assert b"ended" in rest(connection)
+
+
+@pytest.mark.parametrize("begun", [CHUNKED, CHUNKED + b"5\r\n[", CHUNKED + b"2\r\n[]\r\n0\r\na: b\r\n"])
+def test_a_body_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes) -> None:
+    monkeypatch.setattr(server, "BODY_S", SHORT_S)
+    with connect(running) as connection:
+        connection.sendall(begun)
+        assert b"201" not in rest(connection)
+    assert httpx.post(f"{running.url}/things", json=[1]).text == "1"
+
+
+def test_a_body_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 1.0)
+    monkeypatch.setattr(server, "BODY_S", 1.0)
+    with connect(running) as connection:
+        connection.sendall(CHUNKED + b"1\r\n[\r\n")
+        for _ in range(6):
+            time.sleep(0.25)
+            connection.sendall(b"1\r\n \r\n")
+        connection.sendall(b"1\r\n]\r\n0\r\n\r\n")
+        assert hear(connection, b"\r\n\r\n0").startswith(b"HTTP/1.1 201 ")
+
+
+class Wire(asyncio.Transport):
+    """A transport that goes nowhere."""
+
+    closing = False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def write(self, data: Any) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def wired(app: Any) -> Any:
+    """A connection, as the loop makes it."""
+    config = uvicorn.Config(app, log_config=None, lifespan="off", interface="asgi3")
+    made = server._protocol()(config=config, server_state=uvicorn.server.ServerState(), app_state={})
+    made.connection_made(Wire())
+    return made
+
+
+async def silent(scope: Any, receive: Any, send: Any) -> None:
+    """Never asks for the body; ends when the connection does."""
+    while not scope["state"].get("ended"):
+        await asyncio.sleep(0)
+        scope["state"]["ended"] = True
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def test_no_timer_outlives_what_it_waits_for() -> None:
+    async def use() -> None:
+        made = wired(silent)
+        opened = made.timer
+        made.data_received(b"GET / HTTP/1.1\r\n")
+        assert made.timer is opened
+        made.data_received(b"Host: x\r\n\r\n")
+        assert opened.cancelled()
+        assert made.timer is None
+        await asyncio.gather(*made.tasks)
+        made.data_received(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n")
+        body = made.timer
+        made.data_received(b"a")
+        # A part more begins no timer more.
+        assert made.timer is body
+        made.data_received(b"bc")
+        assert body.cancelled()
+        assert made.timer is None
+        await asyncio.gather(*made.tasks)
+        made.data_received(b"GET")
+        last = made.timer
+        made.connection_lost(OSError("gone"))
+        assert last.cancelled()
+        assert made.timer is None
+        made._unset_keepalive_if_required()
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("why", ["paused", "continue"])
+def test_a_body_that_was_not_asked_for_is_not_missed(why: str) -> None:
+    async def use() -> None:
+        made = wired(silent)
+        expect = b"Expect: 100-continue\r\n" if why == "continue" else b""
+        made.data_received(b"POST / HTTP/1.1\r\n" + expect + b"Content-Length: 1000000\r\n\r\n")
+        if why == "paused":
+            made.data_received(b" " * 500_000)
+        made.heard = -server.BODY_S
+        made.timer.cancel()
+        made.give_up()
+        assert made.timer is not None
+        assert not made.transport.is_closing()
+        await asyncio.gather(*made.tasks)
+        # It was answered; now nothing excuses the silence.
+        made.timer.cancel()
+        made.give_up()
+        assert made.transport.is_closing()
+        made.connection_lost(None)
+
+    asyncio.run(use())
+
+
+CHUNKED = b"POST /things HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+SHORT_S = 0.2
+
+
+def connect(running: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_S)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """What is said until the other side closes."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(10_000):
+            said += part
+    return said
+
+
+def hear(connection: socket.socket, end: bytes) -> bytes:
+    said = b""
+    while not said.endswith(end):
+        part = connection.recv(10_000)
+        assert part, said
+        said += part
+    return said
+
+
+@pytest.mark.parametrize("block", [b"a: bbbb\r\n" * 1000, b"a: " + b"b" * 5000 + b"\r\n", b"a" * 5000])
+def test_trailers_that_never_end_are_refused(running: Running, block: bytes) -> None:
+    sent, said = flood(running.port, CHUNKED + b"2\r\n[]\r\n0\r\n", block, 20_000_000)
+    assert sent < 20_000_000
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert httpx.post(f"{running.url}/things", json=[1]).text == "1"
+
+
+def test_trailers_that_never_end_do_not_spoil_an_answer(running: Running) -> None:
+    with connect(running) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n")
+        assert hear(connection, b"here").startswith(b"HTTP/1.1 200 ")
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(b"a: bbbb\r\n" * 1000)
+        assert rest(connection) == b""
+
+
+def test_a_few_trailers_are_no_harm(running: Running) -> None:
+    with connect(running) as connection:
+        for _ in range(3):
+            connection.sendall(CHUNKED + b"2\r\n[]\r\n0\r\n" + b"a: b\r\n" * 100 + b"\r\n")
+            assert hear(connection, b"\r\n\r\n0").startswith(b"HTTP/1.1 201 ")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" * 1 + b"a: b\r\n" * (server.MAX_HEADERS - 1), b"200"),
+        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" * 1 + b"a: b\r\n" * server.MAX_HEADERS, b"400"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * MAX_HEAD_BYTES + b"\r\n", b"400"),
+        (b"GET /?" + b"b" * (MAX_HEAD_BYTES - 10) + b" HTTP/1.1\r\nHost: x\r\n", b"400"),
+    ],
+    ids=["as many as may be", "too many", "too large", "too long a line"],
+)
+def test_headers_are_bounded_even_where_they_come_at_once(running: Running, head: bytes, status: bytes) -> None:
+    with connect(running) as connection:
+        connection.sendall(head + b"Connection: close\r\n\r\n" if status == b"400" else head + b"\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 " + status)
+
+
+def test_many_small_chunks_are_a_body(running: Running) -> None:
+    with connect(running) as connection:
+        connection.sendall(CHUNKED + b"1\r\n[\r\n" + b"1\r\n \r\n" * 50_000 + b"1\r\n]\r\n0\r\n\r\n")
+        assert hear(connection, b"\r\n\r\n0").startswith(b"HTTP/1.1 201 ")
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes, earlier: int
+) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    with connect(running) as connection:
+        for _ in range(earlier):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            hear(connection, b"here")
+        connection.sendall(begun)
+        assert rest(connection) == b""
+
+
+def test_a_head_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    with connect(running) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        connection.settimeout(SHORT_S / 10)
+        ended = False
+        for _ in range(1000):
+            with contextlib.suppress(TimeoutError):
+                ended = connection.recv(1) == b""
+                break
+            connection.sendall(b"a")
+        assert ended
+
+
+def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    monkeypatch.setattr(server, "MAX_CONCURRENT", 5)
+    running = Running()
+    try:
+        with contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(connect(running)) for _ in range(10)]
+            assert [rest(one) for one in idle] == [b""] * 10
+            assert httpx.get(running.url).text == "here"
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("more", [b"", b"\r\n", b"GET / HTTP/1.1\r\nHost"])
+def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, running: Running, more: bytes) -> None:
+    monkeypatch.setattr(server, "HEAD_S", SHORT_S / 4)
+    monkeypatch.setattr(server, "BODY_S", SHORT_S / 4)
+    with connect(running) as connection:
+        connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+        hear(connection, b"begun,\r\n")
+        connection.sendall(more)
+        connection.settimeout(SHORT_S)
+        with pytest.raises(TimeoutError):
+            connection.recv(1)
+        connection.settimeout(PATIENCE_S)
+        running.stopping.begin()
+        assert b"ended" in rest(connection)
+
+
+@pytest.mark.parametrize("begun", [CHUNKED, CHUNKED + b"5\r\n[", CHUNKED + b"2\r\n[]\r\n0\r\na: b\r\n"])
+def test_a_body_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes) -> None:
     monkeypatch.setattr(server, "BODY_S", SHORT_S)
     with connect(running) as connection:
         connection.sendall(begun)

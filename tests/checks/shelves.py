@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from meruit.checks import dotted
 from meruit.checks.assertion import Fields, Selecting, fields_of
 from meruit.checks.matchers import Dialect
@@ -28,8 +30,8 @@ class Shelf(Selecting):
 
     book: str | None = None
     pages: int | None = None
-    where: JsonFields = {}
-    fields: JsonFields = {}
+    where: JsonFields = Field(default_factory=dict)
+    fields: JsonFields = Field(default_factory=dict)
 
 
 class Books:
@@ -74,7 +76,11 @@ SHELF = Check(
 
 
 def snapshot(books: Mapping[str, bytes | str], **more: Any) -> Snapshot:
-    return Snapshot(SourceKind.ROWS, [item(key, one if isinstance(one, bytes) else one.encode()) for key, one in books.items()], **more)
+    return Snapshot(
+        SourceKind.ROWS,
+        [item(key, one if isinstance(one, bytes) else one.encode()) for key, one in books.items()],
+        **more,
+    )
 
 
 def work(

@@ -6,7 +6,7 @@ import string
 from collections.abc import Callable
 
 # It comes without types.
-import hl7  # type: ignore[import-untyped]
+import hl7
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -1,6 +1,7 @@
 """A little arithmetic, exact, and nothing else."""
 
 import ast
+import contextlib
 import time
 from collections.abc import Mapping
 from decimal import Decimal
@@ -131,16 +132,24 @@ def test_any_text_is_a_formula_or_the_authors_error(text: str) -> None:
         formula = Formula(text)
     except AuthorError:
         return
-    try:
+    with contextlib.suppress(AuthorError, Unknown):
         formula.value(NAMES)
-    except (AuthorError, Unknown):
-        pass
 
 
 @pytest.mark.parametrize(
     "text",
-    ["nobody", "patient.phone", "patient.names[2]", "patient.names[-1]", "patient.names['a']", "word * 2", "word < 3"]
-    + ["k.ssn", "-word", "patient.names[0.5]"],
+    [
+        "nobody",
+        "patient.phone",
+        "patient.names[2]",
+        "patient.names[-1]",
+        "patient.names['a']",
+        "word * 2",
+        "word < 3",
+        "k.ssn",
+        "-word",
+        "patient.names[0.5]",
+    ],
 )
 def test_what_the_state_lacks_is_unknown(text: str) -> None:
     with pytest.raises(Unknown):
@@ -175,7 +184,9 @@ def test_a_whole_template_becomes_the_value_and_a_part_its_text() -> None:
     assert isinstance(filled("${patient}", NAMES), GivenMapping)
 
 
-@pytest.mark.parametrize("written", ["${", "${k", "a ${k} ${", "${k +}", ["${lambda: 1}"], {"a": {"b": "${}"}}, {"${": 1}])
+@pytest.mark.parametrize(
+    "written", ["${", "${k", "a ${k} ${", "${k +}", ["${lambda: 1}"], {"a": {"b": "${}"}}, {"${": 1}]
+)
 def test_a_template_that_is_none_is_refused(written: Any) -> None:
     with pytest.raises(AuthorError):
         check_templates(written)

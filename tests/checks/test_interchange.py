@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 # It comes without types.
-from pyx12.x12file import X12Reader  # type: ignore[import-untyped]
+from pyx12.x12file import X12Reader
 
 from meruit.checks.interchange import (
     Flaw,

@@ -48,7 +48,9 @@ WILD = st.recursive(
     | st.sampled_from([HL7_NULL, b"x", object(), {1}, Decimal("sNaN"), Decimal("1e999999")]),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*OPERATORS, "value", "by", "unit", "tz", "coding", "code"]), inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*OPERATORS, "value", "by", "unit", "tz", "coding", "code"]), inner, max_size=3
+        )
         | st.tuples(inner)
     ),
     max_leaves=8,
@@ -131,8 +133,19 @@ def test_in_protocols_of_text_a_number_stands_for_its_text(expected: Any, actual
 
 @pytest.mark.parametrize(
     "written",
-    [True, False, {"equals": True}, {"in": ["a", False]}, {"set": [True]}, {"equals": {"a": 1}}, {"equals": [True]}]
-    + [{"equals": [["a"]]}, {"in": [{"a": "b"}]}, {"not": True}, {"any": {"equals": False}}],
+    [
+        True,
+        False,
+        {"equals": True},
+        {"in": ["a", False]},
+        {"set": [True]},
+        {"equals": {"a": 1}},
+        {"equals": [True]},
+        {"equals": [["a"]]},
+        {"in": [{"a": "b"}]},
+        {"not": True},
+        {"any": {"equals": False}},
+    ],
 )
 def test_what_can_never_stand_in_text_is_refused(written: Any) -> None:
     with pytest.raises(AuthorError, match="everything is text"):
@@ -141,8 +154,20 @@ def test_what_can_never_stand_in_text_is_refused(written: Any) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    [math.nan, math.inf, {"equals": math.nan}, {"in": [1, math.inf]}, {"equals": 10**5000}, Decimal("1e500"), b"a", {1}, object()]
-    + [datetime(2026, 1, 1, tzinfo=UTC), {"equals": {1: 2}}, {"set": [date(2026, 1, 1)]}],
+    [
+        math.nan,
+        math.inf,
+        {"equals": math.nan},
+        {"in": [1, math.inf]},
+        {"equals": 10**5000},
+        Decimal("1e500"),
+        b"a",
+        {1},
+        object(),
+        datetime(2026, 1, 1, tzinfo=UTC),
+        {"equals": {1: 2}},
+        {"set": [date(2026, 1, 1)]},
+    ],
 )
 def test_what_can_never_stand_anywhere_is_refused(written: Any) -> None:
     with pytest.raises(AuthorError):
@@ -514,7 +539,9 @@ def test_dates_are_compared_as_precisely_as_the_author_wrote(found: date, limit:
         assert fits({name: other}, found.isoformat()) is AFTER[name](one, other)
     if form == "%Y-%m-%d":
         for name in ("gt", "gte", "lt", "lte"):
-            assert fits({name: limit.strftime("%Y%m%d")}, found.strftime("%Y%m%d"), dialect=TEXT) is AFTER[name](one, other)
+            assert fits({name: limit.strftime("%Y%m%d")}, found.strftime("%Y%m%d"), dialect=TEXT) is AFTER[name](
+                one, other
+            )
         assert fits({"between": sorted((one, other))}, found.isoformat())
 
 
@@ -616,11 +643,34 @@ def test_nothing_satisfies_only_what_asks_for_absence() -> None:
     satisfied = {
         name
         for name, given in {
-            **{"any": "a", "all": "a", "none": "a", "not": "a", "in": ["a"], "not_in": ["a"], "one_of": ["a"]},
-            **{"all_of": ["a"], "matches": ".*", "contains": "a", "says": "a", "gt": 1, "lt": 1, "between": [0, 9]},
-            **{"near": {"value": 0, "by": 9}, "before": "2026", "after": "2026", "same_day": "2026-01-01"},
-            **{"coding": "a", "ref": "Patient/1", "quantity": {"value": 0}, "equals": "a", "set": ["a"]},
-            **{"exists": True, "absent": True, "empty": True, "hl7_null": True, "count": 0},
+            "any": "a",
+            "all": "a",
+            "none": "a",
+            "not": "a",
+            "in": ["a"],
+            "not_in": ["a"],
+            "one_of": ["a"],
+            "all_of": ["a"],
+            "matches": ".*",
+            "contains": "a",
+            "says": "a",
+            "gt": 1,
+            "lt": 1,
+            "between": [0, 9],
+            "near": {"value": 0, "by": 9},
+            "before": "2026",
+            "after": "2026",
+            "same_day": "2026-01-01",
+            "coding": "a",
+            "ref": "Patient/1",
+            "quantity": {"value": 0},
+            "equals": "a",
+            "set": ["a"],
+            "exists": True,
+            "absent": True,
+            "empty": True,
+            "hl7_null": True,
+            "count": 0,
         }.items()
         if fits({name: given})
     }
@@ -683,7 +733,8 @@ def test_every_operator_takes_what_it_can_and_refuses_the_rest(name: str, given:
         judge = matcher({name: given}).judge
     except AuthorError:
         return
-    for value in (None, "", "a", 0, [], {}, {"coding": 5, "reference": [], "value": "x"}, HL7_NULL):
+    odd: list[Any] = [None, "", "a", 0, [], {}, {"coding": 5, "reference": [], "value": "x"}, HL7_NULL]
+    for value in odd:
         assert isinstance(judge((value,)), str | None)
 
 
@@ -735,7 +786,9 @@ def test_a_template_waits_and_fits_nothing_until_it_is_filled_in() -> None:
     assert waiting.judge(("a",)) == "its ${…} was never filled in"
 
 
-@pytest.mark.parametrize("planted", ["exists", "absent", {"exists": True}, {"matches": ".*"}, {"not": "b"}, ["a"], "${k}"])
+@pytest.mark.parametrize(
+    "planted", ["exists", "absent", {"exists": True}, {"matches": ".*"}, {"not": "b"}, ["a"], "${k}"]
+)
 def test_what_is_filled_in_stands_for_itself_and_is_never_a_matcher(planted: Any) -> None:
     for written in ("${x}", {"not": {"not": "${x}"}}, {"one_of": ["${x}"]}, {"in": ["${x}"]}, {"all": "${x}"}):
         compiled = matcher(filled(written, {"x": planted}))

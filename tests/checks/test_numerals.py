@@ -52,8 +52,17 @@ def test_what_is_no_number_is_none(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["1e999999999", "1e-999999999", "1e99999999999999999999", "0e9999999", 10**MAX_DIGITS, Decimal("1e201"), "9" * 401]
-    + ["1" + "0" * MAX_DIGITS, f"0.{'1' * (MAX_DIGITS + 1)}"],
+    [
+        "1e999999999",
+        "1e-999999999",
+        "1e99999999999999999999",
+        "0e9999999",
+        10**MAX_DIGITS,
+        Decimal("1e201"),
+        "9" * 401,
+        "1" + "0" * MAX_DIGITS,
+        f"0.{'1' * (MAX_DIGITS + 1)}",
+    ],
 )
 def test_what_would_cost_is_no_number_and_costs_nothing(value: Any) -> None:
     started = time.perf_counter()

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.checks.shelves import run, scored, snapshot, work
 
 from meruit.checks.assertion import Match
 from meruit.model.evidence import Cause, Checked, Fault, Missing
 from meruit.model.world import Encoding, Item, Read, Snapshot, SourceKind, item
-from tests.checks.shelves import run, scored, snapshot, work
 
 ANN, BEA, CAY = '{"by": "Ann", "n": 1}', '{"by": "Bea", "n": 2}', '{"by": "Cay", "n": 3}'
 SHELF = {"book/1": ANN, "book/2": BEA, "book/3": CAY, "map/1": '{"by": "Ann"}'}
@@ -56,7 +56,12 @@ def test_where_nothing_was_selected_the_three_nearest_are_shown_with_what_fails(
     assert keys(evidence["nearest"]) == ["book/1", "book/2", "book/3"]
     assert [one["path"] for one in evidence["nearest"][0]["failing"]] == ["by", "title"]
     assert evidence["nearest"][0]["failing"][0] == {
-        **{"path": "by", "op": "equals", "expected": "Ann", "actual": "Bea", "passed": False, "why": "is 'Bea'"}
+        "path": "by",
+        "op": "equals",
+        "expected": "Ann",
+        "actual": "Bea",
+        "passed": False,
+        "why": "is 'Bea'",
     }
 
 
@@ -342,7 +347,7 @@ SECRET = "Quetzalcoatl"
     ],
 )
 def test_hidden_evidence_shows_nothing_of_what_was_found(asked: dict[str, Any]) -> None:
-    shelf = {
+    shelf: dict[str, str | bytes] = {
         "book/1": json.dumps({"by": SECRET, "n": 424242, "tags": [SECRET, "b"], "pages": 424242}),
         "book/2": f'{{"{SECRET}": 424242'.encode(),
     }
@@ -356,10 +361,13 @@ def test_hidden_evidence_shows_nothing_of_what_was_found(asked: dict[str, Any]) 
 
 def test_equal_values_have_equal_digests_however_long_they_are() -> None:
     long = "x" * 10_000
-    shelf = {"book/1": json.dumps({"a": f"{long}1", "b": f"{long}2", "c": f"{long}1", "d": 1.0, "e": 1, "f": ["y", "z"]})}
+    shelf = {
+        "book/1": json.dumps({"a": f"{long}1", "b": f"{long}2", "c": f"{long}1", "d": 1.0, "e": 1, "f": ["y", "z"]})
+    }
     fields = dict.fromkeys("abcdef", "exists")
     _, evidence = scored(work({}, shelf), evidence="hash", fields=fields)
     found = {one["path"]: one["actual"] for one in evidence["fields"]}
     assert found["a"] == found["c"] != found["b"]
+    assert found["d"] == found["e"]
     assert all(str(one).startswith("sha256:") for name, one in found.items() if name != "f")
     assert len(set(found["f"])) == 2

@@ -252,6 +252,35 @@ def _within(true: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def test_playgrounds_listen_where_the_service_does_and_outlive_it(tmp_path: Path) -> None:
+    location = Location(tmp_path / "data")
+    patient = {"resourceType": "Patient", "id": "p"}
+    with serving(tmp_path / "home", location) as life, life.client() as client:
+        made = client.post("/v1/playgrounds", json={}).json()
+        assert made["endpoints"]["fhir"] == f"{life.url}/playgrounds/{made['id']}/fhir"
+        own = {"Authorization": f"Bearer {made['secret']}"}
+        sent = client.put(f"{made['endpoints']['fhir']}/Patient/p", json=patient, headers=own)
+        assert sent.status_code == httpx.codes.CREATED
+        for system in ("mllp", "sftp"):
+            host, _, port = made["endpoints"][system].rpartition(":")
+            socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+        life.kill()
+    elsewhere = ("--public-url", "https://meruit.example/")
+    with serving(tmp_path / "home", location, *elsewhere) as life, life.client() as client:
+        (found,) = client.get("/v1/playgrounds").json()["playgrounds"]
+        assert found["endpoints"]["fhir"] == f"https://meruit.example/playgrounds/{made['id']}/fhir"
+        kept = client.get(f"/playgrounds/{made['id']}/fhir/Patient/p", headers=own)
+        assert kept.json()["id"] == "p"
+        port = int(found["endpoints"]["mllp"].rpartition(":")[2])
+        # Whoever still holds a line open does not keep the service from ending.
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
+            assert life.stop() == 0
+    with serving(tmp_path / "home", location, "--no-playgrounds") as life, life.client() as client:
+        assert client.get("/v1/playgrounds").status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert client.get(f"/playgrounds/{made['id']}/fhir/Patient/p", headers=own).status_code == 503
+        assert life.stop() == 0
+
+
 def test_people_read_where_it_listens_and_programs_read_json(tmp_path: Path) -> None:
     with serving(tmp_path / "home", Location(tmp_path / "data")) as life:
         assert os.getpid() != life.process.pid

@@ -310,6 +310,17 @@ def test_an_unknown_assertion_is_refused_where_it_stands(verify: Run) -> None:
     assert "criteria[1].assert: no check is named 'no_such_check'" in ended.stderr
 
 
+def test_an_assertion_that_cannot_be_meant_is_refused_with_file_and_line(run: Run, write: Write) -> None:
+    write("output.json", {"text": "a"})
+    text = "criteria:\n- assert: state-unchanged\n  when: k +\n- assert: state-unchanged\n  excpt: [a]\n"
+    ended = run("verify", write("criteria.yaml", text), "--output", "output.json")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert [line.partition("; ")[0] for line in ended.stderr.splitlines()] == [
+        "error: criteria.yaml: line 3, criteria[0].when: 'k +' is no formula",
+        "error: criteria.yaml: line 5, criteria[1].excpt: unknown key 'excpt' (did you mean 'except'?)",
+    ]
+
+
 def test_a_contract_id_that_no_json_can_hold_is_refused(verify: Run) -> None:
     ended = verify({"text": "two words"}, "--json", "--contract-id", "c\udcff")
     assert (ended.returncode, ended.stdout) == (2, "")

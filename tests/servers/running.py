@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import asyncssh
 import httpx
 import pytest
 
@@ -164,6 +163,8 @@ def _node() -> str:
 
 @contextmanager
 def _listening(account: str) -> Iterator[SshServer]:
+    import asyncssh  # a third of a second, in every worker
+
     with tempfile.TemporaryDirectory(prefix="msshd-") as name:
         folder = Path(name)
         host_key, user_key = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
@@ -201,6 +202,8 @@ def _listening(account: str) -> Iterator[SshServer]:
 
 
 async def _lets_in(server: SshServer) -> bool:
+    import asyncssh  # as above
+
     key = asyncssh.import_private_key(server.key)
     try:
         async with asyncssh.connect(

@@ -188,11 +188,33 @@ def test_a_full_page_without_total_or_way_on_is_counted_anew() -> None:
         return fhir(bundle(texts, total=totals.get(request.url.params.get("_total"))))
 
     totals: dict[str | None, int] = {}
-    assert "neither a total nor a next link" in trouble(read(LyingFhir({"Observation": []}, lie)))
+    assert "neither a total that can be true nor a next link" in trouble(read(LyingFhir({"Observation": []}, lie)))
     totals["accurate"] = 201
     assert "saw 200 of 201" in trouble(read(LyingFhir({"Observation": []}, lie)))
     totals["accurate"] = 200
     assert read(LyingFhir({"Observation": []}, lie)).trouble is None
+
+
+def test_a_full_page_whose_total_is_less_than_it_holds_is_counted_anew() -> None:
+    texts = observations(200)["Observation"]
+    totals = {"accurate": 150}
+
+    def lie(request: httpx.Request) -> httpx.Response:
+        return fhir(bundle(texts, total=totals.get(request.url.params.get("_total", ""), 150)))
+
+    # A number that is proved false proves nothing.
+    assert "neither a total that can be true nor a next link" in trouble(read(LyingFhir({"Observation": []}, lie)))
+    totals["accurate"] = 200
+    assert read(LyingFhir({"Observation": []}, lie)).trouble is None
+
+
+def test_a_server_that_does_not_know_how_to_count_anew_has_counted_nothing() -> None:
+    texts = observations(200)["Observation"]
+
+    def lie(request: httpx.Request) -> httpx.Response:
+        return fhir(bundle([], total=0) if "_total" in request.url.params else bundle(texts))
+
+    assert "neither a total" in trouble(read(LyingFhir({"Observation": []}, lie)))
 
 
 def test_next_links_that_lead_in_a_circle() -> None:
@@ -338,8 +360,54 @@ def test_a_known_resource_that_cannot_be_asked_for_is_trouble(monkeypatch: pytes
     server = LyingFhir({"Observation": []})
     server.lie = lambda request: fhir(outcome("not for you"), 403) if request.url.path.endswith("/1") else None
     assert "not for you" in trouble(read(server, known=["Observation/1"]))
-    monkeypatch.setattr("meruit.sources.fhir.MAX_MISSING", 1)
+    monkeypatch.setattr("meruit.sources.fhir.MAX_BY_ID", 1)
     assert "lists 2 resources no more" in trouble(read(server, known=["Observation/2", "Observation/3"]))
+
+
+def lagging(server: LyingFhir) -> None:
+    """From now on lists say what they say now; what is asked for by its id is told as it is."""
+    then = {name: list(texts) for name, texts in server.held.items()}
+    stale = LyingFhir(then, page=server.page)
+    server.lie = lambda request: None if request.url.path.count("/") > 2 else stale.truth(request)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_a_list_that_lags_behind_a_change_is_found_out(versioned: bool) -> None:
+    def text(number: int, version: int = 1) -> str:
+        return resource("Observation", number, version).replace("versionId", "versionId" if versioned else "source")
+
+    honest = [text(1), text(2)]
+    server = LyingFhir({"Observation": list(honest)})
+    known = read(server).manifest()
+    lagging(server)
+    assert read(server, known=known).trouble is None
+    server.held["Observation"][0] = text(1, version=2)
+    assert trouble(read(server, known=known)).startswith(f"unsettled: {BASE} lists Observation/1 as it was")
+    # Written otherwise and yet the same.
+    server.held["Observation"] = [one.replace(": ", ":  ") for one in honest]
+    assert read(server, known=known).trouble is None
+
+
+def test_a_list_that_lags_behind_a_deletion_is_found_out() -> None:
+    server = LyingFhir(observations(3))
+    known = read(server).manifest()
+    lagging(server)
+    server.held["Observation"].pop()
+    assert trouble(read(server, known=known)).startswith(f"unsettled: {BASE} lists Observation/2, which is gone")
+    server.lie = None
+    assert read(server, known=known).trouble is None
+
+
+def test_of_a_large_store_it_is_told_that_its_lists_were_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = LyingFhir(observations(3))
+    known = read(server).manifest()
+    told = "3 resources are asked for by id and are as listed"
+    assert told in [one.what for one in read(server, known=known).reads]
+    assert len(server.asked) == 5
+    monkeypatch.setattr("meruit.sources.fhir.MAX_BY_ID", 2)
+    found = read(server, known=known)
+    assert len(server.asked) == 6
+    assert any(one.what.startswith("3 resources are too many to ask for by id") for one in found.reads)
 
 
 # Doors.

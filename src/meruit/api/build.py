@@ -9,16 +9,33 @@ from typing import Any, NamedTuple
 
 from litestar import Litestar, Request, Response, Router
 from litestar.datastructures import State
+from litestar.enums import ScopeType
 from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from meruit import __version__
-from meruit.api import audit, contracts, criteria, events, governance, health, keys, ledger, outcomes, verify, work
+from meruit.api import (
+    audit,
+    benchmarks,
+    contracts,
+    criteria,
+    events,
+    governance,
+    health,
+    keys,
+    ledger,
+    outcomes,
+    playgrounds,
+    runs,
+    verify,
+    work,
+)
 from meruit.api.access import Doorkeeper, authentication
 from meruit.api.documented import document_problems
+from meruit.api.hosting import Hosting, is_playground
 from meruit.api.logs import log, log_each
 from meruit.api.observing import Instruments, Observing
 from meruit.api.once import Attempts
@@ -28,8 +45,9 @@ from meruit.api.room import Room
 from meruit.api.server import Stopping
 from meruit.api.service import Asked, Service
 from meruit.api.throttle import Throttle
-from meruit.app import build_engine, build_marketplace
+from meruit.app import build_benchmarks, build_engine, build_marketplace
 from meruit.config import Settings
+from meruit.engine.benchmarks import needs_world
 from meruit.engine.custom import CustomCode
 from meruit.engine.dispatch import Dispatcher
 from meruit.engine.news import first_of
@@ -41,21 +59,40 @@ from meruit.money.bill import TooMuch
 from meruit.money.lifecycle import WrongState
 from meruit.sandbox.selftest import examine
 from meruit.sources.outbound import Outbound
+from meruit.stores import runs as task_runs
 from meruit.stores.audit import TooMany
+from meruit.stores.benchmarks import BenchmarkTaken
 from meruit.stores.database import NotFound, StoreUnavailable
 from meruit.stores.moves import Expire
+from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.recorder import Committed
+from meruit.stores.runs import RunMoved
 from meruit.stores.store import Store
 
 EXPIRY_S = 30.0
 """How often contracts are looked for whose deadline has passed."""
 EXPIRED_AT_ONCE, MAX_ROUNDS = 100, 100
 """How many of them one transaction ends, and how many such transactions follow each other."""
+SWEEP_S = 5.0
+"""How often task runs are looked for whose time is over, and worlds that nobody will act on any more."""
 OF_CONTRACTS = "contract."
 """How the types of their events begin."""
+OF_RUNS = ("task_run.", "benchmark_run.")
+PLAYGROUNDS = "/playgrounds"
+"""What the routes of all playgrounds' systems are counted as."""
 OVERDUE = "deadline"
 """Who ends a contract that nobody completed in time."""
-CARRY_WORK = [verify.verify_one, verify.verify_batch, work.submit_work, work.list_work, contracts.complete]
+CARRY_WORK = [
+    verify.verify_one,
+    verify.verify_batch,
+    work.submit_work,
+    work.list_work,
+    contracts.complete,
+    benchmarks.publish,
+    benchmarks.list_benchmarks,
+    playgrounds.create_playground,
+    playgrounds.list_playgrounds,
+]
 """Routes whose body may be as large as evidence; what shares a path with one of them stands beside it."""
 ROUTES = [
     criteria.register,
@@ -83,6 +120,29 @@ ROUTES = [
     contracts.dispute,
     contracts.resolve,
     contracts.rejudge,
+    benchmarks.read_benchmark,
+    benchmarks.read_task,
+    runs.create_benchmark_run,
+    runs.list_benchmark_runs,
+    runs.read_benchmark_run,
+    runs.cancel_benchmark_run,
+    runs.create_task_run,
+    runs.list_task_runs,
+    runs.read_task_run,
+    runs.start_task_run,
+    runs.read_access,
+    runs.complete_task_run,
+    runs.cancel_task_run,
+    runs.recheck_task_run,
+    runs.rejudge_task_run,
+    runs.list_criterion_runs,
+    runs.read_criterion_run,
+    playgrounds.read_playground,
+    playgrounds.checkpoint,
+    playgrounds.reset,
+    playgrounds.branch,
+    playgrounds.remove_playground,
+    playgrounds.list_events,
     ledger.read_balances,
     ledger.read_statement,
     governance.validate_outcome,
@@ -123,6 +183,8 @@ def build_app(service: Service) -> ASGIApp:
             Unavailable: _unavailable_here,
             WrongState: _wrong_state,
             TooMuch: _too_much,
+            RunMoved: _run_moved,
+            BenchmarkTaken: _benchmark_taken,
         },
         state=State({"service": service}),
         lifespan=[_lifespan(service)],
@@ -134,18 +196,50 @@ def build_app(service: Service) -> ASGIApp:
     document_problems(app)
     _count_groups(service)
     new_id = service.store.surroundings.new_id
-    return Observing(app, service.instruments, new_id=lambda: new_id("req"), over=service.room.over)
+    beside = _BesidePlaygrounds(app, service.hosting)
+    return Observing(beside, service.instruments, new_id=lambda: new_id("req"), over=service.room.over)
 
 
-def build_service(settings: Settings, store: Store, stopping: Stopping, *, allow_python_full: bool = False) -> Service:
+class _BesidePlaygrounds:
+    """The service, and beside it the playgrounds' systems, which neither its keys nor its rules are for."""
+
+    def __init__(self, app: Litestar, hosting: Hosting) -> None:
+        self.service = app
+        self._hosting = hosting
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        # Any: ASGI's scopes and messages are typed here in one way and there in another.
+        chosen: Any = self.service
+        if scope["type"] == ScopeType.HTTP and is_playground(scope["path"]):
+            scope["path_template"] = PLAYGROUNDS
+            chosen = self._hosting.app
+        await chosen(scope, receive, send)
+
+
+def build_service(
+    settings: Settings,
+    store: Store,
+    stopping: Stopping,
+    *,
+    allow_python_full: bool = False,
+    hosting: Hosting | None = None,
+) -> Service:
     """The deployment that the settings describe; raises MeruitError where the sandbox does not hold."""
     engine = build_engine(settings, allow_python_full=allow_python_full)
     _refuse_open_sandbox(engine.catalogue.sandboxes.policy)
-    return assemble(engine, settings, store, stopping)
+    return assemble(engine, settings, store, stopping, hosting)
 
 
-def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopping: Stopping) -> Service:
+def assemble(
+    engine: VerificationEngine,
+    settings: Settings,
+    store: Store,
+    stopping: Stopping,
+    hosting: Hosting | None = None,
+) -> Service:
     """A deployment around an engine whose sandbox was looked at already."""
+    hosting = hosting or host_of(store, settings)
     instruments, rate = Instruments(), settings.service.requests_per_minute
     outbound = Outbound(allowed_networks=settings.service.webhook_networks)
     registrar = Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task)
@@ -170,7 +264,17 @@ def assemble(engine: VerificationEngine, settings: Settings, store: Store, stopp
         ended=asyncio.Event(),
         record_by_default=settings.verification.store_outcomes,
         max_criteria=settings.verification.max_criteria_per_task,
+        benchmarks=build_benchmarks(settings, store, hosting),
+        hosting=hosting,
     )
+
+
+# Any: what a host is given beside is its own to say.
+def host_of(store: Store, settings: Settings, **more: Any) -> Hosting:
+    """The playgrounds in a store's folder, not begun."""
+    surroundings = store.surroundings
+    folder = store.database.location.folder
+    return Hosting(folder, settings, clock=surroundings.clock, entropy=surroundings.entropy, **more)
 
 
 def _refuse_open_sandbox(policy: CustomCode | None) -> None:
@@ -202,10 +306,11 @@ def _openapi() -> OpenAPIConfig:
 def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def live(_app: Litestar) -> AsyncIterator[None]:
-        async with service.outbound:
+        async with service.outbound, service.hosting:
             tell = asyncio.create_task(_when_stopping(service))
             deliver = asyncio.create_task(service.dispatcher.run(service.ended))
             expire = asyncio.create_task(_expire_due(service))
+            sweep = asyncio.create_task(_sweep_runs(service))
             try:
                 yield
             finally:
@@ -213,6 +318,7 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
                 tell.cancel()
                 await deliver
                 await expire
+                await sweep
 
     return live
 
@@ -235,6 +341,28 @@ async def _expire_due(service: Service) -> None:
                     break
         except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
             log("expiry_failed", level="error", error=problem)
+
+
+async def _sweep_runs(service: Service) -> None:
+    """Declare timed out whose time is over, and take down worlds that ended elsewhere, until the service ends."""
+    while not service.ended.is_set():
+        await first_of(service.ended, within_s=SWEEP_S)
+        try:
+            if not service.ended.is_set():
+                await service.benchmarks.sweep()
+                await _take_down(service)
+        except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+            log("sweep_failed", level="error", error=problem)
+
+
+async def _take_down(service: Service) -> None:
+    """A run that another process cancelled or declared timed out left its playground here."""
+    for tenant, worlds in service.hosting.of_task_runs().items():
+        for start in range(0, len(worlds), MAX_PAGE):
+            some = worlds[start : start + MAX_PAGE]
+            for run in await service.read(partial(task_runs.several, tenant=tenant, ids=some)):
+                if run.playground_id is not None and not needs_world(run):
+                    await service.hosting.discard(run.playground_id)
 
 
 class _Counted(NamedTuple):
@@ -275,6 +403,8 @@ def _tell_events(instruments: Instruments, several: Sequence[Event]) -> None:
 def _ours(event: Event) -> dict[str, Any]:
     if event.event_type.startswith(OF_CONTRACTS):
         return {"contract_id": event.data.get("contract_id"), "work_id": event.data.get("work_id")}
+    if event.event_type.startswith(OF_RUNS):
+        return {name: event.data.get(name) for name in ("task_run_id", "benchmark_run_id")}
     return {"work_id": event.data.get("work_id")} if event.event_type == EventType.WORK_SUBMITTED else {}
 
 
@@ -315,6 +445,14 @@ def _unavailable_here(request: Request[Any, Any, Any], error: Unavailable) -> Re
 
 def _wrong_state(request: Request[Any, Any, Any], error: WrongState) -> Response[bytes]:
     return problem_response(request, ApiProblem(409, error.code, str(error)))
+
+
+def _run_moved(request: Request[Any, Any, Any], error: RunMoved) -> Response[bytes]:
+    return problem_response(request, ApiProblem(409, "wrong_state", str(error)))
+
+
+def _benchmark_taken(request: Request[Any, Any, Any], error: BenchmarkTaken) -> Response[bytes]:
+    return problem_response(request, ApiProblem(409, "benchmark_taken", str(error)))
 
 
 def _too_much(request: Request[Any, Any, Any], error: TooMuch) -> Response[bytes]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, get, post
@@ -37,8 +37,7 @@ from meruit.stores.contracts import ContractFilter, ContractView, Standing, Want
 from meruit.stores.database import NotFound, StoreError
 from meruit.stores.moves import Actor, Answer, Award, Dispute, Release, Resolve, Reverse, Settle, Start, Void, new_salt
 from meruit.stores.recorder import Write
-from meruit.stores.records import IdempotencyConflict, Idempotent, Replay, keep_reply, replayed
-from meruit.stores.writing import Writing
+from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
 
 PARTIES = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
 MAX_CLAIMS = 1_000
@@ -101,19 +100,6 @@ class AgentContractPage(Record, frozen=True):
 
     contracts: list[AgentContract]
     next: int | None
-
-
-class _Told(NamedTuple):
-    """An answer without an effect of its own, kept for whoever asks again with the same key."""
-
-    tenant: str
-    once: Idempotent
-
-    def __call__(self, writing: Writing) -> Replay | None:
-        before = replayed(writing, self.tenant, self.once)
-        if before is None:
-            keep_reply(writing, self.tenant, self.once)
-        return before
 
 
 async def before_reading(request: Connected, _handler: BaseRouteHandler) -> None:
@@ -184,7 +170,7 @@ async def read_contract(contract_id: ContractId, request: Asked) -> Response[Con
 @post("/v1/contracts/{contract_id:str}/start", status_code=200, guards=[PARTIES], summary="Begin", tags=["contracts"])
 async def start(contract_id: ContractId, request: Asked, key: Key = None) -> Response[ContractView | AgentContract]:
     """Say that the agent begins; from here on its time is taken."""
-    await _no_body(request)
+    await request.no_body()
     return await _moved(request, key, lambda asked: Start(asked, contract_id))
 
 
@@ -211,7 +197,7 @@ async def complete(
         mark = await _mark(handed)
         # Only a first look, which saves work; what counts is what the store finds when it writes.
         if _is_done(case.contract, mark):
-            return await _told_again(request, contract_id, once)
+            return await request.kept(once, _rendered(request, await _standing(request, contract_id)))
         lifecycle.completed(case.contract, service.store.surroundings.clock(), "", mark)
         with _without_details(by_agent):
             await asyncio.to_thread(_compile, service.marketplace, case)
@@ -235,7 +221,7 @@ async def complete(
 )
 async def settle(contract_id: ContractId, request: Asked, key: Key = None) -> Response[ContractView]:
     """Pay what the verdict is worth; what is settled already is told as it was."""
-    await _no_body(request)
+    await request.no_body()
     return await _moved(request, key, lambda asked: Settle(asked, contract_id))
 
 
@@ -250,7 +236,7 @@ async def release(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
 ) -> Response[ContractView]:
     """Say that a person has looked and lets it be paid."""
-    reason, salt = _reason(data.reason), new_salt(request.service.store.surroundings.entropy)
+    reason, salt = readable(data.reason), new_salt(request.service.store.surroundings.entropy)
     return await _moved(request, key, lambda asked: Release(asked, contract_id, reason, salt))
 
 
@@ -265,7 +251,7 @@ async def void(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
 ) -> Response[ContractView]:
     """Pay nothing; the escrow goes back."""
-    reason = _reason(data.reason)
+    reason = readable(data.reason)
     return await _moved(request, key, lambda asked: Void(asked, contract_id, reason))
 
 
@@ -280,7 +266,7 @@ async def reverse(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
 ) -> Response[ContractView]:
     """Move what was paid back into escrow, to be settled by a later verdict or called off."""
-    reason = _reason(data.reason)
+    reason = readable(data.reason)
     return await _moved(request, key, lambda asked: Reverse(asked, contract_id, reason))
 
 
@@ -291,7 +277,7 @@ async def dispute(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
 ) -> Response[ContractView | AgentContract]:
     """Object to how it was judged or paid; what is held is frozen until that is resolved."""
-    reason = _reason(data.reason)
+    reason = readable(data.reason)
     return await _moved(request, key, lambda asked: Dispute(asked, contract_id, reason))
 
 
@@ -306,7 +292,7 @@ async def resolve(
     contract_id: ContractId, data: JSONBody[ResolutionRequest], request: Asked, key: Key = None
 ) -> Response[ContractView]:
     """Let it stand, take back what was paid, or call it off."""
-    reason = _reason(data.reason)
+    reason = readable(data.reason)
     return await _moved(request, key, lambda asked: Resolve(asked, contract_id, data.decision, reason))
 
 
@@ -321,15 +307,11 @@ async def rejudge(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
 ) -> Response[ContractView]:
     """Measure and judge the output anew by the contract's own criteria, as one more version of its verdict."""
-    reason = _reason(data.reason)
+    reason = readable(data.reason)
 
     async def act(once: Idempotent | None) -> bytes | Replay:
         standing = await asyncio.to_thread(judge_again, request.service.marketplace, request.actor, contract_id, reason)
-        reply = _rendered(request, standing)
-        if once is None:
-            return reply
-        told = await request.service.store.recorder.record(_Told(request.caller.tenant, once._replace(reply=reply)))
-        return reply if told is None else told
+        return await request.kept(once, _rendered(request, standing))
 
     return await request.answer_once(key, 200, act)
 
@@ -407,14 +389,6 @@ async def _mark(handed: HandedIn) -> str:
     return completion_mark(handed)
 
 
-async def _told_again(request: Asked, contract_id: str, once: Idempotent | None) -> bytes | Replay:
-    reply = _rendered(request, await _standing(request, contract_id))
-    if once is None:
-        return reply
-    told = _Told(request.caller.tenant, once._replace(reply=reply))
-    return await request.service.store.recorder.record(told) or reply
-
-
 def _count(request: Asked, done: Standing) -> None:
     instruments = request.service.instruments
     instruments.recorded_total.inc()
@@ -452,12 +426,7 @@ def _refuse_more_than_claims(data: CompletionRequest) -> None:
         raise ApiProblem(403, "forbidden", f"of its run an agent tells only {told}; leave out {named}")
 
 
-async def _no_body(request: Asked) -> None:
-    if (await request.body()).strip() not in (b"", b"{}"):
-        raise ApiProblem(400, "bad_body", "this takes no body; leave it out")
-
-
-def _reason(reason: str) -> str:
+def readable(reason: str) -> str:
     """The reason, if a person can read it; raises ApiProblem."""
     if not reason.strip() or not reason.isprintable():
         problem = Problem("reason", "expected one line of text without control characters")

@@ -3,28 +3,33 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from litestar import Response
 from sqlalchemy import Connection
 
 from meruit.api.access import Doorkeeper
 from meruit.api.body import SMALL_BYTES, StrictRequest
+from meruit.api.hosting import Hosting
 from meruit.api.observing import Instruments
 from meruit.api.once import REPLAYED, Attempts, another_request, checked_key, earlier, fingerprint, stored_key
+from meruit.api.problems import ApiProblem
 from meruit.api.reading import beside
 from meruit.api.room import PLACE, Place, Room
 from meruit.api.server import Stopping
 from meruit.api.wire import encoded
 from meruit.config import ServiceSettings
+from meruit.engine.benchmarks import Benchmarks
 from meruit.engine.dispatch import Dispatcher
 from meruit.engine.registrar import Registrar
 from meruit.engine.work import Marketplace
 from meruit.model.access import Caller
 from meruit.sources.outbound import Outbound
 from meruit.stores.moves import Actor
-from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+from meruit.stores.recorder import Write
+from meruit.stores.records import IdempotencyConflict, Idempotent, Replay, keep_reply, replayed
 from meruit.stores.store import Store
+from meruit.stores.writing import Writing
 
 KEYLESS = "this machine"
 """Who acts on a service that has no keys yet."""
@@ -55,6 +60,9 @@ class Service(NamedTuple):
     """Whether a verification is recorded when the caller does not say."""
     max_criteria: int
     """Of one piece of work."""
+    benchmarks: Benchmarks
+    hosting: Hosting
+    """Of playgrounds."""
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """What the database says, asked beside the event loop."""
@@ -64,6 +72,24 @@ class Service(NamedTuple):
                 return query(connection)
 
         return await beside(ask)
+
+
+class Once(NamedTuple, Generic[T]):
+    """A write that has its effect once, and whose answer is kept with it."""
+
+    tenant: str
+    once: Idempotent
+    write: Write[T]
+    render: Callable[[T], bytes]
+
+    def __call__(self, writing: Writing) -> bytes | Replay:
+        """Write; or, when the key was used before, answer what was answered then."""
+        before = replayed(writing, self.tenant, self.once)
+        if before is not None:
+            return before
+        reply = self.render(self.write(writing))
+        keep_reply(writing, self.tenant, self.once._replace(reply=reply))
+        return reply
 
 
 class Asked(StrictRequest):
@@ -96,11 +122,34 @@ class Asked(StrictRequest):
         place: Place = self.scope["state"][PLACE]
         await self.service.room.turn(place)
 
+    async def no_body(self) -> None:
+        """Let a request pass that says nothing; raises ApiProblem."""
+        if (await self.body()).strip() not in (b"", b"{}"):
+            raise ApiProblem(400, "bad_body", "this takes no body; leave it out")
+
+    async def written(self, once: Idempotent | None, write: Write[T], render: Callable[[T], bytes]) -> bytes | Replay:
+        """The answer to a write that becomes durable together with its key."""
+        recorder = self.service.store.recorder
+        if once is None:
+            return render(await recorder.record(write))
+        return await recorder.record(Once(self.caller.tenant, once, write, render))
+
+    async def kept(self, once: Idempotent | None, reply: bytes) -> bytes | Replay:
+        """An answer whose effect is durable already, kept for whoever asks again with the same key."""
+        return reply if once is None else await self.written(once, lambda _: reply, bytes)
+
     # Any: OpenAPI reads the route's own annotation; what is sent is already encoded.
     async def answer_once(
-        self, key: str | None, status: int, act: Callable[[Idempotent | None], Awaitable[bytes | Replay]]
+        self,
+        key: str | None,
+        status: int,
+        act: Callable[[Idempotent | None], Awaitable[bytes | Replay]],
+        anew: Callable[[], Awaitable[bytes]] | None = None,
     ) -> Response[Any]:
-        """Have one effect, and answer a second request of the same key as the first; the store keeps the reply."""
+        """Have one effect, and answer a second request of the same key as the first; the store keeps the reply.
+
+        With `anew`, which writes the reply again from the records, it keeps none that is nobody's to keep.
+        """
         key, tenant = checked_key(key), self.caller.tenant
         kept = None if key is None else stored_key(self.caller, key)
         with self.service.attempts.alone(tenant, kept):
@@ -109,11 +158,13 @@ class Asked(StrictRequest):
                 once = Idempotent(kept, await self._fingerprint(), status, b"")
                 before = await self.service.read(lambda connection: earlier(connection, tenant, once))
                 if before is not None:
-                    return _replayed(before)
+                    return _replayed(before if anew is None else Replay(status, await anew()))
             try:
                 done = await act(once)
             except IdempotencyConflict:
                 raise another_request() from None
+            if isinstance(done, Replay) and anew is not None:
+                done = Replay(status, await anew())
         return _replayed(done) if isinstance(done, Replay) else encoded(done, status)
 
     async def _fingerprint(self) -> str:

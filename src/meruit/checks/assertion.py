@@ -17,6 +17,8 @@ from meruit.model.errors import AuthorError
 
 T = TypeVar("T")
 
+LATER = ConfigDict(defer_build=True)
+"""Validators are built when first used: whoever only lists the checks need not wait for them."""
 MAX_FIELDS = 500
 """Fields of one assertion."""
 _SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
@@ -206,7 +208,7 @@ def _lasting(text: str) -> str:
 class Settle(BaseModel):
     """How long a source is read again until it stands still."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     stable: int = Field(default=2, ge=1, le=10, description="Successive readings that must agree.")
     within: Annotated[str, AfterValidator(_lasting)] = Field(default="30s", description="How long to try.")
@@ -217,15 +219,19 @@ class Settle(BaseModel):
         return duration(self.within).total_seconds()
 
 
+def _pick(text: str) -> str:
+    if not re.fullmatch(r"only|first|last|(latest|earliest) \S+", text):
+        raise ValueError("expected only, first, last, or latest or earliest with a path, as latest effective")
+    return text
+
+
 class Let(BaseModel):
     """A value read from the state before; besides these keys it takes those by which its check selects."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", validate_by_name=False)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="allow", validate_by_name=False)
 
     source: str | None = Field(default=None, alias="from", description="The source; the assertion's own otherwise.")
-    pick: str = Field(
-        default="only", pattern=r"^(only|first|last|(latest|earliest) \S+)$", description="Which of several."
-    )
+    pick: Annotated[str, AfterValidator(_pick)] = Field(default="only", description="Which of several.")
     path: str = Field(min_length=1, description="Where the value stands.")
 
     @property
@@ -240,18 +246,26 @@ def _formula(text: str) -> str:
 
 
 def _nameable(text: str) -> str:
-    if _author(lambda: Formula(text)).names != {text}:
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", text):
+        raise ValueError(f"{text!r:.80} is no name: a letter, and letters, digits and _ after it")
+    try:
+        means_itself = Formula(text).names == {text}
+    except AuthorError:
+        means_itself = False
+    if not means_itself:
         raise ValueError(f"{text!r} means something else in a formula; choose another name")
     return text
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$"), AfterValidator(_nameable)]
+Name = Annotated[str, AfterValidator(_nameable)]
 
 
 class StateAssertion(BaseModel):
     """What every check understands."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        defer_build=True, frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True
+    )
 
     source: str | None = Field(default=None, alias="from", min_length=1, description="The source that is read.")
     credit: Credit = Field(default=Credit.FIELDS, description="What a partial match earns.")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_validator
 
 from meruit.checks import dotted
-from meruit.checks.assertion import Rule, Selecting, as_rule, fields_of
+from meruit.checks.assertion import LATER, Rule, Selecting, as_rule, fields_of
 from meruit.checks.fhir_search import Search, compile_search
 from meruit.checks.fhir_types import RESOURCE_TYPES
 from meruit.checks.matchers import Dialect, holds_template
@@ -29,7 +29,7 @@ _EXTRA = "; install it with pip install 'meruit[checks]'"
 _SELECTORS = ("resource", "resource_type", "search", "where")
 
 _path = lru_cache(maxsize=4_096)(lambda text: dotted.compile_path(text, choices=True))
-_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path))
+_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=LATER)
 
 
 class FhirResourceState(Selecting):

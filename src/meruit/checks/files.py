@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
-from meruit.checks.assertion import Rule, Selecting, as_rule, fields_of
+from meruit.checks.assertion import LATER, Rule, Selecting, as_rule, fields_of
 from meruit.checks.formats import FORMATS, Parse, by_ending
 from meruit.checks.formulas import GivenText
 from meruit.checks.globs import glob, literal
@@ -25,7 +25,7 @@ from meruit.registry import CheckExample
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _RULES: Mapping[Parse, TypeAdapter[dict[str, Rule]]] = {
-    parse: TypeAdapter(fields_of(found.dialect, found.path)) for parse, found in FORMATS.items()
+    parse: TypeAdapter(fields_of(found.dialect, found.path), config=LATER) for parse, found in FORMATS.items()
 }
 
 

@@ -43,7 +43,7 @@ def guides_of(set_id: str, version: str) -> list[Guide]:
 
 def complaints(transaction: Transaction, guides: list[Guide]) -> list[str]:
     """What a transaction set does that its guide does not allow; nothing where it is valid."""
-    from pyx12.map_walker import walk_tree  # type: ignore[import-untyped]
+    from pyx12.map_walker import walk_tree
 
     guide = _followed(transaction, guides)
     told = [
@@ -81,7 +81,7 @@ def _followed(transaction: Transaction, guides: list[Guide]) -> Guide:
 
 
 def _segment(segment: Segment, marks: Marks) -> Any:
-    from pyx12.segment import Segment as Parsed  # type: ignore[import-untyped]
+    from pyx12.segment import Segment as Parsed
 
     return Parsed(segment.text, marks.terminator, marks.element, marks.component, marks.repetition)
 
@@ -89,7 +89,7 @@ def _segment(segment: Segment, marks: Marks) -> Any:
 @lru_cache(maxsize=1)
 def _known() -> list[Guide]:
     try:
-        from pyx12.map_index import map_index  # type: ignore[import-untyped]
+        from pyx12.map_index import map_index
     except ImportError:
         raise AuthorError('valid needs an optional library; install it with: pip install "meruit[checks]"') from None
     entries = [one for one in map_index().maps if one["vriic"]]
@@ -99,7 +99,7 @@ def _known() -> list[Guide]:
 @lru_cache(maxsize=16)
 def _map(file: str) -> Any:
     """A guide's map, read once: a tenth of a second each. What is counted on a walk is kept by the walker."""
-    from pyx12.map_if import load_map_file  # type: ignore[import-untyped]
-    from pyx12.params import ParamsBase  # type: ignore[import-untyped]
+    from pyx12.map_if import load_map_file
+    from pyx12.params import ParamsBase
 
     return load_map_file(file, ParamsBase())

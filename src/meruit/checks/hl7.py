@@ -56,7 +56,7 @@ def _split(content: bytes) -> list[Sent]:
 class Hl7Selector(BaseModel):
     """How a message is found in the state before."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     correlate_by: Er7Fields = Field(default_factory=dict)
     where: Er7Fields = Field(default_factory=dict)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from meruit.checks.numerals import plainly
+from meruit.checks.numerals import UNSPELLED, json_number, plainly
 from meruit.model.errors import AuthorError
 
 # Any, in this file: what stands in a document, or whatever an author wrote.
@@ -99,7 +99,7 @@ def _spelled(value: Any) -> str:
     try:
         return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     except ValueError:
-        return "a number of thousands of digits"
+        return UNSPELLED
 
 
 def _outline(value: Any) -> str:
@@ -118,8 +118,7 @@ def _outline(value: Any) -> str:
 def _as_json(value: Any) -> Any:
     match value:
         case Decimal():
-            number = float(value)
-            return number if Decimal(repr(number)) == value else str(value)
+            return json_number(value)
         case Mapping():
             return dict(value)
         case _:

@@ -121,8 +121,12 @@ def _matches(given: Any, _dialect: Dialect, _depth: int) -> Judge:
     try:
         # Linear in the text, whatever the pattern: nobody's message can keep it busy.
         pattern = re2.compile(given.pattern if isinstance(given, GivenText) else given, options)
-    except (re2.error, UnicodeEncodeError) as problem:
-        raise AuthorError(f"{given!r:.80} is no regular expression: {problem}") from None
+    except re2.error as problem:
+        # It explains itself in bytes.
+        why = b"".join(problem.args).decode("utf-8", "replace")
+        raise AuthorError(f"{given!r:.80} is no regular expression: {why}") from None
+    except UnicodeEncodeError:
+        raise AuthorError(f"{given!r:.80} holds half a character") from None
 
     def test(value: Any) -> str | None:
         number = None if isinstance(value, str) else numeral(value)

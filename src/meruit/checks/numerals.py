@@ -1,5 +1,6 @@
 """Numbers as the systems of the world write them, exactly, and never so large that they cost anything."""
 
+import math
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
@@ -7,6 +8,8 @@ MAX_DIGITS = 200
 """Digits, and places of the decimal point, beyond which nothing is taken for a number."""
 EXACTLY = Context(prec=4 * MAX_DIGITS)
 """Wide enough that adding, multiplying and comparing two such numbers never rounds."""
+UNSPELLED = "a number of thousands of digits"
+"""Python does not spell such numbers, and nobody means them."""
 _TOO_LARGE = 10**MAX_DIGITS
 
 
@@ -35,3 +38,15 @@ def plainly(number: Decimal) -> str:
         return "0"
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def json_number(value: float | Decimal) -> float | str:
+    """The number as JSON has it; one that JSON's readers would change, as text."""
+    if isinstance(value, int) and abs(value) < 2**53:
+        return int(value)
+    try:
+        text = repr(value) if isinstance(value, float) else str(value)
+        nearest = float(text)
+    except ValueError:
+        return UNSPELLED
+    return nearest if math.isfinite(nearest) and Decimal(repr(nearest)) == Decimal(text) else text

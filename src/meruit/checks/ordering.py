@@ -118,8 +118,6 @@ def _asked(name: str, given: Any) -> tuple[Moment, tzinfo | None]:
 
 
 def _text_of_moment(written: Any) -> str | None:
-    if isinstance(written, Mapping):
-        written = written.get("value")
     # YAML reads 2026 and 20260306 as numbers.
     is_number = isinstance(written, int) and not isinstance(written, bool) and 0 <= written < 10**14
     return written if isinstance(written, str) else str(written) if is_number else None

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from meruit.checks import dotted
-from meruit.checks.assertion import Change, Rule, Selecting, Shown, as_rule, fields_of
+from meruit.checks.assertion import LATER, Change, Rule, Selecting, Shown, as_rule, fields_of
 from meruit.checks.matchers import Dialect
 from meruit.checks.running import state_check
 from meruit.checks.scene import Scene, Seen, unread
@@ -33,7 +33,7 @@ RESOURCE = "resource"
 """The part of a row's key before the slash; everything else that rows are correlated by is a field of theirs."""
 
 _path = lru_cache(maxsize=4_096)(dotted.compile_path)
-_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path))
+_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=LATER)
 
 
 class PortalStateMatch(Selecting):

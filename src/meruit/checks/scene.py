@@ -1,17 +1,16 @@
 """What a check sees: one source before and after, the names it may use, and what other checks have found."""
 
-import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from meruit.checks.assertion import Change, Shown
+from meruit.checks.numerals import json_number
 from meruit.checks.unreadable import Unreadable
+from meruit.model.canonical import digest
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
 from meruit.model.work import Work
 from meruit.model.world import FACTS, Item, Snapshot, SourceKind, World, restored, world_of
@@ -101,13 +100,11 @@ class Scene(NamedTuple):
     names: Mapping[str, Any]
     book: Book
 
-    def only(self, fits: Callable[[Item], bool]) -> "Scene":
-        """The same source with only these items, so that others need not be readable."""
-
-        def kept(snapshot: Snapshot) -> Snapshot:
-            return msgspec.structs.replace(snapshot, items=[item for item in snapshot.items if fits(item)])
-
-        return self._replace(before=self.before and kept(self.before), after=kept(self.after))
+    def only(self, keep: Callable[[Item], bool]) -> "Scene":
+        """The same with fewer items, before any is parsed: what nobody asks for need not be readable."""
+        before = self.before and msgspec.structs.replace(self.before, items=list(filter(keep, self.before.items)))
+        after = msgspec.structs.replace(self.after, items=list(filter(keep, self.after.items)))
+        return self._replace(before=before, after=after)
 
     def changes(self) -> dict[str, Change] | None:
         """What happened to each item; None when nobody looked before, or not at all of it."""
@@ -170,8 +167,7 @@ def hidden(actual: Any) -> Any:
 
 def digest_of(value: Any) -> str:
     """What stands for a value that must not be shown: equal for equal values."""
-    written = json.dumps(_as_json(value), sort_keys=True)
-    return f"sha256:{sha256(written.encode()).hexdigest()}"
+    return f"sha256:{digest(_as_json(value))}"
 
 
 def presentable(value: Any) -> Any:
@@ -186,32 +182,21 @@ def presentable(value: Any) -> Any:
             return f"{plain[:MAX_ACTUAL]}…" if isinstance(plain, str) and len(plain) > MAX_ACTUAL else plain
 
 
-def _as_json(value: Any) -> Any:  # noqa: PLR0911 - one a kind of value
-    """The whole value as JSON; a number that JSON's readers would change becomes a text."""
+def _as_json(value: Any) -> Any:
+    """The whole value as JSON."""
     match value:
         case bool() | None:
             return value
         case str():
             return _text(value)
-        case int() if abs(value) < 2**53:
-            return int(value)
         case int() | float() | Decimal():
-            return _number(value)
+            return json_number(value)
         case Mapping():
             return {_text(str(key)): _as_json(one) for key, one in value.items()}
         case list() | tuple():
             return [_as_json(one) for one in value]
         case _:
             return _text(str(value))
-
-
-def _number(value: float | Decimal) -> float | str:
-    try:
-        text = repr(value) if isinstance(value, float) else str(value)
-        nearest = float(value)
-    except (OverflowError, ValueError):
-        return "a number of thousands of digits"
-    return nearest if math.isfinite(nearest) and Decimal(repr(nearest)) == Decimal(text) else text
 
 
 def _text(value: str) -> str:

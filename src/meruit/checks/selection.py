@@ -113,7 +113,9 @@ def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: 
     evidence = grounds(scene, len(found.narrowed), [as_garbled(one, asked.evidence) for one in garbled])
     evidence["selected"] = _ids(chosen)
     if len(chosen) not in asked.count or (garbled and asked.count.high is not None):
-        scene.book.select(scene.source, [one.item.key for one in chosen])
+        if asked.count.high != 0:
+            # A guard against something looks for it too, and does not allow it.
+            scene.book.select(scene.source, [one.item.key for one in chosen])
         evidence["why"] = f"{len(chosen):,} found; {asked.count} asked for"
         if len(chosen) in asked.count:
             # What nobody can read may be the one too many.

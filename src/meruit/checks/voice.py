@@ -69,7 +69,7 @@ Countable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_countab
 class Phrase(BaseModel):
     """Something that may be said: the words, one of several ways to say it, or digits however they are said."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     say: Sayable | None = Field(default=None, description="The words.")
     any_of: tuple[Sayable, ...] = Field(default=(), max_length=MAX_PHRASES, description="Several ways to say it.")

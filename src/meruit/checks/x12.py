@@ -160,7 +160,9 @@ def _meant(set_id: str | None, version: Rule | None, correlate_by: Fields, where
 class X12Selector(BaseModel):
     """How an answer is found in the state before."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        defer_build=True, frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True
+    )
 
     set_id: SetId | None = Field(default=None, alias="set")
     version: Version | None = None

@@ -11,6 +11,8 @@ from meruit.cli.output import ExitCode, complain
 
 COMMANDS = (
     "audit",
+    "benchmark",
+    "checks",
     "contract",
     "db",
     "demo",
@@ -22,6 +24,7 @@ COMMANDS = (
     "lint",
     "metrics",
     "outcome",
+    "playground",
     "rescore",
     "schema",
     "serve",

@@ -1,6 +1,7 @@
 """`meruit lint`: prove criteria before anyone is judged by them."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,48 +17,67 @@ from meruit.cli.output import (
     table,
     visible,
 )
+from meruit.model.access import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from meruit.engine.lint import LintReport
 
 
 @click.command()
-@click.argument("criteria", metavar="CRITERIA.yaml")
+@click.argument("criteria", metavar="FILE.yaml")
 @click.option("--input", "input_file", metavar="IN.json", help="What agents are given, references included.")
 @click.option(
     "--gold",
     "gold_file",
-    metavar="OUT.json",
-    help="An output known to be good; it and its mutants are tried.",
+    metavar="OUT.json|FOLDER",
+    help="An output known to be good, or for a benchmark the records with good runs; mutants of it are tried.",
 )
 @click.option("--metadata", "metadata_file", metavar="META.json", help="How the gold run went.")
+@click.option("--task", "tasks", metavar="ID", multiple=True, help="Of a benchmark, only this task; may be repeated.")
+@click.option("--gold-agent-id", metavar="NAME", help="Whose runs are good ones; gold when not given.")
+@click.option("--tenant", help="Whose runs are looked for; default when not given.")
 @config_option
 @python_full_option
 @json_option
-def lint(
+def lint(  # noqa: PLR0913 - one an option
     *,
     criteria: str,
     input_file: str | None,
     gold_file: str | None,
     metadata_file: str | None,
+    tasks: tuple[str, ...],
+    gold_agent_id: str | None,
+    tenant: str | None,
     config: str | None,
     allow_python_full: bool,
     as_json: bool,
 ) -> int:
-    """Prove the criteria before anyone is judged by them.
+    """Prove criteria, or the tasks of a benchmark, before anyone is judged by them.
 
     An agent that does nothing must not pass. With --gold, the good output must pass, and each criterion must
     be failed by at least one damaged copy of it. Exit code 0 when all holds, 1 when not.
+
+    Of a benchmark each task's world is made from its seed and tried untouched. With --gold FOLDER, the newest run of
+    each task that passed there is tried too, and its world with what was done undone, done twice or done wrongly.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     from meruit.cli.loading import load
-    from meruit.config import load_payload
+    from meruit.config import holds_benchmark, load_payload
     from meruit.engine.lint import Gold
     from meruit.engine.lint import lint as prove
 
     once(criteria, input_file, gold_file, metadata_file, config)
     if metadata_file is not None and gold_file is None:
         raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
+    if holds_benchmark(criteria):
+        from meruit.cli.lint_tasks import Wish, lint_tasks
+
+        _refuse(_BRINGS, {"--input": input_file, "--metadata": metadata_file, "--allow-python-full": allow_python_full})
+        wish = Wish(criteria, tasks, gold_file, gold_agent_id or "gold", tenant or DEFAULT_TENANT, config)
+        if gold_file is None:
+            _refuse("belongs to --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
+        return lint_tasks(wish, as_json=as_json)
+    _refuse(_OF_TASKS, {"--task": tasks, "--gold-agent-id": gold_agent_id, "--tenant": tenant})
     _, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
     metadata = load_payload(metadata_file) if metadata_file is not None else {}
     report = prove(
@@ -71,6 +91,18 @@ def lint(
     else:
         _print(report)
     return ExitCode.PASSED if report.ok else ExitCode.NOT_PASSED
+
+
+_BRINGS = "does not fit a benchmark, whose tasks bring their own world and hold no code"
+_OF_TASKS = "is for benchmarks; this file has no `tasks`"
+
+
+# Any: options are of different types.
+def _refuse(why: str, given: Mapping[str, Any]) -> None:
+    """Refuse options that mean nothing here, rather than leave them unheard."""
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"{name} {why}")
 
 
 def _print(report: "LintReport") -> None:

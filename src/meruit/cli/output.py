@@ -64,16 +64,19 @@ python_full_option = click.option(
 
 _COLOURS = {
     "met": "green",
+    "passed": "green",
     "ready": "green",
     "not ready": "red",
     "pass": "green",
     "not met": "red",
     "fail": "red",
+    "failed": "red",
     "error": "red",
     "indeterminate": "yellow",
     "inconclusive": "yellow",
     "partial": "yellow",
     "excluded": "bright_black",
+    "skipped": "bright_black",
     "warning": "yellow",
 }
 

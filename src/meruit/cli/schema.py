@@ -9,10 +9,10 @@ from meruit.cli.output import ExitCode, json_option, print_json
 
 
 @click.command()
-@click.argument("which", type=click.Choice(["criteria", "work", "settings", "result"]))
+@click.argument("which", type=click.Choice(["criteria", "work", "benchmark", "settings", "result"]))
 @json_option
-def schema(*, which: Literal["criteria", "work", "settings", "result"], as_json: bool) -> int:
-    """Print the JSON Schema of criteria files, of work files, of settings, or of results."""
+def schema(*, which: Literal["criteria", "work", "benchmark", "settings", "result"], as_json: bool) -> int:
+    """Print the JSON Schema of criteria files, of work files, of benchmarks, of settings, or of results."""
     # Building a schema loads pydantic, which --help should not pay.
     from meruit.app import published_schema
 

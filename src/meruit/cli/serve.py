@@ -1,5 +1,7 @@
 """`meruit serve`: the HTTP service."""
 
+import os
+
 import click
 
 from meruit.cli.output import (
@@ -17,14 +19,25 @@ from meruit.cli.output import (
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8484, show_default=True, help="0 for any free one.")
+@click.option(
+    "--playgrounds/--no-playgrounds",
+    default=True,
+    show_default=True,
+    help="Whether agents find systems here to act on; their MLLP and SFTP listen where the service does.",
+)
+@click.option(
+    "--public-url", metavar="URL", help="Where others reach this service, for the addresses that agents are given."
+)
 @store_options
 @config_option
 @python_full_option
 @json_option
-def serve(
+def serve(  # noqa: PLR0913 - one an option
     *,
     host: str,
     port: int,
+    playgrounds: bool,
+    public_url: str | None,
     data: str | None,
     database_url: str | None,
     config: str | None,
@@ -37,7 +50,7 @@ def serve(
     requests it has begun.
     """
     # The web framework takes a moment to load.
-    from meruit.api.build import build_app, build_service
+    from meruit.api.build import build_app, build_service, host_of
     from meruit.api.logs import configure_logs
     from meruit.api.server import Stopping, is_loopback, reserve, run
     from meruit.app import open_store
@@ -64,12 +77,23 @@ def serve(
             note("trying the sandbox …")
             configure_logs()
             stopping = Stopping()
-            service = build_service(settings, store, stopping, allow_python_full=allow_python_full)
+            hosting = host_of(
+                *(store, settings),
+                bind=host.strip("[]"),
+                environ=os.environ,
+                enabled=playgrounds,
+            )
+            service = build_service(settings, store, stopping, allow_python_full=allow_python_full, hosting=hosting)
+
+            def ready(url: str) -> None:
+                hosting.public_url = (public_url or url).rstrip("/")
+                _tell(url, as_json=as_json)
+
             run(
                 build_app(service),
                 host,
                 port,
-                ready=lambda url: _tell(url, as_json=as_json),
+                ready=ready,
                 stopping=stopping,
                 listener=listener,
                 trusted_proxies=settings.service.trusted_proxies,

@@ -27,6 +27,9 @@ CUSTOM = "custom_metrics"
 """The key of the metrics that a file brings along."""
 CODE_FILE = "code_file"
 
+Gather = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
+"""Reads the files that a seed names, but for those that are there already."""
+
 _EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]"
 
 
@@ -121,11 +124,12 @@ def parse_benchmark(
     text: str | bytes | Mapping[str, Any],
     name: str = "benchmark",
     *,
-    gather: Callable[[Any], Mapping[str, Any]] | None = None,
+    gather: Gather | None = None,
 ) -> Benchmark:
     """Read a benchmark; DocumentError with every problem of it and its line, those of its assertions included.
 
-    `gather` reads the files that a seed names, by their names, and raises MeruitError for what it cannot.
+    `gather` is given a seed and what the benchmark attaches itself, reads the other files that the seed names, and
+    raises MeruitError for what it cannot.
     """
     document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     problems = list[Problem]()
@@ -141,10 +145,12 @@ def parse_benchmark(
             for path, fault in islice(faulty_assertions(task.get("criteria"), place), MAX_PROBLEMS + 1)
         ]
     if gather is not None:
-        attached, unread = _attachments(document, tasks, gather)
+        # What is no mapping is told by the model itself.
+        given = found if isinstance(found := whole.get("attachments"), dict) else {}
+        attached, unread = _attachments(document, tasks, lambda seed: gather(seed, given))
         problems += unread
-        if attached:
-            document = document._replace(value=whole | {"attachments": {**attached, **whole.get("attachments", {})}})
+        if attached and isinstance(whole.get("attachments", {}), dict):
+            document = document._replace(value=whole | {"attachments": {**attached, **given}})
     try:
         benchmark = read_model(document, Benchmark)
     except DocumentError as refused:
@@ -162,18 +168,21 @@ def _attachments(
     attached, problems, done = dict[str, Any](), list[Problem](), list[Any]()
     for number, task in tasks:
         seeds = task.get("seed")
-        for seed in seeds if isinstance(seeds, list) else [seeds]:
-            if seed is None or seed in done:
+        for place, seed in enumerate(seeds if isinstance(seeds, list) else [seeds]):
+            # What is neither a name nor a mapping is told by the model itself.
+            if not isinstance(seed, str | Mapping) or seed in done:
                 continue
             done.append(seed)
+            path: Path = ("tasks", number, "seed", place) if isinstance(seeds, list) else ("tasks", number, "seed")
             try:
                 attached |= gather(seed)
             except DocumentError as refused:
-                problems += [
-                    Problem(f"{refused.name}: {one.where}".rstrip(": "), one.message) for one in refused.problems
-                ]
+                # The lines are those of another file; what stands here has none of its own.
+                told_there = [Problem(one.where, one.message, one.line) for one in refused.problems]
+                named = f"{refused.name}: " if isinstance(seed, str) else ""
+                line = document.line_of(path)
+                problems += [Problem(spelled(path), f"{named}{one}", line) for one in told_there]
             except MeruitError as refused:
-                path = ("tasks", number, "seed")
                 problems.append(Problem(spelled(path), str(refused), document.line_of(path)))
     return attached, problems
 

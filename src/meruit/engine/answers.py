@@ -86,8 +86,8 @@ def _question(rule: Rule, slot: Slot, prepared: Prepared) -> tuple[str, ...] | N
         return None
     if criterion.assertion is not None:
         asked = criterion.assertion.model_dump()
-        # What such a check says hangs on what the others looked at.
-        beside = _assertions(prepared) if slot.last or "${" in str(asked) else ""
+        # What such a check says hangs on what the others looked at, or captured.
+        beside = _assertions(prepared) if slot.last or "when" in asked or "${" in str(asked) else ""
         return ("check", slot.version, digest(asked), beside)
     if slot.owner is None:
         looked_for = wanted(criterion) if criterion.comparison in CONTAINMENT else ()

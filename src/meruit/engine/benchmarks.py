@@ -18,7 +18,7 @@ from meruit.engine.registrar import Judged, Ready, Registrar, Submission, Unsupp
 from meruit.judge.benchmark import Ended, benchmark_score
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest, payload_bytes
-from meruit.model.errors import MeruitError, Problem
+from meruit.model.errors import MeruitError, Problem, Unreachable
 from meruit.model.evidence import Evidence
 from meruit.model.outcome import Labels, in_micros
 from meruit.model.run import (
@@ -38,7 +38,9 @@ from meruit.registry import faults_of
 from meruit.stores import benchmarks as published
 from meruit.stores import outcomes, runs
 from meruit.stores.benchmarks import BenchmarkView, Publish, Published
+from meruit.stores.blobs import Part
 from meruit.stores.database import NotFound, StoreError
+from meruit.stores.erasing import Discard
 from meruit.stores.records import AddVersions, NewVersion
 from meruit.stores.runs import (
     CancelRuns,
@@ -58,6 +60,8 @@ from meruit.trust.commitment import SALT_BYTES
 
 MAX_KNOWN = 256
 """Tasks that are kept compiled."""
+MAX_READ = 8
+"""Benchmarks that are kept as they were read."""
 MAX_REPEATS = 100
 MAX_RUNS = 10_000
 """Task runs of one benchmark run."""
@@ -112,6 +116,7 @@ class Benchmarks:
         self.ground = ground
         self._timer = timer
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
+        self._read: OrderedDict[str, Benchmark] = OrderedDict()
         self._remembering = threading.Lock()
         self._judging = _Judging()
 
@@ -140,7 +145,23 @@ class Benchmarks:
         if parts is None:
             raise NotFound(f"no benchmark {name!r}; write slug@version")
         with self.store.database.reading() as connection:
-            return published.find(connection, tenant, *parts)
+            view = published.look_up(connection, tenant, *parts)
+            known = self._recalled(view.digest)
+            if known is None:
+                # A large one takes a second to read, and is asked for with each of its runs.
+                known = published.content(connection, tenant, view)
+        with self._remembering:
+            self._read[view.digest] = known
+            while len(self._read) > MAX_READ:
+                self._read.popitem(last=False)
+        return Published(view, known)
+
+    def _recalled(self, digest: str) -> Benchmark | None:
+        with self._remembering:
+            found = self._read.get(digest)
+            if found is not None:
+                self._read.move_to_end(digest)
+            return found
 
     # Beginning
 
@@ -211,23 +232,33 @@ class Benchmarks:
         benchmark, task, _ = await asyncio.to_thread(self._task_of, scope.tenant, run)
         place = await self.ground.prepare(benchmark, task)
         try:
-            begun = await self._begin(scope.tenant, run, benchmark, task, place)
+            before = await self._before(scope.tenant, benchmark, task, place)
         except BaseException:
-            # Somebody else was quicker, or nothing could be written: nobody will ever use this world.
-            if place.id is not None:
-                await self.ground.discard(place.id)
+            await self._abandon(place)
+            raise
+        try:
+            wish = StartRun(scope.tenant, run.id, place.id, before, task.time_limit_s)
+            begun = await self.store.recorder.record(wish)
+        except Exception:
+            # Somebody else was quicker, or nothing could be written; a caller who only stops waiting has begun.
+            await self._abandon(place)
             raise
         return Started(begun, task.instruction, place.access)
 
-    async def _begin(self, tenant: str, run: TaskRun, benchmark: Benchmark, task: Task, place: Place) -> TaskRun:
+    async def _abandon(self, place: Place) -> None:
+        """Take down a world that nobody will ever use."""
+        if place.id is not None:
+            await self.ground.discard(place.id)
+
+    async def _before(self, tenant: str, benchmark: Benchmark, task: Task, place: Place) -> Part:
+        """What the agent starts from, as it is kept."""
         before = await self.ground.read(task, place.id)
         given: dict[str, Any] = {"task": f"{benchmark.name}/{task.id}", "instruction": task.instruction}
         given[FACTS] = {**place.facts, **task.facts}
         written = payload_bytes(given | in_work(before))
         if written is None:
             raise MeruitError("the world before cannot be written as JSON")
-        part = await asyncio.to_thread(self.store.shelf.part, tenant, written)
-        return await self.store.recorder.record(StartRun(tenant, run.id, place.id, part, task.time_limit_s))
+        return await asyncio.to_thread(self.store.shelf.part, tenant, written)
 
     async def access(self, scope: Scope, run_id: str) -> Started:
         """The same again for an agent that lost what it was told; raises RunMoved unless the run is under way."""
@@ -249,10 +280,17 @@ class Benchmarks:
                 return kept.run
             if kept.run.status is RunStatus.PENDING:
                 raise RunMoved(f"task run {run_id} was never started; start it, act, then complete it")
-            judged, rows = await self._judged(scope.tenant, kept)
+            try:
+                judged, rows = await self._judged(scope.tenant, kept)
+            except Exception:
+                # Somebody who gave the run up may have taken its world down meanwhile.
+                run = await asyncio.to_thread(self.run, scope, run_id)
+                if run.status in ENDED:
+                    return run
+                raise
             draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, judged)
             ended = await self.store.recorder.record(CompleteRun(scope.tenant, run_id, draft, rows, asked_at))
-            await self._tidy(ended)
+            await self._tidy(scope.tenant, [ended])
             return ended
 
     async def recheck(self, tenant: str, run_id: str) -> TaskRun:
@@ -260,13 +298,16 @@ class Benchmarks:
         async with self._judging.alone(tenant, run_id):
             kept = await asyncio.to_thread(self._find, Scope(tenant), run_id)
             result = await asyncio.to_thread(self.result, tenant, kept.run)
-            if kept.run.status is not RunStatus.COMPLETED or result is None or not hit_by_the_world(result):
+            undecided = kept.run.status is RunStatus.COMPLETED and needs_world(kept.run)
+            if not undecided or result is None or not hit_by_the_world(result):
                 raise RunMoved(f"task run {run_id}: nothing is left that reading the world again could decide")
             judged, rows = await self._judged(tenant, kept)
+            if judged.result.coverage < result.coverage:
+                raise Unreachable(f"task run {run_id}: less of its world can be read than before; try again later")
             draft = await asyncio.to_thread(self.registrar.draft, tenant, judged)
             wish = RecheckRun(tenant, run_id, kept.run.outcome_id or "", draft, rows)
             checked = await self.store.recorder.record(wish)
-            await self._tidy(checked)
+            await self._tidy(tenant, [checked])
             return checked
 
     async def rejudge(self, tenant: str, run_id: str, reason: str, benchmark: str | None = None) -> TaskRun:
@@ -282,13 +323,18 @@ class Benchmarks:
         if run.status is not RunStatus.COMPLETED or run.outcome_id is None:
             raise RunMoved(f"task run {run_id} is {run.status}; only a completed one can be judged again")
         named = run if benchmark is None else _of_version(run, self.find(tenant, benchmark).benchmark)
-        ready, outcome_id = self._task_of(tenant, named).ready, run.outcome_id
+        known, outcome_id = self._task_of(tenant, named), run.outcome_id
+        ready = known.ready
         with self.store.database.reading() as connection:
             version = outcomes.summary(connection, Scope(tenant), outcome_id).version
             found = outcomes.evidence(connection, Scope(tenant), outcome_id, self.store.shelf)
         if found.input is None or found.output is None:
             raise StoreError(f"the evidence of task run {run.id} was erased; it can be judged no more")
         given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
+        recorded = given.get(FACTS, {})
+        if any(recorded.get(name) != value for name, value in known.task.facts.items()):
+            # They are part of what the verdict rests on, and a stranger who checks it has only the record.
+            raise MeruitError(f"task run {run.id} was recorded with other facts; run the task again instead")
         result = self.registrar.engine.verify_sync(run.id, given, done, ready.prepared, {})
         new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES))
         rows = self._criterion_rows(result, ready, {})
@@ -297,30 +343,39 @@ class Benchmarks:
     async def cancel(self, tenant: str, run_ids: Sequence[str]) -> list[TaskRun]:
         """Give up runs that have not ended."""
         ended = await self.store.recorder.record(CancelRuns(tenant, tuple(run_ids)))
-        for run in ended:
-            await self._tidy(run)
+        await self._tidy(tenant, ended)
         return ended
 
     async def sweep(self, tenant: str | None = None) -> int:
         """Declare timed out whoever is; answers how many were."""
-        now = in_micros(self.store.surroundings.clock())
-        with self.store.database.reading() as connection:
-            late = runs.overdue(connection, now, tenant)
+        late = await asyncio.to_thread(self._overdue, tenant)
         ended = list[TaskRun]()
         # Whoever completed in time is being judged.
         late = [(owner, run_id) for owner, run_id in late if not self._judging.holds(owner, run_id)]
         for one in sorted({owner for owner, _ in late}):
             wish = TimeOut(one, tuple(run_id for owner, run_id in late if owner == one))
-            ended += await self.store.recorder.record(wish)
-        for run in ended:
-            await self._tidy(run)
+            timed_out = await self.store.recorder.record(wish)
+            await self._tidy(one, timed_out)
+            ended += timed_out
         return len(ended)
 
-    async def _tidy(self, run: TaskRun) -> None:
-        """A world is kept as long as somebody may want to read it again."""
-        again = run.status is RunStatus.COMPLETED and run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR)
-        if run.playground_id is not None and not again:
-            await self.ground.discard(run.playground_id)
+    def _overdue(self, tenant: str | None) -> list[tuple[str, str]]:
+        now = in_micros(self.store.surroundings.clock())
+        with self.store.database.reading() as connection:
+            return runs.overdue(connection, now, tenant)
+
+    async def _tidy(self, tenant: str, ended: Sequence[TaskRun]) -> None:
+        """Take down worlds that nobody reads again; what is known of one without an outcome is nobody's either."""
+        for run in ended:
+            if run.playground_id is not None and not needs_world(run):
+                await self.ground.discard(run.playground_id)
+        without = [run.id for run in ended if run.status is not RunStatus.COMPLETED and run.started_at is not None]
+        if without:
+            await self.store.recorder.record(await asyncio.to_thread(self._forgetting, tenant, without))
+
+    def _forgetting(self, tenant: str, run_ids: Sequence[str]) -> Discard:
+        with self.store.database.reading() as connection:
+            return Discard(tenant, tuple(runs.inputs(connection, tenant, run_ids)), self.store.shelf)
 
     async def _judged(self, tenant: str, kept: Kept) -> tuple[Judged, tuple[CriterionRow, ...]]:
         run = kept.run
@@ -398,11 +453,14 @@ class Benchmarks:
 
     def completion(self, tenant: str, run: TaskRun) -> Completion:
         """What whoever completed a run may be told of it."""
-        return completion(run, self.result(tenant, run), self.criterion_runs(tenant, run))
+        result = self.result(tenant, run)
+        return completion(run, result, self._criteria_of(tenant, run, result))
 
     def criterion_runs(self, tenant: str, run: TaskRun) -> list[CriterionRun]:
         """Every criterion of a run, with all the evidence; none before it is completed."""
-        result = self.result(tenant, run)
+        return self._criteria_of(tenant, run, self.result(tenant, run))
+
+    def _criteria_of(self, tenant: str, run: TaskRun, result: VerificationResult | None) -> list[CriterionRun]:
         if result is None:
             return []
         with self.store.database.reading() as connection:
@@ -435,13 +493,17 @@ class Benchmarks:
             return runs.of_benchmark_run(connection, scope.tenant, benchmark_run_id)
 
 
+def needs_world(run: TaskRun) -> bool:
+    """Whether somebody may act on the run's world, or want to read it again."""
+    undecided = run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR)
+    return run.status not in ENDED or (run.status is RunStatus.COMPLETED and undecided)
+
+
 def ended_run(run: TaskRun) -> Ended:
     """A run as the benchmark's result sees it."""
-    if run.bounds is None or run.exact is None:
+    if run.exact is None or run.exact_high is None:
         return Ended(run.id, run.task, run.status)
-    low = Fraction(run.exact)
-    # Where nothing is missing both bounds are one number, and that is known exactly.
-    high = low if run.bounds.low == run.bounds.high else Fraction(run.bounds.high)
+    low, high = Fraction(run.exact), Fraction(run.exact_high)
     return Ended(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)
 
 

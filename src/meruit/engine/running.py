@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
@@ -25,6 +25,8 @@ OURS = "MERUIT_"
 LOG_HALF_BYTES = 512 * 1024
 """Of what an agent says that much is kept of the beginning, and that much of the end."""
 CHUNK_BYTES = 64 * 1024
+MAX_VARIABLE_BYTES = 100 * 1024
+"""Of one environment variable; a system takes little more. What is longer stands in the file alone."""
 GRACE_S = 2.0
 """Between asking an agent to stop and stopping it."""
 DRAIN_S = 1.0
@@ -152,8 +154,12 @@ def agent_environment(started: Started, told: Path, environment: Mapping[str, st
         "SFTP": ends.get("sftp"),
     }
     inherited = {name: value for name, value in environment.items() if not name.startswith(OURS)}
-    # A zero byte cannot stand in an environment; the file has it.
-    return inherited | {f"{OURS}{name}": value.replace("\0", "") for name, value in said.items() if value is not None}
+    return inherited | {f"{OURS}{name}": value for name, value in said.items() if _fits(value)}
+
+
+def _fits(value: str | None) -> TypeGuard[str]:
+    """Whether an environment can hold it; what it cannot stands in the file."""
+    return value is not None and "\0" not in value and len(value.encode()) <= MAX_VARIABLE_BYTES
 
 
 async def _ended(process: asyncio.subprocess.Process, within_s: float) -> int | None:

@@ -1,13 +1,14 @@
 """Proving a task before anyone is measured by it: what passes on the untouched world, and what no mistake can fail."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from meruit.checks.assertion import as_range
 from meruit.engine.lint import LintFinding, Severity
 from meruit.engine.verify import VerificationEngine
-from meruit.engine.world_mutants import WorldMutant, world_mutants
+from meruit.engine.world_mutants import GRAVE, WorldMutant, world_mutants
 from meruit.judge.plan import Rule
 from meruit.model.record import Record
 from meruit.model.task import Task
@@ -38,36 +39,52 @@ class TaskReport(Record, frozen=True):
     """Mutants of the gold world that pass all the same."""
 
 
+class _Survivor(NamedTuple):
+    """A mutant that passes, and the criteria that noticed in vain."""
+
+    mutant: WorldMutant
+    noticed: list[str]
+
+
 def lint_task(
-    engine: VerificationEngine, task: Task, before: World, facts: Mapping[str, Any], gold: World | None = None
+    engine: VerificationEngine,
+    task: Task,
+    before: World,
+    facts: Mapping[str, Any],
+    gold: World | None = None,
+    gold_before: World | None = None,
 ) -> TaskReport:
-    """Try a task's criteria on the untouched world, on a gold run's world, and on mutants of that."""
+    """Try a task's criteria on the untouched world, on a gold run's world, and on mutants of that.
+
+    `gold_before` is where the gold run began, unless that was the same world.
+    """
     prepared = engine.compile(task.success_criteria)
-    given = {FACTS: {**facts, **task.facts}, **in_work(before)}
+    began = before if gold_before is None else gold_before
 
-    def judged(after: World) -> VerificationResult:
-        return engine.verify_sync("lint", given, in_work(compacted(before, after)), prepared, {})
+    def judged(was: World, now: World) -> VerificationResult:
+        given = {FACTS: {**facts, **task.facts}, **in_work(was)}
+        return engine.verify_sync("lint", given, in_work(compacted(was, now)), prepared, {})
 
-    nothing = judged(before)
+    nothing = judged(before, before)
     findings = [*_about_nothing(nothing, prepared.plan.rules)]
     free = {one.criterion_id: one.weight for one in nothing.criterion_results if one.status is Status.MET}
     if gold is None:
         return TaskReport(task.id, _clean(findings), findings, str(nothing.verdict), free)
-    good = judged(gold)
+    good = judged(began, gold)
     if good.verdict is not Verdict.PASS:
         missed = ", ".join(one.criterion_id for one in good.criterion_results if one.status is not Status.MET)
         why = f"the gold run does not pass ({good.verdict}, score {good.score:g}): {missed}"
         findings.append(LintFinding(Severity.ERROR, "gold_fails", why))
         return TaskReport(task.id, False, findings, str(nothing.verdict), free, str(good.verdict))  # noqa: FBT003
-    tried, failed_by, survivors = 0, dict[str, str](), list[WorldMutant]()
-    for mutant in world_mutants(before, gold):
+    tried, failed_by, survivors = 0, dict[str, str](), list[_Survivor]()
+    for mutant in world_mutants(began, gold):
         tried += 1
-        result = judged(mutant.world)
-        for one in result.criterion_results:
-            if one.status is Status.NOT_MET:
-                failed_by.setdefault(one.criterion_id, mutant.name)
+        result = judged(began, mutant.world)
+        noticed = [one.criterion_id for one in result.criterion_results if one.status is Status.NOT_MET]
+        for criterion_id in noticed:
+            failed_by.setdefault(criterion_id, mutant.name)
         if result.verdict is Verdict.PASS:
-            survivors.append(mutant)
+            survivors.append(_Survivor(mutant, noticed))
     findings += _about_mutants(good, failed_by, survivors)
     return TaskReport(
         task=task.id,
@@ -78,7 +95,7 @@ def lint_task(
         gold=str(good.verdict),
         mutants_tried=tried,
         failed_by=failed_by,
-        survivors=[one.name for one in survivors[:MAX_SURVIVORS]],
+        survivors=[one.mutant.name for one in survivors[:MAX_SURVIVORS]],
     )
 
 
@@ -107,25 +124,47 @@ def _is_guard(rule: Rule) -> bool:
     assertion = rule.criterion.assertion
     if assertion is None:
         return False
-    check = checks.find(assertion.check)
-    count = assertion.settings.get("count")
-    least = count.get("min", 0) if isinstance(count, Mapping) else count
-    return (check is not None and check.last) or least == 0 or (isinstance(count, str) and count.startswith("<"))
+    said, check = assertion.settings, checks.find(assertion.check)
+    if check is not None and check.last:
+        return True
+    only_forbids = "forbidden" in said and not any(said.get(asked) for asked in ("contains", "phrases", "order"))
+    return only_forbids or said.get("changed") == "none" or ("count" in said and _may_be_none(said["count"]))
+
+
+# Any: as an author wrote it.
+def _may_be_none(count: Any) -> bool:
+    try:
+        return as_range(count).low == 0
+    except ValueError:
+        return False  # A criterion that cannot be run is told of as such.
 
 
 def _about_mutants(
-    good: VerificationResult, failed_by: Mapping[str, str], survivors: list[WorldMutant]
+    good: VerificationResult, failed_by: Mapping[str, str], survivors: list[_Survivor]
 ) -> Iterator[LintFinding]:
     for one in good.criterion_results:
         if one.status is Status.MET and one.criterion_id not in failed_by:
             message = "no mistake in the gold run's world fails it"
             yield LintFinding(Severity.WARNING, "never_fails", message, one.criterion_id)
-    grave = [mutant for mutant in survivors if mutant.harm in ("undone", "twice", "touched", "deleted")]
+    grave = [one.mutant for one in survivors if one.mutant.harm in GRAVE]
     for mutant in grave[:MAX_SURVIVORS]:
         message = f"passes all the same with {mutant.name}; add a criterion that notices"
         severity = Severity.ERROR if mutant.harm == "undone" else Severity.WARNING
         yield LintFinding(severity, "mutant_passes", message)
-    slight = len(survivors) - len(grave)
-    if slight:
-        some = ", ".join(mutant.name for mutant in survivors if mutant not in grave)[:300]
-        yield LintFinding(Severity.WARNING, "fields_unasked", f"{slight:,} mutants with one field wrong pass: {some}")
+    yield from _about_fields([one for one in survivors if one.mutant.harm not in GRAVE])
+
+
+def _about_fields(slight: list[_Survivor]) -> Iterator[LintFinding]:
+    """Fields that may be wrong: those that nobody asks for, and those whose criterion is missed to no effect."""
+    unasked = [one.mutant.name for one in slight if not one.noticed]
+    if unasked:
+        message = f"{len(unasked):,} mutants with one field wrong pass: {', '.join(unasked)[:300]}"
+        yield LintFinding(Severity.WARNING, "fields_unasked", message)
+    missed: dict[str, list[str]] = {}
+    for one in slight:
+        for criterion_id in one.noticed:
+            missed.setdefault(criterion_id, []).append(one.mutant.name)
+    for criterion_id, names in missed.items():
+        message = f"missed, and passed all the same, by {len(names):,} mutants: {', '.join(names)[:300]}"
+        advice = "; make it required, or give it `credit: all` or more weight"
+        yield LintFinding(Severity.WARNING, "missed_to_no_effect", message + advice, criterion_id)

@@ -14,9 +14,14 @@ MAX_OF_AN_ITEM = 40
 """Fields, or parts of a message, of one item that are spoilt."""
 MAX_ITEMS = 25
 """Changed items of one source that are spoilt."""
+OF_A_KIND = 2
+"""Untouched items of one type, resource or folder of which there is one more than anybody asked for."""
 _NOT_TELLING = frozenset({"id", "meta", "resourceType", "text", "created_at", "history"})
 """Top-level fields that say nothing about what was done."""
-_SEPARATORS = {SourceKind.HL7: "\r", SourceKind.X12: "~"}
+_SEPARATORS = {SourceKind.HL7: ("\r", "|"), SourceKind.X12: ("~", "*")}
+"""What usually ends a segment, and what parts its fields."""
+_ENVELOPE = frozenset({"MSH", "ISA", "GS", "ST", "SE", "GE", "IEA"})
+"""Segments whose fields are about the message rather than about what it says."""
 
 
 class WorldMutant(NamedTuple):
@@ -25,7 +30,11 @@ class WorldMutant(NamedTuple):
     name: str
     world: World
     harm: str
-    """`undone`, `twice`, `dropped`, `changed`, `touched` or `deleted`."""
+    """`undone`, `twice`, `dropped`, `changed`, `touched`, `deleted` or `added`."""
+
+
+GRAVE = frozenset({"undone", "twice", "touched", "deleted", "added"})
+"""What criteria must notice; a field that nobody asks for may be meant so."""
 
 
 def world_mutants(before: World, after: World) -> Iterator[WorldMutant]:
@@ -34,6 +43,9 @@ def world_mutants(before: World, after: World) -> Iterator[WorldMutant]:
         was = {one.key: one for one in before[name].items} if name in before else {}
         now = {one.key: one for one in snapshot.items}
         changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
+        if snapshot.kind is SourceKind.VOICE:
+            yield from _of_call(after, name, [key for key in changed if key in now])
+            continue
         for key in changed[:MAX_ITEMS]:
             yield from _of_change(after, name, key, was.get(key), now.get(key))
         untouched = [now[key] for key in sorted(now) if key not in changed]
@@ -45,7 +57,7 @@ def _of_change(after: World, name: str, key: str, was: Item | None, now: Item | 
     yield WorldMutant(f"{where} undone", _with(after, name, key, was), "undone")
     if now is None:
         return
-    if was is None and after[name].kind is not SourceKind.FILES:
+    if was is None:
         twin = _twin(now, after[name].kind)
         yield WorldMutant(f"{where} done twice", _with(after, name, twin.key, twin), "twice")
     for what, harm, content in islice(_spoilt(now, after[name].kind), MAX_OF_AN_ITEM):
@@ -53,12 +65,31 @@ def _of_change(after: World, name: str, key: str, was: Item | None, now: Item | 
         yield WorldMutant(f"{where} {what}", _with(after, name, key, spoilt), harm)
 
 
+def _of_call(after: World, name: str, said: list[str]) -> Iterator[WorldMutant]:
+    """A call is one thing that was done; a turn of it may be small talk, and may be said twice."""
+    if said:
+        yield WorldMutant(f"{name} undone", _without(after, name, said), "undone")
+    for key in said[:MAX_ITEMS]:
+        yield WorldMutant(f"{name} without {key}", _without(after, name, [key]), "dropped")
+
+
 def _beside(after: World, name: str, untouched: list[Item]) -> Iterator[WorldMutant]:
-    """Things that nobody asked for: one that was not to be touched is changed, and is deleted."""
-    for one in untouched[:1]:
+    """Things that nobody asked for: something of each kind is changed, is deleted, and is there once more."""
+    several: dict[str, list[Item]] = {}
+    for one in untouched:
+        several.setdefault(one.key.rpartition("/")[0], []).append(one)
+    for alike in several.values():
+        one, kind = alike[0], after[name].kind
         touched = Item(one.key, f"{one.version}-touched", one.body, one.encoding, one.facts)
         yield WorldMutant(f"{name}:{one.key} touched", _with(after, name, one.key, touched), "touched")
         yield WorldMutant(f"{name}:{one.key} deleted", _with(after, name, one.key, None), "deleted")
+        for twin in (_twin(other, kind) for other in alike[:OF_A_KIND]):
+            yield WorldMutant(f"{name}:{twin.key} added", _with(after, name, twin.key, twin), "added")
+
+
+def _without(world: World, name: str, keys: list[str]) -> World:
+    items = [one for one in world[name].items if one.key not in keys]
+    return {**world, name: msgspec.structs.replace(world[name], items=items)}
 
 
 def _with(world: World, name: str, key: str, one: Item | None) -> World:
@@ -68,9 +99,10 @@ def _with(world: World, name: str, key: str, one: Item | None) -> World:
 
 
 def _twin(one: Item, kind: SourceKind) -> Item:
-    """The same again under another key; what is numbered gets the last number."""
+    """The same again under another key; what is numbered gets the last number, and a file looks half written."""
     numbered = one.key.isdigit()
-    key = "9" * len(one.key) if numbered else f"{one.key}-twin"
+    ending = ".tmp" if kind is SourceKind.FILES else "-twin"
+    key = "9" * len(one.key) if numbered else f"{one.key}{ending}"
     body = one.body
     if kind is SourceKind.FHIR and body is not None and one.encoding is Encoding.TEXT:
         body = body.replace(f'"{one.key.rpartition("/")[2]}"', f'"{key.rpartition("/")[2]}"')
@@ -82,12 +114,15 @@ def _spoilt(one: Item, kind: SourceKind) -> Iterator[tuple[str, str, bytes]]:
     if one.encoding is not Encoding.TEXT or one.body is None:
         return
     if kind in _SEPARATORS:
-        yield from _without_parts(one.body, _SEPARATORS[kind])
+        end, mark = _SEPARATORS[kind]
+        yield from _without_parts(one.body, end)
+        yield from _with_wrong_fields(one.body, end, mark)
         return
     try:
         document = json.loads(one.body, parse_float=Decimal)
     except ValueError:
         yield "emptied", "changed", b""
+        yield from _without_parts(one.body, "\n")
         return
     if isinstance(document, Mapping):
         yield from _without_fields(dict(document))
@@ -99,6 +134,17 @@ def _without_parts(body: str, separator: str) -> Iterator[tuple[str, str, bytes]
         if part.strip() and number:
             left = separator.join([*parts[:number], *parts[number + 1 :]])
             yield f"without {part.strip()[:20]!r}", "dropped", left.encode()
+
+
+def _with_wrong_fields(body: str, end: str, mark: str) -> Iterator[tuple[str, str, bytes]]:
+    parts = body.split(end)
+    for number, part in enumerate(parts):
+        fields = part.strip().split(mark)
+        for place, field in enumerate(fields):
+            if place and field and fields[0] not in _ENVELOPE:
+                wrong = mark.join([*fields[:place], f"{field}x", *fields[place + 1 :]])
+                content = end.join([*parts[:number], wrong, *parts[number + 1 :]])
+                yield f"{fields[0]} field {place} of part {number + 1} changed", "changed", content.encode()
 
 
 def _without_fields(document: dict[str, Any]) -> Iterator[tuple[str, str, bytes]]:

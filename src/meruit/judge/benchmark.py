@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from meruit.judge.aggregate import PASS_SCORE
-from meruit.model.run import BenchmarkScore, Interval, RunStatus, TaskScore
 from meruit.model.numbers import exact
+from meruit.model.run import BenchmarkScore, Interval, RunStatus, TaskScore
 from meruit.model.verdict import Bounds, Status, Verdict, VerificationResult
 
 # Student's t at 97.5 % for 1 to 10 degrees of freedom; a few tasks are no normal distribution.
@@ -138,7 +138,8 @@ def _quantile(freedom: int) -> float:
         return _T[freedom - 1]
     first = (_Z**3 + _Z) / 4
     second = (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
-    return _Z + first / freedom + second / freedom**2
+    third = (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384
+    return _Z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def highest(result: VerificationResult) -> Fraction:

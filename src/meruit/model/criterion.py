@@ -206,7 +206,9 @@ class SuccessCriterion(BaseModel):
     def _as_its_check_has_it(cls, data: Any) -> Any:
         """Fill in what authors mean who name a check and say no more."""
         assertion = data.get("assertion", data) if isinstance(data, Mapping) else None
-        name = assertion.get("assert") if isinstance(assertion, Mapping) else None
+        name = assertion.check if isinstance(assertion, Assertion) else None
+        if isinstance(assertion, Mapping):
+            name = assertion.get("assert")
         return {**DEFAULTS_OF_CHECKS[name], **data} if isinstance(name, str) and name in DEFAULTS_OF_CHECKS else data
 
     @field_validator("expr")

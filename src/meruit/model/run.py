@@ -68,6 +68,8 @@ class TaskRun(Record, frozen=True):
     verdict: Verdict | None = None
     score: float | None = None
     exact: str | None = None
+    exact_high: str | None = None
+    """The upper of the bounds as a fraction; the lower is the score."""
     bounds: Bounds | None = None
     coverage: float | None = None
     axes: dict[str, AxisScore] = msgspec.field(default_factory=dict)

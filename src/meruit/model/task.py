@@ -104,15 +104,30 @@ class Task(BaseModel):
     sources: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")],
         Annotated[TaskSource, BeforeValidator(_source)],
-    ] = Field(default_factory=_default_sources, min_length=1, max_length=50, description="What the checks read.")
+    ] = Field(
+        default_factory=_default_sources,
+        max_length=50,
+        description="What the checks read.",
+        json_schema_extra={"minProperties": 1},
+    )
     criteria: tuple[SuccessCriterion, ...] = Field(max_length=MAX_CRITERIA, description="What must be true afterwards.")
-    time_limit_s: int = Field(default=900, ge=1, le=MAX_TIME_LIMIT_S, description="How long the agent may take.")
+    time_limit_s: int = Field(
+        default=900, strict=True, ge=1, le=MAX_TIME_LIMIT_S, description="How long the agent may take."
+    )
     reveal: Reveal = Field(default=Reveal.AXES, description="What a run that counts tells whoever completes it.")
 
     @field_validator("facts", "seed", mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
         return plain_json(value)
+
+    @field_validator("seed")
+    @classmethod
+    def _sowable(cls, seed: Any) -> Any:
+        several = seed if isinstance(seed, list) else [seed]
+        if seed is not None and not all(isinstance(one, str | dict) for one in several):
+            raise ValueError("a seed is the name of a file, or what such a file says, or a list of these")
+        return seed
 
     @field_validator("criteria")
     @classmethod
@@ -124,6 +139,10 @@ class Task(BaseModel):
 
     @model_validator(mode="after")
     def _judgeable(self) -> Self:
+        if not self.sources:
+            raise ValueError(
+                "there are no sources, so nothing could be judged; leave them out for the playground's own"
+            )
         # Says what is wrong with ids and weights, as it does for every set of criteria.
         _ = self.success_criteria
         known = self.sources.keys()
@@ -177,16 +196,21 @@ class Benchmark(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     benchmark: str = Field(pattern=SLUG, description="Its name.")
-    version: int = Field(default=1, ge=1, le=1_000_000, description="Counted up with every change.")
+    version: int = Field(default=1, strict=True, ge=1, le=1_000_000, description="Counted up with every change.")
     title: str = Field(default="", max_length=200, description="For people.")
     description: str = Field(default="", max_length=100_000, description="What it measures.")
-    tasks: tuple[Task, ...] = Field(min_length=1, max_length=MAX_TASKS, description="What agents are asked to do.")
+    tasks: tuple[Task, ...] = Field(
+        max_length=MAX_TASKS, description="What agents are asked to do.", json_schema_extra={"minItems": 1}
+    )
     attachments: dict[str, str | Binary] = Field(
         default_factory=dict, max_length=MAX_ATTACHMENTS, description="The files that seeds name, by that name."
     )
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
+        # Here, because a list of which every task is wrong is not empty.
+        if not self.tasks:
+            raise ValueError("there are no tasks; write at least one")
         times = Counter(task.id for task in self.tasks)
         twice = next((name for name, number in times.items() if number > 1), None)
         if twice is not None:

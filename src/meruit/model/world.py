@@ -63,7 +63,7 @@ class Item(Record, frozen=True):
         """The body as bytes; empty where none was kept."""
         if self.body is None:
             return b""
-        return base64.b64decode(self.body) if self.encoding is Encoding.BASE64 else self.body.encode()
+        return base64.b64decode(self.body, validate=True) if self.encoding is Encoding.BASE64 else self.body.encode()
 
 
 class Read(Record, frozen=True):

@@ -1,20 +1,22 @@
 """The worlds of task runs: a playground each, and whatever systems of its own a task names."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import httpx
 
 from meruit.checks.assertion import Settle
+from meruit.model.criterion import Assertion
 from meruit.model.errors import AuthorError, MeruitError
 from meruit.model.task import Benchmark, Task, TaskSource
-from meruit.model.world import Snapshot, World
+from meruit.model.world import Snapshot, SourceKind, World
 from meruit.playground.host import Host, UnknownPlayground
 from meruit.playground.seed import Seed, read_seed
 from meruit.playground.state import NAMES
+from meruit.registry import checks
 from meruit.sources.opening import open_source
-from meruit.sources.reading import settled
+from meruit.sources.reading import Source, settled
 
 CONFIGURED = "config:"
 """Before the name of a source that the operator has configured."""
@@ -52,8 +54,11 @@ class Worlds:
         self._any_address = any_address
 
     async def prepare(self, benchmark: Benchmark, task: Task) -> Place:
-        """A new world for a task; raises MeruitError for a seed that is none."""
+        """A new world for a task; raises MeruitError for a seed that is none, or a source that nobody may read."""
         seed = seed_of(benchmark, task)
+        for source in task.sources.values():
+            if source.at is not None:
+                self._opened(source)
         if all(source.at is not None for source in task.sources.values()):
             return Place(None, {}, seed.facts)
         made = await self.host.create(seed)
@@ -94,36 +99,51 @@ class Worlds:
         if asked.at is None:
             return own[_SYSTEM[asked.kind]]
         try:
-            source = open_source(
-                self._meant(asked),
-                client=self._client,
-                environment=self._environment,
-                known=() if before is None else before.manifest(),
-            )
+            source = self._opened(asked, () if before is None else before.manifest())
         except MeruitError as problem:
             return Snapshot(asked.kind, trouble=str(problem))
         stable, within_s = settling(task, name)
         return await settled(source, stable=stable, within_s=within_s)
+
+    def _opened(self, asked: TaskSource, known: Collection[str] = ()) -> Source:
+        """The reader of a source; raises MeruitError."""
+        meant = self._meant(asked)
+        return open_source(meant, client=self._client, environment=self._environment, known=known)
 
     def _meant(self, asked: TaskSource) -> TaskSource:
         """The source itself, or the one that the operator calls so."""
         address = asked.at or ""
         if not address.startswith(CONFIGURED):
             if not self._any_address:
-                raise AuthorError("this service reads only sources that its operator configured; write at: config:NAME")
+                raise AuthorError(
+                    f"{address} may not be read: only sources that are configured may, as at: config:NAME "
+                    "(on your own machine also with --allow-sources)"
+                )
             return asked
-        found = self._configured.get(address.removeprefix(CONFIGURED))
+        name = address.removeprefix(CONFIGURED)
+        found = self._configured.get(name)
         if found is None:
-            raise AuthorError(f"no source is configured as {address.removeprefix(CONFIGURED)!r}")
+            raise AuthorError(f"no source is configured as {name!r}")
+        if found.kind is not asked.kind:
+            raise AuthorError(f"the source that is configured as {name!r} is {found.kind}, not {asked.kind}")
         return found
 
 
 def settling(task: Task, name: str) -> tuple[int, float]:
-    """How often a source must read the same, and for how long to try: the most that any criterion asks."""
-    said = [criterion.assertion.settings for criterion in task.criteria if criterion.assertion is not None]
-    asked = [one["settle"] for one in said if "settle" in one and one.get("from", name) == name]
-    several = [Settle.model_validate(one) for one in asked] or [Settle()]
+    """How often a source must read the same, and for how long to try: the most that any criterion asks of it."""
+    asked = [
+        Settle.model_validate(criterion.assertion.settings.get("settle") or {})
+        for criterion in task.criteria
+        if criterion.assertion is not None and _reads(criterion.assertion, name, task.sources[name].kind)
+    ]
+    # Whoever says nothing asks for what is usual: no other criterion can take that away.
+    several = asked or [Settle()]
     return max(one.stable for one in several), max(one.within_s for one in several)
+
+
+def _reads(assertion: Assertion, name: str, kind: SourceKind) -> bool:
+    check = checks.find(assertion.check)
+    return check is not None and kind in check.kinds and assertion.settings.get("from", name) == name
 
 
 def seed_of(benchmark: Benchmark, task: Task) -> Seed:

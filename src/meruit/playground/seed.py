@@ -193,7 +193,7 @@ class _Reader:
             return self.read(name)
         except (OSError, MeruitError) as problem:
             reason = getattr(problem, "strerror", None) or problem
-            self._complain(path, f"{name} cannot be read: {reason}; name a file relative to the seed's own folder")
+            self._complain(path, f"{name} cannot be read: {reason}; name a file beside the seed, or beside the benchmark that uses it")
             return b""
 
     def _resources(self, path: Path, value: Any) -> dict[str, Json]:

@@ -21,8 +21,8 @@ from meruit.sources.reading import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Readi
 
 PAGE = 200
 """How many resources are asked for at a time."""
-MAX_MISSING = 500
-"""How many resources that were known, and are not listed any more, are asked for one by one."""
+MAX_BY_ID = 500
+"""How many resources are asked for one by one, to see whether the lists lag behind."""
 MAX_VERSION_DIGITS = 20
 ACCEPT = "application/fhir+json"
 
@@ -49,7 +49,8 @@ class FhirSource:
         """Without `types`, all that the server declares searchable.
 
         `known` are keys such as `Patient/1` that an earlier reading found. Each of them that is not listed any more is
-        asked for by its id: only a resource that the server says is gone counts as gone.
+        asked for by its id: only a resource that the server says is gone counts as gone. So is each that is listed,
+        unless they are many: searches lag behind writes, and reading by id does not.
         """
         if "?" in base_url or "#" in base_url:
             raise AuthorError("a FHIR base URL has no query; write it up to the part before /Patient")
@@ -72,12 +73,14 @@ class FhirSource:
         try:
             await each(types, lambda name: walk.read_type(name, reads[name]))
             missing = [key for key in self._known if key not in reading.items and key.partition("/")[0] in reads]
-            if len(missing) > MAX_MISSING:
+            if len(missing) > MAX_BY_ID:
                 raise Trouble(
                     f"{INCOMPLETE}: {self._base} lists {len(missing):,} resources no more that it had, among them "
                     f"{some(missing)}; see whether it was emptied"
                 )
             await each(missing, lambda key: walk.confirm_gone(key, reads[key.partition("/")[0]]))
+            if self._known:
+                await walk.confirm_listed()
         finally:
             reading.reads += [one for name in types for one in reads[name]]
             reading.reads += walk.clock()
@@ -90,6 +93,14 @@ class _Page(NamedTuple):
     total: int | None
     next_link: str | None
     date: str | None
+
+
+class _Listed(NamedTuple):
+    """What all pages of a search held."""
+
+    keys: set[str]
+    is_whole: bool
+    """False where nobody can tell whether there were more."""
 
 
 class _Walk:
@@ -106,18 +117,22 @@ class _Walk:
         """Every resource of one type; raises Trouble."""
         url = f"{self._base}/{name}?_count={PAGE}"
         try:
-            complete = await self._search(name, url, reads)
+            first = await self._search(name, url, reads)
         except _Unsupported as refusal:
             await self._check_undeclared(name, refusal, reads)
             return
-        if not complete and not await self._search(name, f"{url}&_total=accurate", reads):
+        if first.is_whole:
+            return
+        counted = await self._search(name, f"{url}&_total=accurate", reads)
+        # A server that does not know this parameter may answer that there is nothing, and has counted nothing then.
+        if not counted.is_whole or not first.keys <= counted.keys:
             raise Trouble(
-                f"{INCOMPLETE}: {self._base} sent a full page of {name} with neither a total nor a next link; "
-                "nobody can tell whether there are more"
+                f"{INCOMPLETE}: {self._base} sent a full page of {name} with neither a total that can be true nor a "
+                "next link; nobody can tell whether there are more"
             )
 
-    async def _search(self, name: str, first: str, reads: list[Read]) -> bool:
-        """Read all pages; False for one full page with neither a total nor a way on: only a count can tell."""
+    async def _search(self, name: str, first: str, reads: list[Read]) -> "_Listed":
+        """Read all pages; of one full page with no way on, and no total that fits it, only a count can tell."""
         url, page = first, await self._asked(name, first, reads)
         seen = {one.key for one in page.items}
         visited, total = {first}, page.total
@@ -137,7 +152,8 @@ class _Walk:
                 f"{INCOMPLETE}: saw {len(seen):,} of {total:,} {name} and no next link at {self._base}; "
                 "ask whoever runs the server why it pages no further"
             )
-        return total is not None or url != first or len(page.items) < PAGE
+        # A total of less than was seen is proved false, and proves nothing.
+        return _Listed(seen, total == len(seen) or url != first or len(page.items) < PAGE)
 
     async def _asked(self, name: str, url: str, reads: list[Read]) -> "_Page":
         page = await self._asker.get(
@@ -196,6 +212,26 @@ class _Walk:
         if not await self._asker.get(url, _is_gone, accept=ACCEPT, reads=reads):
             raise Trouble(f"{UNSETTLED}: {self._base} still has {key} and does not list it; its search may lag behind")
 
+    async def confirm_listed(self) -> None:
+        """Raise Trouble where a resource is not as it is listed."""
+        listed = list(self._reading.items.values())
+        if len(listed) > MAX_BY_ID:
+            self._reading.note(
+                f"{len(listed):,} resources are too many to ask for by id: a search that lags behind would be believed"
+            )
+            return
+        await each(listed, self._confirm)
+        self._reading.note(f"{len(listed):,} resources are asked for by id and are as listed", len(listed))
+
+    async def _confirm(self, listed: Item) -> None:
+        reads: list[Read] = []
+        lag = await self._asker.get(
+            f"{self._base}/{quote(listed.key)}", lambda reply: _lag(reply, listed), accept=ACCEPT, reads=reads
+        )
+        if lag is not None:
+            self._reading.reads += reads
+            raise Trouble(f"{UNSETTLED}: {self._base} lists {listed.key}{lag}; its search may lag behind")
+
     def clock(self) -> list[Read]:
         """By the server's own clock, when its replies were made."""
         dates = list(dict.fromkeys(self._dates))
@@ -247,8 +283,7 @@ def _item(reply: Reply, name: str, entry: Any) -> Item | None:
     meta = meta if isinstance(meta, dict) else {}
     if any(isinstance(tag, dict) and tag.get("code") == "SUBSETTED" for tag in _list(meta.get("tag"))):
         raise Trouble(f"{INCOMPLETE}: {reply.where} sent only parts of {found}/{id_}; ask for whole resources")
-    version = meta.get("versionId")
-    return item(f"{found}/{id_}", text.encode(), version=version if isinstance(version, str) and version else None)
+    return item(f"{found}/{id_}", text.encode(), version=_version(resource))
 
 
 def _check_outcome(reply: Reply, outcome: Mapping[str, Any]) -> None:
@@ -290,6 +325,23 @@ def _is_gone(reply: Reply) -> bool:
         _resource(reply, slices.value)
         return False
     raise Trouble(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
+
+
+def _lag(reply: Reply, listed: Item) -> str | None:
+    """How what is asked for by id differs from what is listed; None where it does not."""
+    if _is_gone(reply):
+        return ", which is gone"
+    found, known = json.loads(reply.text()), json.loads(listed.content())
+    versions = [_version(one) for one in (found, known)]
+    # Without versions the content tells, however it is written.
+    return None if (versions[0] == versions[1] if all(versions) else found == known) else " as it was"
+
+
+# What stands in a resource is the server's, so anything at all.
+def _version(resource: Mapping[str, Any]) -> str | None:
+    meta = resource.get("meta")
+    version = meta.get("versionId") if isinstance(meta, dict) else None
+    return version if isinstance(version, str) and version else None
 
 
 def _resource(reply: Reply, reader: slices.Reader) -> dict[str, Any]:

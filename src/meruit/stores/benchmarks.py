@@ -88,16 +88,23 @@ _LINE = [
 ]
 
 
-def find(connection: Connection, tenant: str, slug: str, version: int | None = None) -> Published:
-    """A benchmark, the newest version unless one is named; raises NotFound."""
+def look_up(connection: Connection, tenant: str, slug: str, version: int | None = None) -> BenchmarkView:
+    """A benchmark's line, of the newest version unless one is named; raises NotFound."""
     of = tables.benchmarks
-    query = select(*_LINE, of.c.body).where(of.c.tenant == tenant, of.c.slug == slug)
+    query = select(*_LINE).where(of.c.tenant == tenant, of.c.slug == slug)
     if version is not None:
         query = query.where(of.c.version == version)
     row = connection.execute(query.order_by(of.c.version.desc()).limit(1)).first()
     if row is None:
         raise NotFound(f"no benchmark {slug}{'' if version is None else f'@{version}'}")
-    return Published(_view(row), Benchmark.model_validate(from_canonical(row.body)))
+    return _view(row)
+
+
+def content(connection: Connection, tenant: str, view: BenchmarkView) -> Benchmark:
+    """All that a benchmark says."""
+    of = tables.benchmarks
+    query = select(of.c.body).where(of.c.tenant == tenant, of.c.slug == view.benchmark, of.c.version == view.version)
+    return Benchmark.model_validate(from_canonical(connection.execute(query).scalar_one()))
 
 
 def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[BenchmarkView]:
@@ -109,7 +116,7 @@ def page(connection: Connection, tenant: str, *, before: int | None = None, limi
     return [_view(row) for row in connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE)))]
 
 
-# Any: a row of the columns above, with or without the body.
+# Any: a row of the columns above.
 def _view(row: Any) -> BenchmarkView:
     at = from_micros(row.created_at)
     return BenchmarkView(row.slug, row.version, row.seq, row.digest, row.title, row.tasks, at, row.created_by)

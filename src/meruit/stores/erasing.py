@@ -1,5 +1,6 @@
 """Erasing what an outcome holds: its work and its results go, the log keeps what says nothing without them."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, select, update
@@ -94,15 +95,20 @@ class Erase(NamedTuple):
         writing.change(_FORGET_WORK, of_tenant=self.tenant, of_id=self.outcome_id)
         writing.change(_FORGET_RESULTS, of_tenant=self.tenant, of_id=self.outcome_id)
         writing.change(_FORGET_CHECKS, of_tenant=self.tenant, of_id=self.outcome_id)
-        # One reference each: two equal parts are kept once and counted twice.
-        for address in addresses:
-            writing.change(_RELEASE, of_tenant=self.tenant, of_address=address)
-        for address in dict.fromkeys(addresses):
-            writing.change(_DROP, of_tenant=self.tenant, of_address=address)
+        release(writing, self.tenant, addresses)
+
+
+def release(writing: Writing, tenant: str, addresses: Sequence[str]) -> None:
+    """Refer to some evidence no more; what nobody refers to goes."""
+    # One reference each: two equal parts are kept once and counted twice.
+    for address in addresses:
+        writing.change(_RELEASE, of_tenant=tenant, of_address=address)
+    for address in dict.fromkeys(addresses):
+        writing.change(_DROP, of_tenant=tenant, of_address=address)
 
 
 class Discard(NamedTuple):
-    """Files of evidence that an erasure let go, to be removed where nothing refers to them."""
+    """Files of evidence that were let go, to be removed where nothing refers to them."""
 
     tenant: str
     addresses: tuple[str, ...]

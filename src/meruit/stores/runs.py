@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, Select, Update, bindparam, func, select, update
 
+from meruit.judge.benchmark import highest
 from meruit.model.access import Scope
 from meruit.model.errors import MeruitError
 from meruit.model.events import EventType
@@ -18,6 +19,7 @@ from meruit.model.verdict import AxisScore, Bounds, Verdict, VerificationResult
 from meruit.stores import tables
 from meruit.stores.blobs import Part
 from meruit.stores.database import NotFound
+from meruit.stores.erasing import release
 from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.records import AddVersions, NewOutcome, Recorded
 from meruit.stores.writing import Writing
@@ -37,6 +39,7 @@ class Standing(Record, frozen=True):
     verdict: Verdict
     score: float
     exact: str
+    exact_high: str
     bounds: Bounds
     coverage: float
     axes: dict[str, AxisScore]
@@ -210,7 +213,7 @@ class RecheckRun(NamedTuple):
             return found.run
         run = _decided(writing, self.tenant, found, self.outcome, self.criteria)
         _save(writing, self.tenant, found._replace(run=run))
-        _tell(writing, self.tenant, EventType.TASK_RUN_RECHECKED, run, f"rechecked:{run.outcome_id}")
+        _tell_again(writing, self.tenant, run)
         return run
 
 
@@ -234,6 +237,7 @@ class RejudgeRun(NamedTuple):
             return found.run
         run = _judged(writing, self.tenant, found, recorded[0], new.result, self.criteria)
         _save(writing, self.tenant, found._replace(run=run))
+        _tell_again(writing, self.tenant, run)
         return run
 
 
@@ -299,6 +303,7 @@ def _judged(
         verdict=standing.verdict,
         score=standing.score,
         exact=standing.exact,
+        exact_high=standing.exact_high,
         bounds=standing.bounds,
         coverage=standing.coverage,
         axes=standing.axes,
@@ -307,11 +312,15 @@ def _judged(
 
 def standing_of(result: VerificationResult) -> Standing:
     """What of a result a run's row keeps."""
-    return Standing(result.verdict, result.score, result.exact, result.bounds, result.coverage, result.axes)
+    high = str(highest(result))
+    return Standing(result.verdict, result.score, result.exact, high, result.bounds, result.coverage, result.axes)
 
 
 def _end(writing: Writing, tenant: str, found: Kept, status: RunStatus, event: EventType) -> TaskRun:
     run = msgspec.structs.replace(found.run, status=status, ended_at=from_micros(writing.now.micros))
+    if found.input_address is not None:
+        # From here on it is the outcome's, with which it can be erased; without an outcome it is nobody's.
+        release(writing, tenant, [found.input_address])
     _save(writing, tenant, found._replace(run=run))
     _tell(writing, tenant, event, run, status.value)
     if run.benchmark_run_id is not None:
@@ -362,6 +371,11 @@ def _tell(writing: Writing, tenant: str, event: EventType, run: TaskRun, what: s
     )
 
 
+def _tell_again(writing: Writing, tenant: str, run: TaskRun) -> None:
+    """Another verdict counts from here on."""
+    _tell(writing, tenant, EventType.TASK_RUN_RECHECKED, run, f"rechecked:{run.outcome_id}:{run.outcome_version}")
+
+
 def _key(tenant: str, run_id: str) -> tuple[str, ...]:
     return ("task_run", tenant, run_id)
 
@@ -382,7 +396,8 @@ def _save(writing: Writing, tenant: str, row: Kept) -> None:
     standing = None
     if run.verdict is not None and run.bounds is not None:
         standing = Standing(
-            run.verdict, run.score or 0.0, run.exact or "0", run.bounds, run.coverage or 0.0, run.axes
+            *(run.verdict, run.score or 0.0, run.exact or "0", run.exact_high or "0"),
+            *(run.bounds, run.coverage or 0.0, run.axes),
         ).to_json()
     writing.change(
         _MOVED,
@@ -448,6 +463,7 @@ def _row(row: Row[Any]) -> Kept:
         verdict=None if standing is None else standing.verdict,
         score=None if standing is None else standing.score,
         exact=None if standing is None else standing.exact,
+        exact_high=None if standing is None else standing.exact_high,
         bounds=None if standing is None else standing.bounds,
         coverage=None if standing is None else standing.coverage,
         axes={} if standing is None else standing.axes,
@@ -477,6 +493,22 @@ def find(connection: Connection, scope: Scope, run_id: str) -> Kept:
     if row is None:
         raise NotFound(f"no task run {run_id!r}")
     return _row(row)
+
+
+def several(connection: Connection, tenant: str, ids: Sequence[str]) -> list[TaskRun]:
+    """Those of a tenant's runs, at most a page of them."""
+    of = tables.task_runs
+    query = select(of).where(of.c.tenant == tenant, of.c.id.in_(ids[:MAX_PAGE]))
+    return [_row(row).run for row in connection.execute(query)]
+
+
+def inputs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
+    """Where the worlds before some runs are or were kept."""
+    of = tables.task_runs
+    query = select(of.c.input_address).where(
+        of.c.tenant == tenant, of.c.id.in_(run_ids), of.c.input_address.is_not(None)
+    )
+    return list(connection.execute(query).scalars())
 
 
 def page(

@@ -1,0 +1,127 @@
+"""Rollouts: an agent at each task of a benchmark run, in a world of its own, judged when it ends."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from meruit.engine.benchmarks import Benchmarks, Started
+from meruit.engine.running import AgentCommand, AgentRan, run_agent
+from meruit.model.access import Scope
+from meruit.model.errors import MeruitError
+from meruit.model.record import Record
+from meruit.model.run import RunStatus, TaskRun
+from meruit.stores.runs import RunMoved
+
+LATE_S = 0.05
+"""How long after its deadline an agent is stopped, so that nobody can doubt that it has passed."""
+
+
+class Rollout(Record, frozen=True):
+    """One task run that has ended, and how its agent ended."""
+
+    run: TaskRun
+    agent: AgentRan | None = None
+    """None where none was run."""
+    trouble: str | None = None
+    """Why it could not be begun, which is nobody's failure and is cancelled."""
+
+
+class Logs(NamedTuple):
+    """Where what agents said is kept, and how they ended."""
+
+    folder: Path
+
+    def of(self, run: TaskRun) -> Path:
+        """The log of one task run."""
+        return self.folder / (run.benchmark_run_id or "alone") / f"{run.id}.log"
+
+    def remember(self, run: TaskRun, ran: AgentRan) -> None:
+        """Keep how an agent ended."""
+        self.of(run).with_suffix(".json").write_bytes(ran.to_json())
+
+    def remembered(self, run: TaskRun) -> AgentRan | None:
+        """How the agent of a task run ended; None where it was not run here."""
+        try:
+            found = AgentRan.from_json(self.of(run).with_suffix(".json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return AgentRan(found.exit_code, found.seconds, str(self.of(run)))
+
+
+class Observer(NamedTuple):
+    """Who is told how far it is."""
+
+    began: Callable[[TaskRun], None]
+    ended: Callable[[Rollout], None]
+
+
+class Rollouts(NamedTuple):
+    """How agents are run."""
+
+    benchmarks: Benchmarks
+    tenant: str
+    command: AgentCommand
+    environment: Mapping[str, str]
+    logs: Logs
+    observer: Observer
+    parallel: int = 1
+    timeout_s: float | None = None
+    """When an agent is stopped, if its task leaves it more time; what it did until then is judged."""
+
+    async def all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
+        """Run an agent at each; whatever ends this early, what has ended stays and the rest is cancelled."""
+        at_once = asyncio.Semaphore(self.parallel)
+
+        async def in_turn(run: TaskRun) -> Rollout:
+            async with at_once:
+                self.observer.began(run)
+                done = await self._one(run)
+                self.observer.ended(done)
+                return done
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(in_turn(run)) for run in runs]
+        except BaseExceptionGroup as several:
+            await self._give_up(runs)
+            # The first ended all others.
+            raise several.exceptions[0] from None
+        except BaseException:
+            await self._give_up(runs)
+            raise
+        return [task.result() for task in tasks]
+
+    async def _give_up(self, runs: Sequence[TaskRun]) -> None:
+        await self.benchmarks.cancel(self.tenant, [run.id for run in runs])
+
+    async def _one(self, run: TaskRun) -> Rollout:
+        scope = Scope(self.tenant)
+        try:
+            started = await self.benchmarks.start(scope, run.id)
+        except RunMoved:
+            # Somebody has given it up, or begun it elsewhere.
+            return Rollout(self.benchmarks.run(scope, run.id))
+        except MeruitError as problem:
+            (given_up,) = await self.benchmarks.cancel(self.tenant, [run.id])
+            return Rollout(given_up, trouble=str(problem))
+        ran = await run_agent(
+            self.command,
+            started,
+            environment=self.environment,
+            log=self.logs.of(run),
+            within_s=self._seconds(started),
+        )
+        self.logs.remember(run, ran)
+        ended = await self.benchmarks.complete(scope, run.id)
+        if ended.status is RunStatus.CANCELLED:
+            # By somebody who could not take its world down.
+            await self.benchmarks.cancel(self.tenant, [run.id])
+        return Rollout(ended, ran)
+
+    def _seconds(self, started: Started) -> float:
+        deadline = started.run.deadline
+        # A run that was started has one.
+        assert deadline is not None  # noqa: S101
+        left = (deadline - self.benchmarks.store.surroundings.clock()).total_seconds() + LATE_S
+        return left if self.timeout_s is None else min(left, self.timeout_s)

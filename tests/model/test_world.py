@@ -1,0 +1,112 @@
+"""The world before and after: kept to the byte, and not kept twice."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.model.world import (
+    Encoding,
+    Item,
+    Snapshot,
+    SourceKind,
+    compacted,
+    in_work,
+    item,
+    restored,
+    world_of,
+)
+
+KEYS = st.sampled_from(["a/1", "a/2", "b", "c"])
+ITEMS = st.builds(
+    lambda key, content, version, facts: item(key, content, version=version, facts=facts),
+    KEYS,
+    st.binary(max_size=6) | st.sampled_from([b"", b"same", b"\xff"]),
+    st.none() | st.sampled_from(["1", "2"]),
+    st.none() | st.dictionaries(st.sampled_from(["size", "at"]), st.integers(0, 2) | st.text(max_size=2)),
+) | st.builds(lambda key: Item(key, "large", None, Encoding.LEFT, {"size": 9}), KEYS)
+SNAPSHOTS = st.builds(
+    lambda kind, items, trouble: Snapshot(kind, items, trouble=trouble),
+    st.sampled_from(SourceKind),
+    st.lists(ITEMS, max_size=5, unique_by=lambda one: one.key),
+    st.none() | st.just("down"),
+)
+WORLDS = st.dictionaries(st.sampled_from(["ehr", "drop"]), SNAPSHOTS)
+
+
+@given(WORLDS, WORLDS)
+def test_what_was_compacted_is_restored(before: Any, after: Any) -> None:
+    small = compacted(before, after)
+    assert restored(before, small) == after
+    assert len(msgspec.json.encode(small)) <= len(msgspec.json.encode(after)) + 12 * sum(
+        len(one.items) for one in after.values()
+    )
+    # A record holds it as JSON and gives it back.
+    kept = msgspec.json.decode(msgspec.json.encode(in_work(small)))
+    assert restored(before, world_of(kept)) == after
+
+
+@given(WORLDS)
+def test_a_world_that_did_not_change_takes_no_bodies(world: Any) -> None:
+    small = compacted(world, world)
+    assert all(one.body is None for found in small.values() for one in found.items)
+    assert restored(world, small) == world
+    assert compacted(world, small) == small
+
+
+def test_a_large_world_that_hardly_changed_stays_small() -> None:
+    before = {"ehr": Snapshot(SourceKind.FHIR, [item(f"Patient/{number}", b"x" * 2_000) for number in range(500)])}
+    changed = [item("Patient/7", b"y" * 2_000), *before["ehr"].items[:7], *before["ehr"].items[8:]]
+    small = compacted(before, {"ehr": Snapshot(SourceKind.FHIR, changed)})
+    assert len(msgspec.json.encode(before)) > 1_000_000
+    assert len(msgspec.json.encode(small)) < 150_000
+
+
+@given(st.binary())
+def test_content_is_kept_to_the_byte(content: bytes) -> None:
+    one = item("a", content)
+    assert one.content() == content
+    assert Item.from_json(one.to_json()) == one
+    assert item("a", content).version == one.version
+
+
+@given(st.binary(), st.binary())
+def test_the_version_differs_where_the_content_does(one: bytes, other: bytes) -> None:
+    assert (item("a", one).version == item("a", other).version) is (one == other)
+    assert item("a", one, version="7").version == "7"
+
+
+def test_an_item_that_refers_to_nothing_loses_its_body() -> None:
+    lost = {"ehr": Snapshot(SourceKind.FHIR, [Item("Patient/1", "2", None, Encoding.BEFORE)])}
+    for before in ({}, {"ehr": Snapshot(SourceKind.FHIR, [item("Patient/1", b"{}", version="1")])}):
+        (found,) = restored(before, lost)["ehr"].items
+        assert (found.body, found.encoding, found.content()) == (None, Encoding.LEFT, b"")
+
+
+def test_work_without_a_world_has_none() -> None:
+    assert world_of({}) == world_of({"world": None}) == {}
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        0,
+        False,
+        "",
+        [],
+        {"a": None},
+        {"a": {}},
+        {"a": {"kind": "cellar"}},
+        {"a": {"kind": "fhir", "items": [{"key": 1}]}},
+    ],
+)
+def test_what_is_no_world_is_refused(world: Any) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        world_of({"world": world})
+
+
+def test_a_manifest_is_key_to_version() -> None:
+    found = Snapshot(SourceKind.ROWS, [item("a", b"1", version="x"), item("b", b"2", version="y")])
+    assert found.manifest() == {"a": "x", "b": "y"}
