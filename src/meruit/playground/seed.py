@@ -193,7 +193,8 @@ class _Reader:
             return self.read(name)
         except (OSError, MeruitError) as problem:
             reason = getattr(problem, "strerror", None) or problem
-            self._complain(path, f"{name} cannot be read: {reason}; name a file beside the seed, or beside the benchmark that uses it")
+            advice = "name a file beside the seed, or beside the benchmark that uses it"
+            self._complain(path, f"{name} cannot be read: {reason}; {advice}")
             return b""
 
     def _resources(self, path: Path, value: Any) -> dict[str, Json]:
