@@ -1,4 +1,4 @@
-"""Writes the pages that come from the code: metrics, rules, commands, JSON Schema. `--check` only compares."""
+"""Writes the pages that come from the code: metrics, assertions, rules, commands, schema. `--check` only compares."""
 
 import json
 import sys
@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from meruit.app import published_schema
+from meruit.checks.assertion import StateAssertion
 from meruit.cli import meruit
+from meruit.engine.benchmark_schema import settings_schema
 from meruit.model.contract import USUAL_RULES
-from meruit.registry import flags, metrics, settlement_rules
+from meruit.registry import checks, flags, metrics, settlement_rules
 
 DOCS = Path(__file__).parent
 HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -->\n\n"
@@ -32,6 +34,23 @@ def metrics_page() -> Iterator[str]:
                 yield f"`{metric.name}` takes `params`:\n"
                 yield from (f"- `{name}`: {meaning}" for name, meaning in metric.params.items())
                 yield ""
+
+
+def assertions_page() -> Iterator[str]:
+    yield HEAD + "# Assertions\n"
+    yield "What each check understands; `meruit checks NAME` shows the same with an example. [Checks](checks.md) tells"
+    yield "how they select, match and score. A check is one file in `src/meruit/checks/`, or an installed package's"
+    yield "entry point of the group `meruit.checks`.\n"
+    shared = {field.alias or name for name, field in StateAssertion.model_fields.items()}
+    everyone = settings_schema(checks.get("state-unchanged"), {})["properties"]
+    yield "## All of them\n\n| setting | what it says |\n|---|---|"
+    yield from (f"| `{name}` | {everyone[name].get('description', '')} |" for name in sorted(shared))
+    for check in checks:
+        yield f"\n## {check.name}\n\n{check.summary} Reads {', '.join(sorted(check.kinds))}; its evidence is"
+        yield f"`{check.evidence}`.\n\n| setting | what it says |\n|---|---|"
+        found = settings_schema(check, {})["properties"]
+        for name in sorted(found.keys() - shared):
+            yield f"| `{name}` | {found[name].get('description', '').replace('|', '/')} |"
 
 
 def commands_page() -> Iterator[str]:
@@ -77,6 +96,7 @@ def rules_page() -> Iterator[str]:
 def pages() -> dict[Path, str]:
     return {
         DOCS / "metrics.md": "\n".join(metrics_page()).rstrip() + "\n",
+        DOCS / "assertions.md": "\n".join(assertions_page()).rstrip() + "\n",
         DOCS / "rules.md": "\n".join(rules_page()).rstrip() + "\n",
         DOCS / "commands.md": "\n".join(commands_page()).rstrip() + "\n",
         DOCS / "criteria.schema.json": json.dumps(published_schema("criteria"), indent=2, ensure_ascii=False) + "\n",

@@ -146,10 +146,11 @@ def parse_benchmark(
         ]
     if gather is not None:
         # What is no mapping is told by the model itself.
-        given = found if isinstance(found := whole.get("attachments"), dict) else {}
+        own = whole.get("attachments", {})
+        given: Mapping[str, Any] = own if isinstance(own, dict) else {}
         attached, unread = _attachments(document, tasks, lambda seed: gather(seed, given))
         problems += unread
-        if attached and isinstance(whole.get("attachments", {}), dict):
+        if attached and given is own:
             document = document._replace(value=whole | {"attachments": {**attached, **given}})
     try:
         benchmark = read_model(document, Benchmark)
