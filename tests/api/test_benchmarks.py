@@ -136,6 +136,8 @@ def test_an_assertion_that_cannot_be_run_is_refused_by_its_place(here: Bench, cr
         ({"tasks": [task(scoring(1, weight=-1))]}, "weight"),
         ({"tasks": [task({**scoring(1), "from": "nowhere"})]}, "nowhere"),
         ({"tasks": [task({"assert": "no-such-check"}, colour="red")]}, "colour"),
+        ({"tasks": [task(scoring(1)) | {"seed": 5}]}, "tasks[0].seed"),
+        ({"tasks": [task(scoring(1)) | {"seed": [[1]]}]}, "tasks[0].seed"),
         ({"attachments": {"a": {"base64": "!"}}}, "attachments"),
     ],
 )
@@ -178,8 +180,6 @@ def test_a_benchmark_reads_what_the_operator_configured_and_only_as_configured(d
         {"fhir": ["missing.json"]},
         {"fhir": [{"resourceType": "Pateint"}]},
         {"files": {"../up": "x"}},
-        5,
-        [[1]],
         ["base.yaml", {"rows": 1}],
     ],
 )

@@ -214,6 +214,15 @@ def test_a_broken_playground_keeps_nobody_from_the_rest(deploy: Deploy) -> None:
     assert (reply.status_code, reply.json()["type"]) == (503, "urn:meruit:problem:playgrounds_off"), reply.text
 
 
+def test_no_more_are_made_than_there_may_be(here: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = here.done("playgrounds", {})["id"]
+    monkeypatch.setattr("meruit.playground.host.MAX_PLAYGROUNDS", 0)
+    for path in ("", f"/{made}/branch"):
+        reply = here.deployment.ask("POST", f"/v1/playgrounds{path}", key=here.operator, json={})
+        assert (reply.status_code, reply.json()["type"]) == (503, "urn:meruit:problem:cannot_be_made"), reply.text
+    assert len(here.read("playgrounds")["playgrounds"]) == 1
+
+
 def test_many_are_made_at_once(here: Bench) -> None:
     async def all_at_once() -> list[str]:
         asked = [here.deployment.asked("POST", "/v1/playgrounds", key=here.operator, json={}) for _ in range(8)]

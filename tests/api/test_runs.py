@@ -18,7 +18,7 @@ from tests.api.running import SEED, Bench, benchmark, planted_task, scoring, tas
 from meruit.api.once import HEADER, REPLAYED
 from meruit.config import Settings
 from meruit.model.access import Role, Scope
-from meruit.model.errors import MeruitError, Unreachable
+from meruit.model.errors import DocumentError, MeruitError, Problem, Unreachable
 from meruit.model.task import Reveal
 from meruit.registry import checks
 from meruit.stores import tables
@@ -689,10 +689,11 @@ def test_what_speaks_against_running_a_task_is_told_to_operators_alone(
     here: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.publish(task(scoring(7)))
-    for kind, status in ((MeruitError, 422), (Unreachable, 503)):
+    document = DocumentError("seed", [Problem("claim.canary", "cannot be read")])
+    for problem, status in ((MeruitError("canary"), 422), (document, 422), (Unreachable("canary"), 503)):
 
-        async def refuse(*_: Any, kind: type[MeruitError] = kind) -> Any:
-            raise kind("the path claim.canary cannot be read")
+        async def refuse(*_: Any, problem: MeruitError = problem) -> Any:
+            raise problem
 
         monkeypatch.setattr(here.deployment.service.hosting, "prepare", refuse)
         run = here.new()

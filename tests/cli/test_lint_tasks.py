@@ -188,7 +188,9 @@ def test_options_that_mean_nothing_to_a_benchmark_are_refused(
     assert words in ended.stderr
 
 
-@pytest.mark.parametrize("arguments", [("--task", "x"), ("--gold-agent-id", "x"), ("--tenant", "x")])
+@pytest.mark.parametrize(
+    "arguments", [("--task", "x"), ("--gold-agent-id", "x"), ("--tenant", "x"), ("--allow-sources",)]
+)
 def test_options_of_benchmarks_mean_nothing_to_criteria(run: Run, write: Write, arguments: tuple[str, ...]) -> None:
     one = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
     ended = run("lint", write("c.json", {"criteria": [one]}), *arguments)
@@ -215,6 +217,9 @@ def test_a_source_of_ones_own_that_cannot_be_read_is_an_error(lint: Run) -> None
     own = {"drop": {"kind": "files", "at": "/nowhere/at/all"}}
     asked = {"assert": "sftp-file-present", "path": "*.txt", "settle": {"stable": 1, "within": "1s"}}
     ended = lint(task("t1", asked, sources=own))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "/nowhere/at/all may not be read: only sources that are configured may" in ended.stderr
+    ended = lint(task("t1", asked, sources=own), arguments=("--allow-sources",))
     assert ended.returncode == 1
     assert "error: sftp-file-present: drop could not be read" in ended.stdout
     assert "[check_error]" in ended.stdout

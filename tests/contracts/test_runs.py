@@ -703,6 +703,35 @@ def test_of_what_an_agent_started_from_nothing_stays_that_no_outcome_holds(
     assert len(left) <= (ending == "complete late")
 
 
+def test_what_has_moved_meanwhile_is_looked_at_once_more_when_it_is_written(here: Bench, clock: Clock) -> None:
+    async def moves() -> None:
+        await here.publish()
+        first, second = await here.started(), await here.started()
+        for run in (first, second):
+            here.ground.act(run)
+        judged, criteria = await here.benchmarks._judged(here.tenant, here.benchmarks._find(here.scope, first.id))
+        draft = here.benchmarks.registrar.draft(here.tenant, judged)
+        pending = await here.created()
+        writes: list[Any] = [
+            runs.CompleteRun(here.tenant, pending.id, draft, criteria),
+            runs.RecheckRun(here.tenant, first.id, "out_x", draft, criteria),
+        ]
+        for write in writes:
+            with pytest.raises(RunMoved):
+                here.store.recorder.write(write)
+        # Completed in the same moment in which somebody finds that its time is over.
+        clock.pass_s(901)
+        complete = runs.CompleteRun(here.tenant, first.id, draft, criteria, asked_at=1)
+        late = runs.TimeOut(here.tenant, (first.id, second.id))
+        done, timed_out = together(here.store, [complete, late])
+        assert (done.status, [run.id for run in timed_out]) == (RunStatus.COMPLETED, [second.id])
+        rejudge = here.benchmarks._rejudged(here.tenant, first.id, "again", None)
+        with pytest.raises(RunMoved):
+            here.store.recorder.write(rejudge._replace(id=second.id))
+
+    asyncio.run(moves())
+
+
 # Reading
 
 

@@ -415,6 +415,67 @@ def test_a_run_that_is_given_up_while_it_is_judged_is_told_so(play: Play) -> Non
     play(story)
 
 
+def test_an_agent_that_stops_waiting_keeps_the_world_that_it_was_given(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(here: Playing) -> None:
+        written = Benchmark.model_validate({"benchmark": "demo", "tasks": [task()]})
+        await here.benchmarks.publish(here.tenant, "author", written)
+        run = await here.benchmarks.create_one(here.tenant, "me", "demo", "t1", scored=False, agent_id="a1")
+        record = here.benchmarks.store.recorder.record
+
+        async def given_up(write: Any) -> Any:
+            """Record it, while whoever asked has gone."""
+            await record(write)
+            raise asyncio.CancelledError
+
+        with monkeypatch.context() as patched, pytest.raises(asyncio.CancelledError):
+            patched.setattr(here.benchmarks.store.recorder, "record", given_up)
+            await here.benchmarks.start(here.scope, run.id)
+        begun = here.benchmarks.run(here.scope, run.id)
+        assert begun.status is RunStatus.RUNNING
+        all_done(here.state(begun))
+        assert (await here.benchmarks.complete(here.scope, run.id)).verdict is Verdict.PASS
+
+    play(story)
+
+
+def test_a_world_that_cannot_be_read_at_the_start_is_taken_down(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(here: Playing) -> None:
+        async def broken(*_arguments: Any) -> Any:
+            raise Unreachable("the disk is full")
+
+        monkeypatch.setattr(here.benchmarks.ground, "read", broken)
+        with pytest.raises(Unreachable, match="the disk is full"):
+            await here.started()
+        assert here.host.listing() == []
+
+    play(story)
+
+
+def test_a_run_whose_world_breaks_while_it_is_judged_stays_under_way(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(here: Playing) -> None:
+        begun = await here.started()
+        gives_up = False
+
+        async def broken(*_arguments: Any) -> Any:
+            if gives_up:
+                await here.benchmarks.cancel(here.tenant, [begun.run.id])
+            raise Unreachable("gone")
+
+        monkeypatch.setattr(here.benchmarks.ground, "read", broken)
+        with pytest.raises(Unreachable, match="gone"):
+            await here.benchmarks.complete(here.scope, begun.run.id)
+        assert here.benchmarks.run(here.scope, begun.run.id).status is RunStatus.RUNNING
+        gives_up = True
+        ended = await here.benchmarks.complete(here.scope, begun.run.id)
+        assert ended.status is RunStatus.CANCELLED
+
+    play(story)
+
+
 # Trouble
 
 OWN = {"portal": "rows", "chart": {"kind": "fhir", "at": "config:chart"}}
@@ -545,9 +606,13 @@ def test_a_source_that_could_not_be_read_before_leaves_open_only_what_depends_on
 @pytest.mark.parametrize(
     ("at", "kind", "words"),
     [
-        ("http://chart.example/fhir", "fhir", "reads only sources that its operator configured; write at: config:NAME"),
-        ("file:///etc", "files", "reads only sources that its operator configured"),
-        ("/etc", "files", "reads only sources that its operator configured"),
+        (
+            "http://chart.example/fhir",
+            "fhir",
+            "may not be read: only sources that are configured may, as at: config:NAME",
+        ),
+        ("file:///etc", "files", "may not be read: only sources that are configured may"),
+        ("/etc", "files", "may not be read: only sources that are configured may"),
         ("config:other", "fhir", "no source is configured as 'other'"),
         ("config:chart", "rows", "the source that is configured as 'chart' is fhir, not rows"),
     ],

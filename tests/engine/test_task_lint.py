@@ -112,6 +112,15 @@ def test_facts_of_the_seed_and_of_the_task_can_be_used() -> None:
     assert lint(by_fact, gold=GOLD, facts={"code": "72148"}).gold == "pass"
 
 
+def test_how_many_may_be_there_is_read_as_the_checks_read_it() -> None:
+    from meruit.engine.task_lint import _may_be_none
+
+    assert [_may_be_none(count) for count in (0, "<3", [0, 1], {"max": 2}, 1, ">=1", "many", None)] == [
+        *([True] * 4),
+        *([False] * 4),
+    ]
+
+
 # The gold run
 
 

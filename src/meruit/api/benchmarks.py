@@ -16,7 +16,7 @@ from meruit.api.wire import Body, Key, Limit, Place, encoded, whole
 from meruit.documents.authoring import parse_benchmark
 from meruit.engine.registrar import Unsupported
 from meruit.model.canonical import canonical
-from meruit.model.errors import DocumentError, MeruitError, Problem
+from meruit.model.errors import DocumentError, Problem
 from meruit.model.record import Record
 from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, SLUG, Benchmark, Task, TaskSource
 from meruit.playground.ground import CONFIGURED, seed_of
@@ -192,12 +192,7 @@ def _unsown(benchmark: Benchmark) -> Iterator[Problem]:
 
 
 def _faults(benchmark: Benchmark, task: Task, where: str) -> Iterator[Problem]:
-    if not all(isinstance(one, str | dict) for one in task.seeds):
-        yield Problem(where, "expected the name of an attachment, a seed itself, or a list of these")
-        return
     try:
         seed_of(benchmark, task)
     except DocumentError as refused:
         yield from (Problem(f"{where}: {one.where}" if one.where else where, one.message) for one in refused.problems)
-    except MeruitError as refused:
-        yield Problem(where, str(refused))

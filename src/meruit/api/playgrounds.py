@@ -4,6 +4,8 @@ The systems themselves are not here: each playground's stand at `/playgrounds/{i
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from litestar import Response, delete, get, post
@@ -17,7 +19,7 @@ from meruit.api.reading import beside
 from meruit.api.service import Asked
 from meruit.api.wire import Body, Limit, encoded, whole
 from meruit.model.access import Scope
-from meruit.model.errors import DocumentError, MeruitError, Unreachable
+from meruit.model.errors import DocumentError, MeruitError
 from meruit.model.record import Record
 from meruit.model.run import ENDED
 from meruit.playground.events import EventPage, page
@@ -80,12 +82,8 @@ async def create_playground(data: JSONBody[PlaygroundRequest], request: Asked) -
     hosting, tenant = request.service.hosting, request.caller.tenant
     await hosting.begin()
     seed = None if data.seed is None else await asyncio.to_thread(_read, data.seed)
-    try:
+    with _told():
         made = await hosting.create(tenant, seed)
-    except (Unreachable, OSError):
-        raise
-    except MeruitError as refused:
-        raise ApiProblem(409, "cannot_be_made", str(refused)) from None
     return encoded(await _view(hosting, tenant, made), 201)
 
 
@@ -151,7 +149,9 @@ async def branch(playground_id: PlaygroundId, request: Asked) -> Response[Playgr
     """Another playground that goes on from where this one is, with a secret and a life of its own."""
     await request.no_body()
     hosting, tenant = request.service.hosting, request.caller.tenant
-    return encoded(await _view(hosting, tenant, await hosting.branch(tenant, playground_id)), 201)
+    with _told():
+        made = await hosting.branch(tenant, playground_id)
+    return encoded(await _view(hosting, tenant, made), 201)
 
 
 @delete(
@@ -195,6 +195,17 @@ async def _view(hosting: Hosting, tenant: str, found: Playground) -> PlaygroundV
 
 def _shown(hosting: Hosting, found: Playground, checkpoints: list[str] | None = None) -> PlaygroundView:
     return PlaygroundView(found.id, found.secret, found.endpoints, hosting.task_run_of(found.id), checkpoints)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell why there can be no more of them."""
+    try:
+        yield
+    except (ApiProblem, NotFound):
+        raise
+    except MeruitError as refused:
+        raise ApiProblem(503, "cannot_be_made", str(refused)) from None
 
 
 def _read(written: dict[str, Any]) -> Seed:

@@ -514,7 +514,6 @@ def _told(request: Asked) -> Iterator[None]:
         why = "the world of this run does not answer just now; try again"
         raise ApiProblem(503, "unreachable", why if by_agent else str(refused), headers={"Retry-After": "1"}) from None
     except MeruitError as refused:
-        if not by_agent and isinstance(refused, DocumentError):
-            raise
+        problems = refused.problems if isinstance(refused, DocumentError) and not by_agent else ()
         why = "this task cannot be run here; tell whoever made the run"
-        raise ApiProblem(422, "cannot_be_run", why if by_agent else str(refused)) from None
+        raise ApiProblem(422, "cannot_be_run", why if by_agent else str(refused), errors=problems) from None

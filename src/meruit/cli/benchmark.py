@@ -15,6 +15,7 @@ from meruit.cli.output import (
     once,
     print_json,
     say,
+    sources_option,
     store_options,
     tenant_option,
 )
@@ -33,13 +34,6 @@ agent_option = click.option(
     required=True,
     metavar="COMMAND",
     help="How the agent is run, without a shell; {task} stands for the task's id.",
-)
-
-
-sources_option = click.option(
-    "--allow-sources",
-    is_flag=True,
-    help="Let tasks name systems of their own; they then read your environment and run commands for tokens.",
 )
 
 

@@ -14,6 +14,7 @@ from meruit.cli.output import (
     print_json,
     python_full_option,
     say,
+    sources_option,
     table,
     visible,
 )
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--task", "tasks", metavar="ID", multiple=True, help="Of a benchmark, only this task; may be repeated.")
 @click.option("--gold-agent-id", metavar="NAME", help="Whose runs are good ones; gold when not given.")
 @click.option("--tenant", help="Whose runs are looked for; default when not given.")
+@sources_option
 @config_option
 @python_full_option
 @json_option
@@ -48,6 +50,7 @@ def lint(  # noqa: PLR0913 - one an option
     tasks: tuple[str, ...],
     gold_agent_id: str | None,
     tenant: str | None,
+    allow_sources: bool,
     config: str | None,
     allow_python_full: bool,
     as_json: bool,
@@ -73,11 +76,14 @@ def lint(  # noqa: PLR0913 - one an option
         from meruit.cli.lint_tasks import Wish, lint_tasks
 
         _refuse(_BRINGS, {"--input": input_file, "--metadata": metadata_file, "--allow-python-full": allow_python_full})
-        wish = Wish(criteria, tasks, gold_file, gold_agent_id or "gold", tenant or DEFAULT_TENANT, config)
+        wish = Wish(
+            criteria, tasks, gold_file, gold_agent_id or "gold", tenant or DEFAULT_TENANT, config, allow_sources
+        )
         if gold_file is None:
             _refuse("belongs to --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
         return lint_tasks(wish, as_json=as_json)
-    _refuse(_OF_TASKS, {"--task": tasks, "--gold-agent-id": gold_agent_id, "--tenant": tenant})
+    of_tasks = {"--task": tasks, "--gold-agent-id": gold_agent_id, "--tenant": tenant, "--allow-sources": allow_sources}
+    _refuse(_OF_TASKS, of_tasks)
     _, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
     metadata = load_payload(metadata_file) if metadata_file is not None else {}
     report = prove(

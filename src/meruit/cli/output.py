@@ -62,6 +62,12 @@ python_full_option = click.option(
     help="Let the criteria's code ask for the tier python-full: CPython in a jail.",
 )
 
+sources_option = click.option(
+    "--allow-sources",
+    is_flag=True,
+    help="Let tasks name systems of their own; they then read your environment and run commands for tokens.",
+)
+
 _COLOURS = {
     "met": "green",
     "passed": "green",
