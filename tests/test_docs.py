@@ -45,7 +45,10 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 SERVED = "localhost:8484"
 """Where the pages' service is; a test has one of its own, on a free port."""
-VARYING = re.compile(r"\b(brn|con|crn|evt|mk|out|pg|req|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?|\d{4}-\d\d-\d\dT[\d:.]+Z")
+VARYING = re.compile(
+    r"\b(brn|con|crn|evt|mk|out|pg|req|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?"
+    r"|\d{4}-\d\d-\d\dT[\d:.]+Z"
+)
 
 
 def alike(text: str) -> str:
