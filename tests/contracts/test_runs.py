@@ -602,6 +602,8 @@ def test_judging_anew_adds_a_version_by_the_criteria_of_another(here: Bench) -> 
         again = await here.benchmarks.rejudge(here.tenant, first.id, "as it was")
         assert (again.verdict, again.outcome_id, again.outcome_version) == (first.verdict, first.outcome_id, 2)
         other = await here.benchmarks.rejudge(here.tenant, first.id, "stricter", "demo@2")
+        assert (again.judged_version, other.judged_version) == (None, 2)
+        assert here.benchmarks.run(Scope(here.tenant), first.id).judged_version == 2
         assert (other.verdict, other.outcome_version, other.version) == (Verdict.FAIL, 3, 1)
         assert found(here, first.id) == other
         for version, statuses in ((first, ["passed"] * 2), (again, ["passed"] * 2), (other, ["failed"])):

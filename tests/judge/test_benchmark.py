@@ -79,8 +79,18 @@ def test_the_score_is_the_exact_mean_and_its_verdict_the_band_on_which_both_boun
     low = sum((run.low for run in counted), Fraction(0)) / max(1, len(counted))
     high = sum((run.high for run in counted), Fraction(0)) / max(1, len(counted))
     assert (Fraction(score.exact), score.score, score.bounds) == (low, float(low), Bounds(float(low), float(high)))
-    assert score.verdict is (band(low) if band(low) is band(high) else Verdict.INCONCLUSIVE)
+    given_up = len(TASKS) - len({run.task for run in counted})
+    number = len(counted) + given_up
+    worst, best = low * len(counted) / number, (high * len(counted) + given_up) / number
+    assert score.verdict is (band(worst) if band(worst) is band(best) else Verdict.INCONCLUSIVE)
     assert score.runs == len(counted)
+
+
+@given(runs(), st.sampled_from(TASKS))
+def test_a_pass_with_a_task_given_up_would_be_a_pass_had_it_failed(several: list[Ended], task: str) -> None:
+    rest = [run for run in several if run.task != task]
+    if benchmark_score([*rest, Ended("x", task, RunStatus.CANCELLED)], TASKS).verdict is Verdict.PASS:
+        assert benchmark_score([*rest, done(task, 0)], TASKS).verdict is Verdict.PASS
 
 
 @given(runs(), st.randoms())
@@ -115,7 +125,7 @@ def test_every_task_with_a_run_that_counts_is_told_and_the_worst_is_among_them(s
         worst = next(one for one in score.tasks if one.task == score.worst_task)
         assert all(worst.score <= one.score for one in score.tasks)
     else:
-        assert (score.worst_task, score.pass_rate_interval, score.verdict) == (None, None, Verdict.FAIL)
+        assert (score.worst_task, score.pass_rate_interval, score.verdict) == (None, None, Verdict.INCONCLUSIVE)
 
 
 @given(runs())
@@ -143,11 +153,20 @@ def test_a_hair_less_is_partial_and_more_than_nothing_is_too() -> None:
     assert benchmark_score([done("a", 0)], ["a"]).verdict is Verdict.FAIL
 
 
-def test_no_run_that_counts_fails_and_says_so() -> None:
-    for nothing in ([], [Ended("x", "a", RunStatus.CANCELLED)]):
-        score = benchmark_score(nothing, ["a"])
-        assert (score.verdict, score.score, score.runs, score.pass_at_k) == (Verdict.FAIL, 0.0, 0, {})
+def test_no_run_that_counts_decides_nothing_and_no_task_at_all_fails() -> None:
+    for tasks, verdict in ((["a"], Verdict.INCONCLUSIVE), ([], Verdict.FAIL)):
+        score = benchmark_score([Ended("x", "a", RunStatus.CANCELLED)], tasks)
+        assert (score.verdict, score.score, score.runs, score.pass_at_k) == (verdict, 0.0, 0, {})
         assert score.reasons == ["no task run counts, so there is nothing that could pass"]
+
+
+def test_a_task_that_was_given_up_leaves_the_verdict_open_unless_it_could_not_change_it() -> None:
+    given_up = Ended("x", "b", RunStatus.CANCELLED)
+    assert benchmark_score([done("a", 1), given_up], ["a", "b"]).verdict is Verdict.INCONCLUSIVE
+    many = [done(f"t{number}", 1) for number in range(9)]
+    assert benchmark_score([*many, given_up], [*(run.task for run in many), "b"]).verdict is Verdict.PASS
+    again = [done("b", 1), given_up]
+    assert benchmark_score([done("a", 1), *again], ["a", "b"]).verdict is Verdict.PASS
 
 
 def test_a_task_without_a_run_that_counts_is_named() -> None:

@@ -86,10 +86,19 @@ class Touched(NamedTuple):
     def in_detail(self, book: Book, shown: Shown) -> dict[str, Any]:
         """What happened to it, field by field where it can be read."""
         found: dict[str, Any] = {"source": self.source, "key": self.key, "change": str(self.change)}
+        found |= self._said(book)
         if self.change is Change.UPDATED:
             was, now = (self._document(world[self.source], book) for world in (book.before, book.after))
             found["differences"] = _differences(was, now, shown)
         return found
+
+    def _said(self, book: Book) -> dict[str, Any]:
+        """What kind of thing it is, where its system says so: a message's type, an answer's set, a turn's speaker."""
+        sides = (world.get(self.source) for world in (book.after, book.before))
+        one = next((one for side in sides if side is not None for one in side.items if one.key == self.key), None)
+        return (
+            {} if one is None else {name: one.facts[name] for name in ("type", "set", "speaker") if name in one.facts}
+        )
 
     def _document(self, snapshot: Snapshot, book: Book) -> Any:
         item = next(one for one in snapshot.items if one.key == self.key)

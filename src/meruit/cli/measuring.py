@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -14,18 +14,33 @@ import msgspec
 from meruit.cli.arena import Desk
 from meruit.cli.outcome import progress_shown
 from meruit.cli.output import ExitCode, note, print_json, say, shown, table, visible
-from meruit.cli.standings import Progress, exit_code, name_logs, print_run
+from meruit.cli.standings import (
+    COULD_NOT,
+    Progress,
+    TaskRunTold,
+    counted,
+    exit_code,
+    is_or_are,
+    judged_version,
+    name_logs,
+    print_run,
+    worst_run,
+)
+from meruit.engine.evidence_shapes import hit_by_the_world
 from meruit.engine.rollouts import Rollouts
 from meruit.engine.running import AgentCommand, AgentRan
 from meruit.model.errors import nearest
-from meruit.model.run import BenchmarkRun, RunStatus, TaskRun
+from meruit.model.run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.task import Benchmark
+from meruit.model.verdict import Verdict
 from meruit.playground.ground import seed_of
 from meruit.stores import benchmarks as kept_benchmarks
 from meruit.stores import runs as kept_runs
 from meruit.stores.database import NotFound, StoreError
 
 _T = TypeVar("_T")
+MAX_UNJUDGED = 3
+"""Task runs of which it is told why they could not be judged."""
 
 
 class Told(NamedTuple):
@@ -64,22 +79,34 @@ async def rolled_out(
         rollouts = Rollouts(benchmarks, at.tenant, command, os.environ, at.logs, progress.observer(), parallel, timeout)
         try:
             done = await rollouts.all(runs)
-        except asyncio.CancelledError:
-            note(
-                f"interrupted: {progress.done:,} of {len(runs):,} task runs have ended and stay recorded, the others "
-                f"are cancelled; `meruit benchmark show {run_id}` shows them"
-            )
+        except BaseException as problem:
+            progress.clear()
+            _tell_of_the_rest(at, run_id, interrupted=isinstance(problem, asyncio.CancelledError))
             raise
         finally:
             progress.clear()
     told = print_standing(at, run_id, as_json=as_json)
     if not as_json:
         name_logs(told.runs, told.agents)
+        name_next(at, told)
     troubled = sum(one.trouble is not None for one in done)
     if troubled:
-        note(f"{troubled:,} task runs could not be begun, and are cancelled")
+        note(f"{counted(troubled, 'task run')} could not be begun, and {is_or_are(troubled)} cancelled")
         return ExitCode.COULD_NOT_VERIFY
     return exit_code(told.found)
+
+
+def _tell_of_the_rest(at: Desk, run_id: str, *, interrupted: bool) -> None:
+    """Say what became of a benchmark run that ended early, and how it goes on."""
+    counts = at.benchmarks.benchmark_run(at.scope, run_id).counts
+    pending, cancelled = (counts.get(status, 0) for status in (RunStatus.PENDING, RunStatus.CANCELLED))
+    ended = sum(counts.values()) - pending - cancelled
+    note(
+        f"{'interrupted' if interrupted else 'ended early'}: {ended:,} of {counted(sum(counts.values()), 'task run')} "
+        f"ended and stay recorded, {cancelled:,} cancelled, {pending:,} not begun"
+    )
+    go_on = f"`meruit benchmark resume {run_id} --agent …` goes on with what has not begun"
+    note(go_on if pending else f"`meruit benchmark show {run_id}` shows them")
 
 
 def print_standing(at: Desk, run_id: str, *, as_json: bool) -> Told:
@@ -89,6 +116,66 @@ def print_standing(at: Desk, run_id: str, *, as_json: bool) -> Told:
     agents = {one.id: at.logs.remembered(one) for one in runs}
     print_run(found, runs, agents, as_json=as_json)
     return Told(found, runs, agents)
+
+
+def name_next(at: Desk, told: Told) -> None:
+    """Say what to do about a benchmark run that did not pass: what could not be judged, and where to look."""
+    result = told.found.result
+    if result is None:
+        if told.found.counts.get(RunStatus.PENDING):
+            note(f"next: `meruit benchmark resume {told.found.id} --agent …` goes on with what has not begun")
+        return
+    unjudged = [run for run in told.runs if run.verdict in COULD_NOT]
+    for run in unjudged[:MAX_UNJUDGED]:
+        _name_unjudged(at, run)
+    if len(unjudged) > MAX_UNJUDGED:
+        note(f"and {counted(len(unjudged) - MAX_UNJUDGED, 'task run')} more that could not be judged")
+    lacking = result.verdict in COULD_NOT and {run.task for run in told.runs} - {one.task for one in result.tasks}
+    if lacking:
+        note(f"next: run {', '.join(sorted(lacking))} again, as no run of {_it_or_them(lacking)} counts")
+    elif not unjudged and result.verdict is not Verdict.PASS and (worst := worst_run(told.runs)) is not None:
+        note(f"next: `meruit benchmark show {worst.id}` shows why {worst.task} did not pass")
+
+
+def _it_or_them(several: Collection[str]) -> str:
+    return "it" if len(several) == 1 else "them"
+
+
+def _name_unjudged(at: Desk, run: TaskRun) -> None:
+    for one in at.benchmarks.criterion_runs(at.tenant, run):
+        if one.status is CriterionStatus.ERROR:
+            note(f"{run.task}: {one.label} could not be judged: {one.details or 'no reason is recorded'}")
+    result = at.benchmarks.result(at.tenant, run)
+    if result is not None and hit_by_the_world(result):
+        note(f"next: `meruit benchmark recheck {run.id}` reads the world again, once that is mended")
+    else:
+        note(f"next: `meruit benchmark show {run.id}` shows its criteria")
+
+
+def task_run_told(at: Desk, run: TaskRun) -> TaskRunTold:
+    """A task run with all that is known of it."""
+    ground = run.playground_id
+    standing = ground is not None and (at.home_of(run) / ground).is_dir()
+    criteria = at.benchmarks.criterion_runs(at.tenant, run)
+    return TaskRunTold(run, criteria, at.logs.remembered(run), standing, _musts(at, run))
+
+
+def _musts(at: Desk, run: TaskRun) -> dict[str, set[str]]:
+    """By criterion the fields without which it is worth nothing, as its author wrote them."""
+    by = judged_version(run) or run.version
+    task = at.benchmarks.find(at.tenant, f"{run.benchmark}@{by}").benchmark.task(run.task)
+    found: dict[str, set[str]] = {}
+    for rule in () if task is None else plan(task.success_criteria).rules:
+        said = rule.criterion.assertion
+        fields = None if said is None else said.settings.get("fields")
+        if isinstance(fields, Mapping):
+            found[rule.criterion_id] = {path for path, one in fields.items() if _must(one)}
+    return found
+
+
+# Any: as an author wrote it.
+def _must(written: Any) -> bool:
+    return isinstance(written, Mapping) and written.get("must") is True
 
 
 def until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
@@ -123,7 +210,8 @@ async def judge_again(at: Desk, run_id: str, reason: str, name: str | None) -> N
             progress(number, len(completed))
     by = "their own criteria" if name is None else name
     note(
-        f"{len(completed) - alone.total():,} of {len(runs):,} task runs judged again by {by}; {turned:,} end otherwise"
+        f"{len(completed) - alone.total():,} of {counted(len(runs), 'task run')} judged again by {by}; "
+        f"{turned:,} end otherwise"
     )
     for why, times in alone.items():
         note(f"{times:,} left alone: {why}")
@@ -174,7 +262,7 @@ def list_found_runs(at: Desk, slug: str | None, before: int | None, limit: int, 
             one.agent_id or "–",
             f"{sum(one.counts.values()):,}",
             "–" if one.result is None else str(one.result.verdict),
-            "–" if one.result is None else shown(one.result.score),
+            "–" if one.result is None or not one.result.runs else shown(one.result.score),
         )
         for one in found
     ]

@@ -77,7 +77,7 @@ async def _serve(directory: Path, seed: "Seed | None", where: tuple[str, int], *
 
     stopping = _stopping()
     async with Host(directory, bind=where[0]) as host:
-        url = await host.serve_http(where[1])
+        host.public_url = url = _reachable(await host.serve_http(where[1]), where[0])
         made = await host.create(seed) if seed is not None or not host.listing() else None
         several = host.listing()
         if as_json:
@@ -86,6 +86,18 @@ async def _serve(directory: Path, seed: "Seed | None", where: tuple[str, int], *
             note(f"playgrounds are in {directory}")
             _tell(url, several if made is None else [made, *(one for one in several if one.id != made.id)])
         await stopping.wait()
+
+
+def _reachable(url: str, bind: str) -> str:
+    """The URL as it can be opened on this machine; tells whoever lets other machines in that it does."""
+    if bind == "localhost" or _is_address(bind, "is_loopback"):
+        return url
+    note("other machines can reach this: HTTP is not encrypted, and MLLP asks for no secret")
+    if not _is_address(bind, "is_unspecified"):
+        return url
+    here = "[::1]" if ":" in bind else "127.0.0.1"
+    note(f"there, write this machine's name ({visible(socket.gethostname())}) for {here}")
+    return f"http://{here}:{urlsplit(url).port}"
 
 
 def _stopping() -> asyncio.Event:

@@ -338,7 +338,7 @@ class Benchmarks:
         result = self.registrar.engine.verify_sync(run.id, given, done, ready.prepared, {})
         new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES))
         rows = self._criterion_rows(result, ready, {})
-        return RejudgeRun(tenant, run.id, AddVersions(tenant, ready.body, (new,), reason), rows)
+        return RejudgeRun(tenant, run.id, AddVersions(tenant, ready.body, (new,), reason), rows, named.version)
 
     async def cancel(self, tenant: str, run_ids: Sequence[str]) -> list[TaskRun]:
         """Give up runs that have not ended."""

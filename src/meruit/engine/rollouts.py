@@ -70,11 +70,13 @@ class Rollouts(NamedTuple):
     """When an agent is stopped, if its task leaves it more time; what it did until then is judged."""
 
     async def all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
-        """Run an agent at each; whatever ends this early, what has ended stays and the rest is cancelled."""
+        """Run an agent at each; whatever ends this early cancels those under way, and the others stay pending."""
         at_once = asyncio.Semaphore(self.parallel)
+        begun: list[str] = []
 
         async def in_turn(run: TaskRun) -> Rollout:
             async with at_once:
+                begun.append(run.id)
                 self.observer.began(run)
                 done = await self._one(run)
                 self.observer.ended(done)
@@ -84,16 +86,13 @@ class Rollouts(NamedTuple):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(in_turn(run)) for run in runs]
         except BaseExceptionGroup as several:
-            await self._give_up(runs)
+            await self.benchmarks.cancel(self.tenant, begun)
             # The first ended all others.
             raise several.exceptions[0] from None
         except BaseException:
-            await self._give_up(runs)
+            await self.benchmarks.cancel(self.tenant, begun)
             raise
         return [task.result() for task in tasks]
-
-    async def _give_up(self, runs: Sequence[TaskRun]) -> None:
-        await self.benchmarks.cancel(self.tenant, [run.id for run in runs])
 
     async def _one(self, run: TaskRun) -> Rollout:
         scope = Scope(self.tenant)

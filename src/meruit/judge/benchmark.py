@@ -32,17 +32,19 @@ class Ended(NamedTuple):
 
 
 def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkScore:
-    """What the runs come to; all of them must have ended. Timed-out runs count 0, cancelled ones do not count."""
+    """What the runs come to; all of them must have ended. Timed-out runs count 0, cancelled ones do not count.
+
+    Whoever gives up a task cannot win by it: a verdict is given only if it is the same however that task had gone.
+    """
     counted = [run for run in ended if run.status is not RunStatus.CANCELLED]
     by_task = _by_task(counted, tasks)
     low, high = (_mean([getattr(run, side) for run in counted]) for side in ("low", "high"))
-    verdict = _band(low) if _band(low) is _band(high) else Verdict.INCONCLUSIVE
     scores = [_task_score(task, runs) for task, runs in by_task.items() if runs]
     pass_rate = float(_mean([Fraction(run.verdict is Verdict.PASS) for run in counted]))
     worst = min(scores, key=lambda score: (score.score, score.passes / score.runs), default=None)
     most = max((score.runs for score in scores), default=0)
     return BenchmarkScore(
-        verdict=verdict,
+        verdict=_verdict(counted, given_up=sum(not runs for runs in by_task.values())),
         score=float(low),
         exact=str(low),
         bounds=Bounds(float(low), float(high)),
@@ -62,8 +64,18 @@ def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkSc
     )
 
 
+def _verdict(counted: Sequence[Ended], given_up: int) -> Verdict:
+    """By the mean at its worst and at its best, a task of which no run counts being worth anything between 0 and 1."""
+    number = len(counted) + given_up
+    if not number:
+        return Verdict.FAIL
+    worst = sum((run.low for run in counted), Fraction(0)) / number
+    best = (sum((run.high for run in counted), Fraction(0)) + given_up) / number
+    return _band(worst) if _band(worst) is _band(best) else Verdict.INCONCLUSIVE
+
+
 def _band(score: Fraction) -> Verdict:
-    """The specified bands; without a task there is no score, and 0 fails."""
+    """The specified bands."""
     if score >= PASS_SCORE:
         return Verdict.PASS
     return Verdict.PARTIAL if score > 0 else Verdict.FAIL

@@ -65,6 +65,8 @@ class TaskRun(Record, frozen=True):
     """The record of what was found and decided."""
     outcome_version: int | None = None
     """The version of its verdict that counts here."""
+    judged_version: int | None = None
+    """The version of the benchmark whose criteria gave it, once that is another than the one that was run."""
     verdict: Verdict | None = None
     score: float | None = None
     exact: str | None = None

@@ -1,6 +1,7 @@
 """A telephone call in text: the agent says a turn, and the other side answers by its script."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,8 @@ from litestar.types import ASGIApp
 from msgspec import Meta
 
 from meruit.checks.spoken import follows, words
-from meruit.model.errors import MeruitError
+from meruit.documents.tree import Path, spelled
+from meruit.model.errors import MeruitError, nearest
 from meruit.model.record import Record
 from meruit.model.world import Item, SourceKind
 from meruit.playground.serving import Asked, Find, Refusal, answer, playground_of, serve
@@ -85,15 +87,73 @@ class Reply(Record, frozen=True):
     """Which line of the script answers, counted from 1."""
 
 
+class WrongScript(MeruitError):
+    """A script that no call can go by."""
+
+    def __init__(self, place: Path, complaint: str) -> None:
+        self.place = place
+        """Where in the script."""
+        self.complaint = complaint
+        super().__init__(f"{spelled(('call', *place))}: {complaint}")
+
+
+_TEXT = f"text of 1 to {MAX_TEXT:,} characters"
+_WANTED = {
+    "script": "a list of lines, each with what it hears and says",
+    "greeting": _TEXT,
+    "otherwise": _TEXT,
+    "speaker": "a name of a-z, 0-9, - and _, such as payer",
+    "says": f"{_TEXT}, or a list of such texts",
+    "hears": f"a list of phrases, each {_TEXT}",
+    "once": "true or false",
+}
+"""What stands under each key."""
+_MISSING = re.compile("missing required field `(.+?)`")
+_STEP = re.compile(r"\[([0-9]+)\]|\.([a-z]+)")
+
+
 def read_script(written: Mapping[str, Any] | None) -> Script:
-    """The script in a seed's `call`; MeruitError names what is wrong with it."""
+    """The script in a seed's `call`; WrongScript names what is wrong with it."""
+    _know_keys(written, Script, ())
+    lines = (written or {}).get("script")
+    for number, line in enumerate(lines if isinstance(lines, list) else []):
+        _know_keys(line, Line, ("script", number))
     try:
         script = msgspec.convert(written or {}, Script)
     except msgspec.ValidationError as problem:
-        raise MeruitError(f"call: {problem}") from None
-    if AGENT in {script.speaker, *(line.speaker for line in script.script)}:
-        raise MeruitError(f"call: the other side cannot speak as {AGENT!r}; give it another name")
+        raise _in_words(str(problem)) from None
+    speakers: list[tuple[Path, str | None]] = [((), script.speaker)]
+    speakers += [(("script", number), line.speaker) for number, line in enumerate(script.script)]
+    for place, speaker in speakers:
+        if speaker == AGENT:
+            wrong = f"the other side cannot speak as {AGENT!r}; give it another name"
+            raise WrongScript((*place, "speaker"), wrong)
     return script
+
+
+# Any: the script has not been validated yet.
+def _know_keys(written: Any, kind: type[Record], place: Path) -> None:
+    known = kind.__struct_fields__
+    for name in written if isinstance(written, Mapping) else ():
+        if name not in known:
+            close = nearest(str(name), known)
+            raise WrongScript((*place, name), f"unknown key {name!r}{close}; there are {', '.join(known)}")
+
+
+def _in_words(problem: str) -> WrongScript:
+    """What the library found, as somebody who wrote a script would say it."""
+    place = _place(problem)
+    if (missing := _MISSING.search(problem)) is not None:
+        return WrongScript(place, f"{missing[1]!r} is missing: {_WANTED[missing[1]]}")
+    named = [step for step in place if isinstance(step, str)]
+    if not named or (named == ["script"] and len(place) > 1):
+        return WrongScript(place, "expected a mapping")
+    return WrongScript(place, f"expected {_WANTED[named[-1]]}")
+
+
+def _place(problem: str) -> Path:
+    _, _, path = problem.rpartition(" - at `$")
+    return tuple(int(number) if number else name for number, name in _STEP.findall(path))
 
 
 def replies(script: Script, text: str, spent: set[int]) -> list[Reply]:

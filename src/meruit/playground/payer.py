@@ -47,7 +47,7 @@ OPEN = (Status.PENDING, Status.APPEALED)
 """What can be withdrawn."""
 TAKES_DOCUMENTS = (Status.PENDING, Status.DENIED, Status.APPEALED)
 
-_DECIDED = {"certified": Status.APPROVED, "not_certified": Status.DENIED, "pended": Status.PENDING}
+DECIDED = {"certified": Status.APPROVED, "not_certified": Status.DENIED, "pended": Status.PENDING}
 """What a rule's `decision` makes of a request."""
 
 
@@ -227,7 +227,7 @@ def _decide(state: State, request: Row) -> None:
     for rule in rows(state, AUTH_RULE):
         if not _meets(rule, facts, len(_listed(request, "attachments"))):
             continue
-        status = _DECIDED.get(text(rule, "decision"), Status.PENDING)
+        status = DECIDED.get(text(rule, "decision"), Status.PENDING)
         if status is not Status.PENDING or rule.get("reason"):
             request["status"] = status.value
             if status is Status.APPROVED:

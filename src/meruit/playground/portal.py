@@ -79,13 +79,13 @@ def app(find: Find) -> ASGIApp:
 
 
 @get("/{playground_id:str}/portal/style.css", sync_to_thread=True)
-def _style(request: Asked) -> Response[bytes]:
-    return asset(request, "style.css", "text/css; charset=utf-8")
+def _style() -> Response[bytes]:
+    return asset("style.css", "text/css")
 
 
 @get("/{playground_id:str}/portal/icon.svg", sync_to_thread=True)
-def _icon(request: Asked) -> Response[bytes]:
-    return asset(request, "icon.svg", "image/svg+xml")
+def _icon() -> Response[bytes]:
+    return asset("icon.svg", "image/svg+xml")
 
 
 @get("/{playground_id:str}/portal", sync_to_thread=True)

@@ -16,7 +16,7 @@ from litestar.exceptions import HTTPException
 from meruit.checks.numerals import numeral
 from meruit.model.errors import MeruitError, Unreachable
 from meruit.playground import payer
-from meruit.playground.serving import Asked, Refusal, playground_of
+from meruit.playground.serving import Asked, Refusal, named_in, playground_of
 from meruit.playground.state import State
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PAYER = "Cedar Health Plan"
 USER = "clerk"
 COOKIE = "session"
+HTML = "text/html"
+"""What pages are; Litestar adds the charset to every kind of text."""
 SESSION_S = 8 * 3600
 """How long a login holds."""
 NOTICES = {
@@ -116,9 +118,7 @@ def templates() -> "jinja2.Environment":
 
 def base_of(request: Asked) -> str:
     """How the address of every page of this portal begins."""
-    # A request that no route is for has no parameters.
-    playground_id = (request.scope.get("path_params") or {}).get("playground_id", "")
-    return f"{request.scope.get('root_path', '')}/{quote(playground_id)}/portal"
+    return f"{request.scope.get('root_path', '')}/{quoted(named_in(request))}/portal"
 
 
 # Any: pages show values of every type.
@@ -147,12 +147,11 @@ def page(
     )
     # Half a surrogate pair in a row cannot be written as UTF-8.
     body = content.encode("utf-8", "replace")
-    return Response(body, status_code=status, media_type="text/html; charset=utf-8", headers=HEADERS, cookies=cookies)
+    return Response(body, status_code=status, media_type=HTML, headers=HEADERS, cookies=cookies)
 
 
-def asset(request: Asked, name: str, media_type: str) -> Response[bytes]:
-    """A file that pages load, the same for every portal."""
-    playground_of(request)
+def asset(name: str, media_type: str) -> Response[bytes]:
+    """A file that pages load, the same for every portal; the page that says that there is none loads it too."""
     made = templates()
     # The environment was made with a loader.
     assert made.loader is not None  # noqa: S101
@@ -176,7 +175,8 @@ def cookie(request: Asked, state: State, session: Session) -> Cookie:
 def to(request: Asked, place: str, cookie: Cookie | None = None) -> Response[bytes]:
     """Send a browser to another page."""
     headers = {**HEADERS, "Location": f"{base_of(request)}/{place}"}
-    return Response(b"", status_code=303, headers=headers, cookies=[cookie] if cookie is not None else [])
+    cookies = [cookie] if cookie is not None else []
+    return Response(b"", status_code=303, media_type=HTML, headers=headers, cookies=cookies)
 
 
 def to_login(request: Asked, error: NotLoggedIn) -> Response[bytes]:  # noqa: ARG001 - what handlers are given

@@ -21,6 +21,7 @@ from meruit.playground.fhir_endpoint import query_of
 from meruit.playground.fhir_json import Json, write
 from meruit.playground.fhir_json import parse as parse_json
 from meruit.playground.fhir_resources import IDENTITY, TYPES, Refused, keep
+from meruit.playground.payer import AUTH_RULE, DECIDED, text
 from meruit.playground.state import State
 
 MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
@@ -137,13 +138,13 @@ class _Reader:
 
     def _call(self, path: Path, value: Any) -> Json:
         # Brings a web framework with it.
-        from meruit.playground.call import read_script
+        from meruit.playground.call import WrongScript, read_script
 
         written = self._mapping(path, value)
         try:
             read_script(written)
-        except MeruitError as problem:
-            self._complain(path, str(problem).removeprefix("call: "))
+        except WrongScript as wrong:
+            self._complain((*path, *wrong.place), wrong.complaint)
         return written
 
     def _list(self, path: Path, value: Any) -> list[Any]:
@@ -162,7 +163,15 @@ class _Reader:
                 if "/" in resource or not resource or not key:
                     self._complain((*path, resource, key), "a resource has no / in its name, and neither name is empty")
                 found[f"{resource}/{key}"] = self._mapping((*path, resource, key), row)
+                if resource == AUTH_RULE:
+                    self._decides((*path, resource, key, "decision"), text(found[f"{resource}/{key}"], "decision"))
         return found
+
+    def _decides(self, path: Path, decision: str) -> None:
+        """Refuse a word that the payer would not know: the request would only wait, and nobody could tell why."""
+        if decision and decision not in DECIDED:
+            close = nearest(decision, DECIDED)
+            self._complain(path, f"unknown decision {decision!r}{close}; there are {', '.join(DECIDED)}")
 
     def _files(self, path: Path, value: Any) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
@@ -192,9 +201,11 @@ class _Reader:
         try:
             return self.read(name)
         except (OSError, MeruitError) as problem:
-            reason = getattr(problem, "strerror", None) or problem
+            reason = str(getattr(problem, "strerror", None) or problem)
+            # Whoever refused it may have named it already.
+            told = reason if repr(name) in reason else f"{name} cannot be read: {reason}"
             advice = "name a file beside the seed, or beside the benchmark that uses it"
-            self._complain(path, f"{name} cannot be read: {reason}; {advice}")
+            self._complain(path, f"{told}; {advice}")
             return b""
 
     def _resources(self, path: Path, value: Any) -> dict[str, Json]:
@@ -266,7 +277,11 @@ def _inside(document: Any, where: str) -> Iterator[_Named]:
 
 
 def _one(resource: Any, full_url: Any, where: str) -> _Named:
-    kind = resource.get("resourceType") if isinstance(resource, dict) else None
+    if not isinstance(resource, dict):
+        raise _Wrong(f"{where} holds no resource")
+    kind = resource.get("resourceType")
+    if kind is None:
+        raise _Wrong(f"{where} has no resourceType")
     if not isinstance(kind, str) or kind not in TYPES:
         raise _Wrong(f"{where} has resourceType {kind!r}, which FHIR R4 does not have{nearest(str(kind), TYPES)}")
     if not isinstance(resource.get("meta", {}), dict):

@@ -51,9 +51,15 @@ def serve(
     )
 
 
+def named_in(request: Asked) -> str:
+    """The id of the playground that a request is for, whether there is one or not."""
+    # A request that no route is for has no parameters; its path begins with the id all the same.
+    return str((request.scope.get("path_params") or {}).get("playground_id") or request.scope["path"].split("/")[1])
+
+
 def playground_of(request: Asked) -> State:
     """The playground that a request is for; Refusal where there is none."""
-    found: State | None = request.app.state["find"](request.path_params["playground_id"])
+    found: State | None = request.app.state["find"](named_in(request))
     if found is None:
         raise Refusal(404, "there is no such playground")
     return found

@@ -43,6 +43,7 @@ class Standing(Record, frozen=True):
     bounds: Bounds
     coverage: float
     axes: dict[str, AxisScore]
+    judged_version: int | None = None
 
 
 class Kept(NamedTuple):
@@ -225,6 +226,8 @@ class RejudgeRun(NamedTuple):
     versions: AddVersions
     """Of the run's outcome alone."""
     criteria: tuple[CriterionRow, ...]
+    benchmark_version: int
+    """Whose criteria it was judged by."""
 
     def __call__(self, writing: Writing) -> TaskRun:
         """Record the version; a run whose verdict somebody else has changed meanwhile stays as it is."""
@@ -236,6 +239,8 @@ class RejudgeRun(NamedTuple):
         if not recorded:
             return found.run
         run = _judged(writing, self.tenant, found, recorded[0], new.result, self.criteria)
+        other = self.benchmark_version if self.benchmark_version != run.version else None
+        run = msgspec.structs.replace(run, judged_version=other)
         _save(writing, self.tenant, found._replace(run=run))
         _tell_again(writing, self.tenant, run)
         return run
@@ -397,7 +402,7 @@ def _save(writing: Writing, tenant: str, row: Kept) -> None:
     if run.verdict is not None and run.bounds is not None:
         standing = Standing(
             *(run.verdict, run.score or 0.0, run.exact or "0", run.exact_high or "0"),
-            *(run.bounds, run.coverage or 0.0, run.axes),
+            *(run.bounds, run.coverage or 0.0, run.axes, run.judged_version),
         ).to_json()
     writing.change(
         _MOVED,
@@ -460,6 +465,7 @@ def _row(row: Row[Any]) -> Kept:
         playground_id=row.playground_id,
         outcome_id=row.outcome_id,
         outcome_version=row.outcome_version,
+        judged_version=None if standing is None else standing.judged_version,
         verdict=None if standing is None else standing.verdict,
         score=None if standing is None else standing.score,
         exact=None if standing is None else standing.exact,
