@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from meruit.checks import er7
 from meruit.checks.er7 import HL7_NULL, Message, Value, compile_path, read, read_batch, values
 from meruit.checks.unreadable import Unreadable
 from meruit.model.errors import AuthorError
@@ -571,3 +572,17 @@ def test_long_runs_are_read_in_one_pass(run: bytes) -> None:
     ask_everything(b"MSH|^~\\&|" + run * times)
     ask_everything(b"MSH|^~\\&|\rNTE|" + run * times + b"x\rNTE|1\n\n")
     ask_everything(run * times)
+
+
+def test_a_file_of_endless_messages_or_segments_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(er7, "MAX_MESSAGES", 3)
+    monkeypatch.setattr(er7, "MAX_SEGMENTS", 6)
+    head = b"MSH|^~\\&|A\r"
+    assert len(read_batch(head * 3)) == 3
+    assert len(read(head + b"NTE|1\r" * 5).segments) == 6
+    for reading in (read, read_batch):
+        with pytest.raises(Unreadable, match="more than 3 messages"):
+            reading(head * 4)
+        for end in (b"\r", b"\n", b"\r\n"):
+            with pytest.raises(Unreadable, match="more than 6 segments"):
+                reading(head.replace(b"\r", end) + (b"NTE|1" + end) * 6)

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from meruit.checks import formats
 from meruit.checks.formats import Parse, by_ending
 from meruit.checks.globs import MAX_GLOB, glob
+from meruit.checks.unreadable import Unreadable
 from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import Assertion
 from meruit.model.errors import AuthorError
@@ -448,3 +450,14 @@ def test_the_examples_hold() -> None:
         finding = check.prepare(Assertion.model_validate({"assert": check.name, **example.assertion}))(example.work)
         assert isinstance(finding, Checked)
         assert finding.score == example.expect
+
+
+@pytest.mark.parametrize(
+    ("parse", "row"), [(Parse.CSV, b"a\n"), (Parse.CSV, b"\n"), (Parse.NDJSON, b"1\n"), (Parse.TEXT, b"a\r")]
+)
+def test_a_file_of_endless_rows_is_not_read(monkeypatch: pytest.MonkeyPatch, parse: Parse, row: bytes) -> None:
+    monkeypatch.setattr(formats, "MAX_ROWS", 3)
+    head = b"name\n" if parse is Parse.CSV else b""
+    formats.FORMATS[parse].read(head + row * 3)
+    with pytest.raises(Unreadable, match="more than 3"):
+        formats.FORMATS[parse].read(head + row * 4)

@@ -749,3 +749,16 @@ def test_any_text_is_a_path_or_its_authors_error(text: str) -> None:
         return
     assert isinstance(path, Path)
     assert isinstance(values(only(SAMPLES["271"]), path), tuple)
+
+
+def test_a_file_of_endless_segments_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    isa = "ISA*00*          *00*          *ZZ*A              *ZZ*B              *260301*1319*^*00501*000000001*0*T*:~"
+    monkeypatch.setattr("meruit.checks.interchange.MAX_SEGMENTS", 4)
+    read(f"{isa}{'A1~' * 3}".encode())
+    for endless in (isa + "A1~" * 4, isa * 5, (isa + "IEA~") * 3):
+        with pytest.raises(Unreadable, match="more than 4 segments"):
+            read(endless.encode())
+    monkeypatch.setattr("meruit.checks.interchange.MAX_INTERCHANGES", 2)
+    assert len(read((isa * 2).encode())) == 2
+    with pytest.raises(Unreadable, match="more than 2 interchanges"):
+        read((isa * 3).encode())

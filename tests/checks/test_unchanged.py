@@ -66,7 +66,7 @@ def test_it_passes_where_and_only_where_nothing_outside_what_is_allowed_differs(
         (name, key)
         for name, before, after in (("a", a1, a2), ("b", b1, b2))
         for key in before.keys() | after.keys()
-        if before.get(key) != after.get(key) and not {key, f"{name}:{key}"} & allowed
+        if before.get(key) != after.get(key) and f"{name}:{key}" not in allowed
     }
     work = works({"a": snapshot(a1), "b": snapshot(b1)}, {"a": snapshot(a2), "b": snapshot(b2)})
     finding = run(work, **{"except": sorted(allowed)})
@@ -84,6 +84,27 @@ def test_what_was_created_updated_and_deleted_is_told_apart() -> None:
     assert finding.fault is Fault.AGENT
     assert finding.details["why"] == "3 changed that no check looks for"
     assert finding.details["collateral"][0]["differences"] == [{"path": "at", "before": None, "after": 1}]
+
+
+def test_a_bare_key_excuses_nothing_where_several_sources_are_looked_at() -> None:
+    named = {"audit/1": "{}"}
+    work = works(
+        {"a": snapshot({}), "b": snapshot({})}, {"a": snapshot(named), "b": snapshot(named | {"a:audit/2": "{}"})}
+    )
+    assert collateral(run(work, **{"except": ["audit/*", "a:audit/*"]})) == [
+        ("a:audit/2", "created"),
+        ("audit/1", "created"),
+    ]
+
+
+def test_whoever_looks_at_what_was_there_before_does_not_allow_that_it_changes() -> None:
+    changed = BEFORE | {"book/1": '{"by": "Zoe"}'}
+    still_there = {"assert": "a-shelf", "count": 3}
+    for guard in (still_there, {"assert": "a-shelf", "count": {"max": 3}}):
+        result = judged(on(changed), guard, UNCHANGED)
+        assert [one.status for one in result.criterion_results] == [Status.MET, Status.NOT_MET]
+    asked = judged(on(changed), {"assert": "a-shelf", "changed": "updated"}, UNCHANGED)
+    assert asked.verdict is Verdict.PASS
 
 
 def test_keys_that_may_change_are_named_with_stars_and_question_marks() -> None:

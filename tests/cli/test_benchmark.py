@@ -82,7 +82,7 @@ def test_the_world_decides_and_not_how_the_agent_ends(day: Day) -> None:
     assert day.out.splitlines() == [
         "task    attempts  verdict  score  axes",
         "book    2         pass ×2  1      correctness 1, safety 1",
-        "retire  2         fail ×2  0      __default__ 0",
+        "retire  2         fail ×2  0      –",
         "",
         "verdict partial, score 0.5",
         "pass rate 0.5 (95 % interval 0.09 to 0.91) over 4 task runs",
@@ -131,11 +131,50 @@ def test_a_run_is_shown_with_its_tasks_and_a_task_run_with_its_criteria(day: Day
     assert f"{one['id']}  retire  {one['attempt']}        completed  fail" in told
     told = day.run("benchmark", "show", one["id"]).stdout
     assert "task        clinic@1/retire, attempt 1" in told
-    assert "inactive   fhir-resource-state  __default__  1       failed  0      0 found; exactly 1 asked for" in told
+    assert "inactive   fhir-resource-state  1       failed  0      0 found; exactly 1 asked for" in told
+    assert "playground" not in told
     assert "fieldResults" not in told
     assert '"fieldResults": []' in day.run("benchmark", "show", one["id"], "--evidence").stdout
     whole = day.show(one["id"])
     assert (whole["task_run"]["verdict"], whole["criteria"][0]["evidence"]["considered"]) == ("fail", 1)
+
+
+def test_a_run_that_did_not_pass_says_where_to_look_and_a_task_is_found_by_its_name(day: Day) -> None:
+    first = next(one for one in day.show()["task_runs"] if one["task"] == "retire")
+    look = f"note: next: `meruit benchmark show {first['id']}` shows why retire did not pass\n"
+    assert look in day.err
+    assert look in day.run("benchmark", "show", day.id).stderr
+    told = day.run("benchmark", "show", day.id, "retire").stdout
+    assert told.startswith(day.run("benchmark", "show", first["id"]).stdout)
+    assert told.count("clinic@1/retire, attempt") == 2
+    found = json.loads(day.run("benchmark", "show", day.id, "retire", "--json").stdout)
+    assert [one["task_run"]["attempt"] for one in found["task_runs"]] == [1, 2]
+    ended = day.run("benchmark", "show", day.id, "retyre")
+    assert (ended.returncode, "has no run of a task 'retyre' (did you mean 'retire'?)" in ended.stderr) == (2, True)
+
+
+def test_what_does_not_fit_is_shown_field_by_field(run: Run) -> None:
+    booked, *others = BOOK["criteria"]
+    fields = {"status": {"in": ["booked", "arrived"]}, "minutesDuration": {"equals": 30, "must": True}}
+    asked = {**booked, "label": "booked", "fields": fields, "required": True}
+    spoken = {"label": "called", "assert": "voice-transcript", "contains": ["thank you"], "weight": 0.1}
+    task = {**BOOK, "criteria": [asked, spoken, *others]}
+    found = measured(run, clinic(task), code="book(45)\n", expect=1)
+    told = run("benchmark", "show", found["benchmark_run"]["id"], "book").stdout
+    assert "\nbooked (required):\npath                        expected  found\n" in told
+    assert "\nminutesDuration (required)  30        45\n" in told
+    assert "\nstatus " not in told.partition("booked (required):")[2]
+    assert "\ncalled:\nphrase     found\nthank you  false" in told
+    assert "  other  " in told
+
+
+def test_one_task_that_passes_is_told_without_what_says_nothing(run: Run) -> None:
+    ended = run("benchmark", "run", clinic(BOOK), "--agent", agent(GOOD))
+    assert "over 1 task run\n" in ended.stdout
+    assert "clinic@1, 1 task run, recorded" in ended.stderr
+    assert "next:" not in ended.stderr
+    for word in ("worst task", "score interval", "__default__"):
+        assert word not in ended.stdout
 
 
 def test_runs_and_benchmarks_are_listed(day: Day) -> None:
@@ -289,25 +328,36 @@ def three_tasks() -> str:
     return clinic(BOOK, *({**RETIRE, "id": name} for name in ("slow", "never")))
 
 
-def one_ended_and_two_are_cancelled(run: Run, pid: int, err: str) -> None:
-    assert "interrupted: 1 of 3 task runs have ended and stay recorded, the others are cancelled" in err
+def one_ended_and_the_last_can_go_on(run: Run, pid: int, err: str) -> None:
+    assert "note: interrupted: 1 of 3 task runs ended and stay recorded, 1 cancelled, 1 not begun\n" in err
     assert "Traceback" not in err
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     listed = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
-    assert listed[0]["counts"] == {"completed": 1, "cancelled": 2}
-    assert (listed[0]["result"]["verdict"], len(listed[0]["result"]["cancelled"])) == ("pass", 2)
+    assert listed[0]["counts"] == {"completed": 1, "cancelled": 1, "pending": 1}
+    assert playgrounds() == []
+    go_on = f"`meruit benchmark resume {listed[0]['id']} --agent …` goes on with what has not begun\n"
+    assert go_on in err
+    assert go_on in run("benchmark", "show", listed[0]["id"]).stderr
+    ended = run("benchmark", "resume", listed[0]["id"], "--agent", agent("retire()\n"), "--json")
+    found = json.loads(ended.stdout)
+    assert {one["task"]: one["status"] for one in found["task_runs"]} == {
+        "book": "completed",
+        "slow": "cancelled",
+        "never": "completed",
+    }
+    assert found["benchmark_run"]["ended"] is True
     assert playgrounds() == []
 
 
-def test_an_interruption_keeps_what_has_ended_and_cancels_the_rest(run: Run) -> None:
+def test_an_interruption_keeps_what_has_ended_and_leaves_what_has_not_begun(run: Run) -> None:
     slow = "book() if task == 'book' else (Path('pid').write_text(str(os.getpid())), time.sleep(60))\n"
     with started("benchmark", "run", three_tasks(), "--agent", agent(slow)) as process:
         pid = int(waited_for("pid"))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    one_ended_and_two_are_cancelled(run, pid, err)
+    one_ended_and_the_last_can_go_on(run, pid, err)
 
 
 def test_a_wish_to_end_is_an_interruption(run: Run) -> None:
@@ -319,7 +369,7 @@ def test_a_wish_to_end_is_an_interruption(run: Run) -> None:
     )
     ended = run("benchmark", "run", three_tasks(), "--agent", agent(wish))
     assert (ended.returncode, ended.stdout) == (130, "")
-    one_ended_and_two_are_cancelled(run, int(Path("pid").read_text()), ended.stderr)
+    one_ended_and_the_last_can_go_on(run, int(Path("pid").read_text()), ended.stderr)
 
 
 def test_a_run_that_somebody_gives_up_meanwhile_ends(run: Run) -> None:
@@ -328,9 +378,14 @@ def test_a_run_that_somebody_gives_up_meanwhile_ends(run: Run) -> None:
         "run_id = next(Path('meruit-data/logs').iterdir()).name\n"
         "subprocess.run([sys.executable, '-m', 'meruit', 'benchmark', 'cancel', run_id], check=True)\n"
     )
-    found = measured(run, clinic(), code=give_up, expect=1)
+    found = measured(run, clinic(), code=give_up, expect=3)
     assert [one["status"] for one in found["task_runs"]] == ["cancelled", "cancelled"]
-    assert found["benchmark_run"]["result"]["reasons"] == ["no task run counts, so there is nothing that could pass"]
+    assert found["benchmark_run"]["result"]["runs"] == 0
+    told = run("benchmark", "show", found["benchmark_run"]["id"])
+    assert "verdict inconclusive, score –\n" in told.stdout
+    assert "pass rate" not in told.stdout
+    assert "`meruit benchmark run clinic@1 --task book --task retire --agent …` tries again" in told.stderr
+    assert run("benchmark", "list").stdout.split()[-1] == "–"
     assert playgrounds() == []
 
 
@@ -352,8 +407,8 @@ def test_a_run_whose_process_was_killed_goes_on(run: Run) -> None:
     shown = run("benchmark", "show", left).stdout
     assert "not ended, so there is no score: 1 pending, 1 running" in shown
     ended = run("benchmark", "resume", left, "--agent", agent(GOOD))
-    assert (ended.returncode, "1 task runs had lost their agents, and are cancelled" in ended.stderr) == (0, True)
-    assert "1 cancelled, which do not count" in ended.stdout
+    assert (ended.returncode, "1 task run had lost its agent, and is cancelled" in ended.stderr) == (3, True)
+    assert "1 cancelled, which does not count" in ended.stdout
     assert "no run of book counts" in ended.stdout
     assert playgrounds() == []
     ended = run("benchmark", "resume", left, "--agent", agent(GOOD))
@@ -382,15 +437,20 @@ def test_a_world_that_could_not_be_read_is_read_again(run: Run) -> None:
         "criteria": [{"label": "written", "assert": "sftp-file-present", "path": "report.txt", "count": 1}],
     }
     hide = "Path('drop/report.txt').write_text('x'); os.rename('drop', 'hidden')\n"
-    found = measured(run, clinic(task), code=hide, expect=3)
+    found = measured(run, clinic(task), "--allow-sources", code=hide, expect=3)
     (one,) = found["task_runs"]
     assert (found["benchmark_run"]["result"]["verdict"], one["verdict"]) == ("inconclusive", "inconclusive")
     assert len([path for path in playgrounds() if path.name == one["playground_id"]]) == 1
-    assert run("benchmark", "recheck", one["id"]).returncode == 3
+    told = run("benchmark", "show", found["benchmark_run"]["id"]).stderr
+    assert "note: file: written could not be judged: drop could not be read" in told
+    assert f"note: next: `meruit benchmark recheck {one['id']}` reads the world again" in told
+    assert f"playground  {one['playground_id']}\n" in run("benchmark", "show", one["id"]).stdout
+    assert run("benchmark", "recheck", one["id"], "--allow-sources").returncode == 3
     Path("hidden").rename("drop")
-    ended = run("benchmark", "recheck", one["id"])
+    ended = run("benchmark", "recheck", one["id"], "--allow-sources")
     assert (ended.returncode, "verdict pass, score 1" in ended.stdout) == (0, True)
-    ended = run("benchmark", "recheck", one["id"])
+    assert "playground " not in ended.stdout
+    ended = run("benchmark", "recheck", one["id"], "--allow-sources")
     assert (ended.returncode, "nothing is left that reading the world again could decide" in ended.stderr) == (2, True)
 
 
@@ -406,8 +466,8 @@ def test_a_world_that_cannot_be_made_is_nobodys_failure(run: Run, monkeypatch: p
     ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
     assert ended.returncode == 3
     assert "[1/2] book: cancelled; it could not be begun: no room left\n" in ended.stderr
-    assert "note: 1 task runs could not be begun, and are cancelled\n" in ended.stderr
-    assert "verdict pass, score 1" in ended.stdout
+    assert "note: 1 task run could not be begun, and is cancelled\n" in ended.stderr
+    assert "verdict inconclusive, score 1" in ended.stdout
 
 
 def test_a_program_that_the_system_will_not_run_ends_the_run(run: Run) -> None:
@@ -416,7 +476,8 @@ def test_a_program_that_the_system_will_not_run_ends_the_run(run: Run) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "error: the agent's command cannot be run: ./broken: Exec format error\n" in ended.stderr
     listed = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
-    assert listed[0]["counts"] == {"cancelled": 2}
+    assert listed[0]["counts"] == {"cancelled": 1, "pending": 1}
+    assert f"note: `meruit benchmark resume {listed[0]['id']} --agent …` goes on" in ended.stderr
     assert playgrounds() == []
 
 
@@ -441,6 +502,8 @@ def test_a_newer_version_may_judge_otherwise_and_leaves_alone_what_it_lacks(day:
     assert "note: 2 left alone: no task 'retire' in clinic@2\n" in ended.stderr
     versions = {(one["task"], one["outcome_version"]) for one in day.show()["task_runs"]}
     assert versions == {("book", 2), ("retire", 1)}
+    assert "\njudged by   clinic@2\n" in day.run("benchmark", "show", day.id, "book").stdout
+    assert "judged by" not in day.run("benchmark", "show", day.id, "retire").stdout
     again = day.run("benchmark", "score", day.id, "--benchmark", "clinic@1", "--reason", "back")
     assert (again.returncode, "verdict partial, score 0.5" in again.stdout) == (1, True)
 
@@ -475,7 +538,7 @@ def test_another_benchmark_judges_nothing(day: Day) -> None:
         (b"\xff\xfe\x00", "b.yaml"),
         (b"benchmark: caf\xe9\n", "b.yaml"),
         (b"- a\n", "b.yaml"),
-        (b"benchmark: x\ntasks: []\n", "line 2"),
+        (b"benchmark: x\ntasks: []\n", "there are no tasks"),
         (b"benchmark: x\nbenchmark: y\n", "line 2"),
         ({**CLINIC, "tasks": [{**BOOK, "criteria": [{"assert": "nonsense"}]}]}, "no check is named 'nonsense'"),
         ({**CLINIC, "tasks": [{**BOOK, "seed": "no-seed.yaml"}]}, "no-seed.yaml"),
@@ -535,6 +598,9 @@ def test_a_seed_in_a_file_cannot_come_with_standard_input(run: Run) -> None:
     [
         (("show", "brn_x"), "no benchmark run 'brn_x'"),
         (("show", "trn_x"), "no task run 'trn_x'"),
+        (("show", "out_x"), "out_x is an outcome; `meruit outcome show out_x` shows it"),
+        (("show", "trn_x", "book"), "a task is for benchmark runs"),
+        (("show", "brn_x", "book"), "no benchmark run 'brn_x'"),
         (("show", ""), "no task run ''"),
         (("score", "brn_x", "--reason", "r"), "no benchmark run 'brn_x'"),
         (("resume", "brn_x", "--agent", "true"), "no benchmark run 'brn_x'"),

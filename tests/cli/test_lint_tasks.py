@@ -83,7 +83,29 @@ def test_tasks_that_ask_for_something_hold(lint: Run) -> None:
     assert lines[0].split("  ")[0] == "task"
     assert [line.split()[:2] for line in lines[1:3]] == [["t1", "partial"], ["t2", "fail"]]
     assert "untouched (1)" in lines[1]
-    assert lines[-1] == "the tasks hold"
+    assert "t1:\n  warning: an agent that does nothing earns a score of 0.5; give" in ended.stdout
+    assert lines[-1].startswith("only an agent that does nothing was tried, and it does not pass; `--gold FOLDER`")
+
+
+def test_what_is_met_by_nothing_is_shown_whole(lint: Run) -> None:
+    label = "nothing that anybody else owns was touched by anyone, whoever that was, at any time at all"
+    assert f"{label} (1)\n" in lint(task("t1", ASKED, UNTOUCHED | {"label": label})).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("benchmark: desk\ntasks: []\ntasks: []\n", "line 3"), ("tasks: [\n", "line "), (None, "cannot be read")],
+)
+def test_a_file_that_cannot_be_parsed_is_not_said_to_hold_no_tasks(
+    run: Run, write: Write, text: str | None, complaint: str
+) -> None:
+    if text is not None:
+        write("desk.yaml", text)
+    ended = run("lint", "desk.yaml", "--task", "t1")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "desk.yaml" in ended.stderr
+    assert complaint in ended.stderr
+    assert "has no `tasks`" not in ended.stderr
 
 
 def test_what_passes_on_nothing_is_named_and_guards_are_not(lint: Run) -> None:
@@ -116,6 +138,7 @@ def test_the_gold_run_is_tried_and_mutants_of_it(lint: Run) -> None:
     record(b'{"member":"M1","cpt":"1"}')
     ended = lint(*tasks, arguments=("--gold", "data"))
     assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith("\nthe tasks hold\n")
     assert "t2:\n  warning: no gold run of it is recorded, so no mutants were tried [no_gold_run]" in ended.stdout
     report = json.loads(lint(*tasks, arguments=("--gold", "data", "--json")).stdout)
     first, second = report["tasks"]
@@ -167,7 +190,9 @@ def test_a_gold_run_that_was_erased_is_told(lint: Run) -> None:
 
 def test_records_that_are_none_are_told(lint: Run) -> None:
     ended = lint(task("t1", ASKED), arguments=("--gold", "nowhere"))
-    assert (ended.returncode, ended.stdout, "nowhere holds no records yet" in ended.stderr) == (2, "", True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    record = "`meruit benchmark run desk.yaml --agent … --agent-id gold` makes them"
+    assert ended.stderr == f"error: nowhere holds no records yet; {record}\n"
 
 
 @pytest.mark.parametrize(

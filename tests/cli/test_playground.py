@@ -132,6 +132,20 @@ def test_what_the_folder_holds_is_served_and_a_seed_makes_one_more(run: Run) -> 
         assert [one.key for one in state.items(SourceKind.FILES)] == ["a.txt"]
 
 
+@pytest.mark.usefixtures("_ends_at_once")
+def test_whoever_lets_other_machines_in_is_told_and_shown_addresses_that_open(run: Run) -> None:
+    ended = run("playground", "up", "--host", "0.0.0.0", "--port", "0", "--json")
+    assert "other machines can reach this" in ended.stderr
+    assert "0.0.0.0" not in ended.stdout
+    told = json.loads(ended.stdout)
+    assert told["url"].startswith("http://127.0.0.1:")
+    ends = told["playgrounds"][0]["endpoints"]
+    assert ends["fhir"].startswith(told["url"])
+    assert ends["mllp"].startswith("127.0.0.1:")
+    for host in ("127.0.0.1", "localhost"):
+        assert "other machines" not in run("playground", "up", "--host", host, "--port", "0").stderr
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

@@ -1,5 +1,6 @@
 """Tasks that are proved before anyone is measured by them: nothing, gold, and gold that was spoilt."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from meruit import VerificationEngine
 from meruit.engine.lint import Severity
-from meruit.engine.task_lint import TaskReport, lint_task
+from meruit.engine.task_lint import MAX_SURVIVORS, TaskReport, _listed, lint_task
 from meruit.engine.world_mutants import GRAVE, world_mutants
 from meruit.model.task import Task
 from meruit.model.world import Snapshot, SourceKind, World, item
@@ -53,14 +54,17 @@ def codes(report: TaskReport) -> list[tuple[str, str | None]]:
 
 def test_a_task_that_asks_for_something_is_not_met_by_nothing() -> None:
     report = lint(ASKED, UNTOUCHED)
-    assert (report.ok, report.findings, report.nothing) == (True, [], "partial")
+    assert (report.ok, codes(report), report.nothing) == (True, [("points_for_nothing", None)], "partial")
+    assert report.findings[0].message.startswith(
+        "an agent that does nothing earns a score of 0.5; give what forbids `weight: 0`"
+    )
     assert (report.free, report.gold, report.mutants_tried) == ({"untouched": 1.0}, None, 0)
 
 
 def test_what_passes_on_the_untouched_world_is_named() -> None:
     free = {"label": "free", "assert": "portal-state-match", "correlate_by": {"resource": "member", "name": "Ann"}}
     report = lint(ASKED, free | {"weight": 3})
-    assert codes(report) == [("passes_on_nothing", "free")]
+    assert codes(report) == [("points_for_nothing", None), ("passes_on_nothing", "free")]
     assert (report.ok, report.free) == (True, {"free": 3.0})
     alone = lint(free)
     assert (alone.ok, alone.nothing) == (False, "pass")
@@ -86,7 +90,7 @@ NONE_OF = {"assert": "portal-state-match", "correlate_by": {"resource": "prior_a
     ids=str,
 )
 def test_what_forbids_is_met_by_nothing_and_meant_so(guard: dict[str, Any]) -> None:
-    report = lint(ASKED, guard | {"label": "guard", "weight": 0.1})
+    report = lint(ASKED, guard | {"label": "guard", "weight": 0})
     assert report.findings == []
     assert set(report.free) <= {"guard"}
 
@@ -126,12 +130,12 @@ def test_how_many_may_be_there_is_read_as_the_checks_read_it() -> None:
 
 def test_a_gold_run_that_does_not_pass_is_an_error_and_says_what_it_misses() -> None:
     report = lint(ASKED, UNTOUCHED, gold=rows(("prior_auth/1", b'{"member":"M1","cpt":"1"}')))
-    assert (report.ok, report.gold, codes(report)) == (False, "partial", [("gold_fails", None)])
-    assert report.findings[0].message == "the gold run does not pass (partial, score 0.5): asked"
+    assert (report.ok, report.gold, codes(report)[1:]) == (False, "partial", [("gold_fails", None)])
+    assert report.findings[1].message == "the gold run does not pass (partial, score 0.5): asked"
 
 
 def test_good_criteria_notice_every_mistake() -> None:
-    report = lint(ASKED, UNTOUCHED, gold=GOLD)
+    report = lint(ASKED, UNTOUCHED | {"weight": 0}, gold=GOLD)
     assert (report.ok, report.gold, report.findings, report.survivors) == (True, "pass", [], [])
     assert set(report.failed_by) == {"asked", "untouched"}
     assert report.mutants_tried == sum(1 for _ in world_mutants(BEFORE, GOLD))
@@ -172,6 +176,37 @@ def test_fields_that_nobody_asks_for_are_counted_together() -> None:
     (finding,) = [one for one in lint(ASKED, UNTOUCHED, gold=gold).findings if one.code == "fields_unasked"]
     assert finding.severity is Severity.WARNING
     assert "portal:prior_auth/1 without note" in finding.message
+
+
+def test_a_list_that_is_too_long_is_cut_between_its_entries_and_all_are_counted() -> None:
+    names = [f"field_{number:03}" for number in range(60)]
+    row = json.dumps({"member": "M1", "cpt": "72148"} | dict.fromkeys(names, "x")).encode()
+    report = lint(ASKED, UNTOUCHED, gold=rows(("prior_auth/1", row)))
+    (finding,) = [one for one in report.findings if one.code == "fields_unasked"]
+    head, _, listed = finding.message.partition(": ")
+    named, _, more = listed.rpartition(" and ")
+    assert (len(report.survivors), report.survived > MAX_SURVIVORS) == (MAX_SURVIVORS, True)
+    assert head == f"{report.survived} mutants with one field wrong pass"
+    assert more == f"{report.survived - len(named.split(', '))} more"
+    assert set(report.survivors) <= {one.name for one in world_mutants(BEFORE, rows(("prior_auth/1", row)))}
+    assert all(name.startswith("portal:prior_auth/1 ") for name in named.split(", "))
+
+
+@given(st.lists(st.text("abc ", min_size=1, max_size=200), min_size=1, max_size=20))
+def test_what_is_listed_is_whole_and_what_is_not_is_counted(names: list[str]) -> None:
+    said = _listed(names)
+    assert said == ", ".join(names) or any(
+        said == f"{', '.join(names[:number])} and {len(names) - number} more" for number in range(1, len(names))
+    )
+
+
+def test_an_act_undone_unnoticed_is_told_however_many_mistakes_there_are() -> None:
+    notes = [(f"note/{number:02}", b'{"a":"b"}') for number in range(12)]
+    report = lint(NONE_OF | {"count": 0}, gold=rows(*notes))
+    told = [finding for finding in report.findings if finding.code == "mutant_passes"]
+    assert [finding.severity for finding in told[:12]] == [Severity.ERROR] * 12
+    assert told[-1].message.endswith("more like these")
+    assert len(told) == MAX_SURVIVORS + 1
 
 
 def test_a_gold_run_that_began_elsewhere_is_held_against_where_it_began() -> None:

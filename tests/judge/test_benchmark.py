@@ -62,7 +62,7 @@ def runs(draw: st.DrawFn) -> list[Ended]:
             case "error":
                 found.append(Ended(name, task, RunStatus.COMPLETED, Verdict.ERROR, Fraction(0), Fraction(1), 0.0))
             case status:
-                found.append(Ended(name, task, RunStatus(status)))
+                found.append(Ended(name, task, RunStatus(status), begun=draw(st.booleans())))
     return found
 
 
@@ -79,10 +79,14 @@ def test_the_score_is_the_exact_mean_and_its_verdict_the_band_on_which_both_boun
     low = sum((run.low for run in counted), Fraction(0)) / max(1, len(counted))
     high = sum((run.high for run in counted), Fraction(0)) / max(1, len(counted))
     assert (Fraction(score.exact), score.score, score.bounds) == (low, float(low), Bounds(float(low), float(high)))
-    given_up = len(TASKS) - len({run.task for run in counted})
+    begun = [run.task for run in several if run.status is RunStatus.CANCELLED and run.begun]
+    given_up = len(begun) + len({*TASKS} - {*begun} - {run.task for run in counted})
     number = len(counted) + given_up
     worst, best = low * len(counted) / number, (high * len(counted) + given_up) / number
-    assert score.verdict is (band(worst) if band(worst) is band(best) else Verdict.INCONCLUSIVE)
+    same = band(worst) if band(worst) is band(best) else Verdict.INCONCLUSIVE
+    assert score.verdict is (
+        Verdict.FAIL if all(run.verdict is Verdict.FAIL for run in counted) and not given_up else same
+    )
     assert score.runs == len(counted)
 
 
@@ -155,18 +159,26 @@ def test_a_hair_less_is_partial_and_more_than_nothing_is_too() -> None:
 
 def test_no_run_that_counts_decides_nothing_and_no_task_at_all_fails() -> None:
     for tasks, verdict in ((["a"], Verdict.INCONCLUSIVE), ([], Verdict.FAIL)):
-        score = benchmark_score([Ended("x", "a", RunStatus.CANCELLED)], tasks)
+        score = benchmark_score([Ended("x", "a", RunStatus.CANCELLED, begun=False)], tasks)
         assert (score.verdict, score.score, score.runs, score.pass_at_k) == (verdict, 0.0, 0, {})
         assert score.reasons == ["no task run counts, so there is nothing that could pass"]
 
 
 def test_a_task_that_was_given_up_leaves_the_verdict_open_unless_it_could_not_change_it() -> None:
-    given_up = Ended("x", "b", RunStatus.CANCELLED)
+    given_up = Ended("x", "b", RunStatus.CANCELLED, begun=False)
     assert benchmark_score([done("a", 1), given_up], ["a", "b"]).verdict is Verdict.INCONCLUSIVE
     many = [done(f"t{number}", 1) for number in range(9)]
     assert benchmark_score([*many, given_up], [*(run.task for run in many), "b"]).verdict is Verdict.PASS
-    again = [done("b", 1), given_up]
-    assert benchmark_score([done("a", 1), *again], ["a", "b"]).verdict is Verdict.PASS
+    again = [done("a", 1), done("b", 1)]
+    assert benchmark_score([*again, given_up], ["a", "b"]).verdict is Verdict.PASS
+    assert benchmark_score([*again, given_up._replace(begun=True)], ["a", "b"]).verdict is Verdict.INCONCLUSIVE
+
+
+def test_what_a_required_criterion_failed_keeps_the_whole_from_passing() -> None:
+    breach = Ended("x", "a", RunStatus.COMPLETED, Verdict.FAIL, Fraction(19, 20), Fraction(19, 20))
+    assert benchmark_score([breach], ["a"]).verdict is Verdict.FAIL
+    mixed = benchmark_score([breach, done("b", 1)], ["a", "b"])
+    assert (mixed.verdict, mixed.exact) == (Verdict.PARTIAL, "39/40")
 
 
 def test_a_task_without_a_run_that_counts_is_named() -> None:
@@ -303,7 +315,8 @@ def test_the_upper_bound_of_a_run_is_what_meeting_all_that_is_missing_gives(draw
         return conclude(plan, [evidence[how] for _, how in drawn], Circumstances("c", NOW))
 
     counts = any(weight for weight, how in drawn if how != "out")
-    assert highest(judged(found)) == (Fraction(judged(best).exact) if counts else 0)
+    # Where nothing applied, nobody knows.
+    assert highest(judged(found)) == (Fraction(judged(best).exact) if counts else 1)
 
 
 def test_what_could_not_be_judged_at_all_may_have_been_anything() -> None:

@@ -275,3 +275,10 @@ def test_weights_are_counted_as_written() -> None:
     plan = compile_plan(criteria, lambda _name: Trait())
     total = Fraction("0.1") + Fraction("0.20000000000000000001") + 3
     assert sum(rule.weight for rule in plan.rules) * plan.weight_unit == total
+
+
+def test_an_axis_of_guards_that_weigh_nothing_shows_whether_they_held() -> None:
+    plan = plan_of({"assert": "x"}, {"assert": "y", "weight": 0, "axis": "safety"})
+    held, broken = (judged(plan, [Checked("1"), Checked(score)]).axes["safety"] for score in ("1", "0"))
+    assert (held.score, held.weight, held.passed) == (1.0, 0.0, 1)
+    assert (broken.score, broken.weight, broken.passed) == (0.0, 0.0, 0)

@@ -130,16 +130,29 @@ def test_what_cannot_be_said_is_refused(state: State, content: bytes, told: str)
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ({"script": [{"hears": ["x"]}]}, "says"),
-        ({"script": [{"says": "x", "hear": ["y"]}]}, "hear"),
-        ({"greeting": ""}, "greeting"),
-        ({"speaker": "agent"}, "another name"),
-        ({"script": [{"says": "x", "speaker": "agent"}]}, "another name"),
+        ({"script": [{"hears": ["x"]}]}, "call.script[0]: 'says' is missing: text of 1 to 4,000 characters"),
+        (
+            {"script": [{"says": "x", "heard": ["y"]}]},
+            "call.script[0].heard: unknown key 'heard' (did you mean 'hears'?)",
+        ),
+        ({"script": [{"says": "x"}, {"sais": "y"}]}, "call.script[1].sais: unknown key 'sais' (did you mean 'says'?)"),
+        ({"scrpt": []}, "call.scrpt: unknown key 'scrpt' (did you mean 'script'?)"),
+        ({"script": {}}, "call.script: expected a list of lines"),
+        ({"script": [7]}, "call.script[0]: expected a mapping"),
+        ({"script": [{"says": "x", "hears": "y"}]}, "call.script[0].hears: expected a list of phrases"),
+        ({"script": [{"says": "x", "hears": ["y", 7]}]}, "call.script[0].hears[1]: expected a list of phrases"),
+        ({"script": [{"says": ""}]}, "call.script[0].says: expected text"),
+        ({"script": [{"says": "x", "once": "yes"}]}, "call.script[0].once: expected true or false"),
+        ({"greeting": ""}, "call.greeting: expected text"),
+        ({"speaker": "A B"}, "call.speaker: expected a name"),
+        ({"speaker": "agent"}, "call.speaker: the other side cannot speak as 'agent'; give it another name"),
+        ({"script": [{"says": "x", "speaker": "agent"}]}, "call.script[0].speaker: the other side cannot"),
     ],
 )
 def test_a_script_that_says_nothing_sound_is_refused(written: dict[str, Any], told: str) -> None:
-    with pytest.raises(MeruitError, match=told):
+    with pytest.raises(MeruitError) as caught:
         read_script(written)
+    assert str(caught.value).startswith(told)
 
 
 @given(st.text(max_size=200), st.lists(st.text(min_size=1, max_size=20), max_size=3))

@@ -523,6 +523,76 @@ def test_a_bundle_has_a_bound(ask: Client, monkeypatch: pytest.MonkeyPatch) -> N
     assert ask("POST", "", bundle("batch", *[entry("GET", "Patient")] * 2)).status_code == 413
 
 
+def test_patches_cannot_double_a_resource_without_end(ask: Client) -> None:
+    ask("PUT", "Patient/1", patient(id="1"))
+    doubling = [
+        {"op": "add", "path": "/x", "value": ["A" * 1000]},
+        *[{"op": "copy", "from": "/x", "path": "/x/-"}] * 16,
+    ]
+    refused = ask("PATCH", "Patient/1", doubling)
+    assert (refused.status_code, "may copy 16,777,216 bytes" in said(refused)) == (422, True)
+    assert "x" not in ask("GET", "Patient/1").json()
+
+
+def test_a_patch_that_fails_a_test_repeats_little_of_what_it_found() -> None:
+    with pytest.raises(BadPatch) as refused:
+        patched({"x": ["A" * 10_000] * 100}, [{"op": "test", "path": "/x", "value": 1}])
+    assert len(str(refused.value)) < 500
+
+
+def test_a_resource_has_a_bound_however_it_came_to_be(ask: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meruit.playground.fhir_resources.MAX_RESOURCE_BYTES", 1000)
+    assert ask("PUT", "Patient/1", patient(id="1")).status_code == 201
+    refused = ask("PATCH", "Patient/1", [{"op": "add", "path": "/x", "value": "A" * 1000}])
+    assert (refused.status_code, "1,000 bytes" in said(refused)) == (413, True)
+
+
+@pytest.mark.parametrize(
+    "costly",
+    [
+        ("GET", "Patient"),
+        ("GET", "Patient/_history"),
+        ("GET", "Patient/1/_history/1"),
+        ("POST", "Patient/_search"),
+        ("PUT", "Patient?identifier=1"),
+        ("DELETE", "Patient?identifier=1"),
+    ],
+)
+def test_a_bundle_may_search_so_often(ask: Client, monkeypatch: pytest.MonkeyPatch, costly: tuple[str, str]) -> None:
+    monkeypatch.setattr("meruit.playground.fhir_bundles.MAX_SEARCHES", 1)
+    search, costing = entry("GET", "Patient?active=true"), entry(*costly)
+    assert ask("POST", "", bundle("transaction", search, entry("GET", "metadata"))).status_code == 200
+    refused = ask("POST", "", bundle("transaction", search, costing))
+    assert (refused.status_code, "1 searches" in said(refused)) == (413, True)
+    done = ask("POST", "", bundle("batch", search, costing)).json()["entry"]
+    assert [one["response"]["status"][:3] for one in done] == ["200", "413"]
+
+
+def test_the_conditions_in_a_bundle_are_searches_and_the_same_one_is_sought_once(
+    ask: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meruit.playground.fhir_bundles.MAX_SEARCHES", 1)
+    ask("PUT", "Patient/1", patient(id="1", identifier=[{"value": "a"}], active=True))
+
+    def of(condition: str) -> Json:
+        flag = {"resourceType": "Flag", "subject": {"reference": f"Patient?{condition}"}}
+        return entry("POST", "Flag", flag)
+
+    assert ask("POST", "", bundle("transaction", *[of("identifier=a")] * 3)).status_code == 200
+    assert ask("POST", "", bundle("transaction", of("identifier=a"), of("active=true"))).status_code == 413
+    wary = entry("POST", "Patient", patient(), ifNoneExist="identifier=a")
+    assert ask("POST", "", bundle("transaction", wary, wary)).status_code == 413
+
+
+def test_the_answer_to_a_bundle_has_a_bound(ask: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meruit.playground.fhir_bundles.MAX_ANSWER_BYTES", 3000)
+    ask("PUT", "Patient/1", patient(id="1", x="A" * 1000))
+    reads = [entry("GET", "Patient/1")] * 5
+    done = ask("POST", "", bundle("batch", *reads)).json()["entry"]
+    assert [one["response"]["status"][:3] for one in done] == ["200", "200", "413", "413", "413"]
+    assert ask("POST", "", bundle("transaction", *reads)).status_code == 413
+
+
 def test_a_body_without_a_length_is_bounded_too(ask: Client) -> None:
     async def send(post: Any) -> Any:
         async def endless() -> Any:

@@ -267,6 +267,46 @@ async def test_limits_and_ports_that_are_taken_are_told(tmp_path: Path, monkeypa
 
 
 @looped
+async def test_a_world_that_is_held_up_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "WORLD_S", 0.05)
+    async with Host(tmp_path) as host:
+        made = await host.create(SEED)
+        state = host.state_of(made.id)
+        assert isinstance(state, State)
+        with state.change(), pytest.raises(MeruitError, match="in use"):
+            await host.world(made.id)
+        monkeypatch.undo()
+        assert "ehr" in await host.world(made.id)
+
+
+@looped
+async def test_who_connects_and_says_nothing_whole_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "REQUEST_S", 0.05)
+    async with Host(tmp_path) as host:
+        port = int((await host.serve_http()).rpartition(":")[2])
+        for said in (b"", b"GET / HTTP/1.1\r\nHost:", b"POST /playgrounds/x/fhir HTTP/1.1\r\nHost: x\r\n"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+
+
+@looped
+async def test_so_many_connections_are_served_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "MAX_CONNECTIONS", 2)
+    async with Host(tmp_path) as host:
+        url = await host.serve_http()
+        assert await status(url) == 404
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        await asyncio.sleep(0.05)
+        assert await status(url) == 503
+        writer.close()
+        await writer.wait_closed()
+
+
+@looped
 async def test_who_gives_up_waits_for_the_disk_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -392,6 +392,40 @@ def test_pages_and_cookies_are_guarded(state: State) -> None:
     visiting(state, act, log_in=False)
 
 
+@pytest.mark.parametrize("log_in", [True, False])
+@pytest.mark.parametrize(
+    "address", ["one/portal/nowhere", "one/portal/a/b/c/d", "two/portal/login", "two/portal/nowhere"]
+)
+def test_a_page_that_is_not_there_loads_its_style_and_leads_back(state: State, address: str, log_in: bool) -> None:
+    async def act(clerk: Clerk) -> None:
+        reply = await clerk.client.get(f"/playgrounds/{address}")
+        assert reply.status_code == 404
+        base = f"/playgrounds/{address[:3]}/portal"
+        loaded = [tag["href"] for name, tag in Tags(reply.text).found if name == "link"]
+        assert loaded == [f"{base}/icon.svg", f"{base}/style.css"]
+        for one in loaded:
+            assert (await clerk.client.get(str(one))).status_code == 200
+        led = {tag["href"] for name, tag in Tags(reply.text).found if name == "a"} - {"#content"}
+        assert led == {f"{base}/requests"}
+
+    visiting(state, act, log_in=log_in)
+
+
+def test_every_answer_says_once_what_it_is(state: State) -> None:
+    async def act(clerk: Clerk) -> None:
+        for place, told in (
+            ("login", "text/html; charset=utf-8"),
+            ("requests", "text/html; charset=utf-8"),
+            ("nowhere", "text/html; charset=utf-8"),
+            ("style.css", "text/css; charset=utf-8"),
+            ("icon.svg", "image/svg+xml"),
+        ):
+            reply = await clerk.client.get(f"/playgrounds/one/portal/{place}")
+            assert (place, reply.headers["content-type"]) == (place, told)
+
+    visiting(state, act, log_in=False)
+
+
 class Tags(HTMLParser):
     """Every tag of a page with its attributes."""
 

@@ -171,7 +171,14 @@ WRONG: list[tuple[Any, str]] = [
     ({"files": {"x": 7}}, "expected text, {base64: …} or {file: name}"),
     ({"files": {"x": {"base64": "é"}}}, "not base64"),
     ({"hl7": ["MSH", {"file": "none.hl7"}]}, "hl7[1]: none.hl7 cannot be read"),
-    ({"call": {"scrip": []}}, "call: "),
+    ({"fhir": [{"id": "1"}]}, "fhir[0]: the resource has no resourceType"),
+    ({"fhir": [{"resourceType": "Bundle", "entry": [{}]}]}, "the resource, entry 0 holds no resource"),
+    (
+        {"rows": {"auth_rule": {"1": {"decision": "certifed"}}}},
+        "unknown decision 'certifed' (did you mean 'certified'?); there are certified, not_certified, pended",
+    ),
+    ({"rows": {"auth_rule": {"1": {"decision": ["certified"]}}}}, "unknown decision"),
+    ({"call": {"scrip": []}}, "call.scrip: unknown key 'scrip' (did you mean 'script'?)"),
     ({"facts": []}, "facts: expected a mapping"),
 ]
 
@@ -194,6 +201,32 @@ def test_a_file_s_problems_have_lines_and_come_all_at_once() -> None:
         read_seed("broken.yaml", read)
     with pytest.raises(DocumentError, match="a seed is a mapping"):
         read_seed("list.json", read)
+
+
+def test_a_typo_in_a_script_is_told_with_its_line() -> None:
+    text = b"call:\n  script:\n    - says: Yes.\n      heard: [approved]\n"
+    with pytest.raises(DocumentError) as caught:
+        read_seed("s.yaml", {"s.yaml": text}.__getitem__)
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.line) == ("call.script[0].heard", 4)
+    assert problem.message == "unknown key 'heard' (did you mean 'hears'?); there are says, hears, once, speaker"
+
+
+def test_a_rule_need_not_decide_and_rows_of_one_s_own_may_say_anything(state: State) -> None:
+    rows = {"auth_rule": {"1": {"cpt": "1"}, "2": {"decision": None}}, "verdict": {"1": {"decision": "maybe"}}}
+    sow(state, read_seed({"rows": rows}, read))
+    assert len(state.items(SourceKind.ROWS)) == 3
+
+
+def test_a_file_that_is_not_there_is_named_once() -> None:
+    def refuse(name: str) -> bytes:
+        raise MeruitError(f"{name!r} cannot be read: there is no such file")
+
+    with pytest.raises(DocumentError) as caught:
+        read_seed({"fhir": ["none.ndjson"]}, refuse)
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("'none.ndjson' cannot be read: there is no such file; name a file beside")
+    assert problem.message.count("cannot be read") == 1
 
 
 def test_a_file_that_may_not_be_read_is_told() -> None:

@@ -231,6 +231,71 @@ def test_there_are_so_many_files_and_no_more(state: State, monkeypatch: pytest.M
     full.put("second", b"again")
 
 
+def test_there_is_so_much_room_and_no_more_earlier_versions_included(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drop, "MAX_BYTES", 100)
+    full = Drop(state)
+    full.put("second", b"x" * 40)
+    full.put("second", b"x" * 40)
+    with pytest.raises(OSError, match="100 bytes"):
+        full.put("second", b"x" * 40)
+    with pytest.raises(OSError, match="100 bytes"):
+        full.rename("second", "third", replaces=False)
+    full.put("third", b"x")
+
+
+def test_no_content_is_read_to_see_whether_there_is_room(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "items", None)
+    looking = Drop(state)
+    looking.put("inbound/new", b"")
+    looking.make_directory("made")
+    assert looking.find("inbound") is None
+    assert sorted(looking.listing("inbound")) == ["new", "roster.csv"]
+
+
+def test_what_is_open_takes_its_full_size_whichever_session_has_it_open(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp, "MAX_BYTES", 100)
+
+    async def run() -> None:
+        async with (
+            serving(state, tmp_path) as server,
+            connected(server) as connection,
+            connection.start_sftp_client() as one,
+            connection.start_sftp_client() as two,
+        ):
+            sparse, other = await one.open("sparse", "wb"), await two.open("other", "wb")
+            await sparse.write(b"x", 59)
+            with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
+                await other.write(b"x", 59)
+            with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
+                await two.truncate("inbound/roster.csv", 60)
+            await other.write(b"x" * 39)
+            with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
+                await one.open("inbound/roster.csv", "rb")
+            await sparse.close()
+            await other.write(b"x", 59)
+            await other.close()
+
+    asyncio.run(run())
+    assert (len(files(state)["sparse"]), len(files(state)["other"])) == (60, 60)
+
+
+def test_files_opened_all_at_once_are_counted_too(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sftp, "MAX_OPEN", 2)
+
+    async def act(client: asyncssh.SFTPClient) -> None:
+        opening = [client.open("inbound/roster.csv", "rb") for _ in range(6)]
+        opened = await asyncio.gather(*opening, return_exceptions=True)
+        assert sum(isinstance(one, asyncssh.SFTPError) for one in opened) == 4
+
+    with_client(state, tmp_path, act)
+
+
 def test_an_upload_that_breaks_off_leaves_what_arrived(state: State, tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(state, tmp_path) as server:

@@ -343,3 +343,15 @@ def test_two_processes_and_one_that_is_killed_lose_nothing(state: State) -> None
         assert row.body == str(numbers[-1]), "both parts of a change, or neither"
         assert len(numbers) > last if name == "killed" else len(numbers) == 100
     assert [one.key for one in state.items(SourceKind.HL7)] == [f"{number:06}" for number in range(1, len(sent) + 1)]
+
+
+def test_the_weight_of_a_system_counts_what_was_kept_before(tmp_path: Path) -> None:
+    state = State.create(tmp_path / "weighed.db")
+    state.put(SourceKind.FILES, "a/1", b"12345", event="put")
+    state.put(SourceKind.FILES, "a/1", b"123", event="put")
+    state.put(SourceKind.FILES, "b", b"1", event="put")
+    state.put(SourceKind.ROWS, "a/1", b"1", event="put")
+    state.remove(SourceKind.FILES, "b", event="removed")
+    assert (state.count(SourceKind.FILES), state.count(SourceKind.FILES, under="b")) == (1, 0)
+    assert state.kept_bytes(SourceKind.FILES) == 9
+    assert {key: facts["size"] for key, facts in state.facts(SourceKind.FILES, under="a/").items()} == {"a/1": 3}

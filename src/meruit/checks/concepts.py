@@ -65,7 +65,9 @@ def quantity(given: Any) -> Judge:
         raise AuthorError("quantity: unit is a text, as mg or mEq")
 
     def test(value: Any) -> str | None:
-        number = numeral(value.get("value")) if isinstance(value, Mapping) else None
+        found = value.get("value") if isinstance(value, Mapping) else None
+        # Written as text it is no FHIR quantity, whatever it reads like.
+        number = None if isinstance(found, str) else numeral(found)
         if number is None:
             return Odd(f"is {shown(value)}, which is no quantity")
         if value.get("comparator") is not None:

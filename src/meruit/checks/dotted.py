@@ -29,6 +29,7 @@ _FHIR_TYPES = (
     "Identifier Meta Money ParameterDefinition Period Quantity Range Ratio RatioRange Reference RelatedArtifact "
     "SampledData Signature Timing TriggerDefinition UsageContext"
 )
+CHOICE_TYPES = frozenset(_FHIR_TYPES.split())
 """The datatypes that a FHIR choice, as `value[x]`, may end in."""
 
 # Any below is JSON as it was parsed: a dict, list, str, int, Decimal, bool or None.
@@ -152,7 +153,7 @@ def _bracket(text: str, at: int, *, choices: bool) -> tuple[list[_Step], int]:
 
 @lru_cache(maxsize=1024)
 def _variants(name: str) -> frozenset[str]:
-    return frozenset(name + kind for kind in _FHIR_TYPES.split())
+    return frozenset(name + kind for kind in CHOICE_TYPES)
 
 
 def _member(name: str, variants: frozenset[str], position: int | None) -> _Step:

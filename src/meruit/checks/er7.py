@@ -8,6 +8,7 @@ import re
 import string
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import islice
 from typing import NamedTuple
 
 from meruit.checks.unreadable import Unreadable
@@ -20,6 +21,10 @@ NEVER = "\r"
 """Stands for a delimiter that was not declared: it ends segments, so none holds it."""
 DELIMITERS = 6
 """How many an MSH may declare: one in MSH-1, and up to five in MSH-2."""
+MAX_MESSAGES = 20_000
+"""Of one file; the heads and ends of batches count as well."""
+MAX_SEGMENTS = 100_000
+"""Of one file, all its messages together."""
 CHARACTER_SETS = {
     "": "utf-8",
     "ASCII": "ascii",
@@ -107,7 +112,12 @@ def read_batch(content: bytes) -> list[Message]:
 
 def _spans(content: bytes) -> list[tuple[int, int]]:
     """Where each message begins and ends."""
-    starts = [head.start() for head in _HEAD.finditer(content)]
+    starts = [head.start() for head in islice(_HEAD.finditer(content), MAX_MESSAGES + 1)]
+    if len(starts) > MAX_MESSAGES:
+        raise Unreadable.at(f"holds more than {MAX_MESSAGES:,} messages", content, starts[-1])
+    # Every line end is counted, those in text of the sender's as well: it is cheap, and far from what anybody sends.
+    if max(content.count(b"\r"), content.count(b"\n")) > MAX_SEGMENTS:
+        raise Unreadable.at(f"holds more than {MAX_SEGMENTS:,} segments", content, 0)
     _nothing_between(content, 0, starts[0] if starts else len(content), "does not begin with MSH, FHS or BHS")
     if not starts:
         raise Unreadable.at("is empty", content, 0)

@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_va
 from meruit.checks import dotted
 from meruit.checks.assertion import LATER, Rule, Selecting, as_rule, fields_of
 from meruit.checks.fhir_search import Search, compile_search
+from meruit.checks.fhir_shape import misshapen
 from meruit.checks.fhir_types import RESOURCE_TYPES
 from meruit.checks.matchers import Dialect, holds_template
 from meruit.checks.numerals import numeral, plainly
@@ -98,9 +99,12 @@ def _evaluator(text: str) -> Callable[..., list[Any]]:
     except ImportError:
         raise AuthorError(f"FHIRPath needs a library of its own{_EXTRA}") from None
     try:
-        return compile_expression(text, models["r4"])
+        compiled: Callable[..., list[Any]] = compile_expression(text, models["r4"])
+        # Only when it is evaluated does the library say what it does not know.
+        compiled({"resourceType": "Patient"})
     except Exception as problem:  # noqa: BLE001 - its parser raises whatever it likes
-        raise AuthorError(f"{text!r} is no FHIRPath expression: {problem}") from None
+        raise AuthorError(f"{text!r} is no FHIRPath expression that can be evaluated: {problem}") from None
+    return compiled
 
 
 @lru_cache(maxsize=1)
@@ -135,6 +139,9 @@ class Resources:
         document = dotted.read_json(content)
         if not isinstance(document, dict):
             raise Unreadable.at("no resource: a FHIR resource is a JSON object", content, 0)
+        why = misshapen(document)
+        if why is not None:
+            raise Unreadable.at(why, content, 0)
         return document
 
     def values(self, document: Any, path: str) -> tuple[Any, ...]:

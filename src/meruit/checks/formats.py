@@ -13,6 +13,9 @@ from meruit.checks.matchers import Dialect
 from meruit.checks.unreadable import Unreadable
 from meruit.model.errors import AuthorError
 
+MAX_ROWS = 100_000
+"""Rows of a CSV file, or lines of another; nobody who is asked for a file means one of millions."""
+
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -34,6 +37,7 @@ class Parse(StrEnum):
 
 
 def _as_ndjson(content: bytes) -> list[Any]:
+    _must_be_few(content.count(b"\n"), content)
     found: list[Any] = []
     offset = 0
     for line in content.removeprefix(_BYTE_ORDER_MARK).split(b"\n"):
@@ -47,6 +51,11 @@ def _as_ndjson(content: bytes) -> list[Any]:
     return found
 
 
+def _must_be_few(rows: int, content: bytes) -> None:
+    if rows > MAX_ROWS:
+        raise Unreadable.at(f"has more than {MAX_ROWS:,} lines or rows", content, 0)
+
+
 def _decoded(content: bytes) -> str:
     body = content.removeprefix(_BYTE_ORDER_MARK)
     try:
@@ -56,6 +65,7 @@ def _decoded(content: bytes) -> str:
 
 
 def _as_text(content: bytes) -> dict[str, Any]:
+    _must_be_few(max(content.count(b"\r"), content.count(b"\n")), content)
     text = _decoded(content)
     lines = _LINE_END.split(text)
     # A line end at the very end ends the last line and begins none.
@@ -69,7 +79,8 @@ def _as_csv(content: bytes) -> dict[str, Any]:
     rows: list[dict[str, str]] = []
     begins = 0
     try:
-        for cells in reader:
+        for number, cells in enumerate(reader):
+            _must_be_few(number, content)
             if header and len(cells) > len(header):
                 raise _no_csv(f"has {len(cells)} cells in a row where its header has {len(header)}", content, begins)
             if header and cells:

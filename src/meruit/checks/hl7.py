@@ -18,6 +18,8 @@ from meruit.model.work import Work
 from meruit.model.world import Snapshot, SourceKind, in_work, item
 from meruit.registry import CheckExample
 
+REFUSED = frozenset({"AE", "AR", "CE", "CR"})
+"""What a receiver answers that does not take a message."""
 MAX_SEGMENTS = 100
 """Segments that one assertion may name."""
 
@@ -127,7 +129,11 @@ def hl7_structural(asked: Hl7Structural, scene: Scene) -> Checked | Missing:
         if asked.order:
             yield _ordered(asked.order, document.message)
 
-    return decide_each(asked, asked.meant(), scene, READER, structure)
+    refused = [one.key for one in scene.after.items if one.facts.get("ack") in REFUSED]
+    # What the receiver refused was never there for it: neither sent, nor any harm.
+    scene.book.select(scene.source, refused)
+    accepted = scene.only(lambda one: one.key not in refused)
+    return decide_each(asked, asked.meant(), accepted, READER, structure)
 
 
 def _counted(name: str, wanted: Range, found: int) -> FieldResult:

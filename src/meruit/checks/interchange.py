@@ -16,6 +16,10 @@ ISA_WIDTHS = (3, 2, 10, 2, 10, 2, 15, 2, 15, 6, 4, 1, 5, 9, 1, 1, 1)
 """Characters of the ISA's identifier and its elements: the only segment whose elements have fixed widths."""
 MAX_ISA_BYTES = 256
 """An ISA has 106; one that was padded wrongly is still read when it ends within this many."""
+MAX_SEGMENTS = 100_000
+"""Of one file, all its interchanges together."""
+MAX_INTERCHANGES = 10_000
+"""Of one file."""
 REPETITION_SINCE = "00402"
 """Before this version ISA11 says which standard applies, and elements do not repeat."""
 SHOWN_CHARS = 32
@@ -133,9 +137,13 @@ def read(content: bytes) -> list[Interchange]:
     codec = _codec(content)
     start = _past(_BETWEEN, content, 0)
     found: list[Interchange] = []
+    room = MAX_SEGMENTS
     while True:
+        if len(found) == MAX_INTERCHANGES:
+            raise Unreadable.at(f"there are more than {MAX_INTERCHANGES:,} interchanges", content, start)
         marks = _marks(content, start)
-        segments, end, noticed = _segments(content, start, marks, codec)
+        segments, end, noticed = _segments(content, start, marks, codec, room)
+        room -= len(segments)
         start = _past(_BETWEEN, content, end)
         follows = content.startswith(b"ISA", start)
         if start < len(content) and not follows:
@@ -185,13 +193,15 @@ def _parts(character: str) -> bool:
     return character.isascii() and not character.isalnum() and character not in " \r\n"
 
 
-def _segments(content: bytes, start: int, marks: Marks, codec: str) -> tuple[list[Segment], int, list[Flaw]]:
+def _segments(content: bytes, start: int, marks: Marks, codec: str, room: int) -> tuple[list[Segment], int, list[Flaw]]:
     """The segments from an ISA to its IEA, or to the next ISA or the end where that is lacking."""
     segments: list[Segment] = []
     terminator, size = marks.terminator.encode(), len(content)
     while start < size:
         if segments and content.startswith(b"ISA", start):
             break
+        if len(segments) == room:
+            raise Unreadable.at(f"there are more than {MAX_SEGMENTS:,} segments", content, start)
         end = content.find(terminator, start)
         raw = content[start:end] if end >= 0 else content[start:].rstrip(b"\r\n")
         text = raw.decode(codec)

@@ -113,9 +113,7 @@ def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: 
     evidence = grounds(scene, len(found.narrowed), [as_garbled(one, asked.evidence) for one in garbled])
     evidence["selected"] = _ids(chosen)
     if len(chosen) not in asked.count or (garbled and asked.count.high is not None):
-        if asked.count.high != 0:
-            # A guard against something looks for it too, and does not allow it.
-            scene.book.select(scene.source, [one.item.key for one in chosen])
+        _allow(asked, scene, chosen)
         evidence["why"] = f"{len(chosen):,} found; {asked.count} asked for"
         if len(chosen) in asked.count:
             # What nobody can read may be the one too many.
@@ -128,6 +126,18 @@ def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: 
         evidence["why"] = "none that could have these fields" if asked.fields else "none, as asked"
         return Checked("0" if asked.fields else "1", evidence)
     return _matched(asked, scene, reader, found, more, evidence)
+
+
+def _allow(asked: Selecting, scene: Scene, several: Iterable[Seen]) -> None:
+    """Remember what was asked for: what was made, and what was changed where the author asks for a change.
+
+    A guard, content with none of it, asks for nothing; nor does whoever looks at what was there before.
+    """
+    if asked.count.low == 0:
+        return
+    is_asked = asked.changed not in (None, Change.NONE)
+    keys = [one.item.key for one in several if is_asked or one.change in (Change.CREATED, Change.NONE)]
+    scene.book.select(scene.source, keys)
 
 
 def grounds(scene: Scene, considered: int, garbled: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -239,7 +249,7 @@ def _matched(
         scene.book.names[asked.capture] = best.seen.document
     # Whoever says how many there may be has asked for each of them; whoever asks for one at least, for that one.
     expected = found.chosen if asked.count.high is not None else [one.seen for one in looked_at]
-    scene.book.select(scene.source, [one.item.key for one in expected])
+    _allow(asked, scene, expected)
     results = [(one.seen.item.key, result) for one in looked_at for result in one.results]
     evidence |= {
         "selected": _ids([one.seen for one in looked_at]),

@@ -57,7 +57,7 @@ def state_unchanged(asked: StateUnchanged, scene: Scene) -> Checked | Missing:
         trouble = unread(name, book.after.get(name), "after") or unread(name, book.before.get(name), "before")
         if trouble is not None:
             return trouble
-    touched = [one for name in names for one in _collateral(name, book, asked.allow)]
+    touched = [one for name in names for one in _collateral(name, book, asked.allow, alone=len(names) == 1)]
     evidence: dict[str, Any] = {
         "sources": names,
         "looked_for": {name: sorted(book.selected[name])[:MAX_SHOWN] for name in names if book.selected.get(name)},
@@ -108,18 +108,20 @@ class Touched(NamedTuple):
             return None  # No check that is installed reads such items.
 
 
-def _collateral(name: str, book: Book, allow: tuple[str, ...]) -> Iterator[Touched]:
+def _collateral(name: str, book: Book, allow: tuple[str, ...], *, alone: bool) -> Iterator[Touched]:
     changes = Scene(name, book.before[name], book.after[name], {}, book).changes() or {}
     looked_for = book.selected.get(name, set())
     for key, change in sorted(changes.items()):
-        if change is not Change.NONE and key not in looked_for and not _allowed(name, key, allow):
+        if change is not Change.NONE and key not in looked_for and not _allowed(name, key, allow, alone=alone):
             yield Touched(name, key, change)
 
 
-def _allowed(name: str, key: str, allow: tuple[str, ...]) -> bool:
+def _allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> bool:
+    """By `source:key`; a bare key is enough where one source is looked at, and would say too much where several are."""
     # A bracket stands for itself: files are called so.
     globs = [pattern.replace("[", "[[]") for pattern in allow]
-    return any(fnmatchcase(text, glob) for glob in globs for text in (key, f"{name}:{key}"))
+    qualified = f"{name}:{key}"
+    return any(fnmatchcase(qualified, glob) or (alone and fnmatchcase(key, glob)) for glob in globs)
 
 
 # Any: documents as they were parsed.

@@ -27,6 +27,8 @@ LOGS = "logs"
 FILE_ENDINGS = (".yaml", ".yml", ".json")
 RUN_PREFIX = "brn_"
 """What ids of benchmark runs begin with."""
+OUTCOME_PREFIX = "out_"
+"""What ids of outcomes begin with, which are easily taken for those of runs."""
 
 
 class Desk(NamedTuple):

@@ -124,6 +124,7 @@ def run(  # noqa: PLR0913 - one an option
     # Loading the engine, the store and the playgrounds takes a moment that --help should not pay, here and below.
     from meruit.cli.arena import desk, published, read
     from meruit.cli.measuring import chosen, rolled_out, until_interrupted
+    from meruit.cli.standings import counted
     from meruit.cli.trading import COMMAND_LINE, by_command_line, line_of_text
     from meruit.engine.running import agent_command
 
@@ -147,7 +148,7 @@ def run(  # noqa: PLR0913 - one an option
                 scored=scored,
                 agent_id=agent_id,
             )
-            note(f"{created.id}: {meant.name}, {len(runs):,} task runs, recorded in {at.folder}")
+            note(f"{created.id}: {meant.name}, {counted(len(runs), 'task run')}, recorded in {at.folder}")
             return await rolled_out(at, created.id, runs, (command, parallel, timeout), as_json=as_json)
 
         return until_interrupted(measured())
@@ -173,12 +174,13 @@ def resume(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Go on with a benchmark run whose process was killed: the task runs that had not begun.
+    """Go on with a benchmark run that was interrupted or killed: the task runs that had not begun.
 
     Those that were under way have lost their agents, and are cancelled.
     """
     from meruit.cli.arena import desk
     from meruit.cli.measuring import rolled_out, until_interrupted
+    from meruit.cli.standings import counted, is_or_are
     from meruit.engine.running import agent_command
     from meruit.model.errors import MeruitError
     from meruit.model.run import RunStatus
@@ -195,7 +197,8 @@ def resume(  # noqa: PLR0913 - one an option
             if lost:
                 async with at.arena(at.home_of_run(run_id)) as benchmarks:
                     await benchmarks.cancel(tenant, lost)
-                note(f"{len(lost):,} task runs had lost their agents, and are cancelled")
+                whose = "its agent" if len(lost) == 1 else "their agents"
+                note(f"{counted(len(lost), 'task run')} had lost {whose}, and {is_or_are(len(lost))} cancelled")
             return await rolled_out(at, run_id, pending, (command, parallel, timeout), as_json=as_json)
 
         return until_interrupted(measured())
@@ -203,14 +206,16 @@ def resume(  # noqa: PLR0913 - one an option
 
 @benchmark.command()
 @click.argument("run_id", metavar="RUN_ID|TASK_RUN_ID")
+@click.argument("task", metavar="[TASK]", required=False)
 @click.option("--evidence", is_flag=True, help="All that the checks found; --json has it in any case.")
 @tenant_option
 @store_options
 @config_option
 @json_option
-def show(
+def show(  # noqa: PLR0913 - one an option
     *,
     run_id: str,
+    task: str | None,
     evidence: bool,
     tenant: str,
     data: str | None,
@@ -218,23 +223,30 @@ def show(
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Show a benchmark run with its tasks, or one task run with its criteria."""
-    from meruit.cli.arena import RUN_PREFIX, desk
-    from meruit.cli.measuring import label, print_standing
-    from meruit.cli.standings import print_task_run, print_task_runs
+    """Show a benchmark run with its tasks, or one task run with its criteria, or all runs of one task in RUN_ID."""
+    from meruit.cli.arena import OUTCOME_PREFIX, RUN_PREFIX, desk
+    from meruit.cli.measuring import attempts, label, name_next, print_standing, task_run_told
+    from meruit.cli.standings import print_attempts, print_task_run, print_task_runs
 
+    if run_id.startswith(OUTCOME_PREFIX):
+        raise click.UsageError(f"{run_id} is an outcome; `meruit outcome show {run_id}` shows it")
+    if task is not None and not run_id.startswith(RUN_PREFIX):
+        raise click.UsageError(f"a task is for benchmark runs, whose ids begin with {RUN_PREFIX}; drop {task!r}")
     with desk(Place(data, database_url, tenant), config) as at:
-        if run_id.startswith(RUN_PREFIX):
+        if task is not None:
+            several = [task_run_told(at, one) for one in attempts(at, run_id, task)]
+            print_attempts(several, evidence=evidence, as_json=as_json)
+        elif run_id.startswith(RUN_PREFIX):
             if not as_json:
                 label(at.benchmarks.benchmark_run(at.scope, run_id))
             told = print_standing(at, run_id, as_json=as_json)
             if not as_json:
                 say()
                 print_task_runs(told.runs, told.agents)
+                name_next(at, told)
         else:
-            one = at.benchmarks.run(at.scope, run_id)
-            criteria = at.benchmarks.criterion_runs(tenant, one)
-            print_task_run(one, criteria, at.logs.remembered(one), evidence=evidence, as_json=as_json)
+            found = task_run_told(at, at.benchmarks.run(at.scope, run_id))
+            print_task_run(found, evidence=evidence, as_json=as_json)
     return ExitCode.PASSED
 
 
@@ -297,7 +309,7 @@ def score(  # noqa: PLR0913 - one an option
     Exit codes are those of `run`.
     """
     from meruit.cli.arena import desk, published, read
-    from meruit.cli.measuring import judge_again, print_standing, until_interrupted
+    from meruit.cli.measuring import judge_again, name_next, print_standing, until_interrupted
     from meruit.cli.standings import exit_code
     from meruit.cli.trading import COMMAND_LINE, line_of_text
 
@@ -314,7 +326,10 @@ def score(  # noqa: PLR0913 - one an option
             await judge_again(at, run_id, reason, None if meant is None else meant.name)
 
         until_interrupted(judged())
-        return exit_code(print_standing(at, run_id, as_json=as_json).found)
+        told = print_standing(at, run_id, as_json=as_json)
+        if not as_json:
+            name_next(at, told)
+        return exit_code(told.found)
 
 
 @benchmark.command()
@@ -365,7 +380,7 @@ def recheck(
 ) -> int:
     """Read the world again for a task run that could not be judged, because a system could not be read then."""
     from meruit.cli.arena import desk
-    from meruit.cli.measuring import until_interrupted
+    from meruit.cli.measuring import task_run_told, until_interrupted
     from meruit.cli.standings import print_task_run
     from meruit.model.verdict import Verdict
 
@@ -377,8 +392,7 @@ def recheck(
                 return await benchmarks.recheck(tenant, task_run_id)
 
         again = until_interrupted(rechecked())
-        criteria = at.benchmarks.criterion_runs(tenant, again)
-        print_task_run(again, criteria, at.logs.remembered(again), evidence=False, as_json=as_json)
+        print_task_run(task_run_told(at, again), evidence=False, as_json=as_json)
     if again.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR):
         return ExitCode.COULD_NOT_VERIFY
     return ExitCode.PASSED if again.verdict is Verdict.PASS else ExitCode.NOT_PASSED

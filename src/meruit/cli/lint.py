@@ -65,7 +65,8 @@ def lint(  # noqa: PLR0913 - one an option
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     from meruit.cli.loading import load
-    from meruit.config import holds_benchmark, load_payload
+    from meruit.config import holds_benchmark, load_payload, read_bytes
+    from meruit.documents.document import parse
     from meruit.engine.lint import Gold
     from meruit.engine.lint import lint as prove
 
@@ -83,6 +84,9 @@ def lint(  # noqa: PLR0913 - one an option
             _refuse("belongs to --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
         return lint_tasks(wish, as_json=as_json)
     of_tasks = {"--task": tasks, "--gold-agent-id": gold_agent_id, "--tenant": tenant, "--allow-sources": allow_sources}
+    if any(of_tasks.values()) and criteria != "-":
+        # A benchmark that cannot be parsed has its faults told, rather than that it is none.
+        parse(read_bytes(criteria), criteria)
     _refuse(_OF_TASKS, of_tasks)
     _, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
     metadata = load_payload(metadata_file) if metadata_file is not None else {}
@@ -115,7 +119,8 @@ def _print(report: "LintReport") -> None:
     say("agents that do nothing:")
     table(("agent", "verdict"), [(name, verdict) for name, verdict in report.null_agents.items()])
     if report.gold is not None:
-        say(f"\ngold output: {paint(report.gold)}; {report.mutants_tried} mutants tried")
+        mutants = "mutant" if report.mutants_tried == 1 else "mutants"
+        say(f"\ngold output: {paint(report.gold)}; {report.mutants_tried} {mutants} tried")
         if report.failed_by:
             table(("criterion", "first failed by"), list(report.failed_by.items()))
     say()

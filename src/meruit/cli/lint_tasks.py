@@ -24,14 +24,14 @@ from meruit.model.verdict import Verdict
 from meruit.model.world import World, restored, world_of
 from meruit.playground.host import Host
 from meruit.stores import outcomes, runs
-from meruit.stores.location import Location
+from meruit.stores.database import StoreError
+from meruit.stores.location import FILE, Location
 from meruit.stores.runs import RunFilter
 from meruit.stores.store import Store
 
 PAGE = 500
 MAX_PAGES = 200
 """Of an agent's runs that are looked through for a gold one."""
-_SHOWN = 60
 
 
 class BenchmarkReport(Record, frozen=True):
@@ -111,7 +111,12 @@ def _without_gold(report: TaskReport) -> TaskReport:
 
 def _gold_runs(folder: str, wish: Wish, benchmark: Benchmark, tasks: list[Task]) -> dict[str, GoldRun]:
     """By task the newest run that passed; raises MeruitError where there is none at all."""
-    store = open_store(Location(Path(folder)))
+    try:
+        store = open_store(Location(Path(folder)))
+    except StoreError as problem:
+        if (Path(folder) / FILE).exists():
+            raise
+        raise MeruitError(f"{folder} holds no records yet; {_recording(wish)}") from problem
     try:
         found = _newest(store, wish, benchmark, {task.id for task in tasks})
         gold = {task: _worlds(store, wish.tenant, run) for task, run in found.items()}
@@ -119,8 +124,13 @@ def _gold_runs(folder: str, wish: Wish, benchmark: Benchmark, tasks: list[Task])
         store.close()
     if not gold:
         agent = f"by {wish.gold_agent_id!r}; --gold-agent-id names whose runs are gold"
-        raise MeruitError(f"{folder} holds no run of these tasks of {benchmark.benchmark} that passed {agent}")
+        lacking = f"{folder} holds no run of these tasks of {benchmark.benchmark} that passed {agent}"
+        raise MeruitError(f"{lacking}; {_recording(wish)}")
     return gold
+
+
+def _recording(wish: Wish) -> str:
+    return f"`meruit benchmark run {wish.file} --agent … --agent-id {wish.gold_agent_id}` makes them"
 
 
 def _newest(store: Store, wish: Wish, benchmark: Benchmark, wanted: set[str]) -> dict[str, TaskRun]:
@@ -163,8 +173,8 @@ def _print(report: BenchmarkReport) -> None:
             one.nothing,
             one.gold or "–",
             f"{one.mutants_tried:,}" if one.gold else "–",
-            f"{len(one.survivors):,}" if one.gold else "–",
-            ", ".join(f"{name} ({weight:g})" for name, weight in one.free.items())[:_SHOWN] or "–",
+            f"{one.survived:,}" if one.gold else "–",
+            ", ".join(f"{name} ({weight:g})" for name, weight in one.free.items()) or "–",
         )
         for one in report.tasks
     ]
@@ -175,4 +185,12 @@ def _print(report: BenchmarkReport) -> None:
         for finding in one.findings:
             where = f"{finding.criterion_id}: " if finding.criterion_id else ""
             say(f"  {paint(str(finding.severity))}: {visible(where + finding.message)} [{finding.code}]")
-    say("\nthe tasks hold" if report.ok else "\nthe tasks do not hold")
+    say(f"\n{_in_the_end(report)}")
+
+
+def _in_the_end(report: BenchmarkReport) -> str:
+    if not report.ok:
+        return "the tasks do not hold"
+    if any(one.gold is not None for one in report.tasks):
+        return "the tasks hold"
+    return "only an agent that does nothing was tried, and it does not pass; `--gold FOLDER` tries more"

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -132,13 +132,11 @@ def name_next(at: Desk, told: Told) -> None:
         note(f"and {counted(len(unjudged) - MAX_UNJUDGED, 'task run')} more that could not be judged")
     lacking = result.verdict in COULD_NOT and {run.task for run in told.runs} - {one.task for one in result.tasks}
     if lacking:
-        note(f"next: run {', '.join(sorted(lacking))} again, as no run of {_it_or_them(lacking)} counts")
+        again = " ".join(f"--task {task}" for task in sorted(lacking)[:MAX_UNJUDGED])
+        name = f"{told.found.benchmark}@{told.found.version}"
+        note(f"next: `meruit benchmark run {name} {again} --agent …` tries again what has no run that counts")
     elif not unjudged and result.verdict is not Verdict.PASS and (worst := worst_run(told.runs)) is not None:
         note(f"next: `meruit benchmark show {worst.id}` shows why {worst.task} did not pass")
-
-
-def _it_or_them(several: Collection[str]) -> str:
-    return "it" if len(several) == 1 else "them"
 
 
 def _name_unjudged(at: Desk, run: TaskRun) -> None:
@@ -147,9 +145,21 @@ def _name_unjudged(at: Desk, run: TaskRun) -> None:
             note(f"{run.task}: {one.label} could not be judged: {one.details or 'no reason is recorded'}")
     result = at.benchmarks.result(at.tenant, run)
     if result is not None and hit_by_the_world(result):
-        note(f"next: `meruit benchmark recheck {run.id}` reads the world again, once that is mended")
+        how = f"{run.id} --allow-sources" if at.any_address else run.id
+        note(f"next: `meruit benchmark recheck {how}` reads the world again, once that is mended")
     else:
         note(f"next: `meruit benchmark show {run.id}` shows its criteria")
+
+
+def attempts(at: Desk, run_id: str, task: str) -> list[TaskRun]:
+    """The runs of one task in a benchmark run; raises UsageError where it has none."""
+    runs = at.benchmarks.task_runs(at.scope, run_id)
+    found = [one for one in runs if one.task == task]
+    if not found:
+        known = list(dict.fromkeys(one.task for one in runs))
+        listed = nearest(task, known) or f"; it has {', '.join(known[:20])}"
+        raise click.UsageError(f"{run_id} has no run of a task {task!r}{listed}")
+    return found
 
 
 def task_run_told(at: Desk, run: TaskRun) -> TaskRunTold:
@@ -160,16 +170,15 @@ def task_run_told(at: Desk, run: TaskRun) -> TaskRunTold:
     return TaskRunTold(run, criteria, at.logs.remembered(run), standing, _musts(at, run))
 
 
-def _musts(at: Desk, run: TaskRun) -> dict[str, set[str]]:
-    """By criterion the fields without which it is worth nothing, as its author wrote them."""
+def _musts(at: Desk, run: TaskRun) -> dict[int, set[str]]:
+    """By the criterion's position the fields without which it is worth nothing, as its author wrote them."""
     by = judged_version(run) or run.version
     task = at.benchmarks.find(at.tenant, f"{run.benchmark}@{by}").benchmark.task(run.task)
-    found: dict[str, set[str]] = {}
-    for rule in () if task is None else plan(task.success_criteria).rules:
-        said = rule.criterion.assertion
-        fields = None if said is None else said.settings.get("fields")
+    found: dict[int, set[str]] = {}
+    for position, criterion in enumerate(() if task is None else task.criteria):
+        fields = None if criterion.assertion is None else criterion.assertion.settings.get("fields")
         if isinstance(fields, Mapping):
-            found[rule.criterion_id] = {path for path, one in fields.items() if _must(one)}
+            found[position] = {path for path, one in fields.items() if _must(one)}
     return found
 
 

@@ -1,12 +1,15 @@
 """`meruit playground`: systems that an agent can act on, on this machine."""
 
 import asyncio
+import ipaddress
 import signal
+import socket
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -90,13 +93,17 @@ async def _serve(directory: Path, seed: "Seed | None", where: tuple[str, int], *
 
 def _reachable(url: str, bind: str) -> str:
     """The URL as it can be opened on this machine; tells whoever lets other machines in that it does."""
-    if bind == "localhost" or _is_address(bind, "is_loopback"):
+    try:
+        address = ipaddress.ip_address(bind or "0.0.0.0")  # noqa: S104 - what no address means to a socket
+    except ValueError:
+        address = None
+    if bind == "localhost" or (address is not None and address.is_loopback):
         return url
     note("other machines can reach this: HTTP is not encrypted, and MLLP asks for no secret")
-    if not _is_address(bind, "is_unspecified"):
+    if address is None or not address.is_unspecified:
         return url
-    here = "[::1]" if ":" in bind else "127.0.0.1"
-    note(f"there, write this machine's name ({visible(socket.gethostname())}) for {here}")
+    here = "[::1]" if address.version == 6 else "127.0.0.1"
+    note(f"there, write this machine's name ({socket.gethostname()}) for {here}")
     return f"http://{here}:{urlsplit(url).port}"
 
 

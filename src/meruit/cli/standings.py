@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from meruit.cli.output import ExitCode, note, paint, print_json, say, shown, table, visible
 from meruit.engine.rollouts import Observer, Rollout
 from meruit.engine.running import AgentRan
-from meruit.model.run import BenchmarkRun, BenchmarkScore, CriterionRun, RunStatus, TaskRun
+from meruit.model.kinds import DEFAULT_AXIS
+from meruit.model.run import BenchmarkRun, BenchmarkScore, CriterionRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
 
 MAX_NAMED = 3
@@ -17,7 +18,46 @@ MAX_NAMED = 3
 MAX_LOGS = 10
 """Logs that are named when a run has ended."""
 _CLEAR = "\r\x1b[K"
-_COULD_NOT = (Verdict.INCONCLUSIVE, Verdict.ERROR)
+MAX_FIELDS = 10
+"""Failing fields of one criterion that are shown."""
+MAX_CELL = 60
+"""Characters of a value in a table of them."""
+COULD_NOT = (Verdict.INCONCLUSIVE, Verdict.ERROR)
+_COUNTING = (RunStatus.COMPLETED, RunStatus.TIMED_OUT)
+_FIELDS = ("fieldResults", "field_results", "assertionResults", "phraseResults")
+
+
+class TaskRunTold(NamedTuple):
+    """A task run with all that is told of it."""
+
+    run: TaskRun
+    criteria: Sequence[CriterionRun]
+    agent: AgentRan | None
+    standing: bool
+    """Whether its playground still exists."""
+    musts: Mapping[int, set[str]]
+    """By the criterion's position the fields without which it is worth nothing."""
+
+
+def counted(number: int, thing: str) -> str:
+    """So many of a thing, in words."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def is_or_are(number: int) -> str:
+    """The verb for so many."""
+    return "is" if number == 1 else "are"
+
+
+def judged_version(run: TaskRun) -> int | None:
+    """The version of the benchmark that gave the verdict, where that is not the run's own."""
+    return None if run.judged_version == run.version else run.judged_version
+
+
+def worst_run(runs: Sequence[TaskRun]) -> TaskRun | None:
+    """Of those that count and did not pass, the first with the lowest score."""
+    counting = [run for run in runs if run.status in _COUNTING and run.verdict is not Verdict.PASS]
+    return min(counting, key=lambda run: run.score or 0.0, default=None)
 
 
 class Progress:
@@ -82,7 +122,7 @@ def _agent_told(agent: AgentRan) -> str:
 
 def exit_code(found: BenchmarkRun) -> int:
     """What a benchmark run comes to for a shell."""
-    if found.result is None or found.result.verdict in _COULD_NOT:
+    if found.result is None or found.result.verdict in COULD_NOT:
         return ExitCode.COULD_NOT_VERIFY
     return ExitCode.PASSED if found.result.verdict is Verdict.PASS else ExitCode.NOT_PASSED
 
@@ -139,14 +179,18 @@ def print_task_runs(runs: Sequence[TaskRun], agents: Mapping[str, AgentRan | Non
 def _row(runs: Sequence[TaskRun]) -> tuple[str, ...]:
     words = [str(run.verdict or run.status) for run in runs]
     verdicts = [word if words.count(word) == 1 else f"{word} ×{words.count(word)}" for word in dict.fromkeys(words)]
-    counted = [run for run in runs if run.status in (RunStatus.COMPLETED, RunStatus.TIMED_OUT)]
-    score = _mean([run.score or 0.0 for run in counted])
-    names = dict.fromkeys(name for run in counted for name in run.axes)
+    counting = [run for run in runs if run.status in _COUNTING]
+    score = _mean([run.score or 0.0 for run in counting])
+    names = {name for run in counting for name in run.axes}
     axes = [
-        f"{name} {shown(_mean([run.axes[name].score for run in counted if name in run.axes]))}"
-        for name in sorted(names)
+        f"{_axis(name)} {shown(_mean([run.axes[name].score for run in counting if name in run.axes]))}"
+        for name in sorted(names - {DEFAULT_AXIS}) + [DEFAULT_AXIS] * (DEFAULT_AXIS in names and len(names) > 1)
     ]
     return (runs[0].task, str(len(runs)), ", ".join(verdicts), shown(score), ", ".join(axes) or "–")
+
+
+def _axis(name: str) -> str:
+    return "other" if name == DEFAULT_AXIS else name
 
 
 def _mean(numbers: Sequence[float]) -> float | None:
@@ -154,73 +198,56 @@ def _mean(numbers: Sequence[float]) -> float | None:
 
 
 def _result_lines(result: BenchmarkScore, repeats: int) -> Iterator[str]:
+    if not result.runs:
+        yield f"verdict {paint(str(result.verdict))}, score –"
+    else:
+        yield from _score_lines(result, repeats)
+    for number, what in ((result.inconclusive, "inconclusive"), (result.timed_out, "timed out")):
+        if number:
+            yield f"{number:,} {what}"
+    if result.cancelled:
+        number = len(result.cancelled)
+        yield f"{number:,} cancelled, which {'does' if number == 1 else 'do'} not count"
+    yield from result.reasons
+
+
+def _score_lines(result: BenchmarkScore, repeats: int) -> Iterator[str]:
     apart = result.bounds.low != result.bounds.high
     between = f" (between {shown(result.bounds.low)} and {shown(result.bounds.high)})" if apart else ""
     yield f"verdict {paint(str(result.verdict))}, score {shown(result.score)}{between}"
     found = result.pass_rate_interval
     interval = "" if found is None else f" (95 % interval {found.low:.2f} to {found.high:.2f})"
-    yield f"pass rate {shown(result.pass_rate)}{interval} over {result.runs:,} task runs"
+    yield f"pass rate {shown(result.pass_rate)}{interval} over {counted(result.runs, 'task run')}"
     found = result.score_interval
-    if found is not None:
+    if found is not None and found.low != found.high:
         yield f"score interval {found.low:.2f} to {found.high:.2f} (95 %)"
-    if result.worst_task is not None:
+    if result.worst_task is not None and len({one.score for one in result.tasks}) > 1:
         worst = next(one for one in result.tasks if one.task == result.worst_task)
         yield f"worst task {result.worst_task}, score {shown(worst.score)}"
     yield f"coverage {shown(result.coverage)}"
     if repeats > 1:
         yield f"pass@k {_by_k(result.pass_at_k)}"
         yield f"pass^k {_by_k(result.pass_hat_k)}"
-    for number, what in ((result.inconclusive, "inconclusive"), (result.timed_out, "timed out")):
-        if number:
-            yield f"{number:,} {what}"
-    if result.cancelled:
-        yield f"{len(result.cancelled):,} cancelled, which do not count"
-    yield from result.reasons
 
 
 def _by_k(chances: Mapping[str, float]) -> str:
     return ", ".join(f"{k}: {chance:.2f}" for k, chance in chances.items())
 
 
-def print_task_run(
-    run: TaskRun, criteria: Sequence[CriterionRun], agent: AgentRan | None, *, evidence: bool, as_json: bool
-) -> None:
-    """A task run with its criteria, and all the evidence where that is wanted."""
+def print_task_run(told: TaskRunTold, *, evidence: bool, as_json: bool) -> None:
+    """A task run with its criteria and what fails them, and all the evidence where that is wanted."""
     if as_json:
-        print_json(msgspec.json.encode({"task_run": run, "agent": agent, "criteria": criteria}))
+        print_json(msgspec.json.encode(_for_programs(told)))
         return
-    labels: dict[str, Any] = {
-        "task run": run.id,
-        "task": f"{run.benchmark}@{run.version}/{run.task}, attempt {run.attempt}",
-        "of": run.benchmark_run_id,
-        "agent": run.agent_id,
-        "status": str(run.status),
-        "started": None if run.started_at is None else run.started_at.isoformat(timespec="seconds"),
-        "ended": None if run.ended_at is None else run.ended_at.isoformat(timespec="seconds"),
-        "command": None if agent is None else _agent_told(agent),
-        "log": None if agent is None else agent.log,
-        "playground": run.playground_id,
-        "outcome": None if run.outcome_id is None else f"{run.outcome_id}, version {run.outcome_version}",
-    }
-    for name, value in labels.items():
-        if value is not None:
-            say(f"{name:12}{visible(str(value))}")
+    run, criteria = told.run, told.criteria
+    _print_labels(told)
     if run.verdict is None:
         return
     say()
-    rows = [
-        (
-            one.label,
-            one.check,
-            one.axis,
-            shown(one.weight),
-            str(one.status),
-            shown(one.score),
-            one.details or "",
-        )
-        for one in criteria
-    ]
-    table(("criterion", "check", "axis", "weight", "status", "score", "details"), rows, painted=4)
+    _print_criteria(criteria)
+    for one in criteria:
+        if one.status is CriterionStatus.FAILED:
+            _print_failing(one, told.musts.get(one.position, set()))
     if evidence:
         for one in criteria:
             say(f"\n{visible(one.label)} ({one.id}):")
@@ -228,3 +255,100 @@ def print_task_run(
                 say(visible(line))
     say()
     say(f"verdict {paint(str(run.verdict))}, score {shown(run.score)}, coverage {shown(run.coverage)}")
+
+
+def print_attempts(several: Sequence[TaskRunTold], *, evidence: bool, as_json: bool) -> None:
+    """All runs of one task in a benchmark run."""
+    if as_json:
+        print_json(msgspec.json.encode({"task_runs": [_for_programs(told) for told in several]}))
+        return
+    for number, told in enumerate(several):
+        if number:
+            say()
+        print_task_run(told, evidence=evidence, as_json=False)
+
+
+# Any: it becomes JSON.
+def _for_programs(told: TaskRunTold) -> dict[str, Any]:
+    return {"task_run": told.run, "agent": told.agent, "criteria": told.criteria}
+
+
+def _print_labels(told: TaskRunTold) -> None:
+    run, agent = told.run, told.agent
+    by = judged_version(run)
+    labels: dict[str, str | None] = {
+        "task run": run.id,
+        "task": f"{run.benchmark}@{run.version}/{run.task}, attempt {run.attempt}",
+        "judged by": None if by is None else f"{run.benchmark}@{by}",
+        "of": run.benchmark_run_id,
+        "agent": run.agent_id,
+        "status": str(run.status),
+        "started": None if run.started_at is None else run.started_at.isoformat(timespec="seconds"),
+        "ended": None if run.ended_at is None else run.ended_at.isoformat(timespec="seconds"),
+        "command": None if agent is None else _agent_told(agent),
+        "log": None if agent is None else agent.log,
+        "playground": run.playground_id if told.standing else None,
+        "outcome": None if run.outcome_id is None else f"{run.outcome_id}, version {run.outcome_version}",
+    }
+    for name, value in labels.items():
+        if value is not None:
+            say(f"{name:12}{visible(value)}")
+
+
+def _print_criteria(criteria: Sequence[CriterionRun]) -> None:
+    # Where no criterion names an axis, a column of them says nothing.
+    with_axes = any(one.axis != DEFAULT_AXIS for one in criteria)
+    rows = [
+        (
+            one.label,
+            one.check,
+            *((_axis(one.axis),) if with_axes else ()),
+            shown(one.weight),
+            str(one.status),
+            shown(one.score),
+            one.details or "",
+        )
+        for one in criteria
+    ]
+    headings = ("criterion", "check", *(("axis",) if with_axes else ()), "weight", "status", "score", "details")
+    table(headings, rows, painted=headings.index("status"))
+
+
+def _print_failing(one: CriterionRun, musts: set[str]) -> None:
+    """What of a criterion does not fit."""
+    name = next((name for name in _FIELDS if name in one.evidence), None)
+    failing = [] if name is None else [field for field in one.evidence[name] if not field.get("passed", True)]
+    if not failing:
+        return
+    say(f"\n{visible(one.label)}{' (required)' if one.required else ''}:")
+    if name == "phraseResults":
+        table(("phrase", "found"), [(_cell(field.get("phrase")), _heard(field)) for field in failing[:MAX_FIELDS]])
+    else:
+        rows = [(_path(field, musts), _expected(field), _cell(field.get("actual"))) for field in failing[:MAX_FIELDS]]
+        table(("path", "expected", "found"), rows)
+    if len(failing) > MAX_FIELDS:
+        say(f"and {len(failing) - MAX_FIELDS:,} more; --evidence shows all")
+
+
+# Any, from here on: evidence is JSON.
+def _path(field: Mapping[str, Any], musts: set[str]) -> str:
+    path = str(field.get("path"))
+    of = f"{field['item']} {path}" if "item" in field else path
+    return f"{of} (required)" if path in musts else of
+
+
+def _heard(field: Mapping[str, Any]) -> str:
+    told = shown(bool(field.get("found")))
+    return f"{told}: {field['why']}" if field.get("why") else told
+
+
+def _expected(field: Mapping[str, Any]) -> str:
+    op, expected = field.get("op"), field.get("expected")
+    return _cell(expected) if op in (None, "equals", expected) else f"{op} {_cell(expected)}"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"

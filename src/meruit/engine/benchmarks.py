@@ -502,7 +502,7 @@ def needs_world(run: TaskRun) -> bool:
 def ended_run(run: TaskRun) -> Ended:
     """A run as the benchmark's result sees it."""
     if run.exact is None or run.exact_high is None:
-        return Ended(run.id, run.task, run.status)
+        return Ended(run.id, run.task, run.status, begun=run.started_at is not None)
     low, high = Fraction(run.exact), Fraction(run.exact_high)
     return Ended(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)
 

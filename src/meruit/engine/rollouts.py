@@ -75,12 +75,14 @@ class Rollouts(NamedTuple):
         begun: list[str] = []
 
         async def in_turn(run: TaskRun) -> Rollout:
-            async with at_once:
-                begun.append(run.id)
-                self.observer.began(run)
-                done = await self._one(run)
-                self.observer.ended(done)
-                return done
+            await at_once.acquire()
+            begun.append(run.id)
+            self.observer.began(run)
+            done = await self._one(run)
+            self.observer.ended(done)
+            # Whatever fails keeps its place, so that no other begins before all are ended.
+            at_once.release()
+            return done
 
         try:
             async with asyncio.TaskGroup() as group:

@@ -78,7 +78,10 @@ async def run_agent(
     """
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Not beside the records: the path would tell an agent where those are.
-    with tempfile.TemporaryDirectory(prefix="meruit-task-") as folder, log.open("wb") as kept:
+    with (
+        tempfile.TemporaryDirectory(prefix="meruit-task-", ignore_cleanup_errors=True) as folder,
+        log.open("wb") as kept,
+    ):
         told = Path(folder) / "task.json"
         told.write_bytes(msgspec.json.format(msgspec.json.encode(briefing(started))))
         arguments = command.for_task(started.run.task)

@@ -1,6 +1,6 @@
 """Proving a task before anyone is measured by it: what passes on the untouched world, and what no mistake can fail."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,8 @@ from meruit.registry import checks
 
 MAX_SURVIVORS = 20
 """Mutants of one task that are named."""
+MAX_LISTED = 300
+"""Characters of a list in a message."""
 
 
 class TaskReport(Record, frozen=True):
@@ -36,7 +38,9 @@ class TaskReport(Record, frozen=True):
     failed_by: dict[str, str] = msgspec.field(default_factory=dict)
     """For each criterion the first mutant of the gold world that fails it."""
     survivors: list[str] = msgspec.field(default_factory=list)
-    """Mutants of the gold world that pass all the same."""
+    """Mutants of the gold world that pass all the same, the first of them."""
+    survived: int = 0
+    """How many those are in all."""
 
 
 class _Survivor(NamedTuple):
@@ -96,6 +100,7 @@ def lint_task(
         mutants_tried=tried,
         failed_by=failed_by,
         survivors=[one.mutant.name for one in survivors[:MAX_SURVIVORS]],
+        survived=len(survivors),
     )
 
 
@@ -108,6 +113,10 @@ def _about_nothing(result: VerificationResult, rules: tuple[Rule, ...]) -> Itera
         yield LintFinding(Severity.ERROR, "no_criteria", "the task has no criteria, so nobody can pass it")
     if result.verdict is Verdict.PASS or result.success:
         yield LintFinding(Severity.ERROR, "null_agent_passes", "an agent that does nothing passes")
+    elif result.verdict is not Verdict.FAIL and result.score > 0:
+        message = f"an agent that does nothing earns a score of {result.score:.3g}"
+        advice = "; give what forbids `weight: 0` and `required: true`, where that should be nothing"
+        yield LintFinding(Severity.WARNING, "points_for_nothing", message + advice)
     for rule, one in zip(rules, result.criterion_results, strict=True):
         if one.details is not None and "unsupported_assertion" in one.details:
             message = str(one.details.get("message", "this assertion cannot be run"))
@@ -147,10 +156,15 @@ def _about_mutants(
             message = "no mistake in the gold run's world fails it"
             yield LintFinding(Severity.WARNING, "never_fails", message, one.criterion_id)
     grave = [one.mutant for one in survivors if one.mutant.harm in GRAVE]
+    # What is an error comes first, so that it is never among those that are left out.
+    grave.sort(key=lambda mutant: mutant.harm != "undone")
     for mutant in grave[:MAX_SURVIVORS]:
         message = f"passes all the same with {mutant.name}; add a criterion that notices"
         severity = Severity.ERROR if mutant.harm == "undone" else Severity.WARNING
         yield LintFinding(severity, "mutant_passes", message)
+    if len(grave) > MAX_SURVIVORS:
+        message = f"passes all the same with {_mutants(len(grave) - MAX_SURVIVORS)} more like these"
+        yield LintFinding(Severity.WARNING, "mutant_passes", message)
     yield from _about_fields([one for one in survivors if one.mutant.harm not in GRAVE])
 
 
@@ -158,13 +172,28 @@ def _about_fields(slight: list[_Survivor]) -> Iterator[LintFinding]:
     """Fields that may be wrong: those that nobody asks for, and those whose criterion is missed to no effect."""
     unasked = [one.mutant.name for one in slight if not one.noticed]
     if unasked:
-        message = f"{len(unasked):,} mutants with one field wrong pass: {', '.join(unasked)[:300]}"
+        verb = "passes" if len(unasked) == 1 else "pass"
+        message = f"{_mutants(len(unasked))} with one field wrong {verb}: {_listed(unasked)}"
         yield LintFinding(Severity.WARNING, "fields_unasked", message)
     missed: dict[str, list[str]] = {}
     for one in slight:
         for criterion_id in one.noticed:
             missed.setdefault(criterion_id, []).append(one.mutant.name)
     for criterion_id, names in missed.items():
-        message = f"missed, and passed all the same, by {len(names):,} mutants: {', '.join(names)[:300]}"
+        message = f"missed, and passed all the same, by {_mutants(len(names))}: {_listed(names)}"
         advice = "; make it required, or give it `credit: all` or more weight"
         yield LintFinding(Severity.WARNING, "missed_to_no_effect", message + advice, criterion_id)
+
+
+def _mutants(number: int) -> str:
+    return "1 mutant" if number == 1 else f"{number:,} mutants"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As many as there is room for, each whole, and how many more there are."""
+    said = names[0]
+    for number, name in enumerate(names[1:], start=1):
+        if len(said) + len(name) > MAX_LISTED:
+            return f"{said} and {len(names) - number:,} more"
+        said += f", {name}"
+    return said

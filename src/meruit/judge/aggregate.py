@@ -211,4 +211,7 @@ def _axes(plan: Plan, judged: Sequence[tuple[Rule, Judged]], whole: Tally, bound
 
 
 def _axis_score(plan: Plan, sums: Tally, bounds: Bounds, members: int) -> AxisScore:
+    if not sums.total:
+        # Guards that weigh nothing still held or did not: then each counts alike.
+        bounds = Bounds(sums.met / members, (sums.met + sums.unknown) / members)
     return AxisScore(bounds.low, float(sums.total * plan.weight_unit), sums.met, members, bounds)

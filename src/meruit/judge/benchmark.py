@@ -29,12 +29,15 @@ class Ended(NamedTuple):
     high: Fraction = Fraction(0)
     """And if all of it had been met."""
     coverage: float = 1.0
+    begun: bool = True
+    """Whether an agent was let loose: a run that was cancelled afterwards might have gone any way."""
 
 
 def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkScore:
     """What the runs come to; all of them must have ended. Timed-out runs count 0, cancelled ones do not count.
 
-    Whoever gives up a task cannot win by it: a verdict is given only if it is the same however that task had gone.
+    Whoever gives up a run cannot win by it: a verdict is given only if it is the same however that run had gone. A run
+    that a required criterion failed keeps its score, and the whole from passing.
     """
     counted = [run for run in ended if run.status is not RunStatus.CANCELLED]
     by_task = _by_task(counted, tasks)
@@ -44,7 +47,7 @@ def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkSc
     worst = min(scores, key=lambda score: (score.score, score.passes / score.runs), default=None)
     most = max((score.runs for score in scores), default=0)
     return BenchmarkScore(
-        verdict=_verdict(counted, given_up=sum(not runs for runs in by_task.values())),
+        verdict=_verdict(counted, _given_up(ended, by_task)),
         score=float(low),
         exact=str(low),
         bounds=Bounds(float(low), float(high)),
@@ -64,14 +67,26 @@ def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkSc
     )
 
 
+def _given_up(ended: Sequence[Ended], by_task: Mapping[str, list[Ended]]) -> int:
+    """How many runs might have gone any way: those cancelled once begun, and one of each task that has no other."""
+    begun = [run.task for run in ended if run.status is RunStatus.CANCELLED and run.begun]
+    return len(begun) + sum(not runs and task not in begun for task, runs in by_task.items())
+
+
 def _verdict(counted: Sequence[Ended], given_up: int) -> Verdict:
-    """By the mean at its worst and at its best, a task of which no run counts being worth anything between 0 and 1."""
+    """By the mean at its worst and at its best, a run that was given up being worth anything between 0 and 1."""
     number = len(counted) + given_up
     if not number:
         return Verdict.FAIL
     worst = sum((run.low for run in counted), Fraction(0)) / number
     best = (sum((run.high for run in counted), Fraction(0)) + given_up) / number
-    return _band(worst) if _band(worst) is _band(best) else Verdict.INCONCLUSIVE
+    failed = [run for run in counted if run.verdict is Verdict.FAIL]
+    if len(failed) == number:
+        return Verdict.FAIL
+    verdict = _band(worst) if _band(worst) is _band(best) else Verdict.INCONCLUSIVE
+    # Points that a run has all the same are those beside a required criterion that failed.
+    capped = any(run.low for run in failed)
+    return Verdict.PARTIAL if verdict is Verdict.PASS and capped else verdict
 
 
 def _band(score: Fraction) -> Verdict:
@@ -159,7 +174,8 @@ def highest(result: VerificationResult) -> Fraction:
     counted = [one for one in result.criterion_results if one.status is not Status.EXCLUDED]
     total = sum((exact(one.weight) for one in counted), Fraction(0))
     if not total:
-        return Fraction(result.bounds.high)
+        # Nothing of it applied, so that nobody knows.
+        return Fraction(result.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR))
     missing = sum((exact(one.weight) for one in counted if one.status is Status.INDETERMINATE), Fraction(0))
     return Fraction(result.exact) + missing / total
 

@@ -5,13 +5,17 @@ that it was made is an event, so a reset undoes it with everything else. Errors 
 """
 
 import errno
+from collections.abc import Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 from meruit.model.world import Item, SourceKind
 from meruit.playground.state import MAX_EVENTS, Event, State
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of one file."""
+MAX_BYTES = 256 * 1024 * 1024
+"""Of all files of one playground, every version that there was included: each takes room for good."""
 MAX_FILES = 10_000
 """In one playground; and so many directories."""
 MAX_PATH = 1_000
@@ -51,15 +55,16 @@ class Drop:
             raise FileNotFoundError(errno.ENOENT, "there is no such file or directory")
         return found
 
-    def listing(self, key: str) -> dict[str, Item | None]:
-        """What is in a directory, by name; None stands for a directory."""
+    # Any: facts are JSON.
+    def listing(self, key: str) -> dict[str, Mapping[str, Any] | None]:
+        """What is in a directory, by name: a file's facts; None stands for a directory."""
         if self.find(key) is not None:
             raise NotADirectoryError(errno.ENOTDIR, "this is a file")
         under = f"{key}/" if key else ""
-        found: dict[str, Item | None] = {}
-        for one in self.state.items(SourceKind.FILES, under=under):
-            name, slash, _ = one.key[len(under) :].partition("/")
-            found[name] = None if slash else one
+        found: dict[str, Mapping[str, Any] | None] = {}
+        for path, facts in self.state.facts(SourceKind.FILES, under=under).items():
+            name, slash, _ = path[len(under) :].partition("/")
+            found[name] = None if slash else facts
         for made in self._directories():
             if made.startswith(under) and made != key:
                 found[made[len(under) :].partition("/")[0]] = None
@@ -84,6 +89,7 @@ class Drop:
         with self.state.change():
             if self._file(key) is None:
                 self._must_have_room(key)
+            self._must_hold(len(content))
             self.state.put(SourceKind.FILES, key, content, event=PUT, noted={"size": len(content)})
 
     def remove(self, key: str) -> None:
@@ -104,6 +110,8 @@ class Drop:
             self._must_be_free(new, unless_file=replaces and moving is not None)
             self._must_have_room(new)
             made = self._directories()
+            under = self.state.facts(SourceKind.FILES, under=f"{old}/") if moving is None else {old: moving.facts}
+            self._must_hold(sum(facts["size"] for facts in under.values()))
             for one in [moving] if moving is not None else self.state.items(SourceKind.FILES, under=f"{old}/"):
                 moved = new + one.key[len(old) :]
                 self.state.remove(SourceKind.FILES, one.key, event=RENAMED, noted={"to": moved})
@@ -133,7 +141,7 @@ class Drop:
     def _is_directory(self, key: str) -> bool:
         if not key or any(made == key or made.startswith(f"{key}/") for made in self._directories()):
             return True
-        return bool(self.state.items(SourceKind.FILES, under=f"{key}/"))
+        return self.state.count(SourceKind.FILES, under=f"{key}/") > 0
 
     def _must_be_free(self, key: str, *, unless_file: bool = False) -> None:
         if self._is_directory(key) or (self._file(key) is not None and not unless_file):
@@ -144,8 +152,13 @@ class Drop:
         parents = [str(parent) for parent in PurePosixPath(key).parents][:-1]
         if any(self._file(parent) is not None for parent in parents):
             raise NotADirectoryError(errno.ENOTDIR, "a part of the path is a file")
-        if max(len(self.state.items(SourceKind.FILES)), len(self._directories())) >= MAX_FILES:
+        if max(self.state.count(SourceKind.FILES), len(self._directories())) >= MAX_FILES:
             raise OSError(errno.ENOSPC, f"there are {MAX_FILES} files or directories already")
+
+    def _must_hold(self, size: int) -> None:
+        """Refuse more bytes than there may be."""
+        if self.state.kept_bytes(SourceKind.FILES) + size > MAX_BYTES:
+            raise OSError(errno.ENOSPC, f"files and their earlier versions have {MAX_BYTES} bytes at most, together")
 
     def _directories(self) -> frozenset[str]:
         """What was made and is there still, kept up with the events."""

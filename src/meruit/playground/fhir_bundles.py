@@ -14,8 +14,12 @@ from meruit.playground.fhir_resources import Refused, known_type
 
 ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
 """In which order a transaction is done, whatever order it is written in."""
-MAX_ENTRIES = 20_000
+MAX_ENTRIES = 500
 """Of one bundle."""
+MAX_SEARCHES = 50
+"""Of one bundle, conditions and histories included: each looks at all there is, and a transaction has others wait."""
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Of all resources that a bundle reads or writes: one that is large can be asked for many times."""
 _CONDITION = re.compile(r"([A-Z][A-Za-z]{1,63})\?(.+)")
 
 
@@ -34,6 +38,37 @@ class _Done(NamedTuple):
     reply: Reply | Refused
 
 
+class _Allowance:
+    """What a bundle may still cost."""
+
+    def __init__(self) -> None:
+        self._searches = 0
+        self._bytes = 0
+
+    def search(self) -> None:
+        """Count a search before it is done; Refused where it is one too many."""
+        self._searches += 1
+        if self._searches > MAX_SEARCHES:
+            raise Refused(
+                *(413, "too-costly", f"a bundle may ask for {MAX_SEARCHES} searches, conditions included; send several")
+            )
+
+    def perform(self, endpoint: Endpoint, call: Call) -> Reply:
+        """Do what an entry asks; Refused where the answers together become too long."""
+        if self._bytes > MAX_ANSWER_BYTES:
+            raise _too_long()
+        reply = endpoint.perform(call)
+        self._bytes += len(reply.content)
+        if self._bytes > MAX_ANSWER_BYTES:
+            raise _too_long()
+        return reply
+
+
+def _too_long() -> Refused:
+    why = f"what a bundle reads and writes may have {MAX_ANSWER_BYTES:,} bytes; send several"
+    return Refused(413, "too-costly", why)
+
+
 def process(endpoint: Endpoint, bundle: Any, *, strict: bool, with_resources: bool) -> Json:
     """Do what a bundle asks; answers a bundle of the same order. Refused where it is none, or its transaction fails."""
     if not isinstance(bundle, dict) or bundle.get("resourceType") != "Bundle":
@@ -44,7 +79,9 @@ def process(endpoint: Endpoint, bundle: Any, *, strict: bool, with_resources: bo
     if not isinstance(entries, list):
         raise Refused(400, "structure", "the bundle's entries must be a list", expression="Bundle.entry")
     if len(entries) > MAX_ENTRIES:
-        raise Refused(413, "too-costly", f"a bundle may have {MAX_ENTRIES:,} entries", expression="Bundle.entry")
+        raise Refused(
+            413, "too-costly", f"a bundle may have {MAX_ENTRIES:,} entries; send several", expression="Bundle.entry"
+        )
     do = _transaction if kind == "transaction" else _batch
     replies = do(endpoint, entries, strict=strict)
     return {
@@ -56,12 +93,15 @@ def process(endpoint: Endpoint, bundle: Any, *, strict: bool, with_resources: bo
 
 def _batch(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Done]:
     replies: list[_Done] = []
+    allowance = _Allowance()
     for number, entry in enumerate(entries):
         method = ""
         try:
             call = _read(endpoint, number, entry, strict=strict).call
             method = call.method
-            replies.append(_Done(method, endpoint.perform(call)))
+            if _is_search(call):
+                allowance.search()
+            replies.append(_Done(method, allowance.perform(endpoint, call)))
         except Refused as refused:
             replies.append(_Done(method, refused))
     return replies
@@ -69,24 +109,32 @@ def _batch(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Don
 
 def _transaction(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Done]:
     replies: dict[int, Reply] = {}
+    known: dict[tuple[str, str], str] = {}
+    allowance = _Allowance()
     with endpoint.state.change():
         planned = []
         for number, entry in enumerate(entries):
             with _blaming(number):
-                planned.append(_planned(endpoint, _read(endpoint, number, entry, strict=strict)))
+                read = _read(endpoint, number, entry, strict=strict)
+                if _is_search(read.call):
+                    allowance.search()
+                planned.append(_planned(endpoint, read))
         _refuse_twice(planned)
         names = {entry.full_url: key for entry in planned if entry.full_url and (key := _key(entry))}
 
         def sought(kind: str, query: str) -> str:
-            match = only_match(endpoint.state, known_type(kind), query_of(query))
-            if match is None:
-                raise Refused(412, "not-found", f"the reference {kind}?{query} leads to nothing")
-            return match.key
+            if (kind, query) not in known:
+                allowance.search()
+                match = only_match(endpoint.state, known_type(kind), query_of(query))
+                if match is None:
+                    raise Refused(412, "not-found", f"the reference {kind}?{query} leads to nothing")
+                known[kind, query] = match.key
+            return known[kind, query]
 
         for entry in sorted(planned, key=lambda one: ORDER[one.call.method]):
             with _blaming(entry.number):
                 call = entry.call._replace(resource=linked(entry.call.resource, names, sought))
-                replies[entry.number] = entry.done or endpoint.perform(call)
+                replies[entry.number] = entry.done or allowance.perform(endpoint, call)
     return [_Done(entry.call.method, replies[entry.number]) for entry in planned]
 
 
@@ -186,6 +234,15 @@ def _read(endpoint: Endpoint, number: int, entry: Any, *, strict: bool) -> _Entr
         ),
         full_url if isinstance(full_url, str) else None,
     )
+
+
+def _is_search(call: Call) -> bool:
+    """Whether a call looks at more than one resource, or at more than one version of it."""
+    if "_search" in call.path or "_history" in call.path:
+        return True
+    if call.path == ("metadata",) or len(call.path) > 1:
+        return False
+    return call.method != "POST" or call.if_none_exist is not None
 
 
 def _key(entry: _Entry) -> str:

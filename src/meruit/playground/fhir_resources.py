@@ -37,6 +37,8 @@ TYPES = frozenset(_TYPES.split())
 """What can be kept: every type of R4 but OperationOutcome and Parameters, which are only said."""
 IDENTITY = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 """An id as FHIR has them."""
+MAX_RESOURCE_BYTES = 16 * 1024 * 1024
+"""Of one resource as it is kept, however it came to be."""
 
 
 class Refused(MeruitError):
@@ -142,6 +144,8 @@ def keep(state: State, key: str, resource: Mapping[str, Any], *, noted: Mapping[
             content = write({"resourceType": kind, "id": identity, "meta": meta, **_rest(resource)})
         except TooDeep as problem:
             raise Refused(400, "structure", f"the resource is {problem}") from None
+        if len(content) > MAX_RESOURCE_BYTES:
+            raise Refused(413, "too-long", f"a resource may have {MAX_RESOURCE_BYTES:,} bytes")
         created = last is None or last.content is None
         event = "fhir_create" if created else "fhir_update"
         state.put(FHIR, key, content, version=version, event=event, noted=noted)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
-from meruit.model.errors import MeruitError
+from meruit.model.errors import MeruitError, Unreachable
 from meruit.model.outcome import in_micros
 from meruit.model.record import Record
 from meruit.model.world import World
@@ -36,6 +36,12 @@ MAX_PLAYGROUNDS = 10_000
 """Of one host."""
 GRACE_S = 5
 """How long answers that were begun may take once a host ends."""
+MAX_CONNECTIONS = 256
+"""Over HTTP at once; a request on one more is answered 503."""
+REQUEST_S = 60
+"""A connection over HTTP on which nothing new was asked for this long, or twice this long, is closed."""
+WORLD_S = 30
+"""How long to wait for a playground that is in use before it counts as one that cannot be read."""
 LEFT_S = 3600
 """How old something half made is before nobody can be making it any more."""
 FILE = "state.db"
@@ -192,7 +198,11 @@ class Host:
 
     async def world(self, playground_id: str) -> World:
         """Everything that a playground holds, at one moment."""
-        return await asyncio.to_thread(self._found(playground_id).state.world)
+        reading = asyncio.to_thread(self._found(playground_id).state.world)
+        try:
+            return await asyncio.wait_for(reading, WORLD_S)
+        except TimeoutError:
+            raise Unreachable(f"the playground {playground_id} has been in use for {WORLD_S} seconds") from None
 
     async def remove(self, playground_id: str) -> None:
         """End a playground, and forget all that it held."""
@@ -206,6 +216,7 @@ class Host:
     async def serve_http(self, port: int = 0) -> str:
         """Listen for HTTP until the host ends, and answer the URL; port 0 is any free one."""
         import uvicorn
+        from uvicorn.protocols.http.h11_impl import H11Protocol
 
         class Server(uvicorn.Server):
             """Leaves signals to whoever runs the loop."""
@@ -214,12 +225,31 @@ class Host:
             def capture_signals(self) -> Iterator[None]:
                 yield
 
+        class Connection(H11Protocol):
+            """Ends where its client is silent, or sends a request too slowly to be one that is meant."""
+
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base
+                super().connection_made(transport)
+                self._watch = self.loop.call_later(REQUEST_S, self._look, None)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                self._watch.cancel()
+                super().connection_lost(exc)
+
+            def _look(self, last: object) -> None:
+                if self.cycle is last:
+                    self.transport.abort()
+                else:
+                    self._watch = self.loop.call_later(REQUEST_S, self._look, self.cycle)
+
         listener = _listener(self.bind, port)
         config = uvicorn.Config(
             self.app,
             interface="asgi3",
             lifespan="off",
+            http=Connection,
             ws="none",
+            limit_concurrency=MAX_CONNECTIONS,
             log_config=None,
             access_log=False,
             server_header=False,

@@ -1,12 +1,16 @@
 """JSON Patch (RFC 6902): a few changes to a document, all or none."""
 
 import copy
+import reprlib
 from typing import Any
 
 from meruit.model.errors import MeruitError
+from meruit.playground.fhir_json import TooDeep, write
 
 MAX_OPERATIONS = 1_000
 """Of one patch."""
+MAX_COPIED_BYTES = 16 * 1024 * 1024
+"""Of all that one patch copies, as JSON: a list that is copied into itself doubles each time."""
 
 # Any, in this file: a document is whatever JSON can say.
 _NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": "path"}
@@ -21,15 +25,17 @@ def patched(document: Any, operations: Any) -> Any:
     if not isinstance(operations, list) or len(operations) > MAX_OPERATIONS:
         raise BadPatch(f"a JSON Patch is a list of at most {MAX_OPERATIONS:,} operations")
     holder = {"": copy.deepcopy(document)}
+    copied = 0
     for number, operation in enumerate(operations):
         try:
-            _apply(holder, operation)
-        except (LookupError, TypeError, ValueError) as problem:
+            copied += _apply(holder, operation, room=MAX_COPIED_BYTES - copied)
+        except (LookupError, TypeError, ValueError, TooDeep) as problem:
             raise BadPatch(f"operation {number} cannot be applied: {problem}") from None
     return holder[""]
 
 
-def _apply(holder: dict[str, Any], operation: Any) -> None:
+def _apply(holder: dict[str, Any], operation: Any, *, room: int) -> int:
+    """Do one operation, and answer how many bytes it copied."""
     verb = operation["op"]
     if verb not in _NEEDS:
         raise ValueError(f"{verb!r} is none of {', '.join(_NEEDS)}")
@@ -46,10 +52,15 @@ def _apply(holder: dict[str, Any], operation: Any) -> None:
         case "move":
             _add(holder, path, _take(holder, _steps(operation["from"])))
         case "copy":
-            _add(holder, path, copy.deepcopy(_at(holder, _steps(operation["from"]))))
+            found = _at(holder, _steps(operation["from"]))
+            if (size := len(write(found))) > room:
+                raise ValueError(f"a patch may copy {MAX_COPIED_BYTES:,} bytes")
+            _add(holder, path, copy.deepcopy(found))
+            return size
         case _:
             if (found := _at(holder, path)) != operation["value"]:
-                raise ValueError(f"the test of {operation['path']!r} found {found!r}")
+                raise ValueError(f"the test of {operation['path']!r} found {reprlib.repr(found)}")
+    return 0
 
 
 def _steps(pointer: str) -> list[str]:
@@ -78,7 +89,7 @@ def _add(holder: dict[str, Any], steps: list[str], value: Any) -> None:
     elif isinstance(within, dict):
         within[step] = value
     else:
-        raise ValueError(f"nothing can be put at {step!r} of {within!r}")  # noqa: TRY004 - of the document, not of ours
+        raise ValueError(f"nothing can be put at {step!r} of {reprlib.repr(within)}")  # noqa: TRY004 - of the document, not of ours
 
 
 def _take(holder: dict[str, Any], steps: list[str]) -> Any:
@@ -87,4 +98,4 @@ def _take(holder: dict[str, Any], steps: list[str]) -> Any:
         return within.pop(_index(step, len(within) - 1))
     if isinstance(within, dict):
         return within.pop(step)
-    raise ValueError(f"nothing stands at {step!r} of {within!r}")
+    raise ValueError(f"nothing stands at {step!r} of {reprlib.repr(within)}")

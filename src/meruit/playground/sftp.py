@@ -4,14 +4,15 @@ import asyncio
 import errno
 import hmac
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from weakref import WeakSet
 
 from meruit.model.errors import MeruitError
-from meruit.model.world import Item
-from meruit.playground.drop import MAX_FILE_BYTES, Drop, key_of
+from meruit.playground.drop import MAX_BYTES, MAX_FILE_BYTES, Drop, key_of
 from meruit.playground.state import State
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS = 64
 """At once, all playgrounds together; one more is closed."""
-MAX_OPEN = 64
+MAX_OPEN = 32
 """Files that one session has open at once."""
 LOGIN_S = 30
 KEEPALIVE_S = 60
@@ -37,7 +38,21 @@ _T = TypeVar("_T")
 class OpenFile:
     """A file as one client has it open; others see what it wrote when it is closed, or when its connection ends."""
 
-    def __init__(self, key: str, content: bytes | None, *, reads: bool, writes: bool, appends: bool) -> None:
+    def __init__(
+        self,
+        key: str,
+        content: bytes | None,
+        *,
+        reads: bool,
+        writes: bool,
+        appends: bool,
+        beside: "WeakSet[OpenFile] | None" = None,
+    ) -> None:
+        """Open it, in memory; what is open `beside` it takes room from it, and it from them."""
+        self._beside = WeakSet[OpenFile]() if beside is None else beside
+        self.content = bytearray()
+        self._must_have_room(len(content or b""))
+        self._beside.add(self)
         self.key = key
         self.content = bytearray(content or b"")
         self.reads = reads
@@ -66,9 +81,14 @@ class OpenFile:
         self._must_be_writable()
         if size > MAX_FILE_BYTES:
             raise OSError(errno.ENOSPC, f"a file has {MAX_FILE_BYTES} bytes at most")
+        self._must_have_room(size)
         del self.content[size:]
         self.content.extend(bytes(size - len(self.content)))
         self.changed = True
+
+    def _must_have_room(self, size: int) -> None:
+        if sum(len(one.content) for one in self._beside) - len(self.content) + size > MAX_BYTES:
+            raise OSError(errno.ENOSPC, f"open files have {MAX_BYTES} bytes at most, together")
 
     def _must_be_writable(self) -> None:
         if not self.writes:
@@ -173,6 +193,9 @@ def _doorkeepers(find: Find, connections: "set[asyncssh.SSHServerConnection]") -
 def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer]":  # noqa: C901 - methods
     import asyncssh
 
+    # Weak, so that whatever becomes of a connection, its files do not take room for longer than they are there.
+    opened_by: defaultdict[str, WeakSet[OpenFile]] = defaultdict(WeakSet)
+
     class Session(asyncssh.SFTPServer):
         """One client's view; every method of its base that would act on the real disk is replaced."""
 
@@ -201,20 +224,26 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
             if self._open >= MAX_OPEN:
                 raise OSError(errno.EMFILE, f"{MAX_OPEN} files are open at once at most")
             key, writes = _key(path), bool(pflags & (asyncssh.FXF_WRITE | asyncssh.FXF_APPEND))
-            content = await _in_thread(
-                self._drop.content,
-                key,
-                creates=writes and bool(pflags & asyncssh.FXF_CREAT),
-                exclusive=bool(pflags & asyncssh.FXF_EXCL),
-            )
+            # A client may ask for many at once, and each waits for the disk.
             self._open += 1
-            return OpenFile(
-                key,
-                None if writes and pflags & asyncssh.FXF_TRUNC else content,
-                reads=bool(pflags & asyncssh.FXF_READ),
-                writes=writes,
-                appends=bool(pflags & asyncssh.FXF_APPEND),
-            )
+            try:
+                content = await _in_thread(
+                    self._drop.content,
+                    key,
+                    creates=writes and bool(pflags & asyncssh.FXF_CREAT),
+                    exclusive=bool(pflags & asyncssh.FXF_EXCL),
+                )
+                return OpenFile(
+                    key,
+                    None if writes and pflags & asyncssh.FXF_TRUNC else content,
+                    reads=bool(pflags & asyncssh.FXF_READ),
+                    writes=writes,
+                    appends=bool(pflags & asyncssh.FXF_APPEND),
+                    beside=opened_by[self._user],
+                )
+            except BaseException:
+                self._open -= 1
+                raise
 
         async def close(self, file_obj: object) -> None:
             opened = _opened(file_obj)
@@ -230,7 +259,8 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
             return _opened(file_obj).write(offset, data)
 
         async def stat(self, path: bytes) -> asyncssh.SFTPAttrs:
-            return _attrs(await _in_thread(self._drop.find, _key(path)))
+            found = await _in_thread(self._drop.find, _key(path))
+            return _attrs(None if found is None else found.facts)
 
         lstat = stat
 
@@ -243,7 +273,8 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
             if attrs.size is not None:
                 if found is None:
                     raise IsADirectoryError(errno.EISDIR, "this is a directory")
-                opened = OpenFile(found.key, found.content(), reads=False, writes=True, appends=False)
+                beside = opened_by[self._user]
+                opened = OpenFile(found.key, found.content(), reads=False, writes=True, appends=False, beside=beside)
                 opened.resize(attrs.size)
                 await _in_thread(self._drop.put, opened.key, bytes(opened.content))
 
@@ -308,10 +339,11 @@ def _opened(file_obj: object) -> OpenFile:
     return file_obj
 
 
-def _attrs(found: Item | None) -> "asyncssh.SFTPAttrs":
+# Any: facts are JSON.
+def _attrs(found: Mapping[str, Any] | None) -> "asyncssh.SFTPAttrs":
     import asyncssh
 
     if found is None:
         return asyncssh.SFTPAttrs(permissions=stat.S_IFDIR | 0o700, size=0)
-    touched = int(datetime.fromisoformat(str(found.facts["modified"])).timestamp())
-    return asyncssh.SFTPAttrs(permissions=stat.S_IFREG | 0o600, size=len(found.content()), atime=touched, mtime=touched)
+    touched = int(datetime.fromisoformat(str(found["modified"])).timestamp())
+    return asyncssh.SFTPAttrs(permissions=stat.S_IFREG | 0o600, size=found["size"], atime=touched, mtime=touched)

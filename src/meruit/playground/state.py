@@ -152,6 +152,28 @@ class State:
             )
         ]
 
+    def facts(self, kind: SourceKind, *, under: str = "") -> dict[str, Mapping[str, Any]]:
+        """What is known of each item of a system, by key and in that order, without reading what they hold."""
+        rows = self._rows(
+            "SELECT key, facts FROM items JOIN versions USING (kind, key, seq)"
+            " WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ? ORDER BY key",
+            *(kind, under, len(under), under),
+        )
+        return {key: json.loads(facts) for key, facts in rows}
+
+    def count(self, kind: SourceKind, *, under: str = "") -> int:
+        """How many items a system holds."""
+        ((found,),) = self._rows(
+            "SELECT count(*) FROM items WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ?",
+            *(kind, under, len(under), under),
+        )
+        return int(found)
+
+    def kept_bytes(self, kind: SourceKind) -> int:
+        """How much a system's items hold together, all their versions included."""
+        ((found,),) = self._rows("SELECT coalesce(sum(length(content)), 0) FROM versions WHERE kind = ?", kind)
+        return int(found)
+
     def get(self, kind: SourceKind, key: str) -> Item | None:
         """One item; None where there is none, or no more."""
         found = self.latest(kind, key)

@@ -7,6 +7,7 @@ told from that; what is selected is selected from what was read.
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -28,6 +29,8 @@ ACCEPT = "application/fhir+json"
 
 _UNSUPPORTED = {400, 404, 405, 422}
 _GONE = {404, 410}
+MARK_CHARS = 16
+"""Of the digest beside a version."""
 _BUNDLE = slices.object_of({"entry": slices.array_of(slices.object_of({"resource": slices.with_text}))})
 
 
@@ -283,7 +286,7 @@ def _item(reply: Reply, name: str, entry: Any) -> Item | None:
     meta = meta if isinstance(meta, dict) else {}
     if any(isinstance(tag, dict) and tag.get("code") == "SUBSETTED" for tag in _list(meta.get("tag"))):
         raise Trouble(f"{INCOMPLETE}: {reply.where} sent only parts of {found}/{id_}; ask for whole resources")
-    return item(f"{found}/{id_}", text.encode(), version=_version(resource))
+    return item(f"{found}/{id_}", text.encode(), version=_marked(resource))
 
 
 def _check_outcome(reply: Reply, outcome: Mapping[str, Any]) -> None:
@@ -337,6 +340,15 @@ def _lag(reply: Reply, listed: Item) -> str | None:
     return None if (versions[0] == versions[1] if all(versions) else found == known) else " as it was"
 
 
+def _marked(resource: Mapping[str, Any]) -> str | None:
+    """The server's version and a digest: a server that lets clients choose versions would hide what they change."""
+    version = _version(resource)
+    if version is None:
+        return None
+    content = {name: value for name, value in resource.items() if name != "meta"}
+    return f"{version}-{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:MARK_CHARS]}"
+
+
 # What stands in a resource is the server's, so anything at all.
 def _version(resource: Mapping[str, Any]) -> str | None:
     meta = resource.get("meta")
@@ -371,7 +383,8 @@ def _age(one: Item) -> tuple[datetime, int] | None:
         moment = datetime.fromisoformat(json.loads(one.content())["meta"]["lastUpdated"]).astimezone(UTC)
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
-    return moment, int(one.version) if one.version.isdecimal() and len(one.version) < MAX_VERSION_DIGITS else 0
+    version = one.version.rpartition("-")[0]
+    return moment, int(version) if version.isdecimal() and len(version) < MAX_VERSION_DIGITS else 0
 
 
 def _list(value: Any) -> list[Any]:
