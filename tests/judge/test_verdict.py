@@ -277,7 +277,7 @@ def test_weights_are_counted_as_written() -> None:
     assert sum(rule.weight for rule in plan.rules) * plan.weight_unit == total
 
 
-def test_an_axis_of_guards_that_weigh_nothing_shows_whether_they_held() -> None:
+def test_an_axis_of_guards_that_weigh_nothing_shows_whether_they_held(plan_of: PlanOf, judged: Judge) -> None:
     plan = plan_of({"assert": "x"}, {"assert": "y", "weight": 0, "axis": "safety"})
     held, broken = (judged(plan, [Checked("1"), Checked(score)]).axes["safety"] for score in ("1", "0"))
     assert (held.score, held.weight, held.passed) == (1.0, 0.0, 1)
