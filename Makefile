@@ -38,8 +38,9 @@ bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same r
 thorough: $(READY) servers  ## the properties with many more examples (an hour or so)
 	@$(BIN)/python -m pytest -n auto --hypothesis-profile=thorough $(ARGS)
 
-endurance: $(READY)  ## ten thousand calls in a row and 64 at once in each tier of the sandbox (a minute or two)
+endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, and 5,000 deaths on the way of money (some minutes)
 	@$(BIN)/python -m tests.faults.endurance
+	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q tests/faults/test_deaths.py tests/faults/test_market_deaths.py
 
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results

@@ -959,7 +959,7 @@ def metric(input, output, metadata):
     bomb = block * 128 + press.flush()
     return {"grown": len(zlib.decompress(bomb, -15))}
 """,
-        timeout_ms=2_000,
+        timeout_ms=10_000,
         ends=frozenset({"memory", "crashed"}),
     ),
     Snippet(
@@ -974,7 +974,7 @@ def metric(input, output, metadata):
     with zipfile.ZipFile(held) as archive:
         return {"grown": sum(len(part) for part in [archive.read("bomb") for _ in range(64)])}
 """,
-        timeout_ms=2_000,
+        timeout_ms=10_000,
         ends=frozenset({"memory", "crashed"}),
     ),
     Snippet(

@@ -18,10 +18,13 @@ from meruit.cli.output import (
     table,
     visible,
 )
-from meruit.model.access import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from meruit.engine.lint import LintReport
+
+
+USUAL_TENANT = "default"
+"""As the option has it; the model that knows it too would have to be loaded for --help."""
 
 
 @click.command()
@@ -77,9 +80,7 @@ def lint(  # noqa: PLR0913 - one an option
         from meruit.cli.lint_tasks import Wish, lint_tasks
 
         _refuse(_BRINGS, {"--input": input_file, "--metadata": metadata_file, "--allow-python-full": allow_python_full})
-        wish = Wish(
-            criteria, tasks, gold_file, gold_agent_id or "gold", tenant or DEFAULT_TENANT, config, allow_sources
-        )
+        wish = Wish(criteria, tasks, gold_file, gold_agent_id or "gold", tenant or USUAL_TENANT, config, allow_sources)
         if gold_file is None:
             _refuse("belongs to --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
         return lint_tasks(wish, as_json=as_json)

@@ -116,8 +116,8 @@ class Worlds:
         if not address.startswith(CONFIGURED):
             if not self._any_address:
                 raise AuthorError(
-                    f"{address} may not be read: only sources that are configured may, as at: config:NAME "
-                    "(on your own machine also with --allow-sources)"
+                    f"{address} may not be read, only sources that are configured: write at: config:NAME "
+                    "(on your own machine, --allow-sources lets any address be read)"
                 )
             return asked
         name = address.removeprefix(CONFIGURED)
