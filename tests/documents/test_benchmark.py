@@ -173,7 +173,7 @@ def test_a_file_that_a_seed_file_names_is_told_too(write: Write) -> None:
     told = "\n".join(problems(write(GOOD, base_yaml="files: {x: {file: ../../etc/passwd}}\nfhir: [nobody.json]\n")))
     assert "base.yaml" in told
     assert "lies outside of the benchmark's folder" in told or "no such file" in told
-    assert "nobody.json cannot be read" in told
+    assert "'nobody.json' cannot be read" in told
 
 
 def test_links_that_lead_outside_are_not_followed(write: Write, tmp_path: Path) -> None:

@@ -610,10 +610,10 @@ def test_a_source_that_could_not_be_read_before_leaves_open_only_what_depends_on
         (
             "http://chart.example/fhir",
             "fhir",
-            "may not be read: only sources that are configured may, as at: config:NAME",
+            "may not be read, only sources that are configured: write at: config:NAME",
         ),
-        ("file:///etc", "files", "may not be read: only sources that are configured may"),
-        ("/etc", "files", "may not be read: only sources that are configured may"),
+        ("file:///etc", "files", "may not be read, only sources that are configured"),
+        ("/etc", "files", "may not be read, only sources that are configured"),
         ("config:other", "fhir", "no source is configured as 'other'"),
         ("config:chart", "rows", "the source that is configured as 'chart' is fhir, not rows"),
     ],

@@ -41,9 +41,10 @@ def survived(folder: Path, url: str, deaths: int, seed: int, statements: set[str
     assert found["broken"] == [], found
     assert found["deaths"] >= deaths, found
     assert found["checked_whole"] > deaths // 100, found
-    # Every point that there is was met, and there are no others.
     assert set(found["known"]) <= points, found
-    assert set(found["hits"]) == points, (points ^ set(found["hits"]), found)
+    if IN_FULL:
+        # Every point that there is was met, and there are no others.
+        assert set(found["hits"]) == points, (points ^ set(found["hits"]), found)
 
 
 @pytest.mark.parametrize("seed", range(SHARDS))

@@ -54,8 +54,10 @@ def survived(folder: Path, url: str, deaths: int, shard: int, shards: int, state
     assert found["broken"] == [], found
     assert found["deaths"] >= deaths, found
     assert found["checked_whole"] > deaths // 250, found
-    # Every kind of point that there is was met, and there are no others; every step was interrupted.
     assert set(found["known"]) <= points(statements | SOMETIMES), (set(found["known"]) - points(statements), found)
+    if not IN_FULL:
+        return
+    # Every kind of point that there is was met, and there are no others; every step was interrupted.
     assert points(statements) <= set(found["hits"]), (points(statements) - set(found["hits"]), found)
     assert found["steps"] == STEPS, found
     if shards > 1:
