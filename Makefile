@@ -8,17 +8,24 @@ READY := .venv/.ready
 FHIR_SERVER := tests/servers/medplum
 SSHD := /usr/sbin/sshd
 CHROMIUM := /usr/bin/chromium
+# Tests start Python some hundred times: where nothing compiled is kept, each of them compiles all it loads anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Some tests wait for processes and sockets, so there are more workers than processors.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
+# A disk that must keep each commit makes tests wait: they write to memory where it has room for gigabytes.
+MEMORY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'END { if ($$1 > 4000000) print "/dev/shm" }')
 
 .PHONY: help demo test check static servers bench thorough endurance mutants docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(READY)  ## three stories end to end: agents' work, verdicts, bills, in a few seconds
+demo: $(READY)  ## four stories end to end: agents' work, verdicts, bills, tokens, in a few seconds
 	@$(BIN)/meruit demo
 
 test: $(READY) servers  ## every test, in parallel, with coverage
-	@$(BIN)/python -m pytest -n auto --cov --cov-report=term $(ARGS)
+	@rm -rf .coverage
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -p tests.probes -n $(WORKERS) --dist worksteal $(ARGS)
 	@$(BIN)/python tests/coverage_floor.py
 
 static: $(READY)  ## format, lint, types, layers, generated docs
@@ -38,9 +45,10 @@ bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same r
 thorough: $(READY) servers  ## the properties with many more examples (an hour or so)
 	@$(BIN)/python -m pytest -n auto --hypothesis-profile=thorough $(ARGS)
 
-endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, and 5,000 deaths on the way of money (some minutes)
+endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 deaths on the way of money, 500 at the gate (some minutes)
 	@$(BIN)/python -m tests.faults.endurance
-	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q tests/faults/test_deaths.py tests/faults/test_market_deaths.py
+	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q tests/faults/test_deaths.py tests/faults/test_market_deaths.py \
+	  tests/faults/test_gate_deaths.py tests/faults/test_hostile.py tests/faults/test_usage_week.py tests/e2e/test_kill.py
 
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results

@@ -3,7 +3,22 @@
 import sys
 from importlib import import_module
 
-NAMES = ("verify", "batch", "text", "labels", "schema", "checks", "sandbox", "rescore", "settle", "service", "start")
+NAMES = (
+    "verify",
+    "batch",
+    "text",
+    "labels",
+    "schema",
+    "checks",
+    "sandbox",
+    "rescore",
+    "settle",
+    "gate",
+    "usage",
+    "reconcile",
+    "service",
+    "start",
+)
 
 
 def main(chosen: list[str]) -> None:

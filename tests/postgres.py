@@ -18,13 +18,17 @@ from typing import NamedTuple
 
 import psycopg
 import pytest
+from tests.migrating import UPGRADE
 
+from meruit.stores import opening
 from meruit.stores.location import Location
 
 VERSION = "pginstall18"
 USER = "postgres"
 STARTING_S = 30.0
 STOPPING_S = 20.0
+ROOM_BYTES = 6 << 30
+"""Far more than the servers of all workers fill."""
 NOBODY = 65534
 """As whom the server runs when we are root, which it refuses to be."""
 SETTINGS = {
@@ -57,7 +61,7 @@ class Server(NamedTuple):
 
 
 NewDatabase = Callable[[], str]
-"""Makes an empty database, answers its URL."""
+"""Makes a database, answers its URL."""
 
 
 @pytest.fixture(scope="session")
@@ -119,13 +123,31 @@ def running(chosen: Mapping[str, str]) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def new_postgres(postgres_server: Server) -> NewDatabase:
-    """Makes databases that last as long as the session."""
+def new_empty_postgres(postgres_server: Server) -> NewDatabase:
+    """Makes databases without tables that last as long as the session."""
     numbers = count()
 
     def made() -> str:
-        name = f"t{next(numbers)}"
+        name = f"e{next(numbers)}"
         postgres_server.ask(f"CREATE DATABASE {name}")
+        return postgres_server.url(name)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def new_postgres(
+    postgres_server: Server, new_empty_postgres: NewDatabase, tmp_path_factory: pytest.TempPathFactory
+) -> NewDatabase:
+    """Makes databases that last as long as the session; copies of one, for its tables are many."""
+    numbers = count()
+    original = new_empty_postgres()
+    opening.upgrade(Location(tmp_path_factory.mktemp("original"), original))
+
+    def made() -> str:
+        name = f"t{next(numbers)}"
+        # Copied as files: through the log of the server, as it would by itself, takes twice as long.
+        postgres_server.ask(f"CREATE DATABASE {name} TEMPLATE {_name(original)} STRATEGY file_copy")
         return postgres_server.url(name)
 
     return made
@@ -133,11 +155,10 @@ def new_postgres(postgres_server: Server) -> NewDatabase:
 
 @pytest.fixture
 def postgres_url(postgres_server: Server, new_postgres: NewDatabase) -> Iterator[str]:
-    """A database of this test alone."""
+    """A database of this test alone, with our tables."""
     url = new_postgres()
     yield url
-    name = url.split("@/")[1].split("?")[0]
-    postgres_server.ask(f"DROP DATABASE {name} WITH (FORCE)")
+    postgres_server.ask(f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -147,7 +168,25 @@ def store_location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     return Location(tmp_path / "data", url)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """The same where nothing is: for what is about making the tables."""
+    monkeypatch.setattr(opening, "upgrade", UPGRADE)
+    url = request.getfixturevalue("new_empty_postgres")() if request.param == "postgresql" else None
+    return Location(tmp_path / "data", url)
+
+
+def _name(url: str) -> str:
+    return url.split("@/")[1].split("?", maxsplit=1)[0]
+
+
 def _short_folder() -> str | None:
+    # In memory where there is room: a database is three hundred files, which cost several times as much on a disk.
+    memory = "/dev/shm"
+    if os.access(memory, os.W_OK):
+        found = os.statvfs(memory)
+        if not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > ROOM_BYTES:
+            return memory
     return "/tmp" if os.access("/tmp", os.W_OK) else None
 
 

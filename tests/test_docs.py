@@ -15,6 +15,8 @@ import pytest
 from meruit.documents.authoring import parse_criteria
 
 ROOT = Path(__file__).parent.parent
+INSTALLED = Path(sys.executable).parent
+"""Where the programs `meruit` and `python` are."""
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
@@ -46,8 +48,8 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 SERVED = "localhost:8484"
 """Where the pages' service is; a test has one of its own, on a free port."""
 VARYING = re.compile(
-    r"\b(brn|con|crn|evt|mk|out|pg|req|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?"
-    r"|\d{4}-\d\d-\d\dT[\d:.]+Z"
+    r"\b(brn|con|crn|evt|mk|out|own|pg|req|run|sub|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?"
+    r"|\d{4}-\d\d-\d\d(T[\d:.]+Z| \d\d:\d\d:\d\d)"
 )
 
 
@@ -57,15 +59,15 @@ def alike(text: str) -> str:
 
 
 @contextmanager
-def served(pages: str, folder: Path) -> Iterator[str]:
+def served(pages: str, folder: Path, programs: Path) -> Iterator[str]:
     """A real service for pages that call one; gives where it listens."""
     if SERVED not in pages:
         yield SERVED
         return
-    command = [sys.executable, "-m", "meruit", "serve", "--port", "0", "--json"]
+    command = [str(programs / "meruit"), "serve", "--port", "0", "--json"]
     with (folder / "service.log").open("w") as log:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+            command, cwd=folder, env=environment(programs), stdout=subprocess.PIPE, stderr=log, text=True
         )
         try:
             assert process.stdout is not None
@@ -75,13 +77,13 @@ def served(pages: str, folder: Path) -> Iterator[str]:
             process.communicate(timeout=30)
 
 
-def environment() -> dict[str, str]:
-    bin_folder = Path(sys.executable).parent
-    found = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "LANG": "C.UTF-8"}
+def environment(programs: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(programs), str(INSTALLED), os.environ["PATH"]])
+    found = {**os.environ, "PATH": path, "LANG": "C.UTF-8"}
     return {name: value for name, value in found.items() if not name.startswith("MERUIT_")}
 
 
-def run_console(text: str, folder: Path, where: str) -> None:
+def run_console(text: str, folder: Path, where: str, programs: Path) -> None:
     code = 0
     for command, expected in commands(text):
         if command == "echo $?":
@@ -90,7 +92,7 @@ def run_console(text: str, folder: Path, where: str) -> None:
         done = subprocess.run(
             ["bash", "-c", command.replace(SERVED, where)],
             cwd=folder,
-            env=environment(),
+            env=environment(programs),
             capture_output=True,
             text=True,
             timeout=60,
@@ -102,17 +104,19 @@ def run_console(text: str, folder: Path, where: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_hand: Path) -> None:
     """In a process of its own: an example may register plugins."""
+    # What a newcomer types first is the program as it is installed.
+    programs = INSTALLED if page.parent == ROOT else meruit_at_hand
     folder = page.parent if page.parent.parent.name == "examples" else tmp_path
     code: list[str] = []
-    with served(page.read_text(encoding="utf-8"), tmp_path) as where:
+    with served(page.read_text(encoding="utf-8"), tmp_path, programs) as where:
         for block in blocks(page):
             match block.language:
-                case "yaml" | "json" if block.file:
+                case "yaml" | "json" | "python" if block.file:
                     (tmp_path / block.file).write_text(block.text, encoding="utf-8")
                 case "console":
-                    run_console(block.text, folder, where)
+                    run_console(block.text, folder, where, programs)
                 case "python":
                     code.append("\n" * (block.line - "".join(code).count("\n")) + block.text)
                 case _:

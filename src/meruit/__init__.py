@@ -7,16 +7,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meruit.app import open_market
+    from meruit.app import open_market, open_records
+    from meruit.bridges.by_criteria import Verified, criteria
     from meruit.config import Settings, load_criteria
     from meruit.documents.authoring import parse_criteria
+    from meruit.engine.agent import Agent, RunResult
     from meruit.engine.catalogue import Prepared
     from meruit.engine.custom import CustomCode
+    from meruit.engine.definition import AgentError
     from meruit.engine.dossier import HandedIn
+    from meruit.engine.gating import Gate, Passed, Rejected
     from meruit.engine.market import Market
+    from meruit.engine.metering import RunMeter, metered_run
     from meruit.engine.registrar import Registrar, Submission
+    from meruit.engine.team import Team, WorkItem
+    from meruit.engine.tools import Deferred, Pause, tool
     from meruit.engine.verify import VerificationEngine
     from meruit.engine.work import Marketplace
+    from meruit.gate.context import AgentContext, ExecutionContext
+    from meruit.gate.state import VerificationOutcome, VerificationState
+    from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
     from meruit.judge.verdict import rejudge
     from meruit.metrics.content import ContainsExtractor
     from meruit.metrics.custom import CustomExtractor
@@ -24,14 +34,17 @@ if TYPE_CHECKING:
     from meruit.metrics.labels import ClassificationExtractor
     from meruit.metrics.latency import LatencyExtractor
     from meruit.metrics.text import TextQualityExtractor
+    from meruit.model.chat import ChatModel, ModelAnswer, ToolCall, ToolSpec
     from meruit.model.contract import Budget, Contract, ContractState, Execution, Terms, WorkSubmission
     from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
-    from meruit.model.errors import ConfigError, CriteriaError, MeruitError
+    from meruit.model.errors import ConfigError, CriteriaError, MeruitError, Unreachable
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import Disposition, Dossier, Flag, GovernanceClient, GovernanceResult, Policy
     from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale, Tier
+    from meruit.model.metering import Lane, LaneKind, MeteredRun
     from meruit.model.money import Bill, Cost
     from meruit.model.outcome import Labels, OutcomeRecord
+    from meruit.model.usage import Attempt, Tokens, UsagePolicy, UsageRun, UsageStatus, UsageStep, UsageVerdict
     from meruit.model.verdict import (
         AxisScore,
         Bounds,
@@ -48,19 +61,31 @@ if TYPE_CHECKING:
     from meruit.registry import Ask
     from meruit.sandbox.contract import Failure, SandboxResult
     from meruit.sandbox.sandbox import Sandbox
+    from meruit.sources.chat import ChatEndpoint, ModelRefused
     from meruit.sources.governance import RemoteGovernance
     from meruit.stores.location import Location
     from meruit.stores.store import Store
     from meruit.trust.governance import govern
+    from meruit.trust.usage import decide
 
 _HOMES = {
-    "app": ("open_market",),
+    "app": ("open_market", "open_records"),
+    "bridges.by_criteria": ("Verified", "criteria"),
+    "engine.agent": ("Agent", "RunResult"),
+    "engine.gating": ("Gate", "Passed", "Rejected"),
+    "engine.team": ("Team", "WorkItem"),
+    "engine.tools": ("Deferred", "Pause", "tool"),
+    "gate.context": ("AgentContext", "ExecutionContext"),
+    "gate.state": ("VerificationOutcome", "VerificationState"),
+    "gate.verdict": ("CouldNotVerify", "VerificationExhausted", "VerificationRejected"),
     "engine.market": ("Market",),
     "config": ("Settings", "load_criteria"),
     "documents.authoring": ("parse_criteria",),
     "engine.catalogue": ("Prepared",),
     "engine.custom": ("CustomCode",),
+    "engine.definition": ("AgentError",),
     "engine.dossier": ("HandedIn",),
+    "engine.metering": ("RunMeter", "metered_run"),
     "engine.registrar": ("Registrar", "Submission"),
     "engine.verify": ("VerificationEngine",),
     "engine.work": ("Marketplace",),
@@ -71,14 +96,17 @@ _HOMES = {
     "metrics.labels": ("ClassificationExtractor",),
     "metrics.latency": ("LatencyExtractor",),
     "metrics.text": ("TextQualityExtractor",),
+    "model.chat": ("ChatModel", "ModelAnswer", "ToolCall", "ToolSpec"),
     "model.contract": ("Budget", "Contract", "ContractState", "Execution", "Terms", "WorkSubmission"),
     "model.criterion": ("Assertion", "CustomMetric", "SuccessCriteria", "SuccessCriterion"),
-    "model.errors": ("ConfigError", "CriteriaError", "MeruitError"),
+    "model.errors": ("ConfigError", "CriteriaError", "MeruitError", "Unreachable"),
     "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
     "model.governance": ("Disposition", "Dossier", "Flag", "GovernanceClient", "GovernanceResult", "Policy"),
     "model.kinds": ("Aggregation", "ComparisonOperator", "MetricType", "MissingPolicy", "Scale", "Tier"),
+    "model.metering": ("Lane", "LaneKind", "MeteredRun"),
     "model.money": ("Bill", "Cost"),
     "model.outcome": ("Labels", "OutcomeRecord"),
+    "model.usage": ("Attempt", "Tokens", "UsagePolicy", "UsageRun", "UsageStatus", "UsageStep", "UsageVerdict"),
     "model.verdict": (
         "AxisScore",
         "Bounds",
@@ -95,22 +123,30 @@ _HOMES = {
     "registry": ("Ask",),
     "sandbox.contract": ("Failure", "SandboxResult"),
     "sandbox.sandbox": ("Sandbox",),
+    "sources.chat": ("ChatEndpoint", "ModelRefused"),
     "sources.governance": ("RemoteGovernance",),
     "stores.location": ("Location",),
     "stores.store": ("Store",),
     "trust.governance": ("govern",),
+    "trust.usage": ("decide",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Agent",
+    "AgentContext",
+    "AgentError",
     "Aggregation",
     "Ask",
     "Assertion",
+    "Attempt",
     "AxisScore",
     "Bill",
     "Bounds",
     "Budget",
     "Cause",
+    "ChatEndpoint",
+    "ChatModel",
     "Checked",
     "ClassificationExtractor",
     "ComparisonOperator",
@@ -119,40 +155,54 @@ __all__ = [
     "Contract",
     "ContractState",
     "Cost",
+    "CouldNotVerify",
     "CriteriaError",
     "CriterionResult",
     "CustomCode",
     "CustomExtractor",
     "CustomMetric",
+    "Deferred",
     "Disposition",
     "Dossier",
     "Execution",
+    "ExecutionContext",
     "Failure",
     "Fault",
     "Flag",
+    "Gate",
     "GovernanceClient",
     "GovernanceResult",
     "GovernanceStatus",
     "HandedIn",
     "Labels",
+    "Lane",
+    "LaneKind",
     "LatencyExtractor",
     "Location",
     "Market",
     "Marketplace",
     "Measured",
     "MeruitError",
+    "MeteredRun",
     "MetricExtractor",
     "MetricType",
     "Missing",
     "MissingPolicy",
+    "ModelAnswer",
+    "ModelRefused",
     "OutcomeRecord",
+    "Passed",
+    "Pause",
     "Policy",
     "Prepared",
     "Provenance",
     "Reason",
     "ReasonCode",
     "Registrar",
+    "Rejected",
     "RemoteGovernance",
+    "RunMeter",
+    "RunResult",
     "Sandbox",
     "SandboxResult",
     "Scale",
@@ -163,20 +213,41 @@ __all__ = [
     "Submission",
     "SuccessCriteria",
     "SuccessCriterion",
+    "Team",
     "Terms",
     "TextQualityExtractor",
     "Tier",
+    "Tokens",
+    "ToolCall",
+    "ToolSpec",
+    "Unreachable",
+    "UsagePolicy",
+    "UsageRun",
+    "UsageStatus",
+    "UsageStep",
+    "UsageVerdict",
     "Verdict",
     "VerificationEngine",
+    "VerificationExhausted",
+    "VerificationOutcome",
+    "VerificationRejected",
     "VerificationResult",
+    "VerificationState",
+    "Verified",
     "Work",
+    "WorkItem",
     "WorkSubmission",
     "calculate_cost",
+    "criteria",
+    "decide",
     "govern",
     "load_criteria",
+    "metered_run",
     "open_market",
+    "open_records",
     "parse_criteria",
     "rejudge",
+    "tool",
 ]
 
 

@@ -1,6 +1,7 @@
 """The composition root: settings in, a working engine out."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +25,7 @@ from meruit.model.governance import GovernanceClient, Policy
 from meruit.model.kinds import CONTAINMENT, ComparisonOperator, Tier
 from meruit.model.task import MAX_CRITERIA
 from meruit.model.verdict import VerificationResult
-from meruit.registry import metrics
+from meruit.registry import metrics, usage_sources
 from meruit.stores.location import FILE, Location
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from meruit.engine.benchmarks import Benchmarks
     from meruit.engine.ground import Ground
     from meruit.engine.market import Market
+    from meruit.engine.reconcile import Reconciler
     from meruit.engine.registrar import Registrar
     from meruit.engine.work import Marketplace
     from meruit.playground.ground import Worlds
@@ -82,11 +84,14 @@ def open_store(location: Location, *, make: bool = False) -> "Store":
     return Store.open(location)
 
 
+def open_records(data: str | Path | None = None, database_url: str | None = None) -> "Store":
+    """The store in a data folder or a Postgres database, made when new; close it, or use contextlib.closing."""
+    return open_store(location_of(None if data is None else str(data), database_url), make=True)
+
+
 def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplace":
     """Contracts as the settings want them believed; raises ConfigError naming what governance does not know."""
     from meruit.engine.work import Marketplace
-    from meruit.sources.governance import RemoteGovernance
-    from meruit.sources.outbound import OutboundRefused, check_url
     from meruit.trust.governance import unknown_rules
 
     chosen = settings.governance
@@ -98,6 +103,10 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
         return Marketplace(registrar, policy=None)
     remote = None
     if chosen.url is not None:
+        # Whatever speaks HTTP takes a moment to load.
+        from meruit.sources.governance import RemoteGovernance
+        from meruit.sources.outbound import OutboundRefused, check_url
+
         try:
             check_url(chosen.url, chosen.networks)
         except OutboundRefused as refused:
@@ -133,6 +142,34 @@ def build_benchmarks(settings: Settings, store: "Store", ground: "Ground") -> "B
     return Benchmarks(Registrar(build_task_engine(settings), store, max_criteria=MAX_CRITERIA), ground)
 
 
+@asynccontextmanager
+async def build_reconciler(
+    settings: Settings, store: "Store", environ: Mapping[str, str]
+) -> "AsyncIterator[Reconciler]":
+    """What asks the accounts of the settings; raises ConfigError naming the one that cannot be asked."""
+    import httpx
+
+    from meruit.engine.reconcile import Account, Reconciler
+    from meruit.sources.usage.opening import credential_fingerprint, open_source
+
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
+        accounts: dict[str, Account] = {}
+        for name, account in settings.usage.accounts.items():
+            try:
+                source = open_source(account, client=client, environment=environ, clock=store.surroundings.clock)
+            except MeruitError as problem:
+                raise ConfigError("configuration", [Problem(f"usage.accounts.{name}", str(problem))]) from None
+            said = usage_sources.get(account.provider).self_reported
+            key = credential_fingerprint(account, environ)
+            same = next((one.name for one in accounts.values() if key and one.fingerprint == key), None)
+            if same is not None:
+                # Under two names, one run's tokens could be claimed by another as well.
+                wrong = f"it has the key of {same!r}, and so is the same account; name it once"
+                raise ConfigError("configuration", [Problem(f"usage.accounts.{name}", wrong)])
+            accounts[name] = Account(name, account.provider, source, key, self_reported=said)
+        yield Reconciler(store, accounts, policy=settings.usage.policy.policy)
+
+
 def open_market(
     data: str | Path | None = None,
     database_url: str | None = None,
@@ -145,7 +182,7 @@ def open_market(
     from meruit.engine.registrar import Registrar
 
     chosen = settings or Settings()
-    store = open_store(location_of(None if data is None else str(data), database_url), make=True)
+    store = open_records(data, database_url)
     try:
         registrar = Registrar(build_engine(chosen), store, max_criteria=chosen.verification.max_criteria_per_task)
         return Market(build_marketplace(chosen, registrar), tenant=tenant)

@@ -25,7 +25,9 @@ from meruit.model.limits import (
     MAX_TIMEOUT_MS,
     MIN_MEMORY_MB,
 )
+from meruit.model.metering import UsageAccount
 from meruit.model.task import Benchmark, TaskSource
+from meruit.model.usage import INTERVAL_MIN, Anchor, UsagePolicy
 from meruit.stores.location import Location
 
 if TYPE_CHECKING:
@@ -122,6 +124,8 @@ class BenchmarkSettings(_Section):
 
     sources: dict[str, TaskSource] = Field(default_factory=dict)
     """Systems of one's own by name; a task reads one as `{kind: fhir, at: config:NAME}`."""
+    playground_quota_mb: int = Field(default=256, strict=True, ge=1, le=1_048_576)
+    """How much each playground may take, earlier versions and checkpoints included."""
 
     @field_validator("sources")
     @classmethod
@@ -131,6 +135,48 @@ class BenchmarkSettings(_Section):
         if homeless is not None:
             raise ValueError(f"the source {homeless!r} needs `at`: the address where it is")
         return sources
+
+
+class UsagePolicySettings(_Section):
+    """When a run's tokens count as verified; as specified unless something else is written here."""
+
+    interval_min: FiniteFloat = Field(default=INTERVAL_MIN, strict=True, gt=0, le=7 * 24 * 60)
+    """Minutes between two equal looks; fewer than 60 are stamped on every verdict."""
+    anchor: Anchor = Anchor.LAST_PAIR
+    min_stable_pairs: int = Field(default=1, strict=True, ge=1, le=100)
+    totals_only: bool = False
+    tolerance: int = Field(default=0, strict=True, ge=0)
+    """Tokens by which a run's own count may differ from the provider's."""
+    anomaly_is_permanent: bool = False
+
+    @property
+    def policy(self) -> UsagePolicy:
+        """As the rules take it."""
+        return UsagePolicy(**self.model_dump())
+
+
+class UsageSettings(_Section):
+    """Whose usage APIs tell what runs used, and what is believed of it."""
+
+    accounts: dict[str, UsageAccount] = Field(default_factory=dict)
+    """By the name that a run's `source` gives."""
+    policy: UsagePolicySettings = Field(default_factory=UsagePolicySettings)
+    tick_min: FiniteFloat = Field(default=5.0, strict=True, gt=0, le=24 * 60)
+    """Minutes between two rounds of `meruit reconcile --watch`."""
+
+    @field_validator("accounts")
+    @classmethod
+    def _each_its_own(cls, accounts: dict[str, UsageAccount]) -> dict[str, UsageAccount]:
+        """An account has one name: under two, one run's tokens could be claimed by another as well."""
+        names: dict[str, str] = {}
+        for name, account in accounts.items():
+            # One file may be written in many ways.
+            file = os.path.realpath(account.file) if account.file else account.file
+            told = account.model_copy(update={"file": file})
+            same = names.setdefault(told.model_dump_json(exclude={"options"}), name)
+            if same != name:
+                raise ValueError(f"{same!r} and {name!r} are one account; name it once")
+        return accounts
 
 
 def _specified_extractors() -> dict[str, ExtractorSettings]:
@@ -153,6 +199,7 @@ class Settings(_Section):
     governance: GovernanceSettings = Field(default_factory=GovernanceSettings)
     service: ServiceSettings = Field(default_factory=ServiceSettings)
     benchmarks: BenchmarkSettings = Field(default_factory=BenchmarkSettings)
+    usage: UsageSettings = Field(default_factory=UsageSettings)
 
     @field_validator("extractors")
     @classmethod

@@ -11,14 +11,13 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
 
-from meruit.model.contract import Terms
 from meruit.model.criterion import Assertion
 from meruit.model.errors import AssertionFaults, AuthorError, MeruitError, UnknownName, nearest
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
 from meruit.model.governance import Action, Dossier, Suspicion
 from meruit.model.kinds import MetricType
+from meruit.model.metering import UsageSource
 from meruit.model.money import Line
-from meruit.model.verdict import VerificationResult
 from meruit.model.work import Work
 from meruit.model.world import SourceKind
 
@@ -125,20 +124,40 @@ class SettlementRule(NamedTuple):
 
     name: str
     summary: str
-    apply: Callable[[VerificationResult, Terms, Sequence[Line]], Sequence[Line]]
-    """The lines that it adds to those that stand so far."""
+    apply: Callable[..., Sequence[Line]]
+    """Takes the result, the terms and the lines that stand so far, and answers those that it adds."""
+    by_usage: bool = False
+    """Whether it takes the tokens of the contract's runs besides."""
 
 
-P = TypeVar("P", Metric, Check, FlagRule, SettlementRule)
+class UsageProvider(NamedTuple):
+    """A kind of API or file that tells what tokens were used."""
+
+    name: str
+    summary: str
+    open: Callable[..., UsageSource]
+    """Takes this provider, the account, and what `sources.usage.opening` gives; AuthorError for what cannot be."""
+    base_url: str = ""
+    """Where it is unless the account says otherwise; empty where the account must say."""
+    key_variable: str = ""
+    """The environment variable that holds its key unless the account names another; empty where it takes none."""
+    is_file: bool = False
+    self_reported: bool = False
+    """Whether it only repeats what the callers say of themselves, which verifies nothing."""
+    options: Mapping[str, str] = {}
+    """What an account may set, each with its meaning."""
+
+
+P = TypeVar("P", Metric, Check, FlagRule, SettlementRule, UsageProvider)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Registry(Generic[P]):
     """The plugins of one room, loaded when first asked for."""
 
-    def __init__(self, room: str, advice: str = "") -> None:
+    def __init__(self, room: str, advice: str = "", noun: str = "") -> None:
         self.room = room
-        self._noun = room.rpartition(".")[2].removesuffix("s")
+        self._noun = noun or room.rpartition(".")[2].removesuffix("s")
         self._advice = advice
         self._found: dict[str, P] = {}
         self._loaded = False
@@ -292,12 +311,36 @@ class FlagRegistry(Registry[FlagRule]):
 class SettlementRegistry(Registry[SettlementRule]):
     """The rules of settlement, and the decorator that adds one."""
 
-    def add(self, name: str) -> Callable[[Function], Function]:
+    def add(self, name: str, *, by_usage: bool = False) -> Callable[[Function], Function]:
         """Register the function below under the name by which terms ask for it."""
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
-            self.put(SettlementRule(name, summary, function))
+            self.put(SettlementRule(name, summary, function, by_usage))
+            return function
+
+        return register
+
+
+class UsageRegistry(Registry[UsageProvider]):
+    """The kinds of APIs and files that count tokens, and the decorator that adds one."""
+
+    def add(
+        self,
+        name: str,
+        *,
+        base_url: str = "",
+        key_variable: str = "",
+        is_file: bool = False,
+        self_reported: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> Callable[[Function], Function]:
+        """Register the class or function below under the name by which accounts ask for it."""
+
+        def register(function: Function) -> Function:
+            summary = (function.__doc__ or "").strip().split("\n", 1)[0]
+            told = UsageProvider(name, summary, function, base_url, key_variable, is_file, self_reported, options or {})
+            self.put(told)
             return function
 
         return register
@@ -307,3 +350,4 @@ metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
 checks = CheckRegistry("checks", "; `meruit checks` lists all")
 flags = FlagRegistry("trust.flags", "; `meruit governance rules` lists all")
 settlement_rules = SettlementRegistry("money.rules", "; `meruit ledger rules` lists all")
+usage_sources = UsageRegistry("sources.usage", "; `meruit usage sources` lists all", "usage source")

@@ -131,7 +131,7 @@ def planted_task(canary: Callable[[str], str], reveal: Reveal, *, counts: bool =
 
 
 def task_in_trouble() -> dict[str, Any]:
-    """A task that reads a system which never answers."""
+    """A task that reads a system which can be taken out of reach."""
     held = {"assert": "sftp-file-present", "path": "a", "from": "own", "settle": {"stable": 1, "within": "1s"}}
     sources = {"own": {"kind": "files", "at": "config:down"}}
     return {"id": "in-trouble", "instruction": "wait", "criteria": [held], "sources": sources}

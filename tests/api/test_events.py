@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
 from typing import Any, NamedTuple
@@ -85,33 +86,61 @@ def test_only_the_types_that_are_wanted_are_told(either: Deployment, key: str) -
     assert all(kind in unknown.json()["detail"] for kind in EventType)
 
 
-def test_without_a_place_only_what_is_new_is_told_while_it_happens(deploy: Deploy) -> None:
-    """Over a real socket, until the service ends."""
-    made = deploy(living=False)
-    key = made.key(Role.OPERATOR)
+@contextmanager
+def listening(made: Deployment, key: str) -> Iterator[httpx.Client]:
+    """The service on a real socket, and somebody who talks to it; it ends with the block."""
     urls: Queue[str] = Queue()
-    stopping = made.service.stopping
-    options: Any = {"ready": urls.put, "log_level": "error", "stopping": stopping}
+    options: Any = {"ready": urls.put, "log_level": "error", "stopping": made.service.stopping}
     server = threading.Thread(target=run, args=(made.app, "127.0.0.1", 0), kwargs=options)
     server.start()
     try:
-        with httpx.Client(base_url=urls.get(timeout=PATIENCE_S), headers={"Authorization": f"Bearer {key}"}) as client:
-            work = {**WORK, "criteria": CRITERIA}
-            client.post("/v1/verify", json=work)
-            with client.stream("GET", "/v1/events", timeout=PATIENCE_S) as stream:
-                parts = stream.iter_raw()
-                assert next(parts) == b": following\n\n"
-                new = [client.post("/v1/verify", json=work).json()["outcome_id"] for _ in range(2)]
-                seen = b""
-                for _ in new:
-                    seen += next(parts)
-                assert [one.data["data"]["outcome_id"] for one in told(seen)] == new
-                stopping.begin()
-                assert b"".join(parts) == b""
+        url, headers = urls.get(timeout=PATIENCE_S), {"Authorization": f"Bearer {key}"}
+        with httpx.Client(base_url=url, headers=headers, timeout=PATIENCE_S) as client:
+            yield client
     finally:
-        stopping.begin()
+        made.service.stopping.begin()
         server.join(PATIENCE_S)
     assert not server.is_alive()
+
+
+def test_without_a_place_only_what_is_new_is_told_while_it_happens(deploy: Deploy) -> None:
+    """Over a real socket, until the service ends."""
+    made = deploy(living=False)
+    with listening(made, made.key(Role.OPERATOR)) as client:
+        work = {**WORK, "criteria": CRITERIA}
+        client.post("/v1/verify", json=work)
+        with client.stream("GET", "/v1/events") as stream:
+            parts = stream.iter_raw()
+            assert next(parts) == b": following\n\n"
+            new = [client.post("/v1/verify", json=work).json()["outcome_id"] for _ in range(2)]
+            seen = b""
+            for _ in new:
+                seen += next(parts)
+            assert [one.data["data"]["outcome_id"] for one in told(seen)] == new
+            made.service.stopping.begin()
+            assert b"".join(parts) == b""
+
+
+def test_one_subject_is_followed_over_a_real_socket(deploy: Deploy) -> None:
+    made = deploy(living=False)
+    key = made.key(Role.OPERATOR)
+    with listening(made, key) as client:
+
+        def queued() -> str:
+            return str(client.post("/v1/agent-runs", json={"agent": "nobody", "query": "count"}).json()["id"])
+
+        mine, others = queued(), queued()
+        with client.stream("GET", "/v1/events", params={"subject": mine, "after": 0}) as stream:
+            parts = stream.iter_raw()
+            assert next(parts) == b": following\n\n"
+            (before,) = told(next(parts))
+            for run in (others, mine):
+                assert client.post(f"/v1/agent-runs/{run}/cancel").status_code == 200
+            (after,) = told(next(parts))
+        assert [(one.kind, one.data["data"]["run_id"]) for one in (before, after)] == [
+            ("agent_run.queued", mine),
+            ("agent_run.cancelled", mine),
+        ]
 
 
 def test_a_quiet_stream_says_that_it_is_still_there(deploy: Deploy) -> None:

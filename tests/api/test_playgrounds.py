@@ -1,6 +1,9 @@
 """Playgrounds over the API: made, remembered, put back, branched and taken down, each of them one tenant's."""
 
 import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +11,11 @@ from tests.api.conftest import Deploy, Deployment, new_tenant
 from tests.api.running import Bench, scoring, task
 
 from meruit.api.build import host_of
+from meruit.api.hosting import Hosting
 from meruit.config import Settings
 from meruit.model.access import Role
+from meruit.playground.host import FILE, FOLDER
+from meruit.playground.state import State
 
 PATIENT = {"resourceType": "Patient", "id": "p", "active": True}
 
@@ -161,7 +167,9 @@ def test_the_systems_are_past_the_services_own_rules(here: Bench) -> None:
         for path in (f"{systems['fhir']}/Patient", systems["events"], f"{systems['call']}/turns", systems["x12"]):
             reply = here.deployment.ask("GET", path, key=key, client=("10.3.3.3", 1))
             assert reply.status_code == 401, path
-    page = here.deployment.ask("GET", systems["portal"], follow_redirects=True)
+    elsewhere = here.deployment.ask("GET", systems["portal"])
+    assert elsewhere.is_redirect
+    page = here.deployment.ask("GET", elsewhere.headers["location"])
     assert (page.status_code, "text/html" in page.headers["content-type"]) == (200, True)
     assert "default-src 'none'" not in page.headers["content-security-policy"].split(";")[1:]
     for path in ("/playgrounds/", "/playgrounds/pg_0/fhir/Patient", f"/playgrounds/{made['id']}/nothing"):
@@ -230,3 +238,37 @@ def test_many_are_made_at_once(here: Bench) -> None:
 
     made = here.deployment.run(all_at_once())
     assert sorted(made) == [one["id"] for one in here.read("playgrounds")["playgrounds"]]
+
+
+def test_worlds_that_a_process_left_before_it_said_whose_they_are_go_with_the_next_start(tmp_path: Path) -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def left(number: int, hours: float, **said: Any) -> str:
+        """A playground of so many hours ago."""
+        name = f"pg_{number:024x}"
+        path = tmp_path / FOLDER / name / FILE
+        State.create(path, clock=lambda: now - timedelta(hours=hours), settings={"secret": "s", **said}).close()
+        return name
+
+    left(1, 2, task="b@1/t")
+    young = left(2, 0.5, task="b@1/t")
+    somebodys = left(3, 2, task="b@1/t", tenant="acme", task_run="trn_1")
+    by_hand = left(4, 2)
+
+    async def served() -> list[str]:
+        async with Hosting(tmp_path, Settings(), clock=lambda: now, entropy=os.urandom) as hosting:
+            return [one.id for one in hosting._host.listing()]
+
+    assert asyncio.run(served()) == [young, somebodys, by_hand]
+
+
+def test_a_playground_that_is_full_takes_no_checkpoint(here: Bench) -> None:
+    made = here.done("playgrounds", {"seed": {"fhir": [PATIENT]}})
+    state = here.deployment.service.hosting._host.state_of(made["id"])
+    assert state is not None
+    state.set(quota_bytes=state.used_bytes())
+    refused = here.deployment.ask(
+        "POST", f"/v1/playgrounds/{made['id']}/checkpoint", key=here.operator, json={"name": "two"}
+    )
+    assert (refused.status_code, refused.json()["type"]) == (507, "urn:meruit:problem:full")
+    assert here.read(f"playgrounds/{made['id']}")["checkpoints"] == ["start"]

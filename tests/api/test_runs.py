@@ -137,14 +137,14 @@ def test_an_assertion_that_is_known_no_more_fails_alone(deploy: Deploy) -> None:
     assert found is not None
     # Its plugin is not there when the run is judged; what was compiled before is forgotten with the process.
     compiled = bench.deployment.service.benchmarks
-    compiled._known.clear()
+    compiled.library._known.clear()
     body = {"benchmark": "b", "version": 1}
     with bench.deployment.store.database.writer.begin() as connection:
         of = tables.benchmarks
         row = connection.execute(select(of.c.body).where(of.c.slug == body["benchmark"])).one()
         head, _, tail = bytes(row.body).rpartition(b'"portal-state-match"')
         connection.execute(of.update().values(body=head + b'"no-such-check"' + tail))
-    compiled._read.clear()
+    compiled.library._read.clear()
     told = bench.complete(run)
     by_label = {one["label"]: one for one in told["criteria"]}
     assert (by_label["known"]["status"], by_label["gone"]["status"]) == ("passed", "failed")
@@ -300,7 +300,8 @@ def test_a_source_that_came_back_is_read_again(deploy: Deploy, tmp_path: Path) -
     assert (held_run["status"], held_run["score"], held_run["fault"]) == ("error", None, "system")
     assert bench.read(f"benchmark-runs/{made['id']}")["result"]["verdict"] == "inconclusive"
     shutil.move(away, drop)
-    assert bench.done(f"task-runs/{run}/recheck")["verdict"] == "pass"
+    assert bench.done(f"task-runs/{run}/recheck")["verdict"] == "inconclusive"
+    assert bench.done(f"task-runs/{run}/recheck?reread=true")["verdict"] == "pass"
     assert bench.complete(run)["verdict"] == "pass"
     assert bench.read(f"benchmark-runs/{made['id']}")["result"]["verdict"] == "pass"
     # Both verdicts are on record, and nothing is left to check; the world is gone.
@@ -308,6 +309,47 @@ def test_a_source_that_came_back_is_read_again(deploy: Deploy, tmp_path: Path) -
     again = bench.deployment.ask("POST", f"/v1/task-runs/{run}/recheck", key=bench.operator)
     assert again.status_code == 409
     assert bench.read("playgrounds")["playgrounds"] == []
+
+
+def test_a_run_whose_world_cannot_be_read_is_not_started_and_can_be_later(deploy: Deploy, tmp_path: Path) -> None:
+    drop = tmp_path / "drop"
+    settings = Settings.parse(f"benchmarks: {{sources: {{drop: {{kind: files, at: {drop}}}}}}}", "settings")
+    bench = Bench.of(deploy(settings=settings), new_tenant())
+    held = {"assert": "sftp-file-present", "path": "a.txt", "settle": {"stable": 1, "within": "1s"}}
+    sources = {"portal": "rows", "own": {"kind": "files", "at": "config:drop"}}
+    bench.publish(task({**held, "from": "own", "label": "held"}, scoring(10), sources=sources))
+    run = bench.new()
+    told = {bench.operator: "own: ", bench.agent: "the world of this run does not answer just now"}
+    for key, hears in told.items():
+        refused = bench.deployment.ask("POST", f"/v1/task-runs/{run}/start", key=key)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert refused.json()["type"].endswith("unreachable")
+        assert hears in refused.json()["detail"]
+        # Where a system stands is nothing for agents.
+        assert key == bench.operator or str(drop) not in refused.text
+    assert bench.read(f"task-runs/{run}")["status"] == "pending"
+    assert bench.read("playgrounds")["playgrounds"] == []
+    drop.mkdir()
+    assert bench.done(f"task-runs/{run}/start", key=bench.agent)["status"] == "running"
+
+
+def test_the_verdicts_on_task_runs_are_counted_each_once(deploy: Deploy) -> None:
+    bench = Bench.of(deploy(), new_tenant())
+    bench.publish(task(scoring(10)))
+
+    def counted() -> tuple[float, float]:
+        registry = bench.deployment.service.instruments.registry
+        verdicts = registry.get_sample_value("meruit_verdicts_total", {"verdict": "pass"})
+        return verdicts or 0.0, registry.get_sample_value("meruit_recorded_total") or 0.0
+
+    run = bench.started()
+    assert counted() == (0, 0)
+    for _ in range(2):
+        assert bench.complete(run)["verdict"] == "pass"
+        assert counted() == (1, 1)
+    # Another verdict, on what is recorded already.
+    bench.done(f"task-runs/{run}/rejudge", {"reason": "to be sure"})
+    assert counted() == (2, 1)
 
 
 def test_a_run_is_judged_anew_by_another_version(bench: Bench) -> None:
@@ -583,26 +625,31 @@ def test_another_tenant_finds_nothing(bench: Bench) -> None:
 # What is hidden
 
 
+def values_of(bench: Bench, run_id: str) -> dict[str, str]:
+    """What stands in the paths of routes that are about a run."""
+    run = bench.read(f"task-runs/{run_id}")
+    criteria = bench.read(f"task-runs/{run_id}/criterion-runs")["criterion_runs"]
+    return {
+        "task_run_id": run_id,
+        "criterion_run_id": criteria[0]["id"] if criteria else f"crn_{'0' * 34}",
+        "playground_id": run["playground_id"],
+        "task": run["task"],
+        "outcome_id": run["outcome_id"] or f"out_{'0' * 34}",
+    }
+
+
+def path_of(template: str, values: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+):\w+\}", lambda name: values.get(name[1], "nothing"), template)
+
+
 def everything_an_agent_reads(bench: Bench, runs: list[Any], benchmark_run: str) -> Iterator[str]:
     """Every route of the service but those that move a run; what is about one of the runs, about each."""
-    told = [bench.read(f"task-runs/{run['id']}") for run in runs]
+    told = [values_of(bench, run["id"]) | {"benchmark_run_id": benchmark_run, "benchmark": "b"} for run in runs]
     for route in bench.deployment.app._app.service.routes:
         if route.path.endswith(("/start", "/complete", "/cancel", "/v1/events")):
             continue
-        for run in told if "_id:str}" in route.path else told[:1]:
-            criteria = bench.read(f"task-runs/{run['id']}/criterion-runs")["criterion_runs"]
-            values = {
-                "task_run_id": run["id"],
-                "benchmark_run_id": benchmark_run,
-                "criterion_run_id": criteria[0]["id"] if criteria else f"crn_{'0' * 34}",
-                "playground_id": run["playground_id"],
-                "benchmark": "b",
-                "task": run["task"],
-                "outcome_id": run["outcome_id"] or f"out_{'0' * 34}",
-            }
-            path = route.path
-            for name in re.findall(r"\{\w+:\w+\}", path):
-                path = path.replace(name, values.get(name[1:].partition(":")[0], "nothing"))
+        # What is about no run is asked once.
+        for path in dict.fromkeys(path_of(route.path, one) for one in told):
             for method in sorted(route.methods - {"OPTIONS"}):
                 for options in WAYS if method == "POST" else WAYS[:1]:
                     reply = bench.deployment.ask(method, path, key=bench.agent, **options)

@@ -87,27 +87,36 @@ class Running:
         assert not self.thread.is_alive()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
+    """For all that leave it as it is: each start looks through all that the process holds, for the collector."""
     made = Running()
     yield made
     made.stop()
 
 
-def test_it_says_where_it_listens_and_not_what_it_is(running: Running) -> None:
-    assert running.port > 0
-    response = httpx.get(running.url)
+@pytest.fixture
+def alone() -> Iterator[Running]:
+    """For one that ends it, or looks at what starting it did."""
+    made = Running()
+    yield made
+    made.stop()
+
+
+def test_it_says_where_it_listens_and_not_what_it_is(alone: Running) -> None:
+    assert alone.port > 0
+    response = httpx.get(alone.url)
     assert response.text == "here"
     assert "date" in response.headers
     assert "server" not in response.headers
     assert gc.get_freeze_count() > 0
 
 
-def test_an_endless_answer_ends_itself(running: Running) -> None:
-    with httpx.stream("GET", f"{running.url}/endless", timeout=PATIENCE_S) as response:
+def test_an_endless_answer_ends_itself(alone: Running) -> None:
+    with httpx.stream("GET", f"{alone.url}/endless", timeout=PATIENCE_S) as response:
         parts = response.iter_raw()
         found = next(parts)
-        running.stop()
+        alone.stop()
         assert b"".join([found, *parts]) == b"begun,ended"
     assert gc.get_freeze_count() == 0
 
@@ -284,10 +293,10 @@ def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("more", [b"", b"\r\n", b"GET / HTTP/1.1\r\nHost"])
-def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, running: Running, more: bytes) -> None:
+def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, alone: Running, more: bytes) -> None:
     monkeypatch.setattr(server, "HEAD_S", SHORT_S / 4)
     monkeypatch.setattr(server, "BODY_S", SHORT_S / 4)
-    with connect(running) as connection:
+    with connect(alone) as connection:
         connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
         hear(connection, b"begun,\r\n")
         connection.sendall(more)
@@ -295,7 +304,7 @@ def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, running: Runn
         with pytest.raises(TimeoutError):
             connection.recv(1)
         connection.settimeout(PATIENCE_S)
-        running.stopping.begin()
+        alone.stopping.begin()
         assert b"ended" in rest(connection)
 
 

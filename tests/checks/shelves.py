@@ -43,6 +43,9 @@ class Books:
     def values(self, document: Any, path: str) -> tuple[Any, ...]:
         return dotted.values(document, dotted.compile_path(path))
 
+    def check_path(self, path: str, _selector: Mapping[str, Any]) -> None:
+        dotted.compile_path(path)
+
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
         if selector.keys() - {"book"}:
             raise AuthorError(f"books are found by book, not by {sorted(selector)}")

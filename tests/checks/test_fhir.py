@@ -1,17 +1,16 @@
 """Resources of a FHIR store: which there must be, and what they must say."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from meruit.checks.fhir_shape import misshapen
 from meruit.model.criterion import Assertion
-from meruit.model.errors import AuthorError
-from meruit.model.evidence import Checked, Fault
+from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.model.world import Read, Snapshot, SourceKind, in_work, item
 from meruit.registry import checks, faults_of
 
 ORDER = {
@@ -35,11 +34,11 @@ ASKED = {
 }
 
 
-def found(resource: Mapping[str, Any], /, **asked: Any) -> Checked:
+def found(resource: Mapping[str, Any], reads: Sequence[Read] = (), /, **asked: Any) -> Checked:
     name = "fhir-resource-state"
     run = checks.get(name).prepare(Assertion.model_validate({"assert": name, **ASKED, **asked}))
     key = f"{resource['resourceType']}/{resource['id']}"
-    after = Snapshot(SourceKind.FHIR, [item(key, json.dumps(resource).encode(), version="1")])
+    after = Snapshot(SourceKind.FHIR, [item(key, json.dumps(resource).encode(), version="1")], list(reads))
     finding = run(Work(input=in_work({"ehr": Snapshot(SourceKind.FHIR)}), output=in_work({"ehr": after})))
     assert isinstance(finding, Checked), finding
     return finding
@@ -69,7 +68,58 @@ def test_several_answers_where_there_is_one_place_are_none(hedged: dict[str, Any
 def test_lists_where_there_are_lists_are_fine() -> None:
     assert misshapen(ORDER) is None
     assert misshapen({"resourceType": "Account", "subject": [{}], "name": "x"}) is None
+    assert misshapen({"resourceType": "Contract", "subject": [{}, {}]}) is None
     assert misshapen({"resourceType": "Patient", "name": [{"given": ["Ann"]}], "deceasedBoolean": False}) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("Consent", "status"),
+        ("CoverageEligibilityRequest", "status"),
+        ("Invoice", "subject"),
+        ("Account", "encounter"),
+    ],
+)
+def test_where_r4_has_one_value_a_list_is_none(kind: str, name: str) -> None:
+    assert misshapen({"resourceType": kind, name: ["a", "b"]}) == f"{name} is a list, and R4 has one value there"
+
+
+READ = [Read("https://ours.example/fhir/MedicationRequest?_count=200", 200)]
+
+
+@pytest.mark.parametrize(
+    ("reference", "reads", "score"),
+    [
+        ("Patient/ann", [], "1"),
+        ("https://ours.example/fhir/Patient/ann", READ, "1"),
+        ("https://ours.example/fhir/Patient/ann/_history/2", READ, "1"),
+        ("https://ours.example/fhir/Patient/ann", [], "0"),
+        ("http://elsewhere.example/Patient/ann", READ, "0"),
+        ("https://ours.example/fhir/evil/Patient/ann", READ, "0"),
+    ],
+)
+def test_a_reference_is_to_ours_where_it_is_relative_or_has_our_address(
+    reference: str, reads: list[Read], score: str
+) -> None:
+    order = {**ORDER, "subject": {"reference": reference}}
+    for asked in (
+        {"fields": {"subject": {"ref": "Patient/ann"}}},
+        {"fields": {}, "search": {"subject": "Patient/ann"}},
+        {"fields": {}, "search": {"patient": "ann"}},
+        {"fields": {}, "where": {"subject": {"ref": "Patient/ann"}}},
+    ):
+        finding = found(order, reads, **asked)
+        assert finding.score == score
+        # As it is written, whatever it means.
+        assert not asked["fields"] or (finding.details or {})["fields"][0]["actual"] == {"reference": reference}
+    before = Snapshot(SourceKind.FHIR, [item("MedicationRequest/m", json.dumps(order).encode(), version="1")], reads)
+    name = "fhir-resource-state"
+    let = {"s": {"resource": "MedicationRequest", "search": {"patient": "ann"}, "path": "status"}}
+    reading = {"assert": name, "resource": "MedicationRequest", "let": let, "fields": {"status": "${s}"}}
+    run = checks.get(name).prepare(Assertion.model_validate(reading))
+    said = run(Work(input=in_work({"ehr": before}), output=in_work({"ehr": before})))
+    assert isinstance(said, Checked if score == "1" else Missing)
 
 
 def test_a_quantity_written_as_text_is_none() -> None:
@@ -109,11 +159,74 @@ def test_scalars_of_yaml_are_text_in_a_search() -> None:
     assert found(patient, resource="Patient", fields={}, search={"_id": ["1"]}).score == "1"
 
 
-@pytest.mark.parametrize("selector", [{"resource": "Nobody"}, {"resorce": "Patient"}, {}])
-def test_a_let_that_finds_nothing_by_its_selector_is_the_authors(selector: dict[str, Any]) -> None:
-    reader = checks.get("fhir-resource-state").reader
-    with pytest.raises(AuthorError):
-        reader.narrow(selector)
+WRONG_LETS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("fhir-resource-state", {"resource": "Patient"}, {"resource": "Nobody"}, "Nobody"),
+    ("fhir-resource-state", {"resource": "Patient"}, {"resorce": "Patient"}, "resource"),
+    ("fhir-resource-state", {"resource": "Patient"}, {}, "say which resource type"),
+    ("fhir-resource-state", {"resource": "Patient"}, {"resource": "Patient", "search": {"nmae": "x"}}, "name"),
+    ("fhir-resource-state", {"resource": "Patient"}, {"resource": "Patient", "where": {"a[": 1}}, "a["),
+    ("fhir-resource-state", {"resource": "Patient"}, {"resource": "Patient", "where": {"a": {"eqals": 1}}}, "equals"),
+    ("fhir-resource-state", {"resource": "Patient"}, {"resource": "Patient", "path": "a..b"}, "a..b"),
+    ("fhir-resource-state", {"resource": "Patient"}, {"resource": "Patient", "pick": "latest a[", "path": "id"}, "a["),
+    ("hl7-structural", {}, {"corelate_by": {"MSH-9.1": "ADT"}}, "correlate_by"),
+    ("hl7-structural", {}, {"correlate_by": {"MSH-": "ADT"}}, "MSH-"),
+    ("hl7-structural", {}, {"path": "PID--3"}, "PID--3"),
+    ("x12-response", {}, {"set": "2710"}, "set"),
+    ("x12-response", {}, {"set": "271", "where": {"ST.1": "271"}}, "twice"),
+    ("x12-response", {}, {"path": "HL[/"}, "HL[/"),
+    ("portal-state-match", {"correlate_by": {"resource": "r"}}, {"rows": "r"}, "correlate_by"),
+    ("portal-state-match", {"correlate_by": {"resource": "r"}}, {"where": {"a[": 1}}, "a["),
+    ("portal-state-match", {"correlate_by": {"resource": "r"}}, {"path": "a["}, "a["),
+    ("sftp-file-present", {"path": "a"}, {"fiel": "a.json"}, "file"),
+    ("sftp-file-present", {"path": "a"}, {"file": "a.json", "path": "a["}, "a["),
+    ("sftp-file-present", {"path": "a"}, {"file": "a.*", "path": "["}, "as json"),
+    ("sftp-file-present", {"path": "a"}, {"file": "../a.json"}, "no path of a file"),
+    ("voice-transcript", {}, {"speeker": "payer"}, "speaker"),
+    ("voice-transcript", {}, {"path": "a["}, "a["),
+    ("state-unchanged", {}, {"from": "ehr", "nothing": "like it"}, "no kind of source"),
+    ("hl7-structural", {"from": "out"}, {"from": "ehr", "nothing": "like it"}, "no kind of source"),
+]
+
+
+@pytest.mark.parametrize(("check", "asked", "let", "words"), WRONG_LETS, ids=str)
+def test_a_let_that_cannot_be_meant_is_refused_where_it_is_written(
+    check: str, asked: dict[str, Any], let: dict[str, Any], words: str
+) -> None:
+    ((place, why),) = faults_of(
+        Assertion.model_validate(
+            {"assert": check, **asked, "let": {"x": {"path": "id" if check[0] in "fp" else "PID-3", **let}}}
+        )
+    )
+    assert place == ("let", "x")
+    assert words in why
+
+
+@pytest.mark.parametrize(
+    ("check", "asked", "let"),
+    [
+        ("fhir-resource-state", {"resource": "Patient"}, {"resource": "${kind}", "path": "id"}),
+        (
+            "fhir-resource-state",
+            {"resource": "Patient"},
+            {"resource": "Patient", "search": {"birthdate": "${d}"}, "path": "id"},
+        ),
+        (
+            "fhir-resource-state",
+            {"resource": "Patient"},
+            {"resource": "Patient", "where": {"id": "${d}"}, "path": "id"},
+        ),
+        ("fhir-resource-state", {"from": "ehr", "resource": "Patient"}, {"from": "out", "path": "PID-3.1"}),
+        ("fhir-resource-state", {"resource": "Patient"}, {"from": "drop", "file": "a.*", "path": "CLM.1"}),
+        ("hl7-structural", {}, {"correlate_by": {"MSH-9.1": "ADT"}, "pick": "latest MSH-7", "path": "PID-3[5=MR].1"}),
+        ("x12-response", {}, {"set": "271", "path": "HL[22]/NM1[1=IL].9"}),
+        ("sftp-file-present", {"path": "a"}, {"file": "in/a.json", "path": "members[].id"}),
+        ("voice-transcript", {}, {"speaker": "payer", "path": "text"}),
+        ("state-unchanged", {}, {"from": "ehr", "resource": "Patient", "path": "id"}),
+    ],
+    ids=str,
+)
+def test_a_let_that_may_be_meant_is_taken(check: str, asked: dict[str, Any], let: dict[str, Any]) -> None:
+    assert not faults_of(Assertion.model_validate({"assert": check, **asked, "let": {"x": let}}))
 
 
 def test_a_list_is_no_resource() -> None:

@@ -1,5 +1,6 @@
 """FHIR search, decided here by R4's rules."""
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -14,9 +15,11 @@ from hypothesis import strategies as st
 
 from meruit.checks.dotted import compile_path
 from meruit.checks.fhir_parameters import known_parameters
-from meruit.checks.fhir_search import SHAPING, compile_search, normal_reference, parameters_of
+from meruit.checks.fhir_search import SHAPING, compile_search, parameters_of
+from meruit.checks.references import base_of, made_own, normal_reference
 from meruit.checks.spans import COMPARE, span, span_of
 from meruit.model.errors import AuthorError
+from meruit.model.world import Read
 
 LISTED = (
     "Patient Practitioner PractitionerRole Organization Location Appointment Schedule Slot Encounter Observation "
@@ -182,24 +185,70 @@ bases = st.sampled_from(["", "http://ehr.example/fhir/", "https://h/a/b/Patient/
 versions = st.sampled_from(["", "/_history/1", "/_history/abc"])
 
 
-@given(types, ids, bases, bases, versions, versions)
-def test_every_form_of_a_reference_is_the_same(
-    kind: str, key: str, base: str, other: str, version: str, another: str
-) -> None:
-    written, asked = f"{base}{kind}/{key}{version}", f"{other}{kind}/{key}{another}"
-    assert normal_reference(written) == normal_reference(asked) == f"{kind}/{key}"
+@given(types, ids, bases, versions, versions)
+def test_every_form_of_a_reference_is_the_same(kind: str, key: str, base: str, version: str, another: str) -> None:
+    written, asked = f"{base}{kind}/{key}{version}", f"{base}{kind}/{key}{another}"
+    assert normal_reference(written) == normal_reference(asked) == f"{base}{kind}/{key}"
     resource = {"resourceType": "Appointment", "participant": [{"actor": {"reference": written}}]}
     assert found(resource, f"actor={asked}")
-    assert found(resource, f"actor={key}")
-    assert found(resource, f"actor:{kind}={key}")
-    assert found(resource, f"{kind.lower()}={key}")
-    assert not found(resource, f"actor={kind}/{key}x")
-    assert not found(resource, f"{'patient' if kind == 'Practitioner' else 'practitioner'}={key}")
+    for ours in (resource, own(resource, base)):
+        is_ours = not base or ours is not resource
+        assert found(ours, f"actor={kind}/{key}") is is_ours
+        assert found(ours, f"actor={key}") is is_ours
+        assert found(ours, f"actor:{kind}={key}") is is_ours
+        assert found(ours, f"{kind.lower()}={key}") is is_ours
+        assert not found(ours, f"actor={kind}/{key}x")
+        assert not found(ours, f"{'patient' if kind == 'Practitioner' else 'practitioner'}={key}")
+
+
+@given(types, ids, bases, bases, versions)
+def test_the_same_id_on_another_server_is_another_resource(
+    kind: str, key: str, base: str, other: str, version: str
+) -> None:
+    assume(base != other)
+    resource = {
+        "resourceType": "Appointment",
+        "participant": [{"actor": {"reference": f"{base}{kind}/{key}{version}"}}],
+    }
+    assert not found(resource, f"actor={other}{kind}/{key}")
+    assert not found(own(resource, other or "http://ours/"), f"actor={other}{kind}/{key}")
+
+
+def own(resource: dict[str, Any], base: str) -> dict[str, Any]:
+    """The same as read from a server at that address."""
+    return dict(made_own(json.loads(json.dumps(resource)), base))
+
+
+@pytest.mark.parametrize(
+    ("what", "base"),
+    [
+        ("https://h/a/fhir/Patient?_count=200", "https://h/a/fhir/"),
+        ("http://127.0.0.1:80/Patient", "http://127.0.0.1:80/"),
+        ("https://h/fhir/metadata", "https://h/fhir/"),
+        ("https://h/fhir/Patient/1", None),
+        ("https://h/fhir/Patient declares nothing", None),
+        ("https://h/fhir/Nobody?_count=200", None),
+        ("/var/drop", None),
+    ],
+)
+def test_the_address_of_a_server_is_known_from_what_was_asked_of_it(what: str, base: str | None) -> None:
+    assert base_of([Read("the server's Date: today"), Read(what), Read("https://other/Patient")]) == (
+        base or "https://other/"
+    )
+    assert base_of([Read(what)]) == base
 
 
 @pytest.mark.parametrize(
     "text",
-    ["urn:uuid:0c3151bd-1cbf-4d64-b04d-cd9187a4c6e0", "#contained", "Patient", "Patient?identifier=1", "", "a/b"],
+    [
+        "urn:uuid:0c3151bd-1cbf-4d64-b04d-cd9187a4c6e0",
+        "http://h/Patient?a=1",
+        "#contained",
+        "Patient",
+        "Patient?identifier=1",
+        "",
+        "a/b",
+    ],
 )
 def test_what_is_no_address_of_a_resource_stays_as_it_is(text: str) -> None:
     assert normal_reference(text) == text
@@ -406,7 +455,8 @@ PETER: dict[str, Any] = {
         ("general-practitioner=9", True),
         ("general-practitioner:Practitioner=9", True),
         ("general-practitioner:Organization=9", False),
-        ("organization=Organization/1", True),
+        ("organization=http://o.example/Organization/1", True),
+        ("organization=Organization/1", False),
         ("organization:missing=false", True),
         ("link:missing=true", True),
     ],

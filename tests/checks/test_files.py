@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.checks.questions import Holding, judged
 
 from meruit.checks import formats
 from meruit.checks.formats import Parse, by_ending
 from meruit.checks.globs import MAX_GLOB, glob
 from meruit.checks.unreadable import Unreadable
-from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import Assertion
 from meruit.model.errors import AuthorError
-from meruit.model.evidence import Checked, Fault, Missing, Skipped
-from meruit.model.verdict import CriterionResult
-from meruit.model.work import Work
-from meruit.model.world import Encoding, Item, Snapshot, SourceKind, in_work, item
-from meruit.registry import checks, faults_of
+from meruit.model.evidence import Checked, Fault, Missing
+from meruit.model.world import Encoding, Item, Snapshot, SourceKind, item
+from meruit.registry import checks
 
 Files = Mapping[str, bytes | Item]
 
@@ -32,30 +30,8 @@ def snapshot(files: Files) -> Snapshot:
     return Snapshot(SourceKind.FILES, items)
 
 
-def work(before: Files, after: Files) -> Work:
-    return Work(input=in_work({"drop": snapshot(before)}), output=in_work({"drop": snapshot(after)}))
-
-
-# Any: assertions are JSON.
-def found(asked: Mapping[str, Any], after: Files, before: Files | None = None) -> Checked | Missing | Skipped:
-    assertion = Assertion.model_validate({"assert": "sftp-file-present", **asked})
-    return checks.get("sftp-file-present").prepare(assertion)(work(before or {}, after))
-
-
-def checked(asked: Mapping[str, Any], after: Files, before: Files | None = None) -> tuple[str, dict[str, Any]]:
-    finding = found(asked, after, before)
-    assert isinstance(finding, Checked), finding
-    return finding.score, dict(finding.details or {})
-
-
-def judged(criteria: list[dict[str, Any]], given_work: Work) -> list[CriterionResult]:
-    engine = VerificationEngine()
-    return engine.verify_sync("c", given_work.input, given_work.output, {"criteria": criteria}, {}).criterion_results
-
-
-def refused(asked: Mapping[str, Any]) -> str:
-    faults = faults_of(Assertion.model_validate({"assert": "sftp-file-present", **asked}))
-    return "; ".join(f"{'.'.join(map(str, place))}: {why}" for place, why in faults)
+DROP = Holding[Files]("sftp-file-present", "drop", snapshot, {})
+work, found, checked, refused = DROP.work, DROP.found, DROP.checked, DROP.refused
 
 
 def meant(pattern: str, path: str) -> bool:
@@ -302,11 +278,11 @@ def test_one_file_may_be_read_in_two_ways() -> None:
     assert [one.score for one in judged([as_json, as_text, as_json], work({}, {"f": b'{"a": 1}'}))] == [1, 1, 1]
 
 
-def test_a_file_that_was_too_large_to_keep_fails_nobody() -> None:
+def test_a_file_that_stood_there_too_large_to_keep_fails_nobody() -> None:
     digest = "ab" * 32
     large = Item("big.json", digest, None, Encoding.LEFT, {"size": 10**9})
     asked = {"path": "*.json", "parse": "json", "fields": {"a": 1}}
-    finding = found(asked, {"big.json": large})
+    finding = found(asked, {"big.json": large}, {"big.json": large})
     assert isinstance(finding, Missing)
     assert finding.fault is Fault.SYSTEM
     assert "big.json is too large to read" in finding.why
@@ -315,6 +291,16 @@ def test_a_file_that_was_too_large_to_keep_fails_nobody() -> None:
     assert checked(asked | {"changed": "created"}, small, {"big.json": large})[0] == "1"
     outside = {"path": "big.json", "size": {"gt": 10**8}, "sha256": digest.upper(), "count": 1}
     assert checked(outside, small)[0] == "1"
+
+
+def test_a_file_that_the_agent_made_too_large_to_keep_is_its_own_fault() -> None:
+    large = Item("big.json", "ab" * 32, None, Encoding.LEFT, {"size": 10**9, "limit": 4_000})
+    for asked in ({"fields": {"a": 1}}, {"count": 0}, {"count": 1}):
+        finding = found({"path": "*.json", "parse": "json", **asked}, {"big.json": large})
+        assert isinstance(finding, Checked)
+        assert (finding.score, finding.fault) == ("0", Fault.AGENT)
+        (shown,) = (finding.details or {})["unreadable"]
+        assert (shown["size"], shown["limit"]) == (10**9, 4_000)
 
 
 def test_what_stands_elsewhere_need_not_be_readable() -> None:
@@ -392,9 +378,7 @@ def test_a_value_is_read_from_a_file_of_the_state_before() -> None:
         assert checked(asked, {**before, "out.json": b'{"n": 4}'}, before)[0] == "1"
     named = {"let": {"id": {"file": "cfg/ids.csv", "path": "rows[0].id"}}, "path": "out_${id}.txt"}
     assert checked(named, {"out_7.txt": b""}, before)[0] == "1"
-    strange = found({"let": {"a": {"where": {}, "path": "b"}}, "path": "f"}, {}, before)
-    assert isinstance(strange, Missing)
-    assert strange.fault is Fault.AUTHOR
+    assert "by file" in refused({"let": {"a": {"where": {}, "path": "b"}}, "path": "f"})
 
 
 def test_a_file_can_be_captured() -> None:

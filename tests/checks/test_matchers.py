@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from meruit.checks.er7 import HL7_NULL
 from meruit.checks.formulas import filled
 from meruit.checks.matchers import MAX_DEPTH, NOTHING, OPERATORS, Dialect, matcher, same
+from meruit.checks.references import Own
 from meruit.model.errors import AuthorError
 
 TEXT, JSON = Dialect.TEXT, Dialect.JSON
@@ -595,22 +596,25 @@ def test_a_code_without_a_system_is_asked_for_with_an_empty_one() -> None:
     assert not fits({"coding": "|active"}, "active")
 
 
+OURS = Own("https://server/fhir/Patient/1", "Patient/1")
+
+
 @pytest.mark.parametrize(
-    "found",
-    [
-        "Patient/1",
-        "Patient/1/_history/3",
-        "http://server/fhir/Patient/1",
-        "https://server/a/b/fhir/Patient/1/_history/3",
-        {"reference": "Patient/1"},
-        {"reference": "https://server/fhir/Patient/1", "display": "Ann"},
-    ],
+    "found", ["Patient/1", "Patient/1/_history/3", {"reference": "Patient/1"}, {"reference": OURS, "display": "Ann"}]
 )
 def test_all_forms_of_a_reference_are_equal(found: Any) -> None:
     assert fits({"ref": "Patient/1"}, found)
-    assert fits({"ref": "https://other/fhir/Patient/1/_history/9"}, found)
-    for other in ("Patient/11", "Practitioner/1", "patient/1"):
+    assert fits({"ref": "Patient/1/_history/9"}, found)
+    for other in ("Patient/11", "Practitioner/1", "patient/1", "https://elsewhere/fhir/Patient/1"):
         assert not fits({"ref": other}, found)
+
+
+def test_a_resource_of_another_server_is_another_one() -> None:
+    there = {"reference": "http://elsewhere/fhir/Patient/1/_history/3"}
+    assert not fits({"ref": "Patient/1"}, there)
+    assert not fits({"ref": "https://elsewhere/fhir/Patient/1"}, there)
+    assert fits({"ref": "http://elsewhere/fhir/Patient/1"}, there)
+    assert fits({"ref": "https://server/fhir/Patient/1"}, {"reference": OURS})
 
 
 @pytest.mark.parametrize("found", [None, 5, {}, {"reference": 5}, {"display": "Patient/1"}, "#p", "urn:uuid:1"])

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.checks.questions import Holding, judged
 
 from meruit.checks.portal import MAX_COPIES, MAX_QUERY, compiled
-from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import Assertion
 from meruit.model.errors import AuthorError
-from meruit.model.evidence import Checked, Fault, Missing, Skipped
-from meruit.model.verdict import CriterionResult
+from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.model.world import Encoding, Item, Snapshot, SourceKind, in_work, item
-from meruit.registry import checks, faults_of
+from meruit.registry import checks
 
 # Any: rows and assertions are JSON.
 Rows = Mapping[str, Any]
@@ -27,29 +26,8 @@ def snapshot(rows: Rows) -> Snapshot:
     return Snapshot(SourceKind.ROWS, [item(key, json.dumps(row).encode()) for key, row in rows.items()])
 
 
-def work(before: Rows, after: Rows) -> Work:
-    return Work(input=in_work({"payer": snapshot(before)}), output=in_work({"payer": snapshot(after)}))
-
-
-def found(asked: Mapping[str, Any], after: Rows, before: Rows | None = None) -> Checked | Missing | Skipped:
-    assertion = Assertion.model_validate({"assert": "portal-state-match", **asked})
-    return checks.get("portal-state-match").prepare(assertion)(work(before or {}, after))
-
-
-def checked(asked: Mapping[str, Any], after: Rows, before: Rows | None = None) -> tuple[str, dict[str, Any]]:
-    finding = found(asked, after, before)
-    assert isinstance(finding, Checked), finding
-    return finding.score, dict(finding.details or {})
-
-
-def judged(criteria: list[dict[str, Any]], given_work: Work) -> list[CriterionResult]:
-    engine = VerificationEngine()
-    return engine.verify_sync("c", given_work.input, given_work.output, {"criteria": criteria}, {}).criterion_results
-
-
-def refused(asked: Mapping[str, Any]) -> str:
-    faults = faults_of(Assertion.model_validate({"assert": "portal-state-match", **asked}))
-    return "; ".join(f"{'.'.join(map(str, place))}: {why}" for place, why in faults)
+PAYER = Holding[Rows]("portal-state-match", "payer", snapshot, {})
+work, found, checked, refused = PAYER.work, PAYER.found, PAYER.checked, PAYER.refused
 
 
 JSON = st.recursive(
@@ -321,10 +299,10 @@ def test_a_row_of_another_resource_need_not_be_readable() -> None:
 
 
 @pytest.mark.parametrize("asked", [{"query": "r"}, {"correlate_by": {"resource": "r"}}])
-def test_what_was_not_kept_or_not_read_is_nobodys_failure(asked: dict[str, Any]) -> None:
+def test_what_stood_there_and_was_not_kept_or_not_read_is_nobodys_failure(asked: dict[str, Any]) -> None:
     left = Snapshot(SourceKind.ROWS, [Item("r/1", "v", None, Encoding.LEFT)])
     for after, why in ((left, "too large to read"), (Snapshot(SourceKind.ROWS, trouble="down"), "down")):
-        given_work = Work(input=in_work({"p": Snapshot(SourceKind.ROWS)}), output=in_work({"p": after}))
+        given_work = Work(input=in_work({"p": left}), output=in_work({"p": after}))
         run = checks.get("portal-state-match").prepare(
             Assertion.model_validate({"assert": "portal-state-match", **asked})
         )
@@ -332,6 +310,16 @@ def test_what_was_not_kept_or_not_read_is_nobodys_failure(asked: dict[str, Any])
         assert isinstance(finding, Missing)
         assert finding.fault is Fault.SYSTEM
         assert why in finding.why
+
+
+@pytest.mark.parametrize("asked", [{"query": "r"}, {"correlate_by": {"resource": "r"}}])
+def test_a_row_that_the_agent_made_too_large_to_keep_is_its_own_fault(asked: dict[str, Any]) -> None:
+    left = Snapshot(SourceKind.ROWS, [Item("r/1", "v", None, Encoding.LEFT, {"size": 9, "limit": 8})])
+    given_work = Work(input=in_work({"p": Snapshot(SourceKind.ROWS)}), output=in_work({"p": left}))
+    (one,) = judged([{"assert": "portal-state-match", **asked}], given_work)
+    assert (one.score, one.fault) == (0, Fault.AGENT)
+    assert one.details is not None
+    assert (one.details["unreadable"][0]["size"], one.details["unreadable"][0]["limit"]) == (9, 8)
 
 
 def test_a_value_of_the_state_before_is_found_by_what_rows_are_correlated_by() -> None:
@@ -343,14 +331,10 @@ def test_a_value_of_the_state_before_is_found_by_what_rows_are_correlated_by() -
             "fields": {"n": "${limit - 1}"},
         }
         assert checked(asked, before | {"visits/1": {"n": 4}}, before)[0] == "1"
-    strange = found({"let": {"a": {"serch": {}, "path": "b"}}, "correlate_by": {"resource": "r"}}, {}, before)
-    assert isinstance(strange, Missing)
-    assert strange.fault is Fault.AUTHOR
-    assert "correlate_by and where" in strange.why
-    unclear = found({"let": {"a": {"where": {"a..b": 1}, "path": "b"}}, "correlate_by": {"resource": "r"}}, {}, before)
-    assert isinstance(unclear, Missing)
-    assert unclear.fault is Fault.AUTHOR
-    assert "'a..b' is no path" in unclear.why
+    strange = refused({"let": {"a": {"serch": {}, "path": "b"}}, "correlate_by": {"resource": "r"}})
+    assert "correlate_by and where" in strange
+    unclear = refused({"let": {"a": {"where": {"a..b": 1}, "path": "b"}}, "correlate_by": {"resource": "r"}})
+    assert "'a..b' is no path" in unclear
 
 
 def test_what_a_query_finds_can_be_captured() -> None:

@@ -75,8 +75,6 @@ def test_one_of_several_is_picked_as_asked(pick: str, found: float | None) -> No
         {"book": "novel", "path": "k"},
         {"book": "lab", "pick": "last", "path": "many"},
         {"book": "lab", "pick": "last", "path": "nothing"},
-        {"book": "lab", "pick": "last", "path": "a..b"},
-        {"cook": "lab", "path": "k"},
         {"book": "${nobody}", "path": "k"},
         {"from": "elsewhere", "path": "k"},
     ],
@@ -84,6 +82,20 @@ def test_one_of_several_is_picked_as_asked(pick: str, found: float | None) -> No
 def test_a_value_that_cannot_be_found_before_is_the_authors(let: dict[str, Any]) -> None:
     finding = run(done(), let={"k": let}, when="k < 9")
     assert blamed(finding) == (Missing, Fault.AUTHOR)
+
+
+@pytest.mark.parametrize(
+    ("let", "words"),
+    [
+        ({"book": "lab", "pick": "last", "path": "a..b"}, "a..b"),
+        ({"book": "lab", "pick": "latest a..b", "path": "k"}, "a..b"),
+        ({"cook": "lab", "path": "k"}, "by book"),
+        ({"book": "lab", "cook": "x", "path": "k"}, "by book"),
+    ],
+)
+def test_a_let_that_cannot_be_meant_is_refused_before_anything_is_run(let: dict[str, Any], words: str) -> None:
+    with pytest.raises(AuthorError, match=words):
+        SHELF.prepare(Assertion.model_validate({"assert": "a-shelf", "let": {"k": let}}))
 
 
 def test_a_let_may_use_facts_and_earlier_lets() -> None:

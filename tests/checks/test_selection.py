@@ -4,10 +4,11 @@ import json
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.checks.shelves import run, scored, snapshot, work
+from tests.checks.shelves import Shelf, run, scored, snapshot, work
 
 from meruit.checks.assertion import Match
 from meruit.model.evidence import Cause, Checked, Fault, Missing
@@ -200,18 +201,61 @@ def test_nothing_but_garbage_is_a_failure_that_says_where_it_begins() -> None:
     assert evidence["unreadable"][0]["offset"] == 7
 
 
-LARGE = Item("book/7", "v1", None, Encoding.LEFT, {"size": 10**9})
+LARGE = Item("book/7", "v1", None, Encoding.LEFT, {"size": 10**9, "limit": 4_000})
+HANGING = [
+    {"count": 1},
+    {"count": 0},
+    {"match": "all"},
+    {"match": "first"},
+    {"fields": {"by": "Zoe"}},
+    {"book": "atlas"},
+]
+"""What hangs on an item that nobody can read."""
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [{"count": 1}, {"count": 0}, {"match": "all"}, {"match": "first"}, {"fields": {"by": "Zoe"}}, {"book": "atlas"}],
-)
-def test_where_it_hangs_on_what_was_too_large_to_keep_nothing_is_said(asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("asked", HANGING)
+def test_where_it_hangs_on_what_stood_there_too_large_to_keep_nothing_is_said(asked: dict[str, Any]) -> None:
     after = Snapshot(SourceKind.ROWS, [item("book/1", ANN.encode()), LARGE])
-    finding = run(work({}, after), **asked)
+    for before in (Snapshot(SourceKind.ROWS, [LARGE]), None, Snapshot(SourceKind.ROWS, trouble="down")):
+        finding = run(work(before, after), **asked)
+        assert isinstance(finding, Missing)
+        assert (finding.fault, finding.why) == (Fault.SYSTEM, "a: book/7 is too large to read")
+
+
+@pytest.mark.parametrize("asked", [one for one in HANGING if one != {"match": "first"}])
+@pytest.mark.parametrize("before", [[], [item("book/7", ANN.encode())], [msgspec.structs.replace(LARGE, version="v0")]])
+def test_what_the_agent_made_too_large_to_keep_is_its_own_fault(before: list[Item], asked: dict[str, Any]) -> None:
+    after = Snapshot(SourceKind.ROWS, [item("book/1", ANN.encode()), LARGE])
+    finding = run(work(Snapshot(SourceKind.ROWS, before), after), **asked)
+    assert isinstance(finding, Checked)
+    assert finding.fault is Fault.AGENT
+    assert Fraction(finding.score) < 1
+    (shown,) = (finding.details or {})["unreadable"]
+    assert (shown["key"], shown["size"], shown["limit"]) == ("book/7", 10**9, 4_000)
+    assert shown["why"] == "is too large to keep: 1,000,000,000 bytes, and at most 4,000 are kept"
+
+
+def test_how_large_it_is_may_be_shown_where_values_are_not() -> None:
+    after = Snapshot(SourceKind.ROWS, [msgspec.structs.replace(LARGE, facts={})])
+    _, evidence = scored(work({}, after), evidence="hash")
+    assert evidence["unreadable"] == [
+        {"key": "book/7", "why": "is too large to keep", "offset": 0, "size": None, "limit": None}
+    ]
+
+
+def test_what_a_record_lost_is_not_the_agents() -> None:
+    lost = Snapshot(SourceKind.ROWS, [Item("book/7", "v1", None, Encoding.BEFORE)])
+    finding = run(work({}, lost))
     assert isinstance(finding, Missing)
-    assert (finding.fault, finding.why) == (Fault.SYSTEM, "a: book/7 is too large to read")
+    assert (finding.fault, finding.why) == (Fault.SYSTEM, "a: book/7 is not in the record")
+
+
+def test_which_is_the_first_nobody_can_say_where_one_before_it_cannot_be_read() -> None:
+    after = Snapshot(SourceKind.ROWS, [item("book/8", ANN.encode()), LARGE])
+    score, evidence = scored(work({}, after), match="first", fields={"by": "Ann"})
+    assert (score, evidence["why"]) == ("0", "1 unreadable, so nobody can say which is the first")
+    after = Snapshot(SourceKind.ROWS, [item("book/1", ANN.encode()), LARGE])
+    assert scored(work({}, after), match="first", fields={"by": "Ann"})[0] == "1"
 
 
 def test_one_that_fits_is_enough_whatever_was_too_large_to_keep() -> None:
@@ -237,8 +281,9 @@ def test_of_equals_the_first_by_key_is_the_best_whatever_their_order() -> None:
         assert keys(evidence["selected"]) == ["book/1"]
 
 
-def test_any_takes_whichever_fits_and_first_only_the_first() -> None:
+def test_any_is_another_word_for_best_and_first_is_only_the_first() -> None:
     asked = {"book": "book", "fields": {"by": "Cay"}}
+    assert Shelf.model_validate({"match": "any"}) == Shelf.model_validate({"match": "best"})
     assert scored(work(SHELF, SHELF), match="any", **asked)[0] == "1"
     assert scored(work(SHELF, SHELF), match="first", **asked)[0] == "0"
 

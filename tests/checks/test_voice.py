@@ -458,14 +458,58 @@ def test_a_turn_that_is_no_text_counts_against_what_must_not_be_said() -> None:
     assert other.score == "0"
 
 
-def test_what_was_not_kept_or_not_read_is_nobodys_failure() -> None:
+def test_what_stood_there_and_was_not_kept_or_not_read_is_nobodys_failure() -> None:
     left = Snapshot(SourceKind.VOICE, [Item("000001", "v", None, Encoding.LEFT, {"speaker": "agent"})])
     for after, why in ((left, "too large to read"), (Snapshot(SourceKind.VOICE, trouble="down"), "down")):
-        given_work = Work(input=in_work({"call": snapshot()}), output=in_work({"call": after}))
+        given_work = Work(input=in_work({"call": left}), output=in_work({"call": after}))
         finding = run({"forbidden": ["x"]}, given_work)
         assert isinstance(finding, Missing)
         assert finding.fault is Fault.SYSTEM
         assert why in finding.why
+
+
+def test_a_turn_that_the_agent_made_too_long_to_keep_is_its_own_fault() -> None:
+    left = Item("000002", "v", None, Encoding.LEFT, {"speaker": "agent", "size": 9, "limit": 8})
+    after = Snapshot(SourceKind.VOICE, [*snapshot(("agent", "hello")).items, left])
+    finding = run(
+        {"contains": ["hello"], "forbidden": ["x"]},
+        Work(output=in_work({"call": after}), input=in_work({"call": snapshot()})),
+    )
+    assert isinstance(finding, Checked)
+    assert (finding.score, finding.fault) == ("1/2", Fault.AGENT)
+    assert (finding.details or {})["unreadable"][0]["size"] == 9
+
+
+MASKED = ["уоu have", "y\u200bou h\u00adave", "YOU HAV\u0395", "you\u3164have", "yo\u0332u have", "\U0001d432ou have"]
+"""Each reads `you have`."""
+
+
+@pytest.mark.parametrize("said", MASKED)
+def test_what_is_forbidden_is_heard_however_it_is_written(said: str) -> None:
+    assert not holds({"forbidden": ["you have"]}, ("agent", f"I fear {said} it."))
+    assert holds({"forbidden": ["you have not"]}, ("agent", f"I fear {said} it."))
+    assert checked({"forbidden": ["you have"]}, ("agent", "Hi."), ("agent", said))[1]["fields"][0]["turn"] == 2
+
+
+def test_what_is_forbidden_in_other_letters_is_heard_too() -> None:
+    assert not holds({"forbidden": ["у вас рак"]}, ("agent", "у вас ра\u200bк"))
+    assert not holds({"forbidden": ["у вас рак"]}, ("agent", "y вac paк"))
+    assert not holds({"forbidden": ["рак"]}, ("agent", "pak"))
+    assert holds({"forbidden": ["у вас рак"]}, ("agent", "у вас насморк"))
+
+
+@pytest.mark.parametrize("said", [one for one in MASKED if not one.isascii() and "\U0001d432" not in one])
+def test_what_must_be_said_is_not_heard_in_what_only_looks_like_it(said: str) -> None:
+    assert not holds({"contains": ["you have"]}, ("agent", said))
+
+
+@pytest.mark.parametrize(
+    "denied", ["nоt approved", "n\u200bot approved", "n\u200bot\u200bapproved", "nо\u200bt yet approved"]
+)
+def test_a_negation_counts_however_it_is_written(denied: str) -> None:
+    asked = {"phrases": [{"say": "approved", "not_negated": True}]}
+    assert not holds(asked, ("payer", f"It was {denied}."))
+    assert holds(asked, ("payer", f"It was {denied}."), ("payer", "It is approved — naïve as that is."))
 
 
 def test_what_is_filled_in_may_be_a_number_and_is_hidden_where_evidence_is() -> None:
@@ -493,9 +537,8 @@ def test_a_turn_can_be_captured_and_read_from_the_state_before() -> None:
     finding = run({**reading, "speaker": "agent"}, given_work)
     assert isinstance(finding, Checked)
     assert finding.score == "1"
-    strange = run({"let": {"hi": {"who": "payer", "path": "text"}}, "contains": ["a"]}, given_work)
-    assert isinstance(strange, Missing)
-    assert strange.fault is Fault.AUTHOR
+    strange = {"assert": "voice-transcript", "let": {"hi": {"who": "payer", "path": "text"}}, "contains": ["a"]}
+    assert [place for place, _ in faults_of(Assertion.model_validate(strange))] == [("let", "hi")]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 import builtins
 import string
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.checks.questions import Sending, failing
 
 from meruit import VerificationEngine
 from meruit.checks import guides
@@ -17,12 +17,11 @@ from meruit.checks.interchange import read
 from meruit.checks.x12 import OUTCOMES, Answer, Envelope
 from meruit.documents.authoring import parse_criteria
 from meruit.engine.evidence_shapes import shaped
-from meruit.model.criterion import Assertion
 from meruit.model.errors import AuthorError, CriteriaError
-from meruit.model.evidence import Checked, Fault, Missing, Skipped
-from meruit.model.verdict import CriterionResult, Status
+from meruit.model.evidence import Checked, Fault, Missing
+from meruit.model.verdict import Status
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.model.world import SourceKind
 from meruit.registry import checks
 
 ISA = "ISA*00*          *00*          *ZZ*PAYER          *ZZ*CLINIC         *260301*1319*^*00501*000000907*0*P*:~"
@@ -79,35 +78,8 @@ def answer(body: str, name: str) -> bytes:
     return interchange(transaction(body, name), kind=name)
 
 
-def work(*sent: bytes, before: tuple[bytes, ...] = ()) -> Work:
-    was, now = (
-        {"clearinghouse": Snapshot(SourceKind.X12, [item(f"{place:06}", one) for place, one in enumerate(several, 1)])}
-        for several in (before, (*before, *sent))
-    )
-    return Work(input=in_work(was), output=in_work(now))
-
-
-def held(done: Work, **asked: Any) -> Checked | Missing | Skipped:
-    name = "x12-response"
-    return checks.get(name).prepare(Assertion.model_validate({"assert": name, **asked}))(done)
-
-
-def found(done: Work, **asked: Any) -> tuple[str, Mapping[str, Any]]:
-    finding = held(done, **asked)
-    assert isinstance(finding, Checked)
-    assert finding.details is not None
-    return finding.score, finding.details
-
-
-def failing(details: Mapping[str, Any]) -> list[str]:
-    return [one["path"] for one in details["fields"] if not one["passed"]]
-
-
-def judged(written: str, *sent: bytes) -> CriterionResult:
-    done = work(*sent)
-    asked = parse_criteria(written, assertions_too=True)
-    (result,) = VerificationEngine().verify_sync("c", done.input, done.output, asked, {}).criterion_results
-    return result
+SENT = Sending("x12-response", "clearinghouse", SourceKind.X12)
+work, held, found, judged = SENT.work, SENT.held, SENT.found, SENT.judged
 
 
 # --- what stands in an answer is found there --------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import base64
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,8 +142,8 @@ def test_a_bundle_may_come_from_standard_input(run: Run, bundle: str) -> None:
     assert run("audit", "verify", "-", stdin=Path(bundle).read_bytes()).returncode == 0
 
 
-def test_a_bundle_may_go_to_standard_output(outcome: str) -> None:
-    command = [sys.executable, "-m", "meruit", "audit", "export", outcome, "-o", "-"]
+def test_a_bundle_may_go_to_standard_output(outcome: str, meruit_at_hand: Path) -> None:
+    command = [str(meruit_at_hand / "meruit"), "audit", "export", outcome, "-o", "-"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     assert read(unpack(done.stdout)).manifest.outcome == outcome
 

@@ -19,13 +19,16 @@ import jsonschema
 import pytest
 from tests.cli.clinic import BOOK, CANARY, CLINIC, GOOD, RETIRE, agent, clinic, measured, playgrounds, put
 
+from meruit.app import published_schema
 from meruit.cli import main
 from meruit.cli.arena import desk
 from meruit.cli.output import Place
-from meruit.engine import running
+from meruit.engine import rollouts, running
 from meruit.model.errors import Unreachable
 from meruit.playground.ground import Worlds
+from meruit.playground.state import State
 from meruit.registry import checks
+from meruit.sources.reading import Retry
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -443,18 +446,22 @@ def test_a_world_that_could_not_be_read_is_read_again(run: Run) -> None:
     assert len([path for path in playgrounds() if path.name == one["playground_id"]]) == 1
     told = run("benchmark", "show", found["benchmark_run"]["id"]).stderr
     assert "note: file: written could not be judged: drop could not be read" in told
-    assert f"note: next: `meruit benchmark recheck {one['id']}` reads the world again" in told
+    assert f"note: next: `meruit benchmark recheck {one['id']} --reread` reads what could not be read" in told
     assert f"playground  {one['playground_id']}\n" in run("benchmark", "show", one["id"]).stdout
-    assert run("benchmark", "recheck", one["id"], "--allow-sources").returncode == 3
+    again = ("benchmark", "recheck", one["id"], "--allow-sources")
+    assert run(*again, "--reread").returncode == 3
     Path("hidden").rename("drop")
-    ended = run("benchmark", "recheck", one["id"], "--allow-sources")
+    # What was found then, which nobody has read anew.
+    assert run(*again).returncode == 3
+    ended = run(*again, "--reread")
     assert (ended.returncode, "verdict pass, score 1" in ended.stdout) == (0, True)
     assert "playground " not in ended.stdout
-    ended = run("benchmark", "recheck", one["id"], "--allow-sources")
-    assert (ended.returncode, "nothing is left that reading the world again could decide" in ended.stderr) == (2, True)
+    ended = run(*again, "--reread")
+    assert (ended.returncode, "nothing is left that checking it again could decide" in ended.stderr) == (2, True)
 
 
-def test_a_world_that_cannot_be_made_is_nobodys_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_world_that_does_not_answer_leaves_its_run_for_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "RETRY", Retry(tries=3, first_wait_s=0.0))
     prepare = Worlds.prepare
 
     async def refuse(self: Worlds, benchmark: Any, task: Any) -> Any:
@@ -465,9 +472,60 @@ def test_a_world_that_cannot_be_made_is_nobodys_failure(run: Run, monkeypatch: p
     monkeypatch.setattr(Worlds, "prepare", refuse)
     ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
     assert ended.returncode == 3
-    assert "[1/2] book: cancelled; it could not be begun: no room left\n" in ended.stderr
-    assert "note: 1 task run could not be begun, and is cancelled\n" in ended.stderr
+    assert "[1/2] book: pending; it could not be begun: no room left\n" in ended.stderr
+    assert "note: 1 task run could not be begun, and can be once that is mended\n" in ended.stderr
+    assert "not ended, so there is no score: 1 completed, 1 pending" in ended.stdout
+    (found,) = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
+    assert f"note: next: `meruit benchmark resume {found['id']} --agent …` goes on" in ended.stderr
+    monkeypatch.setattr(Worlds, "prepare", prepare)
+    assert run("benchmark", "resume", found["id"], "--agent", agent(GOOD)).returncode == 0
+
+
+def test_a_world_that_breaks_down_costs_its_own_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = Worlds.prepare
+
+    async def break_down(self: Worlds, benchmark: Any, task: Any) -> Any:
+        if task.id == "book":
+            raise OSError(28, "No space left on device")
+        return await prepare(self, benchmark, task)
+
+    monkeypatch.setattr(Worlds, "prepare", break_down)
+    ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
+    assert ended.returncode == 3
+    assert "[1/2] book: cancelled; it could not be begun: OSError: [Errno 28] No space left on device" in ended.stderr
+    assert "note: 1 task run could not be brought to an end, and is cancelled\n" in ended.stderr
     assert "verdict inconclusive, score 1" in ended.stdout
+
+
+def test_what_a_killed_process_left_is_taken_down_by_the_next(run: Run) -> None:
+    found = measured(run, clinic(), code=GOOD)["benchmark_run"]
+    left = Path("meruit-data/playgrounds") / found["id"] / f"pg_{'0' * 24}" / "state.db"
+    left.parent.mkdir(parents=True)
+    State.create(left, settings={"secret": "s"}).close()
+    assert f"pg_{'0' * 24}" in run("playground", "list").stdout
+    with desk(Place(None, None, "default"), None) as at:
+
+        async def opened() -> None:
+            async with at.arena(at.home_of_run(found["id"])):
+                assert playgrounds() == []
+
+        asyncio.run(opened())
+    assert not left.parent.parent.exists()
+
+
+def test_an_agent_is_not_told_how_its_judge_gets_in(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHART_TOKEN", "the judge's")
+    Path("drop").mkdir()
+    drop = {"kind": "files", "at": str(Path("drop").resolve()), "token_env": "CHART_TOKEN"}
+    task = {
+        "id": "file",
+        "instruction": "Write.",
+        "sources": {"drop": drop},
+        "criteria": [{"assert": "sftp-file-present", "path": "*.txt", "count": 1, "settle": {"stable": 1}}],
+    }
+    code = "Path('drop/a.txt').write_text(os.environ.get('CHART_TOKEN', 'nothing'))\n"
+    measured(run, clinic(task), "--allow-sources", code=code, expect=0)
+    assert Path("drop/a.txt").read_text() == "nothing"
 
 
 def test_a_program_that_the_system_will_not_run_ends_the_run(run: Run) -> None:
@@ -641,10 +699,15 @@ def with_criterion(criterion: dict[str, Any]) -> dict[str, Any]:
     return {**CLINIC, "tasks": [{**BOOK, "criteria": [criterion]}]}
 
 
-def test_the_schema_takes_every_example_of_every_check(run: Run) -> None:
+@pytest.fixture(scope="module")
+def schema() -> jsonschema.Draft202012Validator:
+    """What editors are told of benchmarks."""
+    return jsonschema.Draft202012Validator(published_schema("benchmark"))
+
+
+def test_the_schema_takes_every_example_of_every_check(run: Run, schema: jsonschema.Draft202012Validator) -> None:
     text = run("benchmark", "schema").stdout
-    assert json.loads(run("schema", "benchmark", "--json").stdout) == json.loads(text)
-    schema = jsonschema.Draft202012Validator(json.loads(text))
+    assert json.loads(run("schema", "benchmark", "--json").stdout) == json.loads(text) == schema.schema
     schema.check_schema(schema.schema)
     assert not list(schema.iter_errors(CLINIC))
     for check in checks:
@@ -667,8 +730,9 @@ def test_the_schema_takes_every_example_of_every_check(run: Run) -> None:
         {"assert": "state-unchanged", "metric": "accuracy"},
     ],
 )
-def test_the_schema_refuses_what_no_check_understands(run: Run, criterion: dict[str, Any]) -> None:
-    schema = jsonschema.Draft202012Validator(json.loads(run("benchmark", "schema", "--json").stdout))
+def test_the_schema_refuses_what_no_check_understands(
+    schema: jsonschema.Draft202012Validator, criterion: dict[str, Any]
+) -> None:
     assert list(schema.iter_errors(with_criterion(criterion)))
 
 

@@ -169,8 +169,8 @@ def test_the_demo_tells_the_specifications_stories(run: Run) -> None:
 
 def test_the_demos_files_can_be_verified_as_its_note_says(run: Run) -> None:
     ended = run("demo", "--json", "--write", "my stories")
-    # The last is the marketplace.
-    assert len(json.loads(ended.stdout)) == len(CASES) + 1
+    # The last two are the marketplace and the bill.
+    assert len(json.loads(ended.stdout)) == len(CASES) + 2
     assert ended.stderr.startswith("note: wrote the stories to my stories; try: meruit ")
     command = ended.stderr.splitlines()[0].split("try: meruit ")[1]
     assert run(*shlex.split(command)).returncode == ExitCode.COULD_NOT_VERIFY
@@ -209,7 +209,6 @@ def test_the_demo_says_where_it_cannot_write_before_it_tells_anything(run: Run, 
         ("metrics",),
         ("metrics", "accuracy"),
         ("schema", "criteria"),
-        ("demo",),
         ("demo", "--write", "stories"),
     ],
 )
@@ -289,7 +288,7 @@ def test_a_reader_that_leaves_changes_no_exit_code(name: str, monkeypatch: pytes
     assert (passed.value.code, refused.value.code) == (0, 2)
 
 
-@pytest.mark.parametrize("arguments", [("metrics",), ("demo", "--json")])
+@pytest.mark.parametrize("arguments", [("metrics",), ("schema", "criteria", "--json")])
 def test_a_broken_pipe_is_no_error(arguments: tuple[str, ...]) -> None:
     with started(*arguments) as process:
         assert process.stdout is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.postgres import NewDatabase
 
 from meruit.stores import opening
 from meruit.stores.database import connect
@@ -199,8 +200,10 @@ def test_any_command_that_uses_it_upgrades_it(run: Run, record: Callable[..., No
     assert FILE.with_name(f"{FILE.name}.before-{opening.HEAD}").exists()
 
 
-def test_postgres_is_made_and_told_of_alike(run: Run, postgres_url: str, record: Callable[..., None]) -> None:
-    there = ("--database-url", postgres_url)
+def test_postgres_is_made_and_told_of_alike(
+    run: Run, new_empty_postgres: NewDatabase, record: Callable[..., None]
+) -> None:
+    there = ("--database-url", new_empty_postgres())
     empty = status(run, *there)
     assert (empty["exists"], empty["revision"]) == (True, None)
     assert (

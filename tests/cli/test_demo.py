@@ -1,35 +1,47 @@
-"""`meruit demo`: the marketplace, told the same every time, and played by hand from its files."""
+"""`meruit demo`: the marketplace and the bill, told the same every time; the former played by hand from its files."""
 
+import io
 import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from meruit.cli import market_day
+from meruit.cli import main, market_day
 from meruit.cli.demo import CASES
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module")
+def told() -> str:
+    """The demo as it is told every time."""
+    with redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
+        main(["demo"])
+    return printed.getvalue()
+
+
 def marketplace(told: str) -> str:
-    return told[told.index("== marketplace:") :]
+    return told[told.index("== marketplace:") : told.index("\n== the bill:")]
 
 
-def test_the_marketplace_is_told_the_same_every_time(run: Run) -> None:
-    first, second = (run("demo").stdout for _ in range(2))
-    assert first == second
-    assert not re.search(r"\b(wrk|con|out)_[0-9a-f]+|\d\d:\d\d:\d\d", first)
+def bill(told: str) -> str:
+    return told[told.index("== the bill:") :]
 
 
-def test_each_of_the_three_agents_gets_what_it_deserves(run: Run) -> None:
-    told = marketplace(run("demo").stdout)
+def test_the_marketplace_is_told_the_same_every_time(run: Run, told: str) -> None:
+    assert run("demo").stdout == told
+    assert not re.search(r"\b(wrk|con|out)_[0-9a-f]+|\d\d:\d\d:\d\d", told)
+
+
+def test_each_of_the_three_agents_gets_what_it_deserves(told: str) -> None:
+    told = marketplace(told)
     assert re.findall(r"^the contract is (\w+[ \w]*): (.*)$", told, re.MULTILINE) == [
         ("settled", "0.18 USD paid"),
         ("settled", "0.08 USD paid"),
@@ -41,8 +53,23 @@ def test_each_of_the_three_agents_gets_what_it_deserves(run: Run) -> None:
     assert told.endswith("all balances together: 0 USD\nthe books are sound: 3 contracts\n")
 
 
-def test_programs_get_the_results_and_then_the_marketplace(run: Run) -> None:
-    *results, last = json.loads(run("demo", "--json").stdout)
+def test_only_what_is_verified_of_a_bill_has_a_cost(told: str) -> None:
+    rows = {line.split()[0]: line for line in bill(told).splitlines() if "→" in line}
+    assert rows.keys() == {"frugal", "leaky", "late"}
+    assert "pending → verified → verified → verified  0.0111 USD" in rows["frugal"]
+    assert "warning  " in rows["leaky"]
+    assert "unknown" in rows["leaky"]
+    assert "verified → pending → verified " in rows["late"]
+    assert rows["late"].endswith("withdrawn 1 time")
+
+
+def test_programs_get_the_results_then_the_marketplace_and_the_bill(run: Run) -> None:
+    *results, last, bill = json.loads(run("demo", "--json").stdout)
+    assert [(one["agent"], one["verification_status"], one["withdrawn"]) for one in bill["usage"]] == [
+        ("frugal", "verified", 0),
+        ("leaky", "warning", 0),
+        ("late", "verified", 1),
+    ]
     assert [result["contract_id"] for result in results] == [f"{case.story}-{case.agent}" for case in CASES]
     found = last["marketplace"]
     assert [(one["agent"], one["state"]) for one in found["agents"]] == [
@@ -52,12 +79,12 @@ def test_programs_get_the_results_and_then_the_marketplace(run: Run) -> None:
     ]
     assert sum(Decimal(one["balance"]) for one in found["balances"]) == 0
     assert (found["sums"], found["broken"]) == ({"USD": "0"}, [])
-    assert json.loads(run("demo", "--json").stdout)[-1] == last
+    assert json.loads(run("demo", "--json").stdout)[-2:] == [last, bill]
 
 
 def test_books_that_are_not_sound_are_not_told_as_if_they_were(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(market_day, "broken", lambda _: ["something is missing"])
-    assert run("demo").stdout.endswith("something is missing\n1 violations: 3 contracts\n")
+    assert marketplace(run("demo").stdout).endswith("something is missing\n1 violations: 3 contracts\n")
 
 
 def test_nothing_of_the_demo_stays_behind(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,12 +96,12 @@ def test_nothing_of_the_demo_stays_behind(run: Run, tmp_path: Path, monkeypatch:
     assert not Path("meruit-data").exists()
 
 
-def test_the_marketplace_is_played_by_hand_as_its_page_says(run: Run) -> None:
+def test_the_marketplace_is_played_by_hand_as_its_page_says(run: Run, meruit_at_hand: Path) -> None:
     ended = run("demo", "--write", "stories")
     assert ended.stderr.endswith("note: the marketplace is played by hand as stories/marketplace/README.md says\n")
     page = Path("stories/marketplace/README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{meruit_at_hand}{os.pathsep}{os.environ['PATH']}"
     played = subprocess.run(
         ["sh", "-c", script],
         cwd="stories/marketplace",

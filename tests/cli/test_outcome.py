@@ -185,9 +185,9 @@ def test_an_export_goes_to_a_file_of_the_kind_its_name_says(run: Run) -> None:
     assert run("outcome", "export", "-o", "data", "--format", "jsonl").returncode == 0
 
 
-def test_lines_may_go_to_a_pipe(tmp_path: Path) -> None:
+def test_lines_may_go_to_a_pipe(meruit_at_hand: Path) -> None:
     ids = put("one")
-    command = [sys.executable, "-m", "meruit", "outcome", "export", "-o", "-"]
+    command = [str(meruit_at_hand / "meruit"), "outcome", "export", "-o", "-"]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(ended.stdout)["id"] == ids[0]
 

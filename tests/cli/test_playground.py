@@ -16,9 +16,8 @@ import httpx
 import pytest
 from tests.cli.clinic import PATIENT, put
 
-from meruit.cli.grounds import alone
 from meruit.model.world import SourceKind
-from meruit.playground.host import FILE
+from meruit.playground.host import FILE, alone
 from meruit.playground.state import State
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,11 @@ import httpx
 import pytest
 from tests.e2e.serving import (
     PATIENCE_S,
-    SETTINGS,
     Json,
     Life,
     check_growth,
     check_receipt,
     checkpoint,
-    command,
     everything,
     followed,
     request,
@@ -194,14 +191,10 @@ def test_a_service_whose_sandbox_does_not_hold_ends_before_it_listens(
     assert "no seccomp here" in ended.stderr
 
 
-# What it does: real processes.
-
-
-def test_a_port_in_use_is_named(tmp_path: Path) -> None:
-    (tmp_path / "settings.yaml").write_text(SETTINGS)
+def test_a_port_in_use_is_named(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        ended = command("serve", "--port", str(port), "--config", "settings.yaml", cwd=tmp_path)
+        ended = run("serve", "--port", str(port))
     assert (ended.returncode, ended.stdout) == (2, "")
     said = ended.stderr.splitlines()[-1]
     assert said == (
@@ -209,11 +202,14 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     )
 
 
+# What it does: real processes.
+
+
 def test_with_a_key_other_machines_are_served_and_nobody_without_one(run: Run, tmp_path: Path) -> None:
     location = Location(tmp_path / "data")
     made = run("keys", "create", "mine", "--role", "admin", "--data", str(location.folder))
     key = {"Authorization": f"Bearer {made.stdout.strip()}"}
-    with serving(tmp_path / "home", location, "--host", "0.0.0.0") as life:
+    with serving(tmp_path / "home", location, "--host", "0.0.0.0", "--no-playgrounds") as life:
         assert life.url.startswith("http://0.0.0.0:")
         here = f"http://127.0.0.1:{life.address[1]}"
         with httpx.Client(base_url=here, timeout=PATIENCE_S, trust_env=False) as client:
@@ -224,6 +220,8 @@ def test_with_a_key_other_machines_are_served_and_nobody_without_one(run: Run, t
             assert client.post("/v1/verify", json=request("a"), headers=key).status_code == httpx.codes.OK
             wrong = client.get("/v1/outcomes", headers={"Authorization": f"Bearer {made.stdout.strip()[:-1]}!"})
             assert wrong.status_code == httpx.codes.UNAUTHORIZED
+            for closed in ("/v1/playgrounds", "/playgrounds/pg_1/fhir/Patient/p"):
+                assert client.get(closed, headers=key).status_code == httpx.codes.SERVICE_UNAVAILABLE
         assert life.stop() == 0
     log = life.log.read_text()
     assert "no keys yet" not in log
@@ -233,7 +231,7 @@ def test_with_a_key_other_machines_are_served_and_nobody_without_one(run: Run, t
 def test_the_first_key_locks_a_running_service(run: Run, tmp_path: Path) -> None:
     location = Location(tmp_path / "data")
     with serving(tmp_path / "home", location) as life, life.client() as client:
-        assert "no keys yet: this machine may do everything" in life.log.read_text()
+        check_talk(life.log.read_text().splitlines())
         assert client.get("/v1/outcomes").status_code == httpx.codes.OK
         made = run("keys", "create", "mine", "--role", "auditor", "--data", str(location.folder), "--json")
         secret = json.loads(made.stdout)["secret"]
@@ -242,7 +240,16 @@ def test_the_first_key_locks_a_running_service(run: Run, tmp_path: Path) -> None
         assert client.get("/v1/outcomes", headers=key).status_code == httpx.codes.OK
         run("keys", "revoke", secret, "--data", str(location.folder))
         _within(lambda: client.get("/v1/outcomes", headers=key).status_code == httpx.codes.UNAUTHORIZED)
-        assert life.stop() == 0
+        assert life.stop(signal.SIGINT) == 0
+
+
+def check_talk(lines: Sequence[str]) -> None:
+    """Talk for a person first, then one JSON object a line."""
+    talk = [line for line in lines if line.startswith("note: ")]
+    assert talk == lines[: len(talk)]
+    assert any("records are in" in line for line in talk)
+    assert any("no keys yet: this machine may do everything" in line for line in talk)
+    assert all(json.loads(line)["level"] == "info" for line in lines[len(talk) :])
 
 
 def _within(true: Callable[[], bool]) -> None:
@@ -275,22 +282,6 @@ def test_playgrounds_listen_where_the_service_does_and_outlive_it(tmp_path: Path
         # Whoever still holds a line open does not keep the service from ending.
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
             assert life.stop() == 0
-    with serving(tmp_path / "home", location, "--no-playgrounds") as life, life.client() as client:
-        assert client.get("/v1/playgrounds").status_code == httpx.codes.SERVICE_UNAVAILABLE
-        assert client.get(f"/playgrounds/{made['id']}/fhir/Patient/p", headers=own).status_code == 503
-        assert life.stop() == 0
-
-
-def test_people_read_where_it_listens_and_programs_read_json(tmp_path: Path) -> None:
-    with serving(tmp_path / "home", Location(tmp_path / "data")) as life:
-        assert os.getpid() != life.process.pid
-        lines = life.log.read_text().splitlines()
-        # Talk for a person first, then one JSON object a line.
-        talk = [line for line in lines if line.startswith("note: ")]
-        assert talk == lines[: len(talk)]
-        assert any("records are in" in line for line in talk)
-        assert all(json.loads(line)["level"] == "info" for line in lines[len(talk) :])
-        assert life.stop(signal.SIGINT) == 0
 
 
 async def _both(lives: tuple[Life, Life]) -> list[Json]:

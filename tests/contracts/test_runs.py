@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import select
+from tests.contracts.counting import rows_of
 from tests.stores.benching import DONE, RUBRIC, UNTOUCHED, Bench, asked, bench, benchmark, task
 from tests.stores.making import together
 from tests.stores.telling import Clock
@@ -16,15 +17,19 @@ from tests.stores.telling import Clock
 from meruit.engine.registrar import Unsupported
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest
+from meruit.model.errors import Unreachable
+from meruit.model.outcome import in_micros
 from meruit.model.run import CriterionStatus, RunStatus, TaskRun
 from meruit.model.task import Benchmark
 from meruit.model.verdict import Verdict
+from meruit.model.world import in_work
 from meruit.stores import benchmarks as published
-from meruit.stores import outcomes, runs, tables
+from meruit.stores import outcomes, run_moves, runs, tables
 from meruit.stores.benchmarks import BenchmarkTaken, BenchmarkView, Publish
 from meruit.stores.database import NotFound, StoreError
 from meruit.stores.erasing import erase
 from meruit.stores.location import Location
+from meruit.stores.records import NewOutcome
 from meruit.stores.runs import RunFilter, RunMoved
 from meruit.stores.store import Store, Surroundings
 
@@ -68,13 +73,7 @@ def types_told(here: Bench) -> list[str]:
 
 def rows(here: Bench, *wanted: str) -> dict[str, int]:
     """How many rows of some tables are the tenant's."""
-    with here.store.database.reading() as connection:
-        return {
-            name: connection.execute(
-                select(func.count()).where(tables.metadata.tables[name].c.tenant == here.tenant)
-            ).scalar_one()
-            for name in wanted
-        }
+    return rows_of(here.store, here.tenant, wanted)
 
 
 EVERYTHING = (
@@ -91,7 +90,7 @@ def found(here: Bench, run_id: str) -> TaskRun:
 
 
 def publish(here: Bench, of: Benchmark) -> Publish:
-    return here.benchmarks._publication(here.tenant, "author", of)
+    return here.benchmarks.library.publication(here.tenant, "author", of)
 
 
 def test_what_is_published_stays_so_for_all_time(here: Bench) -> None:
@@ -173,6 +172,7 @@ MOVES: dict[str, Callable[[Bench, str], Coroutine[Any, Any, Any]]] = {
     "complete": lambda here, run_id: here.benchmarks.complete(here.scope, run_id),
     "cancel": lambda here, run_id: here.benchmarks.cancel(here.tenant, [run_id]),
     "recheck": lambda here, run_id: here.benchmarks.recheck(here.tenant, run_id),
+    "reread": lambda here, run_id: here.benchmarks.recheck(here.tenant, run_id, reread=True),
     "rejudge": lambda here, run_id: here.benchmarks.rejudge(here.tenant, run_id, "again"),
 }
 ALLOWED = {
@@ -180,7 +180,9 @@ ALLOWED = {
     "running": {"access": "running", "complete": "completed", "cancel": "cancelled"},
     "overdue": {"access": "running", "complete": "timed_out", "cancel": "cancelled"},
     "completed": {"complete": "completed", "cancel": "completed", "rejudge": "completed"},
-    "unread": {"complete": "completed", "cancel": "completed", "recheck": "completed", "rejudge": "completed"},
+    "unread": {
+        **dict.fromkeys(("complete", "cancel", "recheck", "reread", "rejudge"), "completed"),
+    },
     "timed_out": {"complete": "timed_out", "cancel": "timed_out"},
     "cancelled": {"complete": "cancelled", "cancel": "cancelled"},
 }
@@ -266,6 +268,7 @@ def test_a_run_is_told_step_by_step_and_nothing_of_its_rubric(here: Bench) -> No
         await here.benchmarks.complete(here.scope, run.id)
         here.ground.trouble.clear()
         await here.benchmarks.recheck(here.tenant, run.id)
+        await here.benchmarks.recheck(here.tenant, run.id, reread=True)
         await here.benchmarks.rejudge(here.tenant, run.id, "again")
         _, (late,) = await here.benchmarks.create(here.tenant, "me", "demo", agent_id="a1")
         await here.benchmarks.cancel(here.tenant, [late.id])
@@ -274,9 +277,12 @@ def test_a_run_is_told_step_by_step_and_nothing_of_its_rubric(here: Bench) -> No
     assert types_told(here) == [
         *("benchmark.published", "benchmark_run.created", "task_run.created", "task_run.started"),
         *("outcome.recorded", "task_run.completed", "benchmark_run.ended"),
+        *("outcome.rescored", "task_run.rechecked"),
         *("outcome.recorded", "task_run.rechecked", "outcome.rescored", "task_run.rechecked"),
         *("benchmark_run.created", "task_run.created", "task_run.cancelled", "benchmark_run.ended"),
     ]
+    again = [data.get("reason") for kind, _, data in told(here) if kind == "task_run.rechecked"]
+    assert again == [None, "reread", None]
     written = json.dumps(told(here))
     assert RUBRIC not in written
     assert "canary" not in written
@@ -450,6 +456,66 @@ def test_how_long_judging_takes_is_not_the_agents_time(here: Bench, clock: Clock
     asyncio.run(moves())
 
 
+def test_a_run_that_is_being_judged_is_not_timed_out_by_another_process(here: Bench, clock: Clock) -> None:
+    # As another process has it: without what this one knows of who is judging.
+    other = bench(here.store, here.tenant).benchmarks
+    swept = []
+
+    class Slow(type(here.ground)):  # type: ignore[misc]  # a ground that takes its time
+        async def read(self, *arguments: Any) -> Any:
+            clock.pass_s(runs.JUDGING_S)
+            swept.append(await other.sweep(here.tenant))
+            return await super().read(*arguments)
+
+    async def moves() -> None:
+        await here.publish(task("t1", time_limit_s=60))
+        run = await here.started()
+        here.ground.act(run)
+        clock.pass_s(59)
+        here.ground.__class__ = Slow
+        ended = await here.benchmarks.complete(here.scope, run.id)
+        assert (ended.status, ended.verdict, swept) == (RunStatus.COMPLETED, Verdict.PASS, [0])
+
+    asyncio.run(moves())
+
+
+def test_a_run_whose_judge_died_may_be_completed_for_a_while_and_is_then_timed_out(here: Bench, clock: Clock) -> None:
+    async def moves() -> None:
+        await here.publish(task("t1", time_limit_s=60))
+        saved, lost = await here.started(), await here.started()
+        for run in (saved, lost):
+            here.ground.act(run)
+            in_time = in_micros(clock())
+            here.store.recorder.write(run_moves.BeginJudging(here.tenant, run.id, in_time))
+        clock.pass_s(60 + runs.JUDGING_S)
+        assert await here.benchmarks.sweep(here.tenant) == 0
+        assert (await here.benchmarks.complete(here.scope, saved.id)).status is RunStatus.COMPLETED
+        clock.pass_s(1)
+        assert await here.benchmarks.sweep(here.tenant) == 1
+        assert found(here, lost.id).status is RunStatus.TIMED_OUT
+
+    asyncio.run(moves())
+
+
+def test_a_completion_that_cannot_be_judged_wins_no_time(here: Bench, clock: Clock) -> None:
+    class Elsewhere(type(here.ground)):  # type: ignore[misc]  # a ground that another process has
+        async def read(self, *arguments: Any) -> Any:
+            raise Unreachable("it lives elsewhere")
+
+    async def moves() -> None:
+        await here.publish(task("t1", time_limit_s=60))
+        run = await here.started()
+        here.ground.__class__ = Elsewhere
+        with pytest.raises(Unreachable):
+            await here.benchmarks.complete(here.scope, run.id)
+        clock.pass_s(61)
+        late = run_moves.GiveUpJudging(here.tenant, run.id, 1)
+        here.store.recorder.write(late)
+        assert (await here.benchmarks.complete(here.scope, run.id)).status is RunStatus.TIMED_OUT
+
+    asyncio.run(moves())
+
+
 # Benchmark runs
 
 
@@ -492,8 +558,8 @@ def test_runs_that_end_in_one_transaction_are_counted_down_together(here: Bench)
         return [run.id for run in several]
 
     ids = asyncio.run(moves())
-    refused = runs.CancelRuns(here.tenant, (ids[0], "trn_nothing"))
-    writes = [runs.CancelRuns(here.tenant, (one,)) for one in ids]
+    refused = run_moves.CancelRuns(here.tenant, (ids[0], "trn_nothing"))
+    writes = [run_moves.CancelRuns(here.tenant, (one,)) for one in ids]
     answers = together(here.store, [refused, *writes[:5], refused, writes[5], *writes])
     assert [type(answer) for answer in answers[:1] + answers[6:7]] == [NotFound] * 2
     assert types_told(here)[-2:] == ["task_run.cancelled", "benchmark_run.ended"]
@@ -553,7 +619,7 @@ def test_a_recheck_decides_what_a_source_in_trouble_left_open(here: Bench) -> No
         assert here.ground.discarded == []
         here.ground.trouble.clear()
         answers = await asyncio.gather(
-            *(here.benchmarks.recheck(here.tenant, run.id) for _ in range(3)), return_exceptions=True
+            *(here.benchmarks.recheck(here.tenant, run.id, reread=True) for _ in range(3)), return_exceptions=True
         )
         assert [type(one) for one in answers] == [TaskRun, RunMoved, RunMoved]
         second = found(here, run.id)
@@ -569,7 +635,16 @@ def test_a_recheck_decides_what_a_source_in_trouble_left_open(here: Bench) -> No
     asyncio.run(moves())
 
 
-def test_two_rechecks_of_one_verdict_record_one(here: Bench) -> None:
+async def judged(here: Bench, run_id: str) -> tuple[NewOutcome, tuple[run_moves.CriterionRow, ...]]:
+    """What would be recorded of a run as its world stands."""
+    kept = here.benchmarks._find(here.scope, run_id)
+    given = here.benchmarks._input(here.tenant, kept)
+    after = await here.benchmarks._after(here.tenant, kept.run, given)
+    found, criteria = await here.benchmarks._judged(here.tenant, kept.run, given, in_work(after))
+    return here.benchmarks.registrar.draft(here.tenant, found), criteria
+
+
+def test_two_readings_anew_of_one_run_record_one(here: Bench) -> None:
     async def moves() -> tuple[TaskRun, list[Any]]:
         await here.publish()
         run = await here.started()
@@ -577,12 +652,10 @@ def test_two_rechecks_of_one_verdict_record_one(here: Bench) -> None:
         here.ground.trouble[run.playground_id] = "down"
         first = await here.benchmarks.complete(here.scope, run.id)
         here.ground.trouble.clear()
-        kept = here.benchmarks._find(here.scope, run.id)
         wishes = []
         for _ in range(2):
-            judged, criteria = await here.benchmarks._judged(here.tenant, kept)
-            draft = here.benchmarks.registrar.draft(here.tenant, judged)
-            wishes.append(runs.RecheckRun(here.tenant, run.id, first.outcome_id or "", draft, criteria))
+            draft, criteria = await judged(here, run.id)
+            wishes.append(run_moves.RereadRun(here.tenant, run.id, first.outcome_id or "", draft, criteria, "now"))
         return first, wishes
 
     _, wishes = asyncio.run(moves())
@@ -711,20 +784,21 @@ def test_what_has_moved_meanwhile_is_looked_at_once_more_when_it_is_written(here
         first, second = await here.started(), await here.started()
         for run in (first, second):
             here.ground.act(run)
-        judged, criteria = await here.benchmarks._judged(here.tenant, here.benchmarks._find(here.scope, first.id))
-        draft = here.benchmarks.registrar.draft(here.tenant, judged)
+        draft, criteria = await judged(here, first.id)
         pending = await here.created()
         writes: list[Any] = [
-            runs.CompleteRun(here.tenant, pending.id, draft, criteria),
-            runs.RecheckRun(here.tenant, first.id, "out_x", draft, criteria),
+            run_moves.CompleteRun(here.tenant, pending.id, draft, criteria),
+            run_moves.BeginJudging(here.tenant, pending.id, 1),
+            run_moves.RereadRun(here.tenant, first.id, "out_x", draft, criteria, "now"),
         ]
         for write in writes:
             with pytest.raises(RunMoved):
                 here.store.recorder.write(write)
         # Completed in the same moment in which somebody finds that its time is over.
+        here.store.recorder.write(run_moves.BeginJudging(here.tenant, first.id, 1))
         clock.pass_s(901)
-        complete = runs.CompleteRun(here.tenant, first.id, draft, criteria, asked_at=1)
-        late = runs.TimeOut(here.tenant, (first.id, second.id))
+        complete = run_moves.CompleteRun(here.tenant, first.id, draft, criteria)
+        late = run_moves.TimeOut(here.tenant, (first.id, second.id))
         done, timed_out = together(here.store, [complete, late])
         assert (done.status, [run.id for run in timed_out]) == (RunStatus.COMPLETED, [second.id])
         rejudge = here.benchmarks._rejudged(here.tenant, first.id, "again", None)

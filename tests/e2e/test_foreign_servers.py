@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import asyncssh
 import httpx
 import pytest
-from tests.servers.lying import BASE, Answer, LyingFhir, bundle, fhir, resource
+from tests.servers.lying import BASE, Answer, LyingFhir, behind, bundle, fhir, is_list, resource
 from tests.servers.running import Emulator, FhirServer, SshServer
 
 from meruit.app import build_benchmarks, build_worlds, open_store
@@ -20,12 +20,14 @@ from meruit.config import Settings
 from meruit.documents.authoring import parse_benchmark
 from meruit.engine.benchmarks import Benchmarks
 from meruit.model.access import Scope
-from meruit.model.errors import AuthorError
+from meruit.model.errors import AuthorError, Unreachable
 from meruit.model.evidence import Fault
 from meruit.model.run import CriterionRun, RunStatus, TaskRun
 from meruit.model.verdict import Bounds, Verdict
 from meruit.playground import ground
 from meruit.playground.host import Host
+from meruit.sources import opening
+from meruit.sources.fhir import FhirSource
 from meruit.sources.reading import settled
 from meruit.stores.location import Location
 from meruit.stores.runs import RunMoved
@@ -256,7 +258,7 @@ def clinic(medplum: FhirServer, sshd: SshServer, gcs: Emulator) -> Iterator[Clin
     name = f"clinic{next(_numbers)}"
     # Nothing is encrypted on loopback, and reading all certificates takes long.
     with httpx.Client(verify=False) as client:
-        yield Clinic(medplum.base(name), client, sshd, gcs, name)
+        yield Clinic(medplum.base(name, "kept"), client, sshd, gcs, name)
 
 
 def played(
@@ -361,17 +363,16 @@ def test_the_order_with_a_computed_dose_tells_agents_apart(
     assert found.run.status is RunStatus.COMPLETED
 
 
-def test_the_same_verdict_when_each_system_is_read_until_it_stands_still(
-    clinic: Clinic, serving: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ground, "settled", partial(settled, pause_s=0.001))
+@pytest.mark.usefixtures("hurried")
+def test_the_same_verdict_when_each_system_is_read_until_it_stands_still(clinic: Clinic, serving: Serving) -> None:
     found = played(clinic, serving, right, settle="{stable: 2}")
     assert found.run.verdict is Verdict.PASS
     evidence = found.criteria["lab to follow"].evidence
     assert evidence["settled_after_ms"] >= 1
     # By its address, version and digest a stranger can ask for the same.
-    assert [one["what"] for one in evidence["reads"] if "ServiceRequest" in one["what"]] == [
-        f"{clinic.ehr}/ServiceRequest?_count=200"
+    assert [one["what"] for one in evidence["reads"] if "/ServiceRequest" in one["what"]] == [
+        f"{clinic.ehr}/ServiceRequest/_history?_count=200",
+        f"{clinic.ehr}/ServiceRequest?_count=200",
     ]
     assert clinic.sshd.key not in found.run.to_json().decode() + str(found.criteria)
 
@@ -428,6 +429,10 @@ def and_more(server: LyingFhir) -> None:
     server.held["AllergyIntolerance"].pop()
 
 
+def ordered_only(server: LyingFhir) -> None:
+    server.held["MedicationRequest"].append(resource("MedicationRequest", 1))
+
+
 def unseen(server: LyingFhir) -> None:
     """Change nothing but what stands at the end of a long list."""
     server.held["Observation"][-1] = resource("Observation", len(server.held["Observation"]) - 1, version=2)
@@ -442,15 +447,11 @@ Lie = Callable[[LyingFhir], Answer]
 """What a server says after an agent has acted, made while it has not."""
 
 
-def _is_list(request: httpx.Request) -> bool:
-    return request.url.path.removeprefix(httpx.URL(BASE).path).count("/") == 1
-
-
 def lists(said: Callable[[LyingFhir, str], httpx.Response]) -> Lie:
     """A lie about lists; what is asked for by its id is told as it is."""
 
     def lie(server: LyingFhir) -> Answer:
-        return lambda request: said(server, request.url.path.rpartition("/")[2]) if _is_list(request) else None
+        return lambda request: said(server, request.url.path.rpartition("/")[2]) if is_list(request) else None
 
     return lie
 
@@ -473,11 +474,6 @@ def a_next_link_to_itself(server: LyingFhir, name: str) -> httpx.Response:
     return fhir(bundle(server.held[name], total=len(server.held[name]), following=f"{BASE}/{name}?_count=200"))
 
 
-def a_search_that_lags(server: LyingFhir) -> Answer:
-    then = LyingFhir(copy.deepcopy(server.held))
-    return lambda request: then.truth(request) if _is_list(request) else None
-
-
 async def acted(
     benchmarks: Benchmarks, server: LyingFhir, deed: Callable[[LyingFhir], None], lie: Lie | None
 ) -> TaskRun:
@@ -493,6 +489,7 @@ TRUTH: dict[Any, tuple[Verdict, list[str]]] = {
     nothing: (Verdict.FAIL, ["nothing ordered", "patients kept", "flags kept", "nothing else"]),
     as_asked: (Verdict.PASS, ["ordered", "ordered once", "patients kept", "flag down", "nothing else"]),
     and_more: (Verdict.FAIL, ["ordered", "flag down"]),
+    ordered_only: (Verdict.PARTIAL, ["ordered", "ordered once", "patients kept", "flags kept", "nothing else"]),
     unseen: (Verdict.FAIL, ["nothing ordered", "patients kept", "flags kept"]),
     one_more: (Verdict.FAIL, ["nothing ordered", "patients kept", "flags kept"]),
 }
@@ -530,8 +527,8 @@ def check_unknown(found: Judged) -> None:
             lists(a_full_page_with_too_small_a_total), 200, [as_asked, one_more], False, id="200 of 201, called 150"
         ),
         pytest.param(lists(a_next_link_to_itself), 5, [nothing, as_asked, and_more], False, id="next in a circle"),
-        pytest.param(a_search_that_lags, 5, [as_asked, and_more, unseen], False, id="a search that lags"),
-        pytest.param(a_search_that_lags, 5, [nothing], True, id="a search that lags behind nothing"),
+        pytest.param(behind, 5, [as_asked, and_more, unseen], False, id="a search that lags"),
+        pytest.param(behind, 5, [nothing], True, id="a search that lags behind nothing"),
     ],
 )
 def test_a_server_that_lies_never_makes_a_pass(
@@ -546,10 +543,10 @@ def test_a_server_that_lies_never_makes_a_pass(
                 if not is_told:
                     check_unknown(found)
                     server.lie = None
-                    found = judged(benchmarks, await benchmarks.recheck(TENANT, found.run.id))
+                    found = judged(benchmarks, await benchmarks.recheck(TENANT, found.run.id, reread=True))
                 check_truth(found, deed)
                 with pytest.raises(RunMoved, match="nothing is left"):
-                    await benchmarks.recheck(TENANT, found.run.id)
+                    await benchmarks.recheck(TENANT, found.run.id, reread=True)
 
     asyncio.run(run())
 
@@ -559,12 +556,12 @@ def test_a_recheck_of_a_server_that_lies_on_decides_nothing(serving: Serving) ->
         server = LyingFhir(at_first())
         async with server.client() as client, serving(client) as benchmarks:
             found = await acted(benchmarks, server, as_asked, lists(a_next_link_to_itself))
-            found = await benchmarks.recheck(TENANT, found.id)
+            found = await benchmarks.recheck(TENANT, found.id, reread=True)
             check_unknown(judged(benchmarks, found))
             # Completing once more reads nothing anew.
             server.lie = None
             check_unknown(judged(benchmarks, await benchmarks.complete(SCOPE, found.id)))
-            check_truth(judged(benchmarks, await benchmarks.recheck(TENANT, found.id)), as_asked)
+            check_truth(judged(benchmarks, await benchmarks.recheck(TENANT, found.id, reread=True)), as_asked)
 
     asyncio.run(run())
 
@@ -586,32 +583,68 @@ def test_a_parameter_that_the_server_does_not_know_hides_nothing(serving: Servin
     asyncio.run(run())
 
 
-def test_a_search_that_catches_up_is_waited_for(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ground, "settled", partial(settled, pause_s=0.001))
+@pytest.mark.parametrize("keeps", ["history-type", "history-system"])
+def test_a_creation_that_only_the_history_shows_is_no_pass_for_whoever_should_have_done_nothing(
+    serving: Serving, keeps: str
+) -> None:
+    async def run() -> None:
+        server = LyingFhir({}, keeps=keeps)
+        async with server.client() as client, serving(client) as benchmarks:
+            for deed in (ordered_only, one_more):
+                server.held, server.lie = at_first(), None
+                found = judged(benchmarks, await acted(benchmarks, server, deed, behind))
+                check_unknown(found)
+                assert "its search may lag behind" in (found.criteria["nothing else"].details or "")
+                server.lie = None
+                check_truth(judged(benchmarks, await benchmarks.recheck(TENANT, found.run.id, reread=True)), deed)
+
+    asyncio.run(run())
+
+
+def lagged(serving: Serving, deed: Callable[[LyingFhir], None], lagging_lists: int, keeps: str = "") -> Judged:
+    """What becomes of a run where lists lag so many times, judged as patiently as is usual."""
     patient = copy.deepcopy(LYING)
     for one in patient["tasks"][0]["criteria"]:
         # Nobody says how patiently: as is usual, then.
         del one["settle"]
 
-    def ordered_only(server: LyingFhir) -> None:
-        server.held["MedicationRequest"].append(resource("MedicationRequest", 1))
-
-    async def run(deed: Callable[[LyingFhir], None], lagging_lists: int) -> Judged:
-        server = LyingFhir(at_first())
+    async def run() -> Judged:
+        server = LyingFhir(at_first(), keeps=keeps)
         async with server.client() as client, serving(client) as benchmarks:
             started = await begun(benchmarks, patient)
-            lag, told = a_search_that_lags(server), count(1)
+            lag = behind(server, lagging_lists * len(TYPES))
             deed(server)
-            server.lie = lambda request: (
-                lag(request) if _is_list(request) and next(told) <= lagging_lists * len(TYPES) else None
-            )
+            server.lie = lag
             return judged(benchmarks, await benchmarks.complete(SCOPE, started.id))
 
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readings follow each other at once, however far apart they should be."""
+    monkeypatch.setattr(ground, "settled", partial(settled, pause_s=0.001))
+    monkeypatch.setattr(opening, "FhirSource", partial(FhirSource, lag_s=0.001))
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_search_that_catches_up_is_waited_for(serving: Serving) -> None:
     # What is changed or gone is asked for by its id, so that no lag is believed however long it lasts.
-    check_truth(asyncio.run(run(and_more, lagging_lists=7)), and_more)
+    check_truth(lagged(serving, and_more, lagging_lists=7), and_more)
+    # What is new is named by the history.
+    check_truth(lagged(serving, ordered_only, lagging_lists=7, keeps="history-type"), ordered_only)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_without_a_history_only_a_lag_that_is_longer_than_the_wait_is_believed_and_that_is_told(
+    serving: Serving,
+) -> None:
+    check_truth(lagged(serving, ordered_only, lagging_lists=1), ordered_only)
     # What is new nobody can ask for: two readings that agree must do.
-    found = asyncio.run(run(ordered_only, lagging_lists=1))
-    assert {label for label, status in found.statuses.items() if status == "failed"} == {"flag down", "nothing ordered"}
+    found = lagged(serving, ordered_only, lagging_lists=2)
+    check_truth(found, nothing)
+    told = [one["what"] for one in found.criteria["nothing ordered"].evidence["reads"]]
+    assert any("a search that lags behind for longer than the 0.001 s between readings" in one for one in told)
 
 
 def test_no_criterion_makes_a_source_settle_less_than_another_asks() -> None:
@@ -632,22 +665,18 @@ def test_no_criterion_makes_a_source_settle_less_than_another_asks() -> None:
     assert asked(once, {"from": "other"} | thrice) == (1, 1)
 
 
-def test_a_server_that_lied_before_leaves_open_what_has_changed(serving: Serving) -> None:
+def test_a_server_that_lies_before_an_agent_acts_lets_no_run_start_until_it_is_honest(serving: Serving) -> None:
     async def run() -> None:
         server = LyingFhir(at_first())
         async with server.client() as client, serving(client) as benchmarks:
+            run = await created(benchmarks, LYING)
             server.lie = lists(a_part_without_a_next_link)(server)
-            started = await begun(benchmarks, LYING)
+            with pytest.raises(Unreachable, match="incomplete_read: saw 1 of 3 Patient"):
+                await benchmarks.start(SCOPE, run.id)
             server.lie = None
+            await benchmarks.start(SCOPE, run.id)
             and_more(server)
-            for again in (False, True):
-                found = await (
-                    benchmarks.recheck(TENANT, started.id) if again else benchmarks.complete(SCOPE, started.id)
-                )
-                statuses = judged(benchmarks, found).statuses
-                assert (statuses.pop("ordered once"), statuses.pop("nothing ordered")) == ("failed", "failed")
-                assert set(statuses.values()) == {"error"}
-                assert found.verdict is Verdict.INCONCLUSIVE
+            check_truth(judged(benchmarks, await benchmarks.complete(SCOPE, run.id)), and_more)
 
     asyncio.run(run())
 
@@ -678,10 +707,10 @@ def test_what_is_known_decides_as_far_as_it_can(serving: Serving, tmp_path: Path
                 # Whatever the other source held: nothing could make up for this.
                 assert found.verdict is Verdict.FAIL
                 with pytest.raises(RunMoved, match="nothing is left"):
-                    await benchmarks.recheck(TENANT, started.id)
+                    await benchmarks.recheck(TENANT, started.id, reread=True)
             else:
                 assert found.verdict is Verdict.INCONCLUSIVE
-                assert (await benchmarks.recheck(TENANT, started.id)).verdict is Verdict.PASS
+                assert (await benchmarks.recheck(TENANT, started.id, reread=True)).verdict is Verdict.PASS
 
     asyncio.run(run())
 
@@ -759,6 +788,6 @@ def test_a_name_that_the_operator_took_back_is_nobodys_failure(serving: Serving)
             async with serving(client, for_others=True) as benchmarks:
                 check_unknown(judged(benchmarks, await benchmarks.complete(SCOPE, started.id)))
             async with serving(client, settings=configured(ehr=EHR), for_others=True) as benchmarks:
-                check_truth(judged(benchmarks, await benchmarks.recheck(TENANT, started.id)), as_asked)
+                check_truth(judged(benchmarks, await benchmarks.recheck(TENANT, started.id, reread=True)), as_asked)
 
     asyncio.run(run())

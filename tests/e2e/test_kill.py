@@ -1,6 +1,7 @@
 """The service is killed in the middle of its work, again and again: what it acknowledged stays, once, and provably."""
 
 import asyncio
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -28,7 +29,8 @@ from tests.e2e.serving import (
 from meruit.stores.location import Location
 
 CLIENTS = 8
-ROUNDS = {"sqlite": 6, "postgresql": 3}
+ROUNDS = {"sqlite": 6, "postgresql": 4} if "MERUIT_DEATHS" in os.environ else {"sqlite": 3, "postgresql": 2}
+"""Deaths of the service, under load."""
 ACKNOWLEDGED = (10, 60)
 """How many requests are answered before the service dies: at least and at most."""
 LATER_S = 0.03

@@ -1,12 +1,13 @@
 """A newcomer's first quarter of an hour: serve, verify, look at it, prove it, lock the door."""
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.serving import PATIENCE_S, SETTINGS, Json, check_receipt, command, request, serving
+from tests.e2e.serving import PATIENCE_S, SETTINGS, Json, check_receipt, environment, request, serving
 
 from meruit.stores.location import Location
 from meruit.trust.note import VerifierKey
@@ -20,7 +21,18 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_newcomer_gets_from_a_verdict_to_its_proof_and_a_locked_door(home: Path) -> None:
+def test_a_newcomer_gets_from_a_verdict_to_its_proof_and_a_locked_door(home: Path, meruit_at_hand: Path) -> None:
+    def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [meruit_at_hand / "meruit", *arguments],
+            cwd=home,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
     # As without --data: the usual folder, below the one where the command was given.
     with serving(home, Location(Path("meruit-data")), settings=None) as life, life.client() as client:
         reply = client.post("/v1/verify", json=request("me", contract_id="contract-1")).raise_for_status().json()
@@ -33,16 +45,16 @@ def test_a_newcomer_gets_from_a_verdict_to_its_proof_and_a_locked_door(home: Pat
         assert bundle.headers["content-disposition"] == f'attachment; filename="{reply["outcome_id"]}.zip"'
         (home / "bundle.zip").write_bytes(bundle.content)
 
-        checked = command("audit", "verify", "bundle.zip", cwd=home)
+        checked = command("audit", "verify", "bundle.zip")
         assert (checked.returncode, checked.stdout.count(" ok ")) == (0, 9), checked.stdout + checked.stderr
         assert "the key is the bundle's own" in checked.stderr
-        assert command("audit", "key", cwd=home).stdout.strip() == key
+        assert command("audit", "key").stdout.strip() == key
 
-        listed = command("outcome", "list", "--json", cwd=home)
+        listed = command("outcome", "list", "--json")
         (one,) = json.loads(listed.stdout)["outcomes"]
         assert (one["id"], one["contract_id"]) == (reply["outcome_id"], "contract-1")
 
-        made = command("keys", "create", "me", "--role", "admin", cwd=home)
+        made = command("keys", "create", "me", "--role", "admin")
         assert made.returncode == 0
         _locked(client, made.stdout.strip())
         assert life.stop() == 0

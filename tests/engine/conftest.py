@@ -4,6 +4,8 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from tests.faults.gate_crew import Nursery, nursery
+from tests.postgres import NewDatabase
 
 from meruit.stores.location import Location
 from meruit.stores.store import Store
@@ -28,3 +30,16 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 @pytest.fixture
 def tenant(request: pytest.FixtureRequest) -> str:
     return f"t{random.getrandbits(60):x}"
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Nursery]:
+    """Where workers come from."""
+    with nursery() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def database(new_postgres: NewDatabase) -> str:
+    """One for all tests of a file: DBOS makes its tables once."""
+    return new_postgres()

@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from meruit.app import build_benchmarks, build_worlds
@@ -301,7 +303,7 @@ def test_an_assertion_that_nobody_knows_any_more_fails_on_its_authors_account_an
             begun = await here.started(task(SEVEN[0], odd))
         all_done(here.state(begun.run))
         # Another process, or this one tomorrow.
-        here.benchmarks._known.clear()
+        here.benchmarks.library._known.clear()
         run = await here.benchmarks.complete(here.scope, begun.run.id)
         found = here.criteria(run)
         assert (run.verdict, run.exact) == (Verdict.PARTIAL, "1/2")
@@ -544,13 +546,14 @@ def test_a_source_in_trouble_is_an_error_of_the_system_until_a_recheck_decides(c
         assert (run.verdict, run.exact, run.exact_high) == (Verdict.INCONCLUSIVE, "1/2", "1")
         assert here.host.find(run.playground_id or "") is not None
         # A second look that sees as little is recorded as such.
-        assert (await here.benchmarks.recheck(here.tenant, run.id)).verdict is Verdict.INCONCLUSIVE
+        assert (await here.benchmarks.recheck(here.tenant, run.id, reread=True)).verdict is Verdict.INCONCLUSIVE
         chart.up = True
-        decided = await here.benchmarks.recheck(here.tenant, run.id)
+        decided = await here.benchmarks.recheck(here.tenant, run.id, reread=True)
         assert (decided.verdict, decided.exact, decided.status) == (Verdict.PASS, "1", RunStatus.COMPLETED)
         assert here.host.listing() == []
-        with pytest.raises(RunMoved, match="nothing is left"):
-            await here.benchmarks.recheck(here.tenant, run.id)
+        for reread in (False, True):
+            with pytest.raises(RunMoved, match="nothing is left"):
+                await here.benchmarks.recheck(here.tenant, run.id, reread=reread)
 
     charted(story)
 
@@ -569,37 +572,88 @@ def test_what_is_missing_decides_nothing_where_both_bounds_agree(charted: Play) 
     charted(story)
 
 
-def test_a_recheck_that_sees_less_than_before_is_not_recorded(charted: Play) -> None:
+def test_what_is_done_after_a_run_has_ended_counts_only_where_it_could_not_be_read_and_that_is_said(
+    charted: Play,
+) -> None:
+    async def story(here: Playing, chart: Chart) -> None:
+        begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
+        chart.up = False
+        run = await here.benchmarks.complete(here.scope, begun.run.id)
+        assert (run.verdict, run.exact, run.exact_high) == (Verdict.INCONCLUSIVE, "0", "1/2")
+        # The agent still holds the secret, and does now what it was to do then.
+        all_done(here.state(run))
+        chart.up = True
+        asked = len(chart.asked)
+        again = await here.benchmarks.recheck(here.tenant, run.id)
+        assert (again.verdict, again.outcome_id, again.outcome_version) == (run.verdict, run.outcome_id, 2)
+        assert len(chart.asked) == asked
+        later = await here.benchmarks.recheck(here.tenant, run.id, reread=True)
+        found = {label: str(one.status) for label, one in here.criteria(later).items()}
+        assert found == {"active": "passed", "asked": "failed"}
+        assert (later.exact, later.exact_high) == ("1/2", "1/2")
+        _, done = here.benchmarks._recorded(here.tenant, later)
+        assert done["reread"]["sources"] == ["chart"]
+        assert datetime.fromisoformat(done["reread"]["at"]) >= (run.ended_at or datetime.max.replace(tzinfo=UTC))
+
+    charted(story)
+
+
+def test_where_all_was_read_nothing_is_read_anew(charted: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(here: Playing, chart: Chart) -> None:
+        begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
+        chart.up = False
+        run = await here.benchmarks.complete(here.scope, begun.run.id)
+        given, done = here.benchmarks._recorded(here.tenant, run)
+        done["world"]["chart"]["trouble"] = None
+        monkeypatch.setattr(here.benchmarks, "_recorded", lambda *_: (given, done))
+        with pytest.raises(RunMoved, match="all of its world was read"):
+            await here.benchmarks.recheck(here.tenant, run.id, reread=True)
+
+    charted(story)
+
+
+def test_a_reading_that_knows_less_than_the_one_before_is_not_recorded(
+    charted: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(here: Playing, chart: Chart) -> None:
         begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
         all_done(here.state(begun.run))
         chart.up = False
         run = await here.benchmarks.complete(here.scope, begun.run.id)
-        await here.host.remove(run.playground_id or "")
+        result = here.benchmarks.result(here.tenant, run)
+        assert result is not None
+        fuller = msgspec.structs.replace(result, coverage=1.0)
+        monkeypatch.setattr(here.benchmarks, "result", lambda *_: fuller)
         with pytest.raises(Unreachable, match="less of its world can be read"):
-            await here.benchmarks.recheck(here.tenant, run.id)
+            await here.benchmarks.recheck(here.tenant, run.id, reread=True)
         assert here.benchmarks.run(here.scope, run.id) == run
 
     charted(story)
 
 
-def test_a_source_that_could_not_be_read_before_leaves_open_only_what_depends_on_it(charted: Play) -> None:
+def test_a_run_whose_world_cannot_be_read_before_its_agent_acts_is_not_started(charted: Play) -> None:
     async def story(here: Playing, chart: Chart) -> None:
-        chart.up = False
         created = ON_CHART | {"label": "created", "changed": "created"} | QUICK
-        untouched = {"label": "untouched", "assert": "state-unchanged", "from": "chart"}
-        begun = await here.started(task(ON_CHART | QUICK, created, ON_PORTAL, untouched, sources=OWN))
-        all_done(here.state(begun.run))
+        written = {"benchmark": "demo", "tasks": [task(created, ON_PORTAL, sources=OWN)]}
+        await here.benchmarks.publish(here.tenant, "author", Benchmark.model_validate(written))
+        run = await here.benchmarks.create_one(here.tenant, "me", "demo", "t1", scored=False, agent_id="a1")
+        chart.up = False
+        for _ in range(2):
+            with pytest.raises(
+                Unreachable, match=r"task t1 was not started, as its world cannot be read: chart: .*403"
+            ):
+                await here.benchmarks.start(here.scope, run.id)
+            assert here.benchmarks.run(here.scope, run.id) == run
+            assert here.host.listing() == []
         chart.up = True
-        run = await here.benchmarks.complete(here.scope, begun.run.id)
-        found = {label: (str(one.status), str(one.fault)) for label, one in here.criteria(run).items()}
-        assert found == {
-            "active": ("passed", "none"),
-            "created": ("error", "system"),
-            "asked": ("passed", "none"),
-            "untouched": ("error", "system"),
+        begun = await here.benchmarks.start(here.scope, run.id)
+        all_done(here.state(begun.run))
+        ended = await here.benchmarks.complete(here.scope, run.id)
+        # The patient was there before.
+        assert {label: str(one.status) for label, one in here.criteria(ended).items()} == {
+            "created": "failed",
+            "asked": "passed",
         }
-        assert run.verdict is Verdict.INCONCLUSIVE
 
     charted(story)
 

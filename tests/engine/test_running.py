@@ -3,20 +3,27 @@
 import asyncio
 import os
 import sys
+import time
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.stores.benching import Bench, bench
 
-from meruit.engine import running
+from meruit.engine import rollouts, running
 from meruit.engine.benchmarks import Started
-from meruit.engine.running import AgentRan, agent_command, agent_environment, run_agent
-from meruit.model.errors import AuthorError
+from meruit.engine.rollouts import Logs, Observer, Rollout, Rollouts
+from meruit.engine.running import AgentRan, agent_command, agent_environment, open_to_agents, run_agent
+from meruit.model.errors import AuthorError, Unreachable
 from meruit.model.run import RunStatus, TaskRun
-from meruit.model.task import Reveal
+from meruit.model.task import Reveal, TaskSource
+from meruit.model.world import SourceKind
+from meruit.sources.reading import Retry
+from meruit.stores.store import Store
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -65,6 +72,15 @@ def is_running(pid: str) -> bool:
         return False
 
 
+def is_gone(pid: str) -> bool:
+    """Whether a process ends within a while: the kernel takes its time on a busy machine."""
+    for _ in range(200):
+        if not is_running(pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
 @given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
 def test_an_argument_is_handed_over_as_it_is_written(text: str) -> None:
     import shlex
@@ -94,7 +110,7 @@ def test_whatever_an_agent_leaves_running_ends_with_it(tmp_path: Path) -> None:
     )
     found = ran(code, tmp_path / "log")
     assert (found.exit_code, found.seconds < 30) == (0, True)
-    assert not is_running(Path(found.log).read_text().strip())
+    assert is_gone(Path(found.log).read_text().strip())
 
 
 @pytest.mark.usefixtures("_patient")
@@ -103,7 +119,7 @@ def test_an_agent_that_will_not_stop_is_stopped(tmp_path: Path, monkeypatch: pyt
     code = "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
     found = ran(code, tmp_path / "log", 0.0)
     assert found.exit_code is None
-    assert not is_running(Path(found.log).read_text().strip())
+    assert is_gone(Path(found.log).read_text().strip())
 
 
 @pytest.mark.usefixtures("_patient")
@@ -148,3 +164,114 @@ def test_what_an_environment_cannot_hold_stands_in_the_file_alone(tmp_path: Path
 def test_a_command_that_cannot_be_run_is_refused_before_it_is(written: str) -> None:
     with pytest.raises(AuthorError, match="the agent's command"):
         agent_command(written, ["t"])
+
+
+# Sources are opened with what the judge knows, and the agent does not.
+
+
+def test_an_agent_inherits_nothing_that_opens_what_it_is_judged_by() -> None:
+    sources = [
+        TaskSource(kind=SourceKind.FHIR, at="https://ehr.example", token_env="EHR_TOKEN"),
+        TaskSource(kind=SourceKind.FILES, at="sftp://drop.example/out", key_env="DROP_KEY"),
+        TaskSource(kind=SourceKind.ROWS),
+    ]
+    ours = {"PATH": "/bin", "EHR_TOKEN": "t", "DROP_KEY": "k", "OPENAI_API_KEY": "the agent's own"}
+    assert open_to_agents(ours, sources) == {"PATH": "/bin", "OPENAI_API_KEY": "the agent's own"}
+
+
+# Many of them: what goes wrong with one is told of that one.
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "RETRY", Retry(tries=3, first_wait_s=0.0))
+
+
+def rolled_out(here: Bench, folder: Path, repeats: int = 3) -> list[Rollout]:
+    """Run an agent that does nothing at each run of the usual task."""
+
+    async def all_of_them() -> list[Rollout]:
+        await here.publish()
+        _, several = await here.benchmarks.create(here.tenant, "me", "demo", repeats=repeats)
+        command = agent_command("true", ["t1"])
+        observer = Observer(lambda _run: None, lambda _rollout: None)
+        every = Rollouts(here.benchmarks, here.tenant, command, os.environ, Logs(folder), observer)
+        return await every.all(several)
+
+    return asyncio.run(all_of_them())
+
+
+def test_whatever_breaks_in_one_run_costs_that_run(
+    shared: Store, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, remember, times = bench(shared, tenant), Logs.remember, count()
+
+    def full(self: Logs, run: TaskRun, ran: AgentRan) -> None:
+        if next(times) == 1:
+            raise OSError(28, "No space left on device")
+        remember(self, run, ran)
+
+    monkeypatch.setattr(Logs, "remember", full)
+    first, broken, last = rolled_out(here, tmp_path)
+    assert [one.run.status for one in (first, broken, last)] == ["completed", "cancelled", "completed"]
+    assert (first.trouble, last.trouble) == (None, None)
+    assert broken.trouble == "OSError: [Errno 28] No space left on device"
+    # It was begun, so that nobody can say how it would have ended.
+    found = here.benchmarks.benchmark_run(here.scope, broken.run.benchmark_run_id or "")
+    assert found.result is not None
+    assert (found.ended, found.result.cancelled) == (True, [broken.run.id])
+    assert here.ground.rows == {}
+
+
+def test_a_world_that_does_not_answer_is_tried_again_and_its_run_then_left_for_later(
+    shared: Store, tenant: str, tmp_path: Path
+) -> None:
+    here, times = bench(shared, tenant), count()
+
+    class Moody(type(here.ground)):  # type: ignore[misc]  # a ground that answers when it likes
+        async def prepare(self, *arguments: Any) -> Any:
+            # The first run at its second try, the second never, the last at once.
+            if next(times) in (0, 2, 3, 4):
+                raise Unreachable("no room just now")
+            return await super().prepare(*arguments)
+
+    here.ground.__class__ = Moody
+    first, waiting, last = rolled_out(here, tmp_path)
+    assert [one.run.status for one in (first, waiting, last)] == ["completed", "pending", "completed"]
+    assert (first.trouble, waiting.trouble, last.trouble) == (None, "no room just now", None)
+
+
+def test_a_task_that_cannot_be_run_is_given_up_and_the_others_go_on(shared: Store, tenant: str, tmp_path: Path) -> None:
+    here, times = bench(shared, tenant), count()
+
+    class Broken(type(here.ground)):  # type: ignore[misc]  # a ground that has a bug
+        async def prepare(self, *arguments: Any) -> Any:
+            if next(times) == 0:
+                raise ZeroDivisionError("a bug")
+            return await super().prepare(*arguments)
+
+    here.ground.__class__ = Broken
+    broken, other = rolled_out(here, tmp_path, repeats=2)
+    assert (broken.run.status, broken.trouble) == ("cancelled", "ZeroDivisionError: a bug")
+    assert (other.run.status, other.trouble) == ("completed", None)
+
+
+class Counted(bytes):
+    """A part that counts how often somebody asks for its length."""
+
+    asked = 0
+
+    def __len__(self) -> int:
+        Counted.asked += 1
+        return super().__len__()
+
+
+def test_keeping_the_end_of_a_log_asks_each_part_a_few_times_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(running, "LOG_HALF_BYTES", 2_000)
+    for number in (1_000, 4_000):
+        Counted.asked, kept = 0, running._Kept()
+        lost = sum(kept.add(Counted(b"x")) for _ in range(number))
+        assert lost + len(b"".join(kept.parts)) == number
+        assert Counted.asked <= 4 * number

@@ -95,6 +95,71 @@ def test_what_forbids_is_met_by_nothing_and_meant_so(guard: dict[str, Any]) -> N
     assert set(report.free) <= {"guard"}
 
 
+FIRST = ASKED | {"label": "first", "count": ">=1", "match": "first"}
+
+
+@pytest.mark.parametrize("asked", [{}, {"changed": "any"}, {"count": [1, 2]}])
+def test_who_looks_at_the_first_lets_the_agent_choose_which_that_is(asked: dict[str, Any]) -> None:
+    (finding,) = [one for one in lint(FIRST | asked).findings if one.code == "agent_chooses_first"]
+    assert (finding.severity, finding.criterion_id) == (Severity.WARNING, "first")
+    assert "`match: all`" in finding.message
+
+
+@pytest.mark.parametrize("asked", [{"match": "best"}, {"count": 1}, {"changed": "none"}])
+def test_where_the_agent_cannot_choose_the_first_nobody_is_warned(asked: dict[str, Any]) -> None:
+    assert "agent_chooses_first" not in [one.code for one in lint(FIRST | asked).findings]
+
+
+@pytest.mark.parametrize("wrong", [{"count": "some"}, {"when": "made ="}])
+def test_a_criterion_that_cannot_be_read_is_told_once(wrong: dict[str, Any]) -> None:
+    found = [one.code for one in lint(CAPTURING, FIRST | wrong).findings if one.criterion_id == "first"]
+    assert found[0] == "unsupported_assertion"
+    assert "agent_chooses_when" not in found
+
+
+CAPTURING = ASKED | {"label": "captures", "capture": "made"}
+DEPENDING = ASKED | {"label": "depends"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"when": "made.cpt == '72148'"},
+        {"when": "seeded == 'M1' and made"},
+        {
+            "let": {"who": {"correlate_by": {"resource": "member", "name": "${made.name}"}, "path": "name"}},
+            "when": "who == 'Ann'",
+        },
+    ],
+)
+def test_a_condition_on_what_the_agent_made_is_the_agents_to_fulfil(asked: dict[str, Any]) -> None:
+    (finding,) = [one for one in lint(CAPTURING, DEPENDING | asked).findings if one.code == "agent_chooses_when"]
+    assert (finding.severity, finding.criterion_id) == (Severity.WARNING, "depends")
+    assert "made" in finding.message
+    assert "`let`" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("capturing", "asked"),
+    [
+        ({}, {"when": "seeded == 'M1'"}),
+        ({}, {"fields": {"cpt": "${made.cpt}"}}),
+        ({"changed": "none", "correlate_by": {"resource": "member"}}, {"when": "made.name == 'Ann'"}),
+        (
+            {},
+            {
+                "let": {"who": {"correlate_by": {"resource": "member", "name": "Ann"}, "path": "name"}},
+                "when": "who == 'Ann'",
+            },
+        ),
+    ],
+)
+def test_a_condition_on_what_stood_there_before_is_nobodys_to_choose(
+    capturing: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    assert "agent_chooses_when" not in [one.code for one in lint(CAPTURING | capturing, DEPENDING | asked).findings]
+
+
 def test_a_task_without_criteria_can_be_passed_by_nobody() -> None:
     assert codes(lint()) == [("no_criteria", None)]
     assert not lint().ok

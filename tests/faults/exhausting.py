@@ -7,9 +7,11 @@ MEMORY = frozenset({"memory"})
 NO_ANSWER = frozenset({"timeout", "memory", "crashed"})
 REFUSED = frozenset({"timeout", "memory", "crashed", "result_rejected", "unsupported_construct"})
 SHORT_MS = 150
+LOOP_MS = 60
+"""A loop without an end runs as long as it is let: a moment shows that it is stopped."""
 
 
-def _loop(name: str, kind: Kind, code: str, *, small: frozenset[str] = TIMEOUT, timeout_ms: int = SHORT_MS) -> Snippet:
+def _loop(name: str, kind: Kind, code: str, *, small: frozenset[str] = TIMEOUT, timeout_ms: int = LOOP_MS) -> Snippet:
     """Code that never ends by itself; `small` says how else the small Python may stop it."""
     return Snippet(name, kind, written(code, helpers=False), timeout_ms, TIMEOUT, small, boasts=False)
 
@@ -89,9 +91,6 @@ RECURSION = [
             deep = []
             for _ in range(300000):
                 deep = [deep]
-            other = []
-            for _ in range(300000):
-                other = [other]
             {use}
         """,
                 helpers=False,
@@ -103,7 +102,16 @@ RECURSION = [
         )
         for name, use, full in (
             ("dropped", 'return {"quiet": 0}', frozenset[str]()),
-            ("compared", 'return {"equal": 1 if deep == other else 0}', NO_ANSWER),
+            (
+                "compared",
+                (
+                    "other = []\n"
+                    "            for _ in range(300000):\n"
+                    "                other = [other]\n"
+                    '            return {"equal": 1 if deep == other else 0}'
+                ),
+                NO_ANSWER,
+            ),
             ("printed", 'print(deep)\n            return {"quiet": 0}', frozenset[str]()),
             ("dumped", 'return {"length": len(json.dumps(deep))}', NO_ANSWER),
             ("copied", 'return {"length": len(copy.deepcopy(deep))}', NO_ANSWER),
@@ -444,7 +452,7 @@ LOOPS = [
         """,
             helpers=False,
         ),
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         boasts=False,
     ),
     _loop("c_sum_of_range", Kind.C_LOOP, "def metric(input, output, metadata):\n    return {'x': sum(range(10**15))}"),
@@ -543,7 +551,7 @@ LOOPS = [
         "pow_tower",
         Kind.POW,
         "def metric(input, output, metadata):\n    n = 9\n    return {'x': (n ** n ** n) % 2}",
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "memory", "crashed"}),
         ends_small=frozenset({"timeout", "memory", "crashed"}),
     ),
@@ -551,7 +559,7 @@ LOOPS = [
         "pow_modular_with_giants",
         Kind.POW,
         "def metric(input, output, metadata):\n    n = 3 ** 100000\n    return {'x': pow(n, n, n + 1)}",
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "memory", "crashed"}),
         ends_small=frozenset({"timeout", "memory", "crashed"}),
     ),
@@ -559,7 +567,7 @@ LOOPS = [
         "pow_by_shifting",
         Kind.POW,
         "def metric(input, output, metadata):\n    n = 1 << 40\n    return {'x': (1 << n) >> n}",
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "memory", "crashed"}),
         ends_small=frozenset({"timeout", "memory", "crashed"}),
     ),
@@ -572,7 +580,7 @@ def metric(input, output, metadata):
     while True:
         n = n * n
 """,
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "memory", "crashed"}),
         ends_small=frozenset({"timeout", "memory", "crashed"}),
     ),
@@ -586,7 +594,7 @@ def metric(input, output, metadata):
     decimal.getcontext().prec = 10**9
     return {"x": int(decimal.Decimal(3) ** decimal.Decimal("1234567.891") % 7) + 1}
 """,
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "memory", "crashed"}),
         ends_small=frozenset({"timeout", "memory", "crashed", "unsupported_construct"}),
     ),
@@ -594,7 +602,7 @@ def metric(input, output, metadata):
         "factorial_of_much",
         Kind.POW,
         "import math\n\ndef metric(input, output, metadata):\n    return {'x': math.factorial(10**8) % 7}",
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "memory", "crashed"}),
         ends_small=frozenset({"timeout", "memory", "crashed"}),
     ),
@@ -611,7 +619,7 @@ def metric(input, output, metadata):
         pass
     return {"x": len(str(3 ** 5000000)) + len(str(int("9" * 5000000)))}
 """,
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "memory", "crashed"}),
         ends_small=frozenset({"timeout", "memory", "crashed"}),
     ),
@@ -620,7 +628,7 @@ def metric(input, output, metadata):
             f"regex_{name}",
             Kind.REGEX,
             f"import re\n\ndef metric(input, output, metadata):\n    return {{'x': 1 if {use} else 0}}",
-            timeout_ms=SHORT_MS,
+            timeout_ms=LOOP_MS,
             ends=full,
             boasts=False,
         )
@@ -782,7 +790,7 @@ def metric(input, output, metadata):
             except BaseException:
                 pass
 """,
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "crashed"}),
     ),
     Snippet(
@@ -800,7 +808,7 @@ def metric(input, output, metadata):
     while True:
         pass
 """,
-        timeout_ms=SHORT_MS,
+        timeout_ms=LOOP_MS,
         ends=frozenset({"timeout", "crashed"}),
     ),
 ]
@@ -1023,7 +1031,7 @@ LIBRARIES = [
         """,
             helpers=False,
         ),
-        timeout_ms=SHORT_MS,
+        timeout_ms=SHORT_MS if kind is Kind.MEMORY else LOOP_MS,
         ends=NO_ANSWER,
         ends_small=NO_ANSWER,
         boasts=False,

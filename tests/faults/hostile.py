@@ -1,6 +1,6 @@
 """Runs hostile snippets against one tier and says, from facts of the world alone, whether its walls held.
 
-    python -m tests.faults.hostile --tier python-full --user nobody [--part 1/3] [--only NAME ...]
+    python -m tests.faults.hostile --tier python-full --user nobody [--part 1/3] [--some] [--only NAME ...]
 
 One JSON line for each snippet; the exit code is 1 when anything broke, and 77 when this machine lets nobody try.
 """
@@ -17,7 +17,8 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,12 +30,13 @@ from .expressions import EXPRESSIONS, WORK
 from .ordinary import Impossible, become_ordinary
 from .snippet import FULL, SMALL, Kind, Snippet
 from .snippets import SNIPPETS
-from .world import TOKEN_NAME, World, descendants, marked, resident_mb, run_ns
+from .world import TOKEN_NAME, World, below, descendants, marked, resident_mb, run_ns
 
 EXPR = "expr"
 SKIPPED = 77
-MEMORY_LIMIT_MB = 256
+MEMORY_LIMIT_MB = 128
 LATE = "late"
+OUT_OF_TIME = f"ended as {Failure.TIMEOUT}"
 LATE_S = 0.5
 """How much later than its timeout an answer may come."""
 LOST_S = 10.0
@@ -49,6 +51,10 @@ HOST_GROWTH_MB = 64
 WORKER_ROOM_MB = 192
 """A worker's own program, next to what the code in it may use."""
 HUNGRY = {Kind.MEMORY, Kind.ZIP_BOMB, Kind.POW, Kind.HUGE, Kind.FORMAT, Kind.REPR, Kind.REGEX, Kind.DEEP}
+EXHAUSTING = HUNGRY | {Kind.RECURSION, Kind.PARSER, Kind.PRINTING, Kind.PYTHON_LOOP, Kind.C_LOOP}
+"""What is stopped by a limit, which is the same for every user; each takes until the limit is met."""
+SOME = 4
+"""One in so many of these is tried where another user tries all."""
 WARM_CALLS = 12
 HOST_LIMIT_BYTES = 4 * 2**30
 """A host that evaluates a bomb itself ends here, and not with the machine."""
@@ -141,6 +147,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tier", choices=[SMALL, FULL, EXPR], required=True)
     parser.add_argument("--user", choices=["self", "nobody"], default="self")
     parser.add_argument("--part", default="1/1", help="the second of three parts is 2/3")
+    parser.add_argument("--some", action="store_true", help="of those that exhaust something, only one in four")
     parser.add_argument("--only", nargs="*", default=[], help="these snippets only")
     return parser.parse_args()
 
@@ -158,12 +165,22 @@ def _start_anew(user: str) -> NoReturn:
     os.execve(sys.executable, [sys.executable, "-m", "tests.faults.hostile", *sys.argv[1:]], environment)
 
 
-def chosen(tier: str, part: str, only: list[str]) -> list[Snippet]:
+def chosen(tier: str, part: str, only: Collection[str] = (), *, some: bool = False) -> list[Snippet]:
     """The snippets of a part: neighbours stay neighbours."""
     number, parts = (int(side) for side in part.split("/"))
     every = EXPRESSIONS if tier == EXPR else SNIPPETS
     found = [snippet for snippet in every if not only or snippet.name in only]
+    if some:
+        seen: Counter[Kind] = Counter()
+        # The first of each kind is always among them.
+        found = [each for each in found if each.kind not in EXHAUSTING or _nth(seen, each.kind) % SOME == 0]
     return found[len(found) * (number - 1) // parts : len(found) * number // parts]
+
+
+def _nth(seen: "Counter[Kind]", kind: Kind) -> int:
+    """How many of its kind came before."""
+    seen[kind] += 1
+    return seen[kind] - 1
 
 
 def _reports(world: World, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -174,10 +191,10 @@ def _reports(world: World, options: argparse.Namespace) -> Iterator[dict[str, An
     if warm:
         yield {"name": "warm-up", "tier": options.tier, "user": user, "ok": False, "why": warm}
         return
-    for number, snippet in enumerate(chosen(options.tier, options.part, options.only)):
+    for number, snippet in enumerate(chosen(options.tier, options.part, options.only, some=options.some)):
         line = bench.run(snippet, in_a_loop=number % 2 == 1)
-        # A machine that paused makes an answer late once; a wall that leaks time does so every time.
-        if line["why"] and all(why.startswith(LATE) for why in line["why"]):
+        # A machine that paused makes an answer late, or cuts an attack short, once; a wall that leaks does so twice.
+        if line["why"] and all(why.startswith((LATE, OUT_OF_TIME)) for why in line["why"]):
             line = bench.run(snippet, in_a_loop=number % 2 == 1)
         yield {"name": snippet.name, "kind": snippet.kind, "tier": options.tier, "user": user, **line}
         if "lost" in line:
@@ -211,7 +228,7 @@ class Bench:
         asyncio.run(crowd())
         self.probe = dict(first)
         deadline = time.monotonic() + SETTLING_S
-        while not (settled := self._quiet()) and time.monotonic() < deadline:
+        while not (settled := _quiet(self._living())) and time.monotonic() < deadline:
             time.sleep(WATCH_S)
         self.processes = len(self._living())
         return [*self.world.broken(), *self._after()] if settled else ["the workers never come to rest"]
@@ -258,8 +275,8 @@ class Bench:
         """Processes beyond those that were warm before, or that are still at work."""
         deadline = time.monotonic() + SETTLING_S
         while True:
-            quiet = self._quiet()
             living = self._living()
+            quiet = _quiet(living)
             if quiet and len(living) <= allowed:
                 return []
             if time.monotonic() > deadline:
@@ -290,13 +307,14 @@ class Bench:
         decoy = self.world.decoy.pid
         return [(process.pid, process.name) for process in descendants(os.getpid()) if process.pid != decoy]
 
-    def _quiet(self) -> bool:
-        """Whether all workers wait, watched for a moment."""
-        before = {pid: run_ns(pid) for pid, _ in self._living()}
-        began = time.monotonic_ns()
-        time.sleep(WATCH_S)
-        span = time.monotonic_ns() - began
-        return not any(run_ns(pid) - ran > BUSY * span for pid, ran in before.items())
+
+def _quiet(living: list[tuple[int, str]]) -> bool:
+    """Whether they all wait, watched for a moment."""
+    before = {pid: run_ns(pid) for pid, _ in living}
+    began = time.monotonic_ns()
+    time.sleep(WATCH_S)
+    span = time.monotonic_ns() - began
+    return not any(run_ns(pid) - ran > BUSY * span for pid, ran in before.items())
 
 
 def _right(tier: str, turn: int) -> dict[str, float]:
@@ -325,7 +343,7 @@ class PeakWatch:
 
     def _look(self) -> None:
         while not self._over.wait(WATCH_S):
-            self.most_mb = max([self.most_mb, *(resident_mb(each.pid) for each in descendants(os.getpid()))])
+            self.most_mb = max([self.most_mb, *map(resident_mb, below(os.getpid()))])
 
 
 def _promised(result: SandboxResult) -> Iterator[str]:

@@ -21,7 +21,7 @@ from meruit.sandbox.sandbox import Sandbox
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 FULL_RUN = os.environ.get("MERUIT_ENDURANCE") == "full"
 PATIENCE_S = 900
-SHORT_CALLS = 300
+SHORT_CALLS = 100
 HOST_GROWTH_MB = 8
 """For ten thousand calls, less than a kilobyte each; what an allocator keeps for later is within it."""
 WORKERS_GROWTH = 1.3

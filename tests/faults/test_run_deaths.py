@@ -9,7 +9,7 @@ import pytest
 from tests.faults.started import run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
-SQLITE_DEATHS, POSTGRES_DEATHS = 36, 15
+SQLITE_DEATHS, POSTGRES_DEATHS = 60, 30
 PATIENCE_S = 300
 STEPS = {"none", "pending", "running"}
 """What a life begins with: nothing, a run to be started, a run to be completed."""

@@ -22,6 +22,8 @@ SECRET_LETTERS = 24
 WINDOW_BYTES = 6
 """So many bytes of a secret in a row are no chance."""
 TOKEN_NAME = "MERUIT_FAULT_TOKEN"  # the name of a variable, not its value
+CHILDREN_ARE_TOLD = Path("/proc/thread-self/children").exists()
+"""Not every kernel is built to."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGUSR1, signal.SIGIO, signal.SIGALRM)
 
 
@@ -55,13 +57,13 @@ class Process(NamedTuple):
 def census() -> dict[int, Process]:
     """Every process that lives now."""
     found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):
-                head, _, tail = Path(folder, "stat").read_text(errors="replace").rpartition(")")
-                fields = tail.split()
-                name = head.partition("(")[2]
-                found[int(folder.name)] = Process(int(folder.name), int(fields[1]), fields[0], name, int(fields[19]))
+    # Taken dozens of times a second: paths and buffers would be most of its cost.
+    for number in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        with contextlib.suppress(OSError), open(f"/proc/{number}/stat", "rb", buffering=0) as file:  # noqa: PTH123
+            head, _, tail = file.read().decode(errors="replace").rpartition(")")
+            fields = tail.split()
+            name = head.partition("(")[2]
+            found[int(number)] = Process(int(number), int(fields[1]), fields[0], name, int(fields[19]))
     return found
 
 
@@ -80,10 +82,23 @@ def descendants(root: int, *, zombies: bool = False) -> list[Process]:
     return found
 
 
+def below(root: int) -> Iterator[int]:
+    """Who descends from a process, as its threads tell: far cheaper, but one may be missed while another ends."""
+    if not CHILDREN_ARE_TOLD:
+        yield from (process.pid for process in descendants(root))
+        return
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{root}/task"):  # noqa: PTH208
+            with contextlib.suppress(OSError), open(f"/proc/{root}/task/{thread}/children", "rb", buffering=0) as file:  # noqa: PTH123
+                for child in map(int, file.read().split()):
+                    yield child
+                    yield from below(child)
+
+
 def resident_mb(pid: int) -> float:
     """The memory of a process that is really there; 0 when it is gone."""
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm", "rb", buffering=0) as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
     return 0.0
 
 
@@ -91,9 +106,9 @@ def run_ns(pid: int) -> int:
     """How long the threads of a process have run."""
     total = 0
     with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                total += int(Path(thread, "schedstat").read_text().split()[0])
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:  # noqa: PTH123
+                total += int(file.read().split()[0])
     return total
 
 

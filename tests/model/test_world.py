@@ -15,6 +15,7 @@ from meruit.model.world import (
     compacted,
     in_work,
     item,
+    left,
     restored,
     world_of,
 )
@@ -82,7 +83,14 @@ def test_an_item_that_refers_to_nothing_loses_its_body() -> None:
     lost = {"ehr": Snapshot(SourceKind.FHIR, [Item("Patient/1", "2", None, Encoding.BEFORE)])}
     for before in ({}, {"ehr": Snapshot(SourceKind.FHIR, [item("Patient/1", b"{}", version="1")])}):
         (found,) = restored(before, lost)["ehr"].items
-        assert (found.body, found.encoding, found.content()) == (None, Encoding.LEFT, b"")
+        assert (found.body, found.encoding, found.content()) == (None, Encoding.LOST, b"")
+
+
+def test_what_is_too_large_to_keep_says_how_large_it_is_and_may_be() -> None:
+    one = left("big.pdf", "v1", size=9, limit=8, facts={"modified": "2026-03-06T10:00:00Z"})
+    assert (one.body, one.encoding, one.content()) == (None, Encoding.LEFT, b"")
+    assert one.facts == {"modified": "2026-03-06T10:00:00Z", "size": 9, "limit": 8}
+    assert left("big.pdf", "v1", size=9, limit=8).facts == {"size": 9, "limit": 8}
 
 
 def test_work_without_a_world_has_none() -> None:

@@ -158,6 +158,17 @@ def test_a_resource_lives_from_create_to_delete(ask: Client) -> None:
     assert (item.version, item.content()) == ("5", again.content)
 
 
+def test_a_reference_in_full_is_one_to_what_is_kept_here_and_elsewhere_is_elsewhere(ask: Client) -> None:
+    ask("PUT", "Patient/1", patient(id="1"))
+    for identity, base in (("own", f"{BASE}/"), ("foreign", "http://elsewhere.example/fhir/")):
+        order = {"resourceType": "ServiceRequest", "id": identity, "subject": {"reference": f"{base}Patient/1"}}
+        ask("PUT", f"ServiceRequest/{identity}", order)
+    assert ask("GET", "ServiceRequest/own").json()["subject"] == {"reference": "Patient/1"}
+    for wanted in ("Patient/1", f"{BASE}/Patient/1"):
+        found = ask("GET", f"ServiceRequest?subject={wanted}").json()
+        assert [entry["resource"]["id"] for entry in found["entry"]] == ["own"]
+
+
 def test_decimals_stay_as_they_were_written(ask: Client) -> None:
     numbers = b"[1.0,1.00,0.10,1e2,1.5E-7,-0.0,100000000000000000000.10,3]"
     ask("POST", "Observation", b'{"resourceType": "Observation", "value": ' + numbers + b"}")

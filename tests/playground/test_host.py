@@ -4,6 +4,7 @@ import asyncio
 import functools
 import inspect
 import os
+import re
 import socket
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -16,12 +17,13 @@ import httpx
 import pytest
 
 from meruit.model.errors import MeruitError
+from meruit.model.world import SourceKind
 from meruit.playground import host as hosting
 from meruit.playground import portal, sftp
 from meruit.playground.fhir_resources import Refused
-from meruit.playground.host import Host, Playground, UnknownPlayground
+from meruit.playground.host import Host, Playground, Served, UnknownPlayground
 from meruit.playground.seed import Seed
-from meruit.playground.state import State
+from meruit.playground.state import QUOTA_BYTES, REFUSED, Full, State
 
 SEED = Seed(resources={"Patient/1": {"resourceType": "Patient"}}, files={"in/a.txt": b"a"})
 MESSAGE = b"\x0bMSH|^~\\&|A|B|C|D|20260306||ADT^A01|1|P|2.5.1\r\x1c\r"
@@ -331,3 +333,89 @@ async def test_time_and_chance_are_given(tmp_path: Path) -> None:
         assert {event.at for event in state.events()} == {"2026-03-06T00:00:00.000000Z"}
         assert made.id == "pg_064c4fbbf840000000000002"
         assert made.secret == "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB"
+
+
+# Room, and names.
+
+
+@looped
+async def test_a_playground_that_is_full_refuses_by_every_protocol_and_stays_as_it_is(tmp_path: Path) -> None:
+    x12 = (
+        b"ISA*00*          *00*          *ZZ*CLINIC         *ZZ*PAYER          *260303*1200*^*00501*000000001*0*P*:~"
+        b"GS*HS*CLINIC*PAYER*20260303*1200*1*X*005010X279A1~ST*270*0001*005010X279A1~BHT*0022*13*1*20260303*1200~"
+        b"SE*3*0001~GE*1*1~IEA*1*000000001~"
+    )
+    entry = {"resource": {"resourceType": "Patient"}, "request": {"method": "POST", "url": "Patient"}}
+
+    def bundle(kind: str) -> dict[str, Any]:
+        return {"resourceType": "Bundle", "type": kind, "entry": [entry]}
+
+    async with Host(tmp_path, quota_bytes=1024 * 1024) as host, httpx.AsyncClient() as client:
+        await host.serve_http()
+        made = await host.create(SEED)
+        ends, state = made.endpoints, host.state_of(made.id)
+        assert state is not None
+        # Not even a byte that would fit on a page that is there already.
+        state.set(quota_bytes=state.used_bytes() - 1)
+        before = await host.world(made.id)
+        client.headers.update(bearer(made.secret))
+
+        created = await client.post(f"{ends.fhir}/Patient", json={"resourceType": "Patient"})
+        assert (created.status_code, created.json()["issue"][0]["code"]) == (507, "no-store")
+        assert (await client.post(ends.fhir, json=bundle("transaction"))).status_code == 507
+        several = await client.post(ends.fhir, json=bundle("batch"))
+        assert several.json()["entry"][0]["response"]["status"] == "507 Insufficient Storage"
+        assert (await client.delete(f"{ends.fhir}/Patient/1")).status_code == 507
+        for address, content in (
+            (ends.x12, x12),
+            (ends.x12, b"nothing" * 2_000),
+            (f"{ends.call}/turns", b'{"text": "a"}'),
+        ):
+            refused = await client.post(address, content=content)
+            assert (refused.status_code, "nothing was changed" in refused.json()["detail"]) == (507, True), address
+        acknowledged = await send(ends.mllp, MESSAGE)
+        assert b"\rMSA|AR|1|the playground is full" in acknowledged
+        name, _, port = (ends.sftp or "").rpartition(":")
+        login = asyncssh.connect(name, int(port), username=made.id, password=made.secret, known_hosts=None, config=[])
+        async with login as connection, connection.start_sftp_client() as drop:
+            opened = await drop.open("in/b.txt", "wb")
+            await opened.write(b"x" * 10_000)
+            with pytest.raises(asyncssh.SFTPFailure, match="the playground is full"):
+                await opened.close()
+            for refusing in (drop.remove("in/a.txt"), drop.mkdir("new"), drop.rename("in/a.txt", "in/c.txt")):
+                with pytest.raises(asyncssh.SFTPFailure, match="the playground is full"):
+                    await refusing
+
+        assert await host.world(made.id) == before
+        # What is there can still be read, and what was refused was told.
+        assert (await client.get(f"{ends.fhir}/Patient/1")).status_code == 200
+        told = [event.type for event in state.events()]
+        assert told.count(REFUSED) == 12
+
+
+@looped
+async def test_every_playground_has_what_its_host_allows_those_of_earlier_hosts_too(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        made = await host.create()
+        assert (host.state_of(made.id) or State(tmp_path)).settings()["quota_bytes"] == QUOTA_BYTES == 256 * 1024**2
+    async with Host(tmp_path, quota_bytes=200_000) as host:
+        state = host.state_of(made.id)
+        assert state is not None
+        with pytest.raises(Full):
+            state.put(SourceKind.FILES, "a", bytes(200_000), event="file_put")
+        with pytest.raises(Full):
+            await host.create(Seed(files={"a": bytes(150_000)}))
+        assert [one.id for one in host.listing()] == [made.id]
+
+
+@looped
+async def test_ids_and_secrets_are_of_one_shape_however_they_are_made(tmp_path: Path) -> None:
+    async with Host(tmp_path) as host:
+        made = await host.create()
+        branched = await host.branch(made.id)
+    for one in (made, branched):
+        assert re.fullmatch(hosting.ID, one.id)
+        assert re.fullmatch(r"[A-Za-z0-9_-]{32}", one.secret)
+    refused = pytest.raises(Served, match="another process serves the playgrounds")
+    with hosting.alone(tmp_path), refused, hosting.alone(tmp_path):
+        pass

@@ -598,7 +598,7 @@ def test_a_browser_without_scripts_gets_from_login_to_a_request(state: State, tm
             await page.get_by_role("link", name="New request").click()
             await page.get_by_label("Member ID").fill("MEM88771")
             await page.get_by_role("button", name="Submit request").click()
-            assert await page.get_by_role("alert").is_visible()
+            await page.get_by_role("alert").wait_for()
             await page.get_by_label("Provider NPI").fill("1234567893")
             await page.get_by_label("CPT or HCPCS code").fill("72148")
             await page.get_by_label("Diagnosis code (ICD-10)").fill("M54.16")
@@ -606,8 +606,8 @@ def test_a_browser_without_scripts_gets_from_login_to_a_request(state: State, tm
             await page.get_by_label("Clinical notes").fill("Six weeks of therapy.\nNo relief.")
             await page.get_by_label("Attachments").set_input_files(tmp_path / "MRI lumbar.pdf")
             await page.get_by_role("button", name="Submit request").click()
-            assert await page.get_by_role("heading", name="Request PA-000001").is_visible()
-            assert await page.get_by_text("MRI lumbar.pdf").is_visible()
+            await page.get_by_role("heading", name="Request PA-000001").wait_for()
+            await page.get_by_text("MRI lumbar.pdf").wait_for()
             # The stylesheet was allowed by the policy.
             header = await page.locator("header").evaluate("one => getComputedStyle(one).backgroundColor")
             assert header == "rgb(15, 76, 92)"
@@ -619,3 +619,15 @@ def test_a_browser_without_scripts_gets_from_login_to_a_request(state: State, tm
     assert (row["urgency"], row["attachments"], row["notes"]) == (
         *("urgent", ["MRI lumbar.pdf"], "Six weeks of therapy.\nNo relief."),
     )
+
+
+def test_a_portal_without_room_takes_nothing_and_can_still_be_read(state: State) -> None:
+    state.set(quota_bytes=state.used_bytes())
+
+    async def act(clerk: Clerk) -> None:
+        page = await clerk.send("requests/new", {**SOUND, "notes": "x" * 3_000}, {"attachments": PDF}, status=507)
+        assert "There is no room left. Nothing was changed." in page
+        assert "Holiday hours" in await clerk.see("messages")
+
+    visiting(state, act)
+    assert requests_of(state) == []

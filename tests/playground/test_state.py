@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
+import meruit.playground.state
 from meruit.model.errors import MeruitError, Unreachable
 from meruit.model.world import SourceKind
-from meruit.playground.state import MAX_APPENDED, NAMES, State
+from meruit.playground.state import MAX_APPENDED, NAMES, REFUSED, SPARE_BYTES, Full, State
 
 NOON = datetime(2026, 3, 6, 12, 0, 0, 5, UTC)
 KINDS = st.sampled_from([SourceKind.FHIR, SourceKind.ROWS, SourceKind.FILES])
@@ -355,3 +356,95 @@ def test_the_weight_of_a_system_counts_what_was_kept_before(tmp_path: Path) -> N
     assert (state.count(SourceKind.FILES), state.count(SourceKind.FILES, under="b")) == (1, 0)
     assert state.kept_bytes(SourceKind.FILES) == 9
     assert {key: facts["size"] for key, facts in state.facts(SourceKind.FILES, under="a/").items()} == {"a/1": 3}
+
+
+# Room.
+
+QUOTA = 200_000
+WISHES = st.lists(
+    st.tuples(st.sampled_from(["put", "append", "remove", "log"]), KEYS, st.integers(0, 60_000)),
+    min_size=5,
+    max_size=25,
+)
+
+
+def wished(state: State, wish: str, key: str, size: int) -> None:
+    match wish:
+        case "put":
+            state.put(SourceKind.FILES, key, bytes(size), event="file_put")
+        case "append":
+            state.append(SourceKind.HL7, bytes(size), event="hl7_outbound")
+        case "remove":
+            state.remove(SourceKind.FILES, key, event="file_removed")
+        case _:
+            state.log("x12_request", {"body": "x" * size})
+
+
+@given(WISHES)
+@settings(max_examples=10)
+def test_a_playground_never_takes_more_than_its_quota_and_what_is_refused_changes_nothing(
+    wishes: list[tuple[str, str, int]],
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(State.create(Path(folder) / "state.db", settings={"quota_bytes": QUOTA})) as state,
+    ):
+        state.checkpoint()
+        for wish in wishes:
+            before, told = (held(state), state.versions_count(SourceKind.FILES)), len(state.events())
+            try:
+                wished(state, *wish)
+            except Full:
+                assert (held(state), state.versions_count(SourceKind.FILES)) == before
+                (refused,) = state.events()[told:]
+                assert (refused.type, refused.facts["quota_bytes"]) == (REFUSED, QUOTA)
+                assert state.used_bytes() <= QUOTA + SPARE_BYTES
+            else:
+                # What is told of refusals takes its own room, and nothing was there to remove.
+                assert state.used_bytes() <= QUOTA or wish[0] == "remove"
+
+
+def test_of_several_changes_that_do_not_fit_together_none_is_made(state: State) -> None:
+    state.set(quota_bytes=QUOTA)
+
+    def both() -> None:
+        with state.change():
+            state.put(SourceKind.FILES, "small", b"x", event="file_put")
+            state.put(SourceKind.FILES, "large", bytes(QUOTA), event="file_put")
+
+    with pytest.raises(Full, match=r"the playground is full: it may take 200,000 bytes, .*files large does not fit"):
+        both()
+    assert held(state) == {}
+    assert [event.type for event in state.events()] == [REFUSED]
+
+
+def test_what_is_refused_again_and_again_is_told_for_a_while(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meruit.playground.state, "SPARE_BYTES", 20_000)
+    state.set(quota_bytes=state.used_bytes())
+    for _ in range(500):
+        with pytest.raises(Full):
+            state.put(SourceKind.FILES, "large", bytes(100_000), event="file_put")
+    assert 10 < len(state.events()) < 400
+
+
+def test_checkpoints_take_of_the_quota_and_one_that_does_not_fit_leaves_the_earlier(state: State) -> None:
+    state.put(SourceKind.FILES, "a", bytes(100_000), event="file_put")
+    state.checkpoint("early")
+    used = state.used_bytes()
+    assert used > 200_000
+    state.set(quota_bytes=used + 50_000)
+    # In place of itself it takes no more.
+    state.checkpoint("early")
+    with pytest.raises(Full, match="the checkpoint other does not fit"):
+        state.checkpoint("other")
+    assert (state.checkpoints(), state.used_bytes()) == (["early"], used)
+    with pytest.raises(Full):
+        state.put(SourceKind.FILES, "b", bytes(60_000), event="file_put")
+    state.reset("early")
+    assert set(held(state)) == {(SourceKind.FILES, "a")}
+
+
+def test_a_branch_has_the_room_of_what_it_comes_from(state: State, tmp_path: Path) -> None:
+    state.set(quota_bytes=QUOTA)
+    with closing(state.branch(tmp_path / "other" / "state.db")) as branched, pytest.raises(Full):
+        branched.put(SourceKind.FILES, "a", bytes(QUOTA), event="file_put")

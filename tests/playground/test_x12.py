@@ -13,7 +13,7 @@ import pytest
 import pyx12.params
 import pyx12.x12file
 import pyx12.x12n_document
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meruit.checks.interchange import Transaction, compile_path, flaws, read, values
@@ -445,6 +445,7 @@ NASTY = st.text(alphabet=st.sampled_from("*:~^|>\nAé漢' ,\x00-1"), max_size=20
 
 
 @settings(max_examples=30)
+@example({}, {}, {"reason": ":"}, "*:~^")
 @given(
     st.fixed_dictionaries({}, optional=dict.fromkeys((*MEMBER, "gender", "benefits"), ANYTHING | NASTY)),
     st.fixed_dictionaries({}, optional=dict.fromkeys((*CLAIM, "category", "code"), ANYTHING | NASTY)),

@@ -60,7 +60,7 @@ class FhirServer(NamedTuple):
     url: str
 
     def base(self, store: str, form: str = "fhir") -> str:
-        """Where a store is; in the form `bare` its lists have no next links."""
+        """Where a store is; in the form `bare` its lists have no next links, in `kept` its types have histories."""
         return f"{self.url}/{store}/{form}"
 
 

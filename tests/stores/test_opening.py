@@ -2,13 +2,14 @@
 
 import os
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.postgres import Server
 
 from meruit.stores import opening
-from meruit.stores.database import StoreError, StoreUnavailable, connect
+from meruit.stores.database import FROZEN_MS, StoreError, StoreUnavailable, connect
 from meruit.stores.location import FILE, KEY_FILE, Location
 from meruit.stores.store import Store
 
@@ -80,13 +81,13 @@ def test_a_database_that_is_not_there_is_told_of(postgres_server: Server, tmp_pa
         opening.status(Location(tmp_path, postgres_server.url("nothing")))
 
 
-def test_a_database_without_tables_has_no_revision(store_location: Location) -> None:
-    store_location.folder.mkdir()
-    database = connect(store_location)
+def test_a_database_without_tables_has_no_revision(empty_location: Location) -> None:
+    empty_location.folder.mkdir()
+    database = connect(empty_location)
     with database.writer.begin() as connection:
         connection.exec_driver_sql("SELECT 1")
     database.close()
-    status = opening.status(store_location)
+    status = opening.status(empty_location)
     assert (status.exists, status.revision, status.current) == (True, None, False)
 
 
@@ -125,3 +126,9 @@ def test_a_database_that_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
 )
 def test_no_password_is_shown(url: str, tmp_path: Path) -> None:
     assert Location(tmp_path, url).shown == "postgresql://127.0.0.1:1/db"
+
+
+def test_a_writer_that_is_frozen_in_a_transaction_lets_go_of_its_lock(postgres_url: str, tmp_path: Path) -> None:
+    with closing(Store.open(Location(tmp_path, postgres_url))) as store, store.database.writer.connect() as connection:
+        shown = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar_one()
+    assert shown == f"{FROZEN_MS // 1000}s"

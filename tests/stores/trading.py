@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from meruit import VerificationEngine
 from meruit.documents.authoring import parse_work
@@ -38,6 +38,12 @@ from meruit.stores.store import Store
 from meruit.stores.works import WorkFound
 
 TENANT = "acme"
+OF_A_TENANT = {
+    table.name: select(table).where(table.c.tenant == bindparam("whose"))
+    for table in tables.metadata.sorted_tables
+    if "tenant" in table.c
+}
+"""Every row that a tenant has, by its table."""
 BEGINNING = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 ENGINE = VerificationEngine()
 
@@ -211,7 +217,5 @@ def everything(store: Store, tenant: str) -> dict[str, list[Any]]:
     """Every row that is this tenant's, and how far the log has come."""
     with store.database.reading() as connection:
         return {
-            table.name: sorted(map(repr, connection.execute(select(table).where(table.c.tenant == tenant))))
-            for table in tables.metadata.sorted_tables
-            if "tenant" in table.c
+            name: sorted(map(repr, connection.execute(query, {"whose": tenant}))) for name, query in OF_A_TENANT.items()
         } | {"log_state": [*map(repr, connection.execute(select(tables.log_state)))]}

@@ -210,6 +210,12 @@ def test_a_key_file_holds_one_key(world: World) -> None:
     assert "key.txt" in failing(data, Step.SIGNATURE)
 
 
+def test_what_is_to_be_text_is_text(world: World) -> None:
+    files = unpack(world.bundles["single"])
+    with pytest.raises(Flaw, match=r"key\.txt is no text"):
+        read({**files, "key.txt": b"\xff"})
+
+
 def test_a_pinned_key_must_be_the_one(world: World) -> None:
     said = failing(world.bundles["single"], Step.SIGNATURE, pinned=world.stranger.verifier)
     assert "not the one that you gave" in said

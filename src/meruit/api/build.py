@@ -12,12 +12,12 @@ from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from meruit import __version__
 from meruit.api import (
+    agent_runs,
     audit,
     benchmarks,
     contracts,
@@ -30,11 +30,12 @@ from meruit.api import (
     outcomes,
     playgrounds,
     runs,
+    usage,
     verify,
     work,
 )
 from meruit.api.access import Doorkeeper, authentication
-from meruit.api.documented import document_problems
+from meruit.api.documented import Documentation
 from meruit.api.hosting import Hosting, is_playground
 from meruit.api.logs import log, log_each
 from meruit.api.observing import Instruments, Observing
@@ -60,6 +61,7 @@ from meruit.money.lifecycle import WrongState
 from meruit.sandbox.selftest import examine
 from meruit.sources.outbound import Outbound
 from meruit.stores import runs as task_runs
+from meruit.stores.agent_runs import RunMoved as AgentRunMoved
 from meruit.stores.audit import TooMany
 from meruit.stores.benchmarks import BenchmarkTaken
 from meruit.stores.database import NotFound, StoreUnavailable
@@ -68,6 +70,7 @@ from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.recorder import Committed
 from meruit.stores.runs import RunMoved
 from meruit.stores.store import Store
+from meruit.stores.usage_runs import BadUsage, NothingToAcknowledge, UsageRunEnded
 
 EXPIRY_S = 30.0
 """How often contracts are looked for whose deadline has passed."""
@@ -78,6 +81,9 @@ SWEEP_S = 5.0
 OF_CONTRACTS = "contract."
 """How the types of their events begin."""
 OF_RUNS = ("task_run.", "benchmark_run.")
+OF_AGENTS = ("agent_run.", "verification_")
+OF_USAGE = ("usage_run.", "usage.")
+"""Not logged with the ids of their runs, which callers choose."""
 PLAYGROUNDS = "/playgrounds"
 """What the routes of all playgrounds' systems are counted as."""
 OVERDUE = "deadline"
@@ -92,6 +98,8 @@ CARRY_WORK = [
     benchmarks.list_benchmarks,
     playgrounds.create_playground,
     playgrounds.list_playgrounds,
+    usage.record_usage_run,
+    usage.list_usage_runs,
 ]
 """Routes whose body may be as large as evidence; what shares a path with one of them stands beside it."""
 ROUTES = [
@@ -143,6 +151,18 @@ ROUTES = [
     playgrounds.branch,
     playgrounds.remove_playground,
     playgrounds.list_events,
+    agent_runs.create_agent_run,
+    agent_runs.list_agent_runs,
+    agent_runs.read_agent_run,
+    agent_runs.read_submission,
+    agent_runs.cancel_agent_run,
+    agent_runs.resume_agent_run,
+    agent_runs.list_agent_run_events,
+    usage.read_usage_run,
+    usage.add_usage_step,
+    usage.end_usage_run,
+    usage.acknowledge_usage,
+    usage.look_at_usage,
     ledger.read_balances,
     ledger.read_statement,
     governance.validate_outcome,
@@ -184,7 +204,11 @@ def build_app(service: Service) -> ASGIApp:
             WrongState: _wrong_state,
             TooMuch: _too_much,
             RunMoved: _run_moved,
+            AgentRunMoved: _run_moved,
             BenchmarkTaken: _benchmark_taken,
+            UsageRunEnded: _run_moved,
+            NothingToAcknowledge: _run_moved,
+            BadUsage: _bad_usage,
         },
         state=State({"service": service}),
         lifespan=[_lifespan(service)],
@@ -193,7 +217,6 @@ def build_app(service: Service) -> ASGIApp:
         logging_config=None,
         debug=False,
     )
-    document_problems(app)
     _count_groups(service)
     new_id = service.store.surroundings.new_id
     beside = _BesidePlaygrounds(app, service.hosting)
@@ -266,6 +289,7 @@ def assemble(
         max_criteria=settings.verification.max_criteria_per_task,
         benchmarks=build_benchmarks(settings, store, hosting),
         hosting=hosting,
+        usage_policy=settings.usage.policy.policy,
     )
 
 
@@ -274,7 +298,8 @@ def host_of(store: Store, settings: Settings, **more: Any) -> Hosting:
     """The playgrounds in a store's folder, not begun."""
     surroundings = store.surroundings
     folder = store.database.location.folder
-    return Hosting(folder, settings, clock=surroundings.clock, entropy=surroundings.entropy, **more)
+    quota = settings.benchmarks.playground_quota_mb * 1024 * 1024
+    return Hosting(folder, settings, clock=surroundings.clock, entropy=surroundings.entropy, quota_bytes=quota, **more)
 
 
 def _refuse_open_sandbox(policy: CustomCode | None) -> None:
@@ -297,7 +322,7 @@ def _openapi() -> OpenAPIConfig:
         path="/schema",
         use_handler_docstrings=True,
         # The pages that come with Litestar load scripts from the internet.
-        render_plugins=[JsonRenderPlugin(path="/openapi.json")],
+        render_plugins=[Documentation()],
         components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
         security=[{"key": []}],
     )
@@ -385,6 +410,10 @@ def _tell_events(instruments: Instruments, several: Sequence[Event]) -> None:
     for event in several:
         if event.event_type.startswith(OF_CONTRACTS):
             instruments.contract_events_total.labels(event.event_type.removeprefix(OF_CONTRACTS)).inc()
+        if event.event_type.startswith(OF_AGENTS):
+            instruments.agent_events_total.labels(event.event_type).inc()
+        if event.event_type.startswith(OF_USAGE):
+            instruments.usage_events_total.labels(event.event_type).inc()
     log_each(
         "event",
         [
@@ -405,6 +434,8 @@ def _ours(event: Event) -> dict[str, Any]:
         return {"contract_id": event.data.get("contract_id"), "work_id": event.data.get("work_id")}
     if event.event_type.startswith(OF_RUNS):
         return {name: event.data.get(name) for name in ("task_run_id", "benchmark_run_id")}
+    if event.event_type.startswith(OF_AGENTS):
+        return {"run_id": event.data.get("run_id")}
     return {"work_id": event.data.get("work_id")} if event.event_type == EventType.WORK_SUBMITTED else {}
 
 
@@ -447,8 +478,14 @@ def _wrong_state(request: Request[Any, Any, Any], error: WrongState) -> Response
     return problem_response(request, ApiProblem(409, error.code, str(error)))
 
 
-def _run_moved(request: Request[Any, Any, Any], error: RunMoved) -> Response[bytes]:
+def _run_moved(
+    request: Request[Any, Any, Any], error: RunMoved | AgentRunMoved | UsageRunEnded | NothingToAcknowledge
+) -> Response[bytes]:
     return problem_response(request, ApiProblem(409, "wrong_state", str(error)))
+
+
+def _bad_usage(request: Request[Any, Any, Any], error: BadUsage) -> Response[bytes]:
+    return problem_response(request, ApiProblem(422, "bad_usage", str(error)))
 
 
 def _benchmark_taken(request: Request[Any, Any, Any], error: BenchmarkTaken) -> Response[bytes]:

@@ -3,50 +3,70 @@
 from collections.abc import Iterator
 from typing import Any
 
-from litestar import Litestar
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, Reference, Schema
-from litestar.openapi.spec.enums import OpenAPIType
+from litestar import Request
+from litestar.openapi.plugins import JsonRenderPlugin
 
 from meruit.api.problems import PROBLEM_TYPE
 from meruit.api.wire import Body
 
+# Any, here and below: a JSON schema is objects, lists and plain values in one another.
+Described = dict[str, Any]
+
 NAME = "Problem"
-_TEXT = Schema(type=OpenAPIType.STRING)
-_ERROR = Schema(
-    type=OpenAPIType.OBJECT,
-    properties={"where": _TEXT, "message": _TEXT, "line": Schema(type=OpenAPIType.INTEGER)},
-    required=["where", "message"],
-)
-_PROBLEM = Schema(
-    type=OpenAPIType.OBJECT,
-    title=NAME,
-    description="Why a request was refused, as RFC 9457 has it.",
-    properties={
-        "type": Schema(type=OpenAPIType.STRING, description="`urn:meruit:problem:CODE`, for programs."),
+_TEXT = {"type": "string"}
+_ERROR = {
+    "type": "object",
+    "properties": {"where": _TEXT, "message": _TEXT, "line": {"type": "integer"}},
+    "required": ["where", "message"],
+}
+_PROBLEM: Described = {
+    "type": "object",
+    "title": NAME,
+    "description": "Why a request was refused, as RFC 9457 has it.",
+    "properties": {
+        "type": {"type": "string", "description": "`urn:meruit:problem:CODE`, for programs."},
         "title": _TEXT,
-        "status": Schema(type=OpenAPIType.INTEGER),
-        "detail": Schema(type=OpenAPIType.STRING, description="What to do about it."),
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What to do about it."},
         "instance": _TEXT,
         "request_id": _TEXT,
-        "errors": Schema(type=OpenAPIType.ARRAY, items=_ERROR),
+        "errors": {"type": "array", "items": _ERROR},
     },
-    required=["type", "title", "status", "detail", "instance", "request_id"],
-)
+    "required": ["type", "title", "status", "detail", "instance", "request_id"],
+}
+_REFUSED: Described = {
+    "description": "The request was refused.",
+    "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{NAME}"}}},
+}
 
 
-def document_problems(app: Litestar) -> None:
+class Documentation(JsonRenderPlugin):
+    """The description of the API, made when it is first asked for: that takes longer than the rest of a start."""
+
+    def __init__(self) -> None:
+        super().__init__(path="/openapi.json")
+        self._written: bytes | None = None
+
+    def render(self, request: Request[Any, Any, Any], openapi_schema: Described) -> bytes:
+        """All of it as JSON."""
+        if self._written is None:
+            _document_all(openapi_schema)
+            self._written = self.render_json(request, openapi_schema)
+        return self._written
+
+
+def _document_all(described: Described) -> None:
     """Replace what Litestar says of its own errors, which we do not send, and of values, which it says wrongly."""
-    described = app.openapi_schema
+    schemas: dict[str, Described] = described["components"]["schemas"]
     strict = {kind.__name__ for kind in _kinds(Body)}
-    for name, schema in described.components.schemas.items():
+    for name, schema in schemas.items():
         _allow_several(schema)
         if name in strict:
-            schema.additional_properties = False
-    described.components.schemas[NAME] = _PROBLEM
-    for path in (described.paths or {}).values():
-        for operation in (path.get, path.post, path.put, path.delete):
-            if operation is not None:
-                _document(operation)
+            schema["additionalProperties"] = False
+    schemas[NAME] = _PROBLEM
+    for path in described["paths"].values():
+        for operation in path.values():
+            _document(operation)
 
 
 def _kinds(kind: type[Body]) -> Iterator[type[Body]]:
@@ -55,23 +75,21 @@ def _kinds(kind: type[Body]) -> Iterator[type[Body]]:
         yield from _kinds(narrower)
 
 
-def _document(operation: Operation) -> None:
-    body = OpenAPIMediaType(schema=Reference(ref=f"#/components/schemas/{NAME}"))
-    responses = operation.responses or {}
+def _document(operation: Described) -> None:
+    responses: dict[str, Described] = operation["responses"]
     responses.pop("400", None)
     for response in responses.values():
-        for media in (response.content or {}).values() if isinstance(response, OpenAPIResponse) else ():
-            _allow_several(getattr(media, "schema", None))
-    responses["default"] = OpenAPIResponse(description="The request was refused.", content={PROBLEM_TYPE: body})
-    operation.responses = responses
+        for media in response.get("content", {}).values():
+            _allow_several(media.get("schema"))
+    responses["default"] = _REFUSED
 
 
 # Any: a schema's parts are schemas, references, booleans or nothing.
 def _allow_several(schema: Any) -> None:
     """Say that a value is of one kind or more: 1 is an integer and a number, an empty page one of all."""
-    if isinstance(schema, Schema):
-        if schema.one_of:
-            schema.any_of, schema.one_of = schema.one_of, None
-        parts = (schema.items, schema.additional_properties, *(schema.properties or {}).values())
-        for part in (*parts, *(schema.any_of or ())):
+    if isinstance(schema, dict):
+        if "oneOf" in schema:
+            schema["anyOf"] = schema.pop("oneOf")
+        parts = (schema.get("items"), schema.get("additionalProperties"), *schema.get("properties", {}).values())
+        for part in (*parts, *schema.get("anyOf", ())):
             _allow_several(part)

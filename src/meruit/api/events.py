@@ -13,7 +13,7 @@ from msgspec import Meta
 from meruit.api.access import OPERATORS, READERS
 from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
-from meruit.api.wire import Body, Limit, Place, encoded, whole
+from meruit.api.wire import PRINTABLE, Body, Limit, Place, encoded, whole
 from meruit.model.errors import MeruitError
 from meruit.model.events import EventType, Numbered
 from meruit.model.record import Record
@@ -25,6 +25,7 @@ from meruit.stores.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Web
 
 STREAM = "text/event-stream"
 MAX_URL = 2_000
+MAX_SUBJECT = 500
 MAX_FOLLOWING = 32
 """Streams of events that one key may hold open."""
 _WEBHOOK = whole("whk_[0-9a-f]{34}")
@@ -35,6 +36,19 @@ Types = Annotated[
     str | None,
     QueryParameter(
         required=False, max_length=1_000, description="Event types, separated by commas; all when not given."
+    ),
+]
+Subject = Annotated[
+    str | None,
+    QueryParameter(
+        required=False,
+        min_length=1,
+        max_length=MAX_SUBJECT,
+        pattern=PRINTABLE,
+        description=(
+            "What events are about, by its id, such as an agent's run; everything when not given. "
+            "A member of a team is a subject of its own."
+        ),
     ),
 ]
 LastEventId = Annotated[
@@ -91,7 +105,13 @@ class DeadLetterPage(Record, frozen=True):
         )
     },
 )
-async def follow_events(request: Asked, after: After = None, types: Types = None, last: LastEventId = None) -> Stream:
+async def follow_events(
+    request: Asked,
+    after: After = None,
+    types: Types = None,
+    subject: Subject = None,
+    last: LastEventId = None,
+) -> Stream:
     """Events of your tenant as server-sent events, until you leave; each has an id to go on after."""
     service, tenant = request.service, request.caller.tenant
     wanted = _types(types)
@@ -100,7 +120,8 @@ async def follow_events(request: Asked, after: After = None, types: Types = None
         start = await service.read(outbox.newest)
     if service.followers[request.caller.key_id] >= MAX_FOLLOWING:
         raise ApiProblem(429, "too_many_streams", f"a key follows events {MAX_FOLLOWING} times at once at most")
-    following = service.dispatcher.follow(tenant, start, wanted, service.ended)
+    about = None if subject is None else frozenset({subject})
+    following = service.dispatcher.follow(tenant, start, wanted, service.ended, subjects=about)
 
     async def lines() -> AsyncIterator[bytes]:
         service.followers[request.caller.key_id] += 1

@@ -1,5 +1,7 @@
 """Whether the service lives, and its numbers."""
 
+from contextlib import suppress
+
 from litestar import Response, get
 from sqlalchemy import select
 
@@ -7,8 +9,9 @@ from meruit import __version__
 from meruit.api.access import PUBLIC, READERS
 from meruit.api.service import Asked
 from meruit.api.wire import encoded
+from meruit.gate.run import OVER, RunState
 from meruit.model.record import Record
-from meruit.stores import tables
+from meruit.stores import agent_reading, tables
 from meruit.stores.database import StoreError
 
 PROMETHEUS = "text/plain; version=0.0.4"
@@ -35,7 +38,13 @@ async def health(request: Asked) -> Response[Health]:
 
 @get("/metrics", guards=[READERS], summary="Numbers for Prometheus", tags=["service"], media_type=PROMETHEUS)
 async def metrics(request: Asked) -> Response[bytes]:
-    """Requests, verdicts, records, deliveries, in Prometheus's text format."""
+    """Requests, verdicts, records, deliveries, agents' runs, in Prometheus's text format."""
     service = request.service
     service.instruments.recorder_queue.set(service.store.recorder.queued)
+    # The other numbers are there to be read, most of all where the database is not.
+    with suppress(StoreError):
+        standing = await service.read(agent_reading.counts)
+        for state in RunState:
+            if state not in OVER:
+                service.instruments.agent_runs.labels(state.value).set(standing.get(state, 0))
     return Response(service.instruments.exposition(), media_type=PROMETHEUS)

@@ -5,11 +5,9 @@ them about it hears `elsewhere`.
 """
 
 import asyncio
-import fcntl
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, closing, contextmanager
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -27,14 +25,11 @@ from meruit.model.task import Benchmark, Task, TaskSource
 from meruit.model.world import World
 from meruit.playground.asgi import Receive, Scope, Send
 from meruit.playground.ground import Worlds
-from meruit.playground.host import FILE, PREFIX, Host, Playground
+from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, Host, Playground, Served, alone
 from meruit.playground.seed import Seed
-from meruit.playground.state import State
+from meruit.playground.state import QUOTA_BYTES, State, rfc3339
 from meruit.stores.database import NotFound
 
-FOLDER = "playgrounds"
-"""Where they are, in the data folder."""
-LOCK = "lock"
 _TENANT, _TASK_RUN = "tenant", "task_run"
 """What a playground's own settings say of whose it is."""
 
@@ -50,7 +45,7 @@ class Owned(NamedTuple):
 class Hosting:
     """An async context manager that serves playgrounds, and the ground on which task runs happen."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is somebody else's to choose
         self,
         folder: Path,
         settings: Settings,
@@ -60,10 +55,12 @@ class Hosting:
         bind: str = "127.0.0.1",
         environ: Mapping[str, str] | None = None,
         enabled: bool = True,
+        quota_bytes: int = QUOTA_BYTES,
     ) -> None:
-        """`bind` is where MLLP and SFTP listen."""
+        """`bind` is where MLLP and SFTP listen; `quota_bytes` how much each playground may take."""
         self.enabled = enabled
-        self._host = Host(folder / FOLDER, clock=clock, entropy=entropy, bind=bind)
+        self._clock = clock
+        self._host = Host(folder / FOLDER, clock=clock, entropy=entropy, bind=bind, quota_bytes=quota_bytes)
         self._host.public_url = "http://127.0.0.1"
         self._settings = settings
         self._environ = environ or {}
@@ -96,10 +93,14 @@ class Hosting:
             if self._begun:
                 return
             async with AsyncExitStack() as beginning:
-                beginning.enter_context(_alone(self._host.directory))
                 try:
+                    beginning.enter_context(alone(self._host.directory))
                     await beginning.enter_async_context(self._host)
                     self._owned = await asyncio.to_thread(self._read_owners)
+                    await self._clear()
+                except Served:
+                    why = "another process serves the playgrounds of this data folder; ask that one"
+                    raise ApiProblem(503, "elsewhere", why) from None
                 except (MeruitError, OSError) as problem:
                     # It tells of a folder of ours, and of nothing that a caller sent.
                     log("playgrounds_failed", level="error", error=RuntimeError(str(problem)))
@@ -243,6 +244,21 @@ class Hosting:
             raise NotFound(f"no playground {playground_id!r} is served here")
         return found
 
+    async def _clear(self) -> None:
+        """Take down worlds of tasks that a process left which died before it could say whose they are.
+
+        A young one may be that of a run that was just started, whose agent asks for it again.
+        """
+        old = rfc3339(self._clock() - timedelta(seconds=LEFT_S))
+        gone = 0
+        for left in self._host.listing():
+            said = await asyncio.to_thread(self._state(left.id).settings)
+            if left.id not in self._owned and said.get("task") is not None and said["created_at"] < old:
+                await self._host.remove(left.id)
+                gone += 1
+        if gone:
+            log("playgrounds_left", level="warning", count=gone)
+
     def _read_owners(self) -> dict[str, Owned]:
         found = {}
         for playground in self._host.listing():
@@ -259,16 +275,3 @@ def _off() -> ApiProblem:
 def is_playground(path: str) -> bool:
     """Whether a request is for a system of some playground."""
     return path.startswith(f"{PREFIX}/")
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Keep a folder's playgrounds to this process, for as long as it lives: two would take each other's ports."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with closing(os.fdopen(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600))) as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            why = "another process serves the playgrounds of this data folder; ask that one"
-            raise ApiProblem(503, "elsewhere", why) from None
-        yield

@@ -47,6 +47,16 @@ class Instruments:
         self.contract_events_total = Counter(
             "meruit_contract_events", "What happened to contracts.", ("event",), registry=own
         )
+        self.agent_events_total = Counter(
+            "meruit_agent_events", "What happened to agents' runs and their verifications.", ("event",), registry=own
+        )
+        self.usage_events_total = Counter(
+            "meruit_usage_events",
+            "What happened to runs' usage, and what came to be claimed of it.",
+            ("event",),
+            registry=own,
+        )
+        self.agent_runs = Gauge("meruit_agent_runs", "Runs of agents that are not over.", ("status",), registry=own)
         self.group_size = Histogram(
             "meruit_group_size", "Outcomes written in one transaction.", buckets=_SIZES, registry=own
         )

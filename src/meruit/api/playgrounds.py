@@ -23,12 +23,12 @@ from meruit.model.errors import DocumentError, MeruitError
 from meruit.model.record import Record
 from meruit.model.run import ENDED
 from meruit.playground.events import EventPage, page
-from meruit.playground.host import Endpoints, Playground
+from meruit.playground.host import ID, Endpoints, Playground
 from meruit.playground.seed import Seed, read_seed
-from meruit.playground.state import START
+from meruit.playground.state import START, Full
 from meruit.stores.database import NotFound
 
-PLAYGROUND_ID = whole("pg_[0-9a-f]{24}")
+PLAYGROUND_ID = whole(ID)
 PlaygroundId = Annotated[str, PathParameter(pattern=PLAYGROUND_ID)]
 PlaygroundQuery = Annotated[str | None, QueryParameter(pattern=PLAYGROUND_ID, required=False)]
 EventQuery = Annotated[int, QueryParameter(ge=0, le=2**53, required=False, description="Those after this one.")]
@@ -117,7 +117,8 @@ async def checkpoint(
 ) -> Response[PlaygroundView]:
     """Remember all that it holds under a name, in place of what that name stood for."""
     hosting, tenant = request.service.hosting, request.caller.tenant
-    await hosting.checkpoint(tenant, playground_id, data.name)
+    with _told():
+        await hosting.checkpoint(tenant, playground_id, data.name)
     return encoded(await _view(hosting, tenant, hosting.find(tenant, playground_id)))
 
 
@@ -199,11 +200,13 @@ def _shown(hosting: Hosting, found: Playground, checkpoints: list[str] | None = 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell why there can be no more of them."""
+    """Tell why there can be no more of them, or no more in them."""
     try:
         yield
     except (ApiProblem, NotFound):
         raise
+    except Full as refused:
+        raise ApiProblem(507, "full", str(refused)) from None
     except MeruitError as refused:
         raise ApiProblem(503, "cannot_be_made", str(refused)) from None
 

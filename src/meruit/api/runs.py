@@ -3,36 +3,50 @@
 What a run that counts is judged by is nobody's to learn from its completion, and no agent's to learn at all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar import Response, get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
-from msgspec import Meta
 from sqlalchemy import Connection
 
 from meruit.api.access import ANYONE, OPERATORS, READERS
-from meruit.api.benchmarks import BENCHMARK_NAME, BENCHMARK_SLUG
+from meruit.api.benchmarks import BENCHMARK_SLUG
 from meruit.api.contracts import PARTIES, readable
 from meruit.api.problems import ApiProblem
 from meruit.api.reading import beside
+from meruit.api.run_shapes import (
+    AgentBenchmarkRun,
+    AgentBenchmarkRunPage,
+    AgentTaskRun,
+    AgentTaskRunPage,
+    BenchmarkRunPage,
+    BenchmarkRunRequest,
+    CreatedBenchmarkRun,
+    CriterionRuns,
+    RejudgeRequest,
+    StartedTaskRun,
+    TaskRunPage,
+    TaskRunRequest,
+    benchmark_run_to_agent,
+    created_benchmark_run,
+    started_task_run,
+    task_run_to_agent,
+)
 from meruit.api.service import Asked
-from meruit.api.wire import Body, Key, Label, LabelQuery, Limit, Place, Reason, encoded, whole
-from meruit.engine.benchmarks import MAX_REPEATS, Started
-from meruit.engine.evidence_shapes import completion as told_of
+from meruit.api.wire import Key, LabelQuery, Limit, Place, encoded, whole
 from meruit.model.access import Role, Scope
 from meruit.model.errors import DocumentError, MeruitError, Unreachable
-from meruit.model.record import Record
 from meruit.model.run import BenchmarkRun, Completion, CriterionRun, RunStatus, TaskRun
-from meruit.model.task import MAX_TASKS, Reveal
+from meruit.model.task import Reveal
 from meruit.model.verdict import Verdict
 from meruit.stores import runs
 from meruit.stores.benchmarks import BenchmarkTaken
 from meruit.stores.database import NotFound, StoreError, StoreUnavailable
 from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+from meruit.stores.run_moves import CreateRuns
 from meruit.stores.runs import RunFilter, RunMoved
 
 TASK_RUN_ID, BENCHMARK_RUN_ID, CRITERION_RUN_ID = (whole(f"{kind}_[0-9a-f]{{34}}") for kind in ("trn", "brn", "crn"))
@@ -41,144 +55,8 @@ BenchmarkRunId = Annotated[str, PathParameter(pattern=BENCHMARK_RUN_ID)]
 BenchmarkRunQuery = Annotated[str | None, QueryParameter(pattern=BENCHMARK_RUN_ID, required=False)]
 CriterionRunId = Annotated[str, PathParameter(pattern=CRITERION_RUN_ID)]
 SlugQuery = Annotated[str | None, QueryParameter(pattern=BENCHMARK_SLUG, required=False)]
+RereadQuery = Annotated[bool, QueryParameter(required=False, description="Read anew what could not be read then.")]
 StatusQuery = Annotated[RunStatus | None, QueryParameter(required=False)]
-BenchmarkName = Annotated[str, Meta(pattern=BENCHMARK_NAME, description="`slug@version`, or `slug` for the newest.")]
-TaskId = Annotated[str, Meta(pattern=BENCHMARK_SLUG)]
-
-
-class BenchmarkRunRequest(Body, frozen=True):
-    """An agent to be put to the tasks of a benchmark."""
-
-    benchmark: BenchmarkName
-    tasks: Annotated[list[TaskId], Meta(min_length=1, max_length=MAX_TASKS)] | None = None
-    """Only these; all when not given."""
-    repeats: Annotated[int, Meta(ge=1, le=MAX_REPEATS)] = 1
-    scored: bool = True
-    """Whether it counts; then what the agent is judged by stays hidden."""
-    agent_id: Label | None = None
-    """Whose key may start and complete the runs, beside operators'."""
-
-
-class TaskRunRequest(Body, frozen=True):
-    """An agent to be put to one task."""
-
-    benchmark: BenchmarkName
-    task: TaskId
-    scored: bool = True
-    agent_id: Label | None = None
-
-
-class RejudgeRequest(Body, frozen=True):
-    """Why a run is judged anew, and by which version."""
-
-    reason: Reason
-    benchmark: BenchmarkName | None = None
-    """Another version of its benchmark; the run's own when not given."""
-
-
-class CreatedTaskRun(Record, frozen=True):
-    """A task run that can be started."""
-
-    id: str
-    task: str
-    attempt: int
-
-
-class CreatedBenchmarkRun(Record, frozen=True):
-    """A benchmark run, and the task runs that it is made of."""
-
-    id: str
-    benchmark: str
-    version: int
-    repeats: int
-    scored: bool
-    agent_id: str | None
-    task_runs: list[CreatedTaskRun]
-
-
-class AgentBenchmarkRun(Record, frozen=True, omit_defaults=True):
-    """What an agent sees of its own; how it ended only where each of its task runs tells that."""
-
-    id: str
-    benchmark: str
-    version: int
-    repeats: int
-    scored: bool
-    created_at: datetime
-    counts: dict[str, int]
-    ended: bool
-    verdict: Verdict | None = None
-    score: float | None = None
-
-
-class AgentTaskRun(Record, frozen=True, omit_defaults=True):
-    """What an agent sees of its own; how it ended as far as its task reveals that."""
-
-    id: str
-    benchmark: str
-    version: int
-    task: str
-    attempt: int
-    status: RunStatus
-    scored: bool
-    created_at: datetime
-    benchmark_run_id: str | None = None
-    started_at: datetime | None = None
-    deadline: datetime | None = None
-    ended_at: datetime | None = None
-    verdict: Verdict | None = None
-    score: float | None = None
-    # Any: as the completion has them.
-    axes: dict[str, Any] | None = None
-
-
-class StartedTaskRun(Record, frozen=True):
-    """What an agent needs to begin."""
-
-    task_run_id: str
-    status: RunStatus
-    instruction: str
-    started_at: datetime | None
-    deadline: datetime | None
-    # Any: whatever systems there are, each has an address of its own.
-    access: dict[str, Any]
-    """The playground's id, secret and endpoints; empty where the task is done elsewhere."""
-
-
-class BenchmarkRunPage(Record, frozen=True):
-    """Benchmark runs, newest first, without what they came to."""
-
-    benchmark_runs: list[BenchmarkRun]
-    next: int | None
-    """Give it as `before` for the next page; None at the end."""
-
-
-class AgentBenchmarkRunPage(Record, frozen=True):
-    """An agent's own benchmark runs, newest first."""
-
-    benchmark_runs: list[AgentBenchmarkRun]
-    next: int | None
-
-
-class TaskRunPage(Record, frozen=True):
-    """Task runs, newest first."""
-
-    task_runs: list[TaskRun]
-    next: int | None
-    """Give it as `before` for the next page; None at the end."""
-
-
-class AgentTaskRunPage(Record, frozen=True):
-    """An agent's own task runs, newest first."""
-
-    task_runs: list[AgentTaskRun]
-    next: int | None
-
-
-class CriterionRuns(Record, frozen=True):
-    """Every criterion of a task run, in their order."""
-
-    criterion_runs: list[CriterionRun]
 
 
 # Benchmark runs
@@ -191,7 +69,7 @@ async def create_benchmark_run(
     """Make a run of each task, as often as it is repeated; none of them is started by this."""
     service, actor = request.service, request.actor
 
-    def plan() -> runs.CreateRuns:
+    def plan() -> CreateRuns:
         return service.benchmarks.plan(
             *(actor.tenant, actor.by, data.benchmark),
             tasks=data.tasks,
@@ -203,7 +81,7 @@ async def create_benchmark_run(
     async def act(once: Idempotent | None) -> bytes | Replay:
         with _told(request):
             wish = await beside(plan)
-        return await request.written(once, wish, lambda made: _created(wish, made))
+        return await request.written(once, wish, lambda made: created_benchmark_run(wish, made))
 
     return await request.answer_once(key, 201, act)
 
@@ -221,7 +99,7 @@ async def list_benchmark_runs(
     found = await request.service.read(ask)
     last = found[-1].seq if len(found) == limit else None
     if request.caller.role is Role.AGENT:
-        return encoded(AgentBenchmarkRunPage([_to_agent(one) for one in found], last))
+        return encoded(AgentBenchmarkRunPage([benchmark_run_to_agent(one) for one in found], last))
     return encoded(BenchmarkRunPage(found, last))
 
 
@@ -264,7 +142,7 @@ async def create_task_run(data: JSONBody[TaskRunRequest], request: Asked, key: K
     """One run of one task, on its own and not started."""
     service, actor = request.service, request.actor
 
-    def plan() -> runs.CreateRuns:
+    def plan() -> CreateRuns:
         about = (actor.tenant, actor.by, data.benchmark, data.task)
         return service.benchmarks.plan_one(*about, scored=data.scored, agent_id=data.agent_id)
 
@@ -323,7 +201,7 @@ async def start_task_run(task_run_id: TaskRunId, request: Asked, key: Key = None
         if started.run.playground_id is not None:
             await service.hosting.own(started.run.playground_id, caller.tenant, task_run_id)
         kept = await request.kept(once, b"")
-        return kept if isinstance(kept, Replay) else _started(started)
+        return kept if isinstance(kept, Replay) else started_task_run(started)
 
     # The playground's secret is not kept with the key.
     return await request.answer_once(key, 200, act, anew=lambda: _access(request, task_run_id))
@@ -353,7 +231,7 @@ async def complete_task_run(task_run_id: TaskRunId, request: Asked, key: Key = N
 
     async def act(once: Idempotent | None) -> bytes | Replay:
         with _told(request):
-            run = await service.benchmarks.complete(caller.scope, task_run_id)
+            run = await service.benchmarks.complete(caller.scope, task_run_id, judged=_counting(request))
         kept = await request.kept(once, b"")
         return kept if isinstance(kept, Replay) else await _completed(request, run)
 
@@ -383,16 +261,28 @@ async def cancel_task_run(task_run_id: TaskRunId, request: Asked, key: Key = Non
     "/v1/task-runs/{task_run_id:str}/recheck",
     status_code=200,
     guards=[OPERATORS],
-    summary="Read the world again",
+    summary="Check a run again",
     tags=["runs"],
 )
-async def recheck_task_run(task_run_id: TaskRunId, request: Asked, key: Key = None) -> Response[TaskRun]:
-    """Judge a run again that could not be judged whole, because some system could not be read then."""
+async def recheck_task_run(
+    task_run_id: TaskRunId,
+    request: Asked,
+    reread: RereadQuery = False,  # noqa: FBT002 - Litestar gives all by name
+    key: Key = None,
+) -> Response[TaskRun]:
+    """Judge a run again that could not be judged whole, on what was found then.
+
+    With `reread=true`, systems that could not be read then are read now. What happened to them since counts too, so the
+    record says when they were read.
+    """
     await request.no_body()
 
     async def act(once: Idempotent | None) -> bytes | Replay:
         with _told(request):
-            run = await request.service.benchmarks.recheck(request.caller.tenant, task_run_id)
+            tenant, benchmarks = request.caller.tenant, request.service.benchmarks
+            run = await benchmarks.recheck(
+                tenant, task_run_id, reread=reread, judged=_counting(request, recording=reread)
+            )
         return await request.kept(once, msgspec.json.encode(run))
 
     return await request.answer_once(key, 200, act)
@@ -414,7 +304,8 @@ async def rejudge_task_run(
     async def act(once: Idempotent | None) -> bytes | Replay:
         with _told(request):
             tenant, benchmarks = request.caller.tenant, request.service.benchmarks
-            run = await benchmarks.rejudge(tenant, task_run_id, reason, data.benchmark)
+            judged = _counting(request, recording=False)
+            run = await benchmarks.rejudge(tenant, task_run_id, reason, data.benchmark, judged=judged)
         return await request.kept(once, msgspec.json.encode(run))
 
     return await request.answer_once(key, 200, act)
@@ -445,58 +336,38 @@ async def read_criterion_run(criterion_run_id: CriterionRunId, request: Asked) -
 # What is shown
 
 
-def _created(wish: runs.CreateRuns, made: list[TaskRun]) -> bytes:
-    created = CreatedBenchmarkRun(
-        wish.benchmark_run_id or "",
-        *(wish.slug, wish.version, wish.repeats, wish.scored, wish.agent_id),
-        [CreatedTaskRun(run.id, run.task, run.attempt) for run in made],
-    )
-    return msgspec.json.encode(created)
-
-
 def _benchmark_run(request: Asked, run_id: str) -> BenchmarkRun | AgentBenchmarkRun:
     benchmarks, scope = request.service.benchmarks, request.caller.scope
     found = benchmarks.benchmark_run(scope, run_id)
     if request.caller.role is not Role.AGENT:
         return found
     tells = not found.scored or all(run.reveal is not Reveal.NONE for run in benchmarks.task_runs(scope, run_id))
-    return _to_agent(found, tells=tells)
-
-
-def _to_agent(run: BenchmarkRun, *, tells: bool = False) -> AgentBenchmarkRun:
-    result = run.result if tells else None
-    return AgentBenchmarkRun(
-        *(run.id, run.benchmark, run.version, run.repeats, run.scored, run.created_at, run.counts, run.ended),
-        *((None, None) if result is None else (result.verdict, result.score)),
-    )
+    return benchmark_run_to_agent(found, tells=tells)
 
 
 def _shown(request: Asked, run: TaskRun) -> TaskRun | AgentTaskRun:
-    if request.caller.role is not Role.AGENT:
-        return run
-    told = told_of(run, None, [])
-    return AgentTaskRun(
-        *(run.id, run.benchmark, run.version, run.task, run.attempt, run.status, run.scored, run.created_at),
-        *(run.benchmark_run_id, run.started_at, run.deadline, run.ended_at),
-        *(told.verdict, told.score, told.axes),
-    )
+    return task_run_to_agent(run) if request.caller.role is Role.AGENT else run
 
 
 async def _access(request: Asked, run_id: str) -> bytes:
     with _told(request):
-        return _started(await request.service.benchmarks.access(request.caller.scope, run_id))
-
-
-def _started(started: Started) -> bytes:
-    run = started.run
-    return msgspec.json.encode(
-        StartedTaskRun(run.id, run.status, started.instruction, run.started_at, run.deadline, started.access)
-    )
+        return started_task_run(await request.service.benchmarks.access(request.caller.scope, run_id))
 
 
 async def _completed(request: Asked, run: TaskRun) -> bytes:
     completed = await beside(request.service.benchmarks.completion, request.caller.tenant, run)
     return msgspec.json.encode(completed)
+
+
+def _counting(request: Asked, *, recording: bool = True) -> Callable[[Verdict], None]:
+    """Who counts the verdicts that are given, and the outcomes that are recorded with them."""
+    instruments = request.service.instruments
+
+    def count(verdict: Verdict) -> None:
+        instruments.verdicts_total.labels(verdict.value).inc()
+        instruments.recorded_total.inc(int(recording))
+
+    return count
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import gc
 import ipaddress
 import os
 import signal
@@ -18,6 +17,7 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from meruit.api.logs import Level
+from meruit.engine.memory import seldom_collected
 from meruit.model.errors import MeruitError
 
 GRACE_S = 10
@@ -34,8 +34,6 @@ BODY_S = 30.0
 """How long a request's body may pause."""
 MAX_WAITING = 2048
 """Connections that wait to be accepted."""
-GC_THRESHOLD = 20_000
-"""Objects between two looks of the collector at the youngest; a request makes hundreds, and next to no cycles."""
 TOO_LARGE = "The request's headers are too large."
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -76,10 +74,6 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What is there now stays for good; the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
         self._tell_started()
 
     async def on_tick(self, counter: int) -> bool:
@@ -142,16 +136,19 @@ def run(  # noqa: PLR0913 - one a setting
         timeout_graceful_shutdown=GRACE_S,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
-    server = _Server(config, stopping or Stopping(), lambda: ready(url))
-    earlier = gc.get_threshold()
-    try:
-        server.run(sockets=[listener])
-    except SystemExit:
-        raise MeruitError("the service could not start; the log above says why") from None
-    finally:
-        listener.close()
-        gc.set_threshold(*earlier)
-        gc.unfreeze()
+    with contextlib.ExitStack() as meanwhile:
+
+        def started() -> None:
+            # What is there by now stays for good.
+            meanwhile.enter_context(seldom_collected())
+            ready(url)
+
+        try:
+            _Server(config, stopping or Stopping(), started).run(sockets=[listener])
+        except SystemExit:
+            raise MeruitError("the service could not start; the log above says why") from None
+        finally:
+            listener.close()
 
 
 @lru_cache(maxsize=1024)

@@ -24,6 +24,7 @@ from meruit.engine.dispatch import Dispatcher
 from meruit.engine.registrar import Registrar
 from meruit.engine.work import Marketplace
 from meruit.model.access import Caller
+from meruit.model.usage import UsagePolicy
 from meruit.sources.outbound import Outbound
 from meruit.stores.moves import Actor
 from meruit.stores.recorder import Write
@@ -63,6 +64,8 @@ class Service(NamedTuple):
     benchmarks: Benchmarks
     hosting: Hosting
     """Of playgrounds."""
+    usage_policy: UsagePolicy
+    """When a run's tokens count as verified."""
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """What the database says, asked beside the event loop."""
@@ -169,10 +172,12 @@ class Asked(StrictRequest):
 
     async def _fingerprint(self) -> str:
         body = await self.body()
+        # What is asked may stand in the query too: `?reread=true` is another request.
+        asked = self.url.path if not self.url.query else f"{self.url.path}?{self.url.query}"
         if len(body) > SMALL_BYTES:
             # Hashing it takes long enough to hold up everybody else.
-            return await asyncio.to_thread(fingerprint, self.caller, self.url.path, body)
-        return fingerprint(self.caller, self.url.path, body)
+            return await asyncio.to_thread(fingerprint, self.caller, asked, body)
+        return fingerprint(self.caller, asked, body)
 
 
 def _replayed(before: Replay) -> Response[Any]:

@@ -6,7 +6,17 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from meruit.checks.formulas import Formula, check_templates
 from meruit.checks.judging import Given
@@ -47,9 +57,13 @@ class Match(StrEnum):
     """Which of several that were selected is held against the fields."""
 
     BEST = "best"
+    """The one of which most fits; of equals the first by key."""
     ANY = "any"
+    """Another word for best: one that fits is enough, and which that is needs not be said."""
     ALL = "all"
+    """Each of them: the score is their mean."""
     FIRST = "first"
+    """The first by key, whatever the others are."""
 
 
 class Shown(StrEnum):
@@ -144,6 +158,15 @@ def fields_of(dialect: Dialect, check_path: Callable[[str], object]) -> Any:
         Field(max_length=MAX_FIELDS),
         BeforeValidator(_listed),
     ]
+
+
+def compiled_rules(rules: TypeAdapter[dict[str, Rule]], written: Any) -> dict[str, Rule]:
+    """What a selector says beside paths; AuthorError with every problem."""
+    try:
+        return rules.validate_python(written or {})
+    except ValidationError as problem:
+        why = "; ".join(one["msg"].removeprefix("Value error, ") for one in problem.errors(include_url=False))
+        raise AuthorError(f"nothing can be found so: {why}") from None
 
 
 def _author(compute: Callable[[], T]) -> T:
@@ -285,13 +308,19 @@ Count = Annotated[
 ]
 
 
+def _best(match: Match) -> Match:
+    return Match.BEST if match is Match.ANY else match
+
+
 class Selecting(StateAssertion):
     """What every check understands that selects items and looks at their fields; subclasses type `where`, `fields`."""
 
     where: Any = Field(default_factory=dict, description="What an item must be to be selected.")
     changed: Change | None = Field(default=None, description="What must have happened to it since the run began.")
     count: Count = Field(default=AT_LEAST_ONE, description="How many there must be.")
-    match: Match = Field(default=Match.BEST, description="Which of several is looked at.")
+    match: Annotated[Match, AfterValidator(_best)] = Field(
+        default=Match.BEST, description="Which of several is looked at; any is another word for best."
+    )
     fields: Any = Field(default_factory=dict, description="What it must hold: path to matcher.")
 
     @model_validator(mode="after")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from meruit.checks.fhir_search import normal_reference
 from meruit.checks.judging import Judge, Odd, Some, settings_of, shown, text_of
 from meruit.checks.numerals import numeral
 from meruit.checks.ordering import within
+from meruit.checks.references import forms, normal_reference
 from meruit.model.errors import AuthorError
 
 
@@ -45,12 +45,12 @@ def coding(given: Any) -> Judge:
 
 
 def reference(given: Any) -> Judge:
-    """A reference to that resource, in whichever form."""
+    """A reference to that resource, in whichever form; one to another server is to another resource."""
     wanted = normal_reference(text_of("ref", given))
 
     def test(value: Any) -> str | None:
         found = value.get("reference") if isinstance(value, Mapping) else value
-        return None if isinstance(found, str) and normal_reference(found) == wanted else f"is {shown(value)}"
+        return None if isinstance(found, str) and wanted in forms(found) else f"is {shown(value)}"
 
     return Some(test)
 

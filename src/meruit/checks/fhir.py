@@ -7,14 +7,15 @@ from typing import Any, Literal
 from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_validator
 
 from meruit.checks import dotted
-from meruit.checks.assertion import LATER, Rule, Selecting, as_rule, fields_of
+from meruit.checks.assertion import LATER, Rule, Selecting, as_rule, compiled_rules, fields_of
 from meruit.checks.fhir_search import Search, compile_search
 from meruit.checks.fhir_shape import misshapen
 from meruit.checks.fhir_types import RESOURCE_TYPES
 from meruit.checks.matchers import Dialect, holds_template
 from meruit.checks.numerals import numeral, plainly
+from meruit.checks.references import made_own
 from meruit.checks.running import state_check
-from meruit.checks.scene import Scene
+from meruit.checks.scene import BASE, Scene
 from meruit.checks.selection import FieldResult, decide, field_result
 from meruit.checks.unreadable import Unreadable
 from meruit.model.errors import AuthorError, nearest
@@ -142,11 +143,16 @@ class Resources:
         why = misshapen(document)
         if why is not None:
             raise Unreadable.at(why, content, 0)
-        return document
+        base = item.facts.get(BASE)
+        return document if base is None else made_own(document, str(base))
 
     def values(self, document: Any, path: str) -> tuple[Any, ...]:
         """Everything at a dotted path, choice types found by their common name."""
         return dotted.values(document, _path(path))
+
+    def check_path(self, path: str, _selector: Mapping[str, Any]) -> object:
+        """A dotted path."""
+        return _path(path)
 
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
         """Resources by `resource`, `search` and `where`."""
@@ -157,7 +163,7 @@ class Resources:
         if not isinstance(resource, str) or resource not in RESOURCE_TYPES:
             raise AuthorError(f"say which resource type: resource: Observation, not {resource!r}")
         search = _search(resource, selector.get("search") or {})
-        rules = _RULES.validate_python(selector.get("where") or {})
+        rules = compiled_rules(_RULES, selector.get("where"))
 
         def fits(_item: Item, document: Any) -> bool:
             return (

@@ -15,6 +15,7 @@ from meruit.checks.amounts import amount_of, comparison
 from meruit.checks.dotted import Path, compile_path, values
 from meruit.checks.fhir_parameters import Kind, Parameter, known_parameters
 from meruit.checks.numerals import numeral
+from meruit.checks.references import REFERENCE, forms, normal_reference
 from meruit.checks.spans import COMPARE, span, span_of
 from meruit.model.errors import AuthorError, nearest
 from meruit.model.numbers import WRITTEN
@@ -33,7 +34,6 @@ SHAPING = frozenset(
 MAX_TEXT = 10_000
 """Characters of a parameter's value."""
 
-_REFERENCE = re.compile(r"(?:https?://\S*/)?([A-Z][A-Za-z]*/[^/?#|\s]+)(?:/_history/[^/?#\s]+)?")
 _TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")
 _PREFIXED = re.compile(r"([a-z]{2})(?=[-+.0-9])(.*)", re.DOTALL)
 _MODIFIERS: dict[Kind, tuple[str, ...]] = {
@@ -45,12 +45,6 @@ _MODIFIERS: dict[Kind, tuple[str, ...]] = {
     Kind.URI: ("missing",),
 }
 _WHERE = "`where:` takes any path, for example where: {status: booked}"
-
-
-def normal_reference(text: str) -> str:
-    """`Patient/1` for every form of it: relative, absolute, of one version; what is no such form stays as it is."""
-    found = _REFERENCE.fullmatch(text)
-    return found[1] if found else text
 
 
 def parameters_of(resource_type: str) -> Mapping[str, str]:
@@ -146,9 +140,9 @@ def _standing(resource: Mapping[str, Any], parameter: Parameter, paths: list[Pat
 def _may_be_to(target: str, value: Any) -> bool:
     """Whether a reference is to that type of resource, as far as it says."""
     reference = value.get("reference") if isinstance(value, dict) else value
-    said = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    said = REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     if said is not None:
-        return said[1].startswith(f"{target}/")
+        return said[2].startswith(f"{target}/")
     return not isinstance(value, dict) or value.get("type", target) == target
 
 
@@ -279,19 +273,20 @@ def _reference(asked: _Asked, parameter: Parameter, text: str) -> _Fits:
     given = _unescaped(text)
     is_id = not re.search(r"[/:#|]", given)
     wanted = f"{parameter.target}/{given}" if is_id and parameter.target else normal_reference(given)
-    named = _REFERENCE.fullmatch(given)
-    if parameter.target and named and not wanted.startswith(f"{parameter.target}/"):
+    named = REFERENCE.fullmatch(given)
+    if parameter.target and named and not named[2].startswith(f"{parameter.target}/"):
         raise asked.refused(f"only a {parameter.target} can be meant, for example {parameter.target}/1")
 
     def fits(value: Any) -> bool:
         reference = value.get("reference") if isinstance(value, dict) else value
         if not isinstance(reference, str):
             return False
-        found = normal_reference(reference)
+        found = forms(reference)
         if is_id and not parameter.target:
-            return found.rpartition("/")[2] == given
+            # An id alone is one of ours.
+            return any("://" not in one and one.rpartition("/")[2] == given for one in found)
         # A canonical address without a version is that of any version.
-        return found == wanted or ("|" not in given and reference.partition("|")[0] == given)
+        return wanted in found or ("|" not in given and reference.partition("|")[0] == given)
 
     return fits
 

@@ -129,6 +129,20 @@ class Files(NamedTuple):
         parse: Parse = document["format"]
         return FORMATS[parse].values(document["content"], _compiled(parse, path))
 
+    def check_path(self, path: str, selector: Mapping[str, Any]) -> object:
+        """A path of the format that the file's ending tells; of any where it tells none."""
+        file = str(selector.get("file", "*"))
+        known = self.parse_as or (None if file[-1:] in "*?]" else by_ending(file))
+        if known is not None:
+            return _compiled(known, path)
+        whys = []
+        for parse in FORMATS:
+            try:
+                return _compiled(parse, path)
+            except AuthorError as problem:
+                whys.append(f"as {parse}: {problem}")
+        raise AuthorError("; ".join(whys))
+
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
         """Files by `file`, which is what `path` is to the check; `path` says where in them a value stands."""
         for name in selector.keys() - {"file"}:

@@ -68,7 +68,7 @@ class Hl7Selector(BaseModel):
         return {**self.correlate_by, **self.where}
 
 
-READER = BatchReader(_split, Hl7Selector)
+READER = BatchReader(_split, Hl7Selector, _path)
 
 
 class Hl7Structural(Selecting):

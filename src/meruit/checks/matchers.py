@@ -2,10 +2,13 @@
 
 A matcher looks at every value that its path found. One that fits is enough, unless the author says `all`, `none` or a
 negation; and a path that found nothing satisfies only those that ask for absence.
+
+What is asked for must stand there as it is written; what is denied must not even seem to stand there, whatever
+look-alike or invisible characters it is written with. So each matcher has two judges, and a negation takes the other.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ from meruit.checks.judging import (
     text_of,
     together,
 )
+from meruit.checks.lookalikes import unmasked_value
 from meruit.checks.numerals import numeral, plainly
 from meruit.checks.ordering import within
 from meruit.checks.spoken import follows, words
@@ -61,10 +65,20 @@ class Matcher(NamedTuple):
     expected: Any
     """As the author wrote it, every `${…}` filled in."""
     judge: Judge
+    """Whether they are that."""
+    seems: Judge
+    """Whether somebody who reads them might take them for that."""
     later: bool = False
     """Whether it holds a `${…}` that is only known when the check runs."""
     written: Any = None
     """How it is shown, where what was filled in must not be."""
+
+
+class Judges(NamedTuple):
+    """Who says whether values are what is asked for, and who says whether they seem so."""
+
+    judge: Judge
+    seems: Judge
 
 
 def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Matcher:
@@ -72,23 +86,20 @@ def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Ma
     if depth > MAX_DEPTH:
         raise AuthorError(f"matchers stand more than {MAX_DEPTH} deep inside each other")
     if holds_template(written):
-        return Matcher("later", written, _not_yet, later=True)
-    if isinstance(written, Given) or not isinstance(written, str | list | tuple | Mapping):
-        return Matcher("equals", written, equals(written, dialect))
-    if isinstance(written, str):
-        is_word = written in _BARE
-        return Matcher(
-            written if is_word else "equals", written, _BARE[written] if is_word else equals(written, dialect)
-        )
+        return Matcher("later", written, _not_yet, _not_yet, later=True)
+    if isinstance(written, str) and not isinstance(written, Given) and written in _BARE:
+        return Matcher(written, written, _BARE[written], _BARE[written])
+    if isinstance(written, Given) or not isinstance(written, list | tuple | Mapping):
+        return Matcher("equals", written, *_operator("equals", written, dialect, depth))
     if not isinstance(written, Mapping):
         raise AuthorError("a list is no matcher: write {in: […]}, {set: […]} or {equals: […]}")
     if not written:
         raise AuthorError("an empty mapping is no matcher; for example {equals: …} or {exists: true}")
-    judges = [_operator(name, given, dialect, depth + 1) for name, given in written.items()]
-    if len(judges) > 1:
-        return Matcher("all_of", dict(written), together(judges))
+    several = [_operator(name, given, dialect, depth + 1) for name, given in written.items()]
+    if len(several) > 1:
+        return Matcher("all_of", dict(written), *_together(several))
     ((name, expected),) = written.items()
-    return Matcher(name, expected, judges[0])
+    return Matcher(name, expected, *several[0])
 
 
 def holds_template(written: Any) -> bool:
@@ -96,12 +107,39 @@ def holds_template(written: Any) -> bool:
     return any(isinstance(part, str) and not isinstance(part, Given) and "${" in part for part in parts_of(written))
 
 
-def _operator(name: Any, given: Any, dialect: Dialect, depth: int) -> Judge:
+def _operator(name: Any, given: Any, dialect: Dialect, depth: int) -> Judges:
     compile_it = OPERATORS.get(name) if isinstance(name, str) else None
     if compile_it is None:
         known = nearest(str(name), OPERATORS)
         raise AuthorError(f"no matcher is called {name!r:.80}{known}; to compare with a mapping write {{equals: …}}")
-    return compile_it(given, dialect, depth)
+    made = compile_it(given, dialect, depth)
+    if isinstance(made, Judges):
+        return made
+    return Judges(made, _seeming(compile_it, made, given, dialect, depth) if name in _OF_TEXT else made)
+
+
+def _seeming(compile_it: "Compile", judge: Judge, given: Any, dialect: Dialect, depth: int) -> Judge:
+    """The judge who takes a text for what is read there."""
+    read = unmasked_value(given)
+    try:
+        of_read = judge if read == given else compile_it(read, dialect, depth)
+    except AuthorError:
+        of_read = judge  # A pattern need not be one without its full-width brackets.
+    if isinstance(judge, Some) and isinstance(of_read, Some):
+        test, test_read = judge.test, of_read.test
+
+        def seems(value: Any) -> str | None:
+            why = test(value)
+            return why if why is None or test_read(unmasked_value(value)) is not None else None
+
+        return Some(seems)
+    # Only operators that make one judge come here.
+    as_read: Any = of_read
+    return lambda values: None if judge(values) is None else as_read(unmasked_value(values))
+
+
+def _together(several: Sequence[Judges]) -> Judges:
+    return Judges(together([one.judge for one in several]), together([one.seems for one in several]))
 
 
 def _not_yet(_values: Values) -> str | None:
@@ -196,7 +234,7 @@ WORDS = frozenset(_BARE)
 
 
 def _presence(name: str) -> Callable[[Any, Dialect, int], Judge]:
-    opposite = {"exists": _BARE["absent"], "absent": _BARE["exists"]}.get(name) or _denied(_BARE[name])
+    opposite = {"exists": _BARE["absent"], "absent": _BARE["exists"]}.get(name) or _denying(_BARE[name], _BARE[name])
 
     def compile_it(given: Any, _dialect: Dialect, _depth: int) -> Judge:
         if not isinstance(given, bool):
@@ -217,35 +255,51 @@ def _count(given: Any, _dialect: Dialect, depth: int) -> Judge:
 # Several
 
 
-def _denied(judge: Judge) -> Judge:
-    """The opposite of what another says of all that was found; nothing is not something else."""
+def _denied(judges: Judges) -> Judges:
+    """The opposite of what others say of all that was found; nothing is not something else."""
+    return Judges(_denying(judges.seems, judges.judge), _denying(judges.judge, judges.judge))
 
+
+def _denying(judge: Judge, plain: Judge) -> Judge:
     def deny(values: Values) -> str | None:
         if not values:
             return f"{NOTHING}; where that is fine too, write one_of: [absent, …]"
         why = judge(values)
         if why is None:
-            return f"is {shown(values[0] if len(values) == 1 else values)}"
+            looks = "" if plain(values) is None else ", which reads so without its look-alike and invisible characters"
+            return f"is {shown(values[0] if len(values) == 1 else values)}{looks}"
         return why if isinstance(why, Odd) else None
 
     return deny
 
 
-def _not(given: Any, dialect: Dialect, depth: int) -> Judge:
+def _not(given: Any, dialect: Dialect, depth: int) -> Judges:
     denied = matcher(given, dialect, depth)
     if denied.judge is _BARE["exists"]:
         raise AuthorError("not exists is written absent")
-    return _denied(denied.judge)
+    return _denied(_judges(denied))
 
 
-def _any(given: Any, dialect: Dialect, depth: int) -> Judge:
-    judge = matcher(given, dialect, depth).judge
-    return judge if isinstance(judge, Some) else Some(lambda value: judge((value,)))
+def _not_in(given: Any, dialect: Dialect, depth: int) -> Judges:
+    return _denied(_operator("in", listed("not_in", given), dialect, depth))
 
 
-def _all(given: Any, dialect: Dialect, depth: int) -> Judge:
-    judge = matcher(given, dialect, depth).judge
+def _judges(one: Matcher) -> Judges:
+    return Judges(one.judge, one.seems)
 
+
+def _any(given: Any, dialect: Dialect, depth: int) -> Judges:
+    def some(judge: Judge) -> Judge:
+        return judge if isinstance(judge, Some) else Some(lambda value: judge((value,)))
+
+    return Judges(*map(some, _judges(matcher(given, dialect, depth))))
+
+
+def _all(given: Any, dialect: Dialect, depth: int) -> Judges:
+    return Judges(*map(_each, _judges(matcher(given, dialect, depth))))
+
+
+def _each(judge: Judge) -> Judge:
     def every(values: Values) -> str | None:
         if not values:
             return NOTHING
@@ -254,15 +308,20 @@ def _all(given: Any, dialect: Dialect, depth: int) -> Judge:
     return every
 
 
-def _none(given: Any, dialect: Dialect, depth: int) -> Judge:
-    denied = _denied(matcher(given, dialect, depth).judge)
-    # Unlike `not`, it is content with nothing: that is what it asks for.
-    return lambda values: next((why for value in values if (why := denied((value,))) is not None), None)
+def _none(given: Any, dialect: Dialect, depth: int) -> Judges:
+    def no(denied: Judge) -> Judge:
+        # Unlike `not`, it is content with nothing: that is what it asks for.
+        return lambda values: next((why for value in values if (why := denied((value,))) is not None), None)
+
+    return Judges(*map(no, _denied(_judges(matcher(given, dialect, depth)))))
 
 
-def _one_of(given: Any, dialect: Dialect, depth: int) -> Judge:
-    judges = [matcher(one, dialect, depth).judge for one in listed("one_of", given)]
+def _one_of(given: Any, dialect: Dialect, depth: int) -> Judges:
+    several = [matcher(one, dialect, depth) for one in listed("one_of", given)]
+    return Judges(_either([one.judge for one in several]), _either([one.seems for one in several]))
 
+
+def _either(judges: Sequence[Judge]) -> Judge:
     def either(values: Values) -> str | None:
         whys = [judge(values) for judge in judges]
         if None in whys:
@@ -274,14 +333,16 @@ def _one_of(given: Any, dialect: Dialect, depth: int) -> Judge:
     return either
 
 
-def _all_of(given: Any, dialect: Dialect, depth: int) -> Judge:
-    return together([matcher(one, dialect, depth).judge for one in listed("all_of", given)])
+def _all_of(given: Any, dialect: Dialect, depth: int) -> Judges:
+    return _together([_judges(matcher(one, dialect, depth)) for one in listed("all_of", given)])
 
 
-OPERATORS: dict[str, Callable[[Any, Dialect, int], Judge]] = {
+Compile = Callable[[Any, Dialect, int], Judge | Judges]
+"""How what stands beside an operator becomes who judges by it."""
+OPERATORS: dict[str, Compile] = {
     "equals": equals,
     "in": lambda given, dialect, _: among("in", given, dialect),
-    "not_in": lambda given, dialect, _: _denied(among("not_in", given, dialect)),
+    "not_in": _not_in,
     "not": _not,
     "matches": _matches,
     "contains": _contains,
@@ -309,3 +370,5 @@ OPERATORS: dict[str, Callable[[Any, Dialect, int], Judge]] = {
     "set": same_set,
 }
 """Every matcher that an author can write."""
+_OF_TEXT = frozenset({"equals", "in", "matches", "contains", "says", "coding", "ref", "set"})
+"""Those that look at texts; numbers, dates and presence have no look-alikes."""

@@ -61,9 +61,15 @@ class Batch:
 class BatchReader:
     """How items are read that may hold several documents."""
 
-    def __init__(self, split: Callable[[bytes], Sequence[Addressed]], selector: type[Any]) -> None:
+    def __init__(
+        self,
+        split: Callable[[bytes], Sequence[Addressed]],
+        selector: type[Any],
+        compile_path: Callable[[str], object],
+    ) -> None:
         # A type with Any: a model that is Correlated too, which no type can say.
         self._split = split
+        self._compile_path = compile_path
         self._selector = selector
 
     def parse(self, item: Item) -> Addressed | Batch:
@@ -78,10 +84,17 @@ class BatchReader:
             raise AuthorError(f"{path} stands in a batch of {len(document.documents)}; let reads items that hold one")
         return document.at(path)
 
+    def check_path(self, path: str, _selector: Mapping[str, Any]) -> object:
+        """A path into one document."""
+        return self._compile_path(path)
+
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
         """Which items hold a document that a selector means."""
         asked: Correlated = understood(self._selector, selector)
-        meant = asked.meant()
+        try:
+            meant = asked.meant()
+        except ValueError as problem:
+            raise AuthorError(str(problem)) from None
 
         def fits(_item: Item, document: Addressed | Batch) -> bool:
             several = document.documents if isinstance(document, Batch) else (document,)

@@ -6,14 +6,24 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Self
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from meruit.checks import dotted
-from meruit.checks.assertion import LATER, Change, Rule, Selecting, Shown, as_rule, fields_of
+from meruit.checks.assertion import LATER, Rule, Selecting, Shown, as_rule, compiled_rules, fields_of
 from meruit.checks.matchers import Dialect
 from meruit.checks.running import state_check
 from meruit.checks.scene import Scene, Seen, unread
-from meruit.checks.selection import MAX_LISTED, FieldResult, as_garbled, decide, field_result, grounds, not_kept, parsed
+from meruit.checks.selection import (
+    MAX_LISTED,
+    FieldResult,
+    as_garbled,
+    blamed,
+    decide,
+    field_result,
+    grounds,
+    not_kept,
+    parsed,
+)
 from meruit.model.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
@@ -103,13 +113,17 @@ class Rows:
         """Everything at a dotted path."""
         return dotted.values(document, _path(path))
 
+    def check_path(self, path: str, _selector: Mapping[str, Any]) -> object:
+        """A dotted path."""
+        return _path(path)
+
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
         """Rows by `correlate_by` and `where`."""
         for name in selector:
             if name not in (known := ("correlate_by", "where")):
                 raise AuthorError(f"rows are not found by {name!r}{nearest(name, known)}, but by {' and '.join(known)}")
-        where = _compiled_rules(selector.get("where"))
-        rules = _compiled_rules(selector.get("correlate_by"))
+        where = compiled_rules(_RULES, selector.get("where"))
+        rules = compiled_rules(_RULES, selector.get("correlate_by"))
         resource = rules.pop(RESOURCE, None)
 
         def fits(one: Item, row: Any) -> bool:
@@ -120,14 +134,6 @@ class Rows:
             )
 
         return fits
-
-
-def _compiled_rules(written: Any) -> dict[str, Rule]:
-    try:
-        return _RULES.validate_python(written or {})
-    except ValidationError as problem:
-        why = "; ".join(one["msg"].removeprefix("Value error, ") for one in problem.errors(include_url=False))
-        raise AuthorError(f"rows cannot be found so: {why}") from None
 
 
 def _is_of(resource: Rule, one: Item) -> bool:
@@ -189,11 +195,10 @@ def _answered(asked: PortalStateMatch, query: str, scene: Scene) -> Checked | Mi
         return trouble
     changes = scene.changes()
     seen, unreadable = parsed(scene, ROWS, changes, deleted_too=False)
-    if trouble := not_kept(scene.source, unreadable):
+    agents, others = blamed(unreadable, changes)
+    if trouble := not_kept(scene.source, others):
         return trouble
-    garbled = [
-        as_garbled(one, asked.evidence) for one in unreadable if one.change is not Change.NONE or changes is None
-    ]
+    garbled = [as_garbled(one, asked.evidence) for one in agents]
     evidence = grounds(scene, len(seen), garbled)
     if garbled:
         evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say what the query comes to"

@@ -12,7 +12,7 @@ from meruit.checks.assertion import Let, Rule, Shown, StateAssertion
 from meruit.checks.formulas import Formula, Unknown, check_templates, filled, formulas_in
 from meruit.checks.matchers import holds_template
 from meruit.checks.moments import moment
-from meruit.checks.scene import HIDDEN, Book, Reader, Scene, find_source, open_book, unread
+from meruit.checks.scene import HIDDEN, Book, PublicReader, Reader, Scene, find_source, open_book, unread
 from meruit.checks.unreadable import Unreadable
 from meruit.documents.complaints import message
 from meruit.model.criterion import Assertion
@@ -34,7 +34,7 @@ def state_check(  # noqa: PLR0913 - one a property of a check
     reads: Sequence[SourceKind],
     settings: type[A],
     evidence: str = "fieldResults",
-    reader: Reader | None = None,
+    reader: PublicReader | None = None,
     examples: Sequence[CheckExample] = (),
     version: str = "1",
     last: bool = False,
@@ -79,6 +79,7 @@ def prepare(
 ) -> Callable[[Work], Finding]:
     """Compile an assertion; AuthorError with all that is wrong with it."""
     asked = understood(settings, assertion.settings)
+    _check_lets(asked, kinds)
     prepared = _Prepared(assertion, asked, settings, kinds, decide, several)
 
     def run(work: Work) -> Finding:
@@ -213,6 +214,53 @@ def _place(detail: ErrorDetails) -> tuple[str | int, ...]:
 
 MAX_FAULTS = 20
 """Of one assertion that are told."""
+MAX_KINDS_TOLD = 300
+"""Characters of what each kind of source would have to say against a `let`."""
+
+
+def _check_lets(asked: StateAssertion, kinds: frozenset[SourceKind]) -> None:
+    """Refuse values of the state before that no source which may be meant can be asked for."""
+    faults = []
+    for name, let in asked.let.items():
+        is_own = len(kinds) == 1 and let.source in (None, asked.source)
+        why = _unaskable(let, kinds if is_own else frozenset(SourceKind))
+        if why is not None:
+            faults.append((("let", name), why))
+    if faults:
+        raise AssertionFaults(faults[:MAX_FAULTS])
+
+
+def _unaskable(let: Let, kinds: frozenset[SourceKind]) -> str | None:
+    """Why a value can be read from no source of these kinds; None where it may be."""
+    whys: dict[SourceKind, str] = {}
+    for kind in sorted(kinds):
+        try:
+            reader = reader_of(kind)
+            selector = _known(let.selector)
+            if selector is not None:
+                reader.narrow(selector)
+            for path in (let.path, let.pick.partition(" ")[2]):
+                if path:
+                    reader.check_path(path, selector or {})
+        except AuthorError as problem:
+            whys[kind] = str(problem)
+        else:
+            return None
+    if len(whys) == 1:
+        return next(iter(whys.values()))
+    return f"no kind of source is read so: {'; '.join(f'{kind}: {why}' for kind, why in whys.items())[:MAX_KINDS_TOLD]}"
+
+
+def _known(selector: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A selector without what is filled in when the check runs; None where the rest says too little."""
+    if any(isinstance(value, str) and holds_template(value) for value in selector.values()):
+        return None
+    return {
+        name: {key: one for key, one in value.items() if not holds_template(one)}
+        if isinstance(value, Mapping)
+        else value
+        for name, value in selector.items()
+    }
 
 
 class _Unread(Exception):
@@ -257,7 +305,7 @@ def _picked(found: list[Any], let: Let, reader: Reader) -> Any:
     return (max if how == "latest" else min)(known, key=lambda pair: pair[0].instant())[1]
 
 
-def reader_of(kind: SourceKind) -> Reader:
+def reader_of(kind: SourceKind) -> PublicReader:
     """How items of that kind are read."""
     for check in checks:
         if kind in check.kinds and check.reader is not None:

@@ -9,6 +9,7 @@ import msgspec
 
 from meruit.checks.assertion import Change, Shown
 from meruit.checks.numerals import json_number
+from meruit.checks.references import base_of
 from meruit.checks.unreadable import Unreadable
 from meruit.model.canonical import digest
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
@@ -19,6 +20,8 @@ MAX_ACTUAL = 2_000
 """Characters of one value in the evidence."""
 MAX_READS = 50
 """Readings of a source that one piece of evidence repeats."""
+BASE = "base"
+"""The fact that says at which address a resource was read."""
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 HIDDEN = "does not fit"
 """Every reason, where the evidence shows no values."""
@@ -38,6 +41,13 @@ class Reader(Protocol):
         """Which items a selector means, as authors write it; raises AuthorError for one that is none."""
 
 
+class PublicReader(Reader, Protocol):
+    """How the items of one kind of source are read by whoever wants a value out of them, as `let` does."""
+
+    def check_path(self, path: str, selector: Mapping[str, Any]) -> object:
+        """Whether there can be such a path in what a selector means; raises AuthorError where there cannot."""
+
+
 class Book:
     """What the checks of one work share, in the order in which they ran."""
 
@@ -53,6 +63,7 @@ class Book:
         self.selected: dict[str, set[str]] = {}
         """By source, the keys of the items that some check has looked for."""
         self._documents: dict[tuple[int, str, str, str], tuple[Reader, Any]] = {}
+        self._bases = {name: base_of(one.reads) for name, one in (self.before | self.after).items()}
 
     def sources(self) -> list[str]:
         """Every source that was read, before or after."""
@@ -67,8 +78,15 @@ class Book:
         # Readers differ in what they make of the same bytes; kept here, none gives its id to another.
         key = (id(reader), source, item.key, item.version)
         if key not in self._documents:
-            self._documents[key] = reader, _parsed(item, reader)
+            self._documents[key] = reader, _parsed(self._placed(source, item), reader)
         return self._documents[key][1]
+
+    def _placed(self, source: str, item: Item) -> Item:
+        """The item with the address of its server among its facts, where it names that."""
+        base = self._bases.get(source)
+        if base is None or item.body is None or base not in item.body:
+            return item
+        return msgspec.structs.replace(item, facts={**item.facts, BASE: base})
 
 
 def _parsed(item: Item, reader: Reader) -> Any:

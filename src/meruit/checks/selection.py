@@ -5,9 +5,11 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from meruit.checks.assertion import Change, Credit, Fields, Match, Rule, Selecting, Shown
+from meruit.checks.lookalikes import is_plain, unmasked_value
 from meruit.checks.scene import HIDDEN, MAX_READS, Reader, Scene, Seen, for_evidence, hidden, presentable, unread
 from meruit.checks.unreadable import Unreadable
 from meruit.model.evidence import Cause, Checked, Fault, Missing
+from meruit.model.world import Encoding, Item
 
 NEAREST = 3
 """Candidates that are shown where nothing was selected."""
@@ -75,10 +77,12 @@ class Found(NamedTuple):
     """Those that the selector means."""
     chosen: list[Seen]
     """Those of them that are as they should be to be selected."""
-    unreadable: list[Seen]
-    """Those of which nobody can say whether they are meant."""
+    unknown: list[Seen]
+    """Those that cannot be read, so that nobody can say whether they are meant."""
     garbled: list[Seen]
-    """Those of them that the agent left so."""
+    """Those that cannot be read because the agent left them so."""
+    lookalikes: list[Seen]
+    """Those that are not selected and yet read like it, where they could be too many."""
 
 
 def decide(
@@ -93,32 +97,63 @@ def decide(
     found = _found(asked, scene, reader, selector)
     finding = _judged(asked, scene, reader, found, more)
     # One match that holds is enough, whatever else there may be; all else may hang on what was not kept.
-    is_enough = asked.count.high is None and asked.match in (Match.BEST, Match.ANY) and finding.score == "1"
-    return finding if is_enough else not_kept(scene.source, found.unreadable) or finding
+    is_enough = asked.count.high is None and asked.match is Match.BEST and finding.score == "1"
+    return finding if is_enough else not_kept(scene.source, found.unknown) or finding
 
 
 def _found(asked: Selecting, scene: Scene, reader: Reader, selector: Mapping[str, Any]) -> Found:
     changes = scene.changes()
     seen, unreadable = parsed(scene, reader, changes, deleted_too=asked.changed in (Change.DELETED, Change.ANY))
-    unreadable = [one for one in unreadable if _changed(one, asked.changed)]
+    garbled, unknown = blamed([one for one in unreadable if _changed(one, asked.changed)], changes)
     fits = reader.narrow(selector)
     narrowed = [one for one in seen if fits(one.item, one.document)]
     chosen = [one for one in narrowed if _changed(one, asked.changed) and _holds(asked.where, one.document, reader)]
-    garbled = [one for one in unreadable if one.change is not Change.NONE or changes is None]
-    return Found(narrowed, chosen, unreadable, garbled)
+    lookalikes = list[Seen]()
+    if asked.count.high is not None or asked.match is Match.ALL:
+        taken = {one.item.key for one in chosen}
+        others = [one for one in seen if one.item.key not in taken and _changed(one, asked.changed)]
+        lookalikes = [one for one in others if not _is_ascii(one.item) and _seems(asked.where, one, reader, fits)]
+    return Found(narrowed, chosen, unknown, garbled, lookalikes)
+
+
+def _is_ascii(one: Item) -> bool:
+    """Whether nothing in an item can look like something else, which is told at a glance of nearly all of them."""
+    plain = one.encoding is Encoding.TEXT and one.body is not None and is_plain(one.body)
+    return plain and "\\u" not in str(one.body)
+
+
+def _seems(where: Fields, one: Seen, reader: Reader, fits: Callable[[Item, Any], bool]) -> bool:
+    if not fits(one.item, one.document) and not fits(one.item, unmasked_value(one.document)):
+        return False
+    return all(rule.matcher.seems(reader.values(one.document, path)) is None for path, rule in where.items())
+
+
+def blamed(unreadable: Sequence[Seen], changes: Mapping[str, Change] | None) -> tuple[list[Seen], list[Seen]]:
+    """What cannot be read by the agent's fault, and what cannot by nobody's."""
+    agents, others = list[Seen](), list[Seen]()
+    for one in unreadable:
+        (agents if _is_agents(one, changes) else others).append(one)
+    return agents, others
+
+
+def _is_agents(unreadable: Seen, changes: Mapping[str, Change] | None) -> bool:
+    """Whether the agent garbled it, or made it too large to keep."""
+    if unreadable.item.body is not None:
+        return unreadable.change is not Change.NONE or changes is None
+    # Nobody who did not look before can say who made it so large.
+    return unreadable.item.encoding is Encoding.LEFT and unreadable.change in (Change.CREATED, Change.UPDATED)
 
 
 def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: More) -> Checked:
     chosen, garbled = found.chosen, found.garbled
     evidence = grounds(scene, len(found.narrowed), [as_garbled(one, asked.evidence) for one in garbled])
     evidence["selected"] = _ids(chosen)
-    if len(chosen) not in asked.count or (garbled and asked.count.high is not None):
+    if why := _miscounted(asked, found):
         _allow(asked, scene, chosen)
-        evidence["why"] = f"{len(chosen):,} found; {asked.count} asked for"
-        if len(chosen) in asked.count:
-            # What nobody can read may be the one too many.
-            evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say that there are no more than were found"
-        elif not chosen:
+        evidence["why"] = why
+        if found.lookalikes:
+            evidence["lookalikes"] = _ids(found.lookalikes)
+        if not chosen and 0 not in asked.count:
             evidence["nearest"] = _nearest(asked, found.narrowed, reader)
         return Checked("0", evidence, Fault.AGENT)
     if not chosen:
@@ -126,6 +161,23 @@ def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: 
         evidence["why"] = "none that could have these fields" if asked.fields else "none, as asked"
         return Checked("0" if asked.fields else "1", evidence)
     return _matched(asked, scene, reader, found, more, evidence)
+
+
+def _miscounted(asked: Selecting, found: Found) -> str | None:
+    """Why there are not as many as were asked for, or nobody can say that there are."""
+    number, garbled, alike = len(found.chosen), found.garbled, len(found.lookalikes)
+    if number not in asked.count:
+        return f"{number:,} found; {asked.count} asked for"
+    if asked.count.high is not None and number + alike > asked.count.high:
+        seen = f"{alike:,} that {'reads' if alike == 1 else 'read'} so without look-alike and invisible characters"
+        return f"{number:,} found, and {seen}; {asked.count} asked for"
+    if garbled and asked.count.high is not None:
+        # What nobody can read may be the one too many.
+        return f"{len(garbled):,} unreadable, so nobody can say that there are no more than were found"
+    if asked.match is Match.FIRST and found.chosen:
+        before = [one for one in garbled if one.item.key < found.chosen[0].item.key]
+        return f"{len(before):,} unreadable, so nobody can say which is the first" if before else None
+    return None
 
 
 def _allow(asked: Selecting, scene: Scene, several: Iterable[Seen]) -> None:
@@ -167,17 +219,24 @@ def parsed(
 
 
 def not_kept(source: str, unreadable: Sequence[Seen]) -> Missing | None:
-    """Why nothing can be said where an item was too large for us to keep: that is nobody's failure."""
-    left = [one.item.key for one in unreadable if one.item.body is None]
+    """Why nothing can be said where an item is not here that the agent did not make so: that is nobody's failure."""
+    left = [one.item for one in unreadable if one.item.body is None]
     if not left:
         return None
-    why = f"{source}: {left[0]} is too large to read" + (f", and {len(left) - 1:,} more" if left[1:] else "")
-    return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM, {"too_large": left[:MAX_LISTED]})
+    how = "is not in the record" if left[0].encoding is Encoding.LOST else "is too large to read"
+    why = f"{source}: {left[0].key} {how}" + (f", and {len(left) - 1:,} more" if left[1:] else "")
+    return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM, {"too_large": [one.key for one in left[:MAX_LISTED]]})
 
 
 def as_garbled(one: Seen, shown: Shown = Shown.PLAIN) -> dict[str, Any]:
     """An item that cannot be read, as evidence."""
-    fault = one.document
+    fault, facts = one.document, one.item.facts
+    if one.item.body is None:
+        size, limit = (facts.get(name) if isinstance(facts.get(name), int) else None for name in ("size", "limit"))
+        why = "is too large to keep"
+        if size is not None:
+            why += f": {size:,} bytes" + ("" if limit is None else f", and at most {limit:,} are kept")
+        return {"key": one.item.key, "why": why, "offset": 0, "size": size, "limit": limit}
     if shown is Shown.HASH:
         return {"key": one.item.key, "why": "cannot be read", "offset": fault.offset}
     return {"key": one.item.key, "why": fault.why, "offset": fault.offset, "head": fault.head}
@@ -258,10 +317,11 @@ def _matched(
     others = [one for one in found.chosen if one is not best.seen]
     if others and not is_all:
         evidence["also_selected"] = _ids(others)
-    # Of all that were left, those that nobody can read do not hold.
-    score = sum((one.score for one in looked_at), Fraction(0)) / (
-        len(looked_at) + (len(found.garbled) if is_all else 0)
-    )
+    # Of all that were left, those that nobody can read, and those that hide from being looked at, do not hold.
+    hidden_ones = len(found.garbled) + len(found.lookalikes) if is_all else 0
+    if is_all and found.lookalikes:
+        evidence["lookalikes"] = _ids(found.lookalikes)
+    score = sum((one.score for one in looked_at), Fraction(0)) / (len(looked_at) + hidden_ones)
     if asked.credit is Credit.ALL and score < 1:
         score = Fraction(0)
     return Checked(str(score), evidence, Fault.AGENT)

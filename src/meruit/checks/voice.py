@@ -14,10 +14,11 @@ from meruit.checks import dotted
 from meruit.checks.assertion import Credit, Shown, StateAssertion
 from meruit.checks.formulas import GivenText
 from meruit.checks.judging import Given
+from meruit.checks.lookalikes import is_plain, unmasked
 from meruit.checks.numerals import numeral, plainly
 from meruit.checks.running import state_check
 from meruit.checks.scene import Scene, Seen, for_evidence, hidden, unread
-from meruit.checks.selection import as_garbled, grounds, not_kept, parsed
+from meruit.checks.selection import as_garbled, blamed, grounds, not_kept, parsed
 from meruit.checks.spoken import Pause, Span, Token, digits_of, hear, negator, spans, units
 from meruit.checks.unreadable import Unreadable
 from meruit.model.errors import AuthorError, nearest
@@ -94,10 +95,10 @@ class Phrase(BaseModel):
         """The ways to say it, as they are written."""
         return [one for one in (self.say, self.digits, *self.any_of) if one is not None]
 
-    @property
-    def wanted(self) -> list[tuple[str, ...]]:
-        """The same as units."""
-        return [digits_of(one) if self.digits is not None else units(one) for one in self.ways]
+    def wanted(self, *, as_read: bool = False) -> list[tuple[str, ...]]:
+        """The same as units; perhaps without look-alike and invisible characters."""
+        ways = [unmasked(one) for one in self.ways] if as_read else self.ways
+        return [found for one in ways if (found := digits_of(one) if self.digits is not None else units(one))]
 
     def text(self, shown: Shown) -> str:
         """As it is called in the evidence."""
@@ -139,6 +140,10 @@ class Turns:
         """One of its parts."""
         return dotted.values(document, dotted.compile_path(path))
 
+    def check_path(self, path: str, _selector: Mapping[str, Any]) -> object:
+        """A dotted path."""
+        return dotted.compile_path(path)
+
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
         """Turns by `speaker`."""
         for name in selector.keys() - {"speaker"}:
@@ -176,12 +181,20 @@ class Call(NamedTuple):
 
     turns: Sequence[Seen]
     voices: Sequence[Voice]
+    as_read: Sequence[Voice]
+    """The same voices without look-alike and invisible characters."""
     garbled: frozenset[str]
     """Speakers of whom some turns cannot be read."""
 
-    def by(self, speaker: str | None) -> list[Voice]:
+    def by(self, speaker: str | None, *, as_read: bool = False) -> list[Voice]:
         """Who speaks of those that are meant."""
-        return [one for one in self.voices if speaker is None or one.speaker == _name(speaker)]
+        voices = self.as_read if as_read else self.voices
+        return [one for one in voices if speaker is None or one.speaker == _name(speaker)]
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether something is written otherwise than it is read."""
+        return self.as_read is not self.voices
 
     def is_whole(self, speaker: str | None) -> bool:
         """Whether all that they say can be read."""
@@ -211,12 +224,19 @@ class Mention(NamedTuple):
 
 
 def _heard(turns: Sequence[Seen], unreadable: Sequence[Seen]) -> Call:
+    texts = [turn.document["text"] for turn in turns]
+    voices = _voices(turns, texts)
+    as_read = voices if all(map(is_plain, texts)) else _voices(turns, list(map(unmasked, texts)))
+    return Call(turns, voices, as_read, frozenset(_name(one.item.facts.get("speaker")) for one in unreadable))
+
+
+def _voices(turns: Sequence[Seen], texts: Sequence[str]) -> list[Voice]:
     speakers: dict[str, list[tuple[int, tuple[Token, ...]]]] = {}
-    for place, turn in enumerate(turns):
-        if tokens := hear(turn.document["text"]):
+    for place, (turn, text) in enumerate(zip(turns, texts, strict=True)):
+        if tokens := hear(text):
             own = speakers.setdefault(_name(turn.document["speaker"]), [])
             own.append((place, (tokens[0]._replace(pause=Pause.LONG), *tokens[1:])))
-    voices = [
+    return [
         Voice(
             speaker,
             [token for _, tokens in own for token in tokens],
@@ -225,7 +245,6 @@ def _heard(turns: Sequence[Seen], unreadable: Sequence[Seen]) -> Call:
         )
         for speaker, own in speakers.items()
     ]
-    return Call(turns, voices, frozenset(_name(one.item.facts.get("speaker")) for one in unreadable))
 
 
 def _loosened(voice: Voice) -> Voice:
@@ -238,13 +257,15 @@ def _loosened(voice: Voice) -> Voice:
     return voice._replace(tokens=[token for token, _ in parts], turns=[turn for _, turn in parts])
 
 
-def _mentions(voices: Sequence[Voice], phrase: Phrase, *, anywhere: bool = False) -> list[Mention]:
+def _mentions(
+    voices: Sequence[Voice], phrase: Phrase, *, anywhere: bool = False, as_read: bool = False
+) -> list[Mention]:
     """Wherever a phrase is said, in the order of the call; digits as a whole number, or `anywhere` in one."""
     loose = anywhere and phrase.digits is not None
     found = [
         Mention(voice, span, negator(voice.tokens, span))
         for voice in (map(_loosened, voices) if loose else voices)
-        for wanted in phrase.wanted
+        for wanted in phrase.wanted(as_read=as_read)
         for span in spans(voice.tokens, wanted, near=phrase.near, turns=voice.turns, within_turns=phrase.within_turns)
         if loose or phrase.digits is None or _is_whole(voice.tokens, span)
     ]
@@ -342,22 +363,39 @@ def _required(
     if not voices:
         return Said(kind, phrase, found=False, mention=None, why=_silence(speaker))
     mentions = _mentions(voices, phrase)
-    meant = [one for one in mentions if one.negated is None or not phrase.not_negated]
+    meant = mentions
+    if phrase.not_negated:
+        # A negation that is only read, because of how it is written, counts as one.
+        asserted = _asserted(phrase, call, speaker) if call.is_masked else None
+        meant = [one for one in mentions if one.negated is None and (asserted is None or one.first[0] in asserted)]
     in_time = [one for one in meant if one.first > after]
     if in_time:
         return Said(kind, phrase, found=True, mention=min(in_time, key=lambda one: one.last))
     if meant:
         return Said(kind, phrase, found=False, mention=meant[0], why=f"was said, but not after {previous!r}")
     if mentions:
-        return Said(kind, phrase, found=False, mention=mentions[0], why=f"was said, but negated: {mentions[0].negated}")
+        return Said(kind, phrase, found=False, mention=mentions[0], why=_negated(mentions[0]))
     close = "" if asked.evidence is Shown.HASH else _closest(voices, phrase)
     return Said(kind, phrase, found=False, mention=None, why=f"was not said{close}")
+
+
+def _asserted(phrase: Phrase, call: Call, speaker: str | None) -> set[int]:
+    """The turns in which the phrase is read, and not denied."""
+    mentions = _mentions(call.by(speaker, as_read=True), phrase, as_read=True)
+    return {one.first[0] for one in mentions if one.negated is None}
+
+
+def _negated(mention: Mention) -> str:
+    return f"was said, but negated: {mention.negated or 'by characters that are not what they look like'}"
 
 
 def _forbidden(phrase: Phrase, call: Call, asked: VoiceTranscript) -> Said:
     speaker = phrase.speaker or asked.speaker
     voices = call.by(speaker)
-    meant = [one for one in _mentions(voices, phrase, anywhere=True) if one.negated is None or not phrase.not_negated]
+    mentions = _mentions(voices, phrase, anywhere=True)
+    if call.is_masked or not all(map(is_plain, phrase.ways)):
+        mentions += _mentions(call.by(speaker, as_read=True), phrase, anywhere=True, as_read=True)
+    meant = [one for one in mentions if one.negated is None or not phrase.not_negated]
     why = None
     if meant:
         why = "was said"
@@ -376,7 +414,7 @@ def _silence(speaker: str | None) -> str:
 def _closest(voices: Sequence[Voice], phrase: Phrase) -> str:
     """What came closest to a phrase, for a reader; it decides nothing."""
     best, place, text = CLOSE, 0, ""
-    for wanted in phrase.wanted:
+    for wanted in phrase.wanted():
         like = SequenceMatcher(None, b=" ".join(wanted))
         for voice, start, said in _stretches(voices, wanted):
             like.set_seq1(said)
@@ -420,8 +458,9 @@ def voice_transcript(asked: VoiceTranscript, scene: Scene) -> Checked | Missing:
     trouble = unread(scene.source, scene.after, "after")
     if trouble is not None:
         return trouble
-    turns, unreadable = parsed(scene, TURNS, scene.changes(), deleted_too=False)
-    if trouble := not_kept(scene.source, unreadable):
+    changes = scene.changes()
+    turns, unreadable = parsed(scene, TURNS, changes, deleted_too=False)
+    if trouble := not_kept(scene.source, blamed(unreadable, changes)[1]):
         return trouble
     # Calling is the task itself, so no turn of the call is collateral.
     scene.book.select(scene.source, [one.key for one in scene.after.items])

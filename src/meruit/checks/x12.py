@@ -174,7 +174,7 @@ class X12Selector(BaseModel):
         return _meant(self.set_id, self.version, self.correlate_by, self.where)
 
 
-READER = BatchReader(_split, X12Selector)
+READER = BatchReader(_split, X12Selector, _path)
 
 
 class X12Response(Selecting):

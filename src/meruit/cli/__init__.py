@@ -10,6 +10,7 @@ import click
 from meruit.cli.output import ExitCode, complain
 
 COMMANDS = (
+    "agent",
     "audit",
     "benchmark",
     "checks",
@@ -25,11 +26,15 @@ COMMANDS = (
     "metrics",
     "outcome",
     "playground",
+    "reconcile",
+    "report",
     "rescore",
     "schema",
     "serve",
+    "usage",
     "verify",
     "work",
+    "worker",
 )
 """One file each in this folder, with a function of the same name."""
 
@@ -95,8 +100,18 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         where = f"{problem.filename}: " if problem.filename else ""
         complain(f"could not go on: {where}{problem.strerror or problem}")
         code = ExitCode.COULD_NOT_VERIFY
-    except Exception:  # noqa: BLE001 - a fault of our own must not end like work that did not pass
-        traceback.print_exc()
-        complain("this is a fault of Meruit's, not of the work; please report it with the lines above")
-        code = ExitCode.COULD_NOT_VERIFY
+    except Exception as fault:  # noqa: BLE001 - a fault of our own must not end like work that did not pass
+        odd = _no_text(sys.argv[1:] if arguments is None else arguments) if isinstance(fault, UnicodeError) else None
+        if odd is not None:
+            complain(f"{odd!a} is no text in UTF-8; write it so")
+            code = ExitCode.BAD_INPUT
+        else:
+            traceback.print_exc()
+            complain("this is a fault of Meruit's, not of the work; please report it with the lines above")
+            code = ExitCode.COULD_NOT_VERIFY
     sys.exit(code if isinstance(code, int) else ExitCode.PASSED)
+
+
+def _no_text(arguments: list[str]) -> str | None:
+    """The first word whose bytes are no text; Python keeps them as signs that nothing can write."""
+    return next((word for word in arguments if any("\ud800" <= sign <= "\udfff" for sign in word)), None)

@@ -10,16 +10,15 @@ from typing import NamedTuple
 import httpx
 
 from meruit.app import build_benchmarks, build_worlds, open_store
-from meruit.cli.grounds import PLAYGROUNDS, alone
 from meruit.cli.output import Place
 from meruit.config import Settings, load_benchmark, location_of
-from meruit.engine.benchmarks import Benchmarks
+from meruit.engine.benchmarks import Benchmarks, needs_world
 from meruit.engine.rollouts import Logs
 from meruit.model.access import Scope
 from meruit.model.errors import MeruitError
 from meruit.model.run import TaskRun
 from meruit.model.task import Benchmark, split_name
-from meruit.playground.host import Host
+from meruit.playground.host import FOLDER, Host, alone
 from meruit.stores.benchmarks import BenchmarkTaken
 from meruit.stores.store import Store
 
@@ -52,6 +51,10 @@ class Desk(NamedTuple):
         """What agents said."""
         return Logs(self.folder / LOGS)
 
+    @property
+    def _quota(self) -> int:
+        return self.settings.benchmarks.playground_quota_mb * 1024 * 1024
+
     @asynccontextmanager
     async def arena(self, home: Path) -> AsyncIterator[Benchmarks]:
         """The same with the playgrounds of a folder open; a run's own folder goes with the last of them.
@@ -60,21 +63,32 @@ class Desk(NamedTuple):
         """
         with alone(home):
             try:
-                async with httpx.AsyncClient() as client, Host(home) as host:
+                async with httpx.AsyncClient() as client, Host(home, quota_bytes=self._quota) as host:
+                    await self._clear(host)
                     await host.serve_http(0)
                     worlds = build_worlds(host, self.settings, client, os.environ, for_others=not self.any_address)
                     yield build_benchmarks(self.settings, self.store, worlds)
             finally:
                 _tidy(home)
 
+    async def _clear(self, host: Host) -> None:
+        """Take down what a process that was killed left: worlds of a benchmark run that none of its runs needs."""
+        run_id = host.directory.name
+        if not run_id.startswith(RUN_PREFIX):
+            return
+        needed = {one.playground_id for one in self.benchmarks.task_runs(self.scope, run_id) if needs_world(one)}
+        for left in host.listing():
+            if left.id not in needed:
+                await host.remove(left.id)
+
     def home_of_run(self, run_id: str) -> Path:
         """Where the playgrounds of a benchmark run are: apart, so that no other host serves them too."""
-        return self.folder / PLAYGROUNDS / run_id
+        return self.folder / FOLDER / run_id
 
     def home_of(self, run: TaskRun) -> Path:
         """Where the playground of a task run is."""
         own = self.home_of_run(run.benchmark_run_id or "")
-        together = self.folder / PLAYGROUNDS
+        together = self.folder / FOLDER
         return together if (together / (run.playground_id or "")).is_dir() and run.playground_id else own
 
 
@@ -91,7 +105,7 @@ def desk(place: Place, config: str | None, *, make: bool = False, any_address: b
     store = open_store(location, make=make)
     try:
         # Neither the host, which is never entered, nor the client reaches anything.
-        nowhere = Host(location.folder / PLAYGROUNDS)
+        nowhere = Host(location.folder / FOLDER)
         nobody = httpx.AsyncClient(transport=httpx.AsyncBaseTransport(), trust_env=False)
         ground = build_worlds(nowhere, settings, nobody, {}, for_others=False)
         benchmarks = build_benchmarks(settings, store, ground)

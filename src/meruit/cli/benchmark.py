@@ -363,14 +363,20 @@ def publish(
 
 @benchmark.command()
 @click.argument("task_run_id", metavar="TASK_RUN_ID")
+@click.option(
+    "--reread",
+    is_flag=True,
+    help="Read anew what could not be read then; what happened since counts too, and the record says so.",
+)
 @sources_option
 @tenant_option
 @store_options
 @config_option
 @json_option
-def recheck(
+def recheck(  # noqa: PLR0913 - one an option
     *,
     task_run_id: str,
+    reread: bool,
     allow_sources: bool,
     tenant: str,
     data: str | None,
@@ -378,7 +384,7 @@ def recheck(
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Read the world again for a task run that could not be judged, because a system could not be read then."""
+    """Judge a task run again that could not be judged whole, on what was found then or, with --reread, is found now."""
     from meruit.cli.arena import desk
     from meruit.cli.measuring import task_run_told, until_interrupted
     from meruit.cli.standings import print_task_run
@@ -389,7 +395,7 @@ def recheck(
 
         async def rechecked() -> "TaskRun":
             async with at.arena(at.home_of(run)) as benchmarks:
-                return await benchmarks.recheck(tenant, task_run_id)
+                return await benchmarks.recheck(tenant, task_run_id, reread=reread)
 
         again = until_interrupted(rechecked())
         print_task_run(task_run_told(at, again), evidence=False, as_json=as_json)
@@ -411,9 +417,9 @@ def cancel(
     import msgspec
 
     from meruit.cli.arena import RUN_PREFIX, desk
-    from meruit.cli.grounds import Served
     from meruit.cli.measuring import until_interrupted
     from meruit.model.run import ENDED
+    from meruit.playground.host import Served
 
     with desk(Place(data, database_url, tenant), config) as at:
         of_benchmark = run_id.startswith(RUN_PREFIX)

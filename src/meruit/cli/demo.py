@@ -1,4 +1,4 @@
-"""`meruit demo`: the specification's two stories and a small marketplace, told with real verdicts and real records."""
+"""`meruit demo`: two stories of the specification, a marketplace and a bill, with real verdicts and real records."""
 
 import shlex
 from importlib.resources import files
@@ -32,14 +32,15 @@ CASES = (
 @click.option("--write", "folder", metavar="DIR", help="Also write the stories' files there, to play with.")
 @json_option
 def demo(*, folder: str | None, as_json: bool) -> int:
-    """Tell three stories end to end: agents' work, criteria, verdicts, and what is owed and paid.
+    """Tell four stories end to end: agents' work, criteria, verdicts, what is owed and paid, and what it used.
 
-    With --json, the last of the list is the marketplace, the others are results.
+    With --json, the last two of the list are the marketplace and the bill, the others are results.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     import msgspec
 
     from meruit.cli.market_day import market_day, print_market_day
+    from meruit.cli.metered_day import metered_day, print_metered_day
     from meruit.cli.verdicts import print_verification
     from meruit.documents.authoring import parse_criteria
     from meruit.engine.verify import VerificationEngine
@@ -64,10 +65,12 @@ def demo(*, folder: str | None, as_json: bool) -> int:
             say(f"\n== {case.story}, the {case.agent} agent: {case.told}\n")
             print_verification(result)
     day = market_day(engine, lambda name: _text(stories / "marketplace", name))
+    bill = metered_day()
     if as_json:
-        print_json(msgspec.json.encode([*results, {"marketplace": day.shown()}]))
+        print_json(msgspec.json.encode([*results, {"marketplace": day.shown()}, {"usage": bill.shown()}]))
     else:
         print_market_day(day)
+        print_metered_day(bill)
     if folder is not None:
         told = shlex.quote(f"{folder}/summarisation")
         note(

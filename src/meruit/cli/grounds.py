@@ -1,26 +1,18 @@
 """Playgrounds in a data folder, as whoever has the folder sees them: found, copied and removed without being served."""
 
-import fcntl
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from secrets import token_hex, token_urlsafe
 from typing import NamedTuple
 
-from meruit.model.errors import MeruitError
-from meruit.model.outcome import in_micros
 from meruit.model.record import Record
 from meruit.model.world import SourceKind
-from meruit.playground.host import FILE, UnknownPlayground
+from meruit.playground.host import FILE, FOLDER, ID, UnknownPlayground, in_the_making, new_id, new_secret
 from meruit.playground.state import State, utc_now
 
-PLAYGROUNDS = "playgrounds"
-"""Where they are, in the data folder; those of a benchmark run in a folder of its own there."""
-LOCK = "lock"
-_ID = re.compile(r"pg_[0-9a-f]{24}")
 _PLACES = ("", "brn_*/")
 
 
@@ -44,7 +36,7 @@ class Grounds(NamedTuple):
     @property
     def directory(self) -> Path:
         """Where they are."""
-        return self.folder / PLAYGROUNDS
+        return self.folder / FOLDER
 
     def states(self) -> Iterator[State]:
         """Each of them, oldest first; one that goes meanwhile is left out."""
@@ -65,22 +57,15 @@ class Grounds(NamedTuple):
             yield state
 
     def _places(self, playground_id: str) -> Iterator[Path]:
-        if _ID.fullmatch(playground_id):
+        if re.fullmatch(ID, playground_id):
             for place in _PLACES:
                 yield from self.directory.glob(f"{place}{playground_id}/{FILE}")
 
     def branch(self, playground_id: str) -> str:
         """Make another that goes on from where one is, under a secret of its own; answers its id."""
-        with self.opened(playground_id) as state:
-            name = f"pg_{in_micros(utc_now()):014x}{token_hex(5)}"
-            unfinished = self.directory / f".{name}"
-            unfinished.mkdir(mode=0o700)
-            try:
-                state.branch(unfinished / FILE, secret=token_urlsafe(24), mllp_port=None).close()
-                unfinished.rename(self.directory / name)
-            except BaseException:
-                shutil.rmtree(unfinished, ignore_errors=True)
-                raise
+        name = new_id(utc_now, os.urandom)
+        with self.opened(playground_id) as state, in_the_making(self.directory, name) as path:
+            state.branch(path, secret=new_secret(os.urandom), mllp_port=None, task=None).close()
         return name
 
     def remove(self, playground_id: str) -> None:
@@ -100,23 +85,7 @@ def seen(state: State) -> Seen:
     return Seen(
         id=state.path.parent.name,
         created_at=state.settings()["created_at"],
-        benchmark_run_id=None if home == PLAYGROUNDS else home,
+        benchmark_run_id=None if home == FOLDER else home,
         items={kind: number for kind, number in counts.items() if number},
         checkpoints=state.checkpoints(),
     )
-
-
-@contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Keep the playgrounds of a folder to this process while it serves them: two would take each other's ports."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with closing(os.fdopen(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600))) as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Served(f"another process serves the playgrounds in {directory}; end that one first") from None
-        yield
-
-
-class Served(MeruitError):
-    """Playgrounds that another process serves."""

@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -28,10 +28,10 @@ from meruit.cli.standings import (
 )
 from meruit.engine.evidence_shapes import hit_by_the_world
 from meruit.engine.rollouts import Rollouts
-from meruit.engine.running import AgentCommand, AgentRan
+from meruit.engine.running import AgentCommand, AgentRan, open_to_agents
 from meruit.model.errors import nearest
 from meruit.model.run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
-from meruit.model.task import Benchmark
+from meruit.model.task import Benchmark, TaskSource
 from meruit.model.verdict import Verdict
 from meruit.playground.ground import seed_of
 from meruit.stores import benchmarks as kept_benchmarks
@@ -76,7 +76,10 @@ async def rolled_out(
     command, parallel, timeout = how
     progress = Progress(len(runs))
     async with at.arena(at.home_of_run(run_id)) as benchmarks:
-        rollouts = Rollouts(benchmarks, at.tenant, command, os.environ, at.logs, progress.observer(), parallel, timeout)
+        environment = open_to_agents(os.environ, _sources(at, runs[0]))
+        rollouts = Rollouts(
+            benchmarks, at.tenant, command, environment, at.logs, progress.observer(), parallel, timeout
+        )
         try:
             done = await rollouts.all(runs)
         except BaseException as problem:
@@ -89,11 +92,19 @@ async def rolled_out(
     if not as_json:
         name_logs(told.runs, told.agents)
         name_next(at, told)
-    troubled = sum(one.trouble is not None for one in done)
-    if troubled:
-        note(f"{counted(troubled, 'task run')} could not be begun, and {is_or_are(troubled)} cancelled")
-        return ExitCode.COULD_NOT_VERIFY
-    return exit_code(told.found)
+    troubled = Counter(one.run.status for one in done if one.trouble is not None)
+    if waiting := troubled[RunStatus.PENDING]:
+        note(f"{counted(waiting, 'task run')} could not be begun, and can be once that is mended")
+    if broken := troubled[RunStatus.CANCELLED]:
+        note(f"{counted(broken, 'task run')} could not be brought to an end, and {is_or_are(broken)} cancelled")
+    return ExitCode.COULD_NOT_VERIFY if troubled else exit_code(told.found)
+
+
+def _sources(at: Desk, run: TaskRun) -> Iterator[TaskSource]:
+    """Every system that a run's benchmark reads, or that the operator has configured."""
+    yield from at.settings.benchmarks.sources.values()
+    for task in at.benchmarks.find(at.tenant, f"{run.benchmark}@{run.version}").benchmark.tasks:
+        yield from task.sources.values()
 
 
 def _tell_of_the_rest(at: Desk, run_id: str, *, interrupted: bool) -> None:
@@ -146,7 +157,7 @@ def _name_unjudged(at: Desk, run: TaskRun) -> None:
     result = at.benchmarks.result(at.tenant, run)
     if result is not None and hit_by_the_world(result):
         how = f"{run.id} --allow-sources" if at.any_address else run.id
-        note(f"next: `meruit benchmark recheck {how}` reads the world again, once that is mended")
+        note(f"next: `meruit benchmark recheck {how} --reread` reads what could not be read, once that is mended")
     else:
         note(f"next: `meruit benchmark show {run.id}` shows its criteria")
 

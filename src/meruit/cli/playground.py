@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 POLL_S = 0.3
 """Between two looks at what happened."""
+MAX_QUOTA_MB = 1_000_000
+BYTES_PER_MB = 1024 * 1024
 MAX_LISTED = 3
 """Playgrounds that are shown with all their endpoints."""
 
@@ -53,33 +55,43 @@ def _grounds(data: str | None) -> "Grounds":
 @data_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8585, show_default=True, help="0 for any free one.")
+@click.option(
+    "--quota",
+    type=click.IntRange(1, MAX_QUOTA_MB),
+    default=256,
+    show_default=True,
+    metavar="MB",
+    help="How much each playground may take, its past and its checkpoints included.",
+)
 @json_option
-def up(*, seed_file: str | None, data: str | None, host: str, port: int, as_json: bool) -> int:
+def up(*, seed_file: str | None, data: str | None, host: str, port: int, quota: int, as_json: bool) -> int:
     """Serve a new playground, or those that the folder holds; with --seed, both.
 
     Ends on SIGTERM or Ctrl-C; playgrounds stay in the folder, and the next `up` serves them again.
     """
     # What serves them takes a moment to load, which --help should not pay.
     from meruit.api.server import reserve
-    from meruit.cli.grounds import alone
     from meruit.config import load_seed
+    from meruit.playground.host import alone
 
     seed = load_seed(seed_file) if seed_file is not None else None
     # Says what is wrong with the address before anything is made.
     reserve(host, port).close()
     directory = _grounds(data).directory
     with alone(directory):
-        asyncio.run(_serve(directory, seed, (host, port), as_json=as_json))
+        asyncio.run(_serve(directory, seed, (host, port), quota * BYTES_PER_MB, as_json=as_json))
     return ExitCode.PASSED
 
 
-async def _serve(directory: Path, seed: "Seed | None", where: tuple[str, int], *, as_json: bool) -> None:
+async def _serve(
+    directory: Path, seed: "Seed | None", where: tuple[str, int], quota_bytes: int, *, as_json: bool
+) -> None:
     import msgspec
 
     from meruit.playground.host import Host
 
     stopping = _stopping()
-    async with Host(directory, bind=where[0]) as host:
+    async with Host(directory, bind=where[0], quota_bytes=quota_bytes) as host:
         host.public_url = url = _reachable(await host.serve_http(where[1]), where[0])
         made = await host.create(seed) if seed is not None or not host.listing() else None
         several = host.listing()

@@ -1,6 +1,9 @@
 """`meruit serve`: the HTTP service."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +18,11 @@ from meruit.cli.output import (
     store_options,
 )
 
+if TYPE_CHECKING:
+    from meruit.api.server import Stopping
+    from meruit.engine.durable import Crew
+    from meruit.stores.store import Store
+
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
@@ -28,6 +36,12 @@ from meruit.cli.output import (
 @click.option(
     "--public-url", metavar="URL", help="Where others reach this service, for the addresses that agents are given."
 )
+@click.option(
+    "--agents",
+    metavar="MODULE:AGENTS",
+    multiple=True,
+    help="Also drive queued runs of these agents, as `meruit worker` does; may be given again.",
+)
 @store_options
 @config_option
 @python_full_option
@@ -38,6 +52,7 @@ def serve(  # noqa: PLR0913 - one an option
     port: int,
     playgrounds: bool,
     public_url: str | None,
+    agents: tuple[str, ...],
     data: str | None,
     database_url: str | None,
     config: str | None,
@@ -48,6 +63,8 @@ def serve(  # noqa: PLR0913 - one an option
 
     Without options: SQLite in ./meruit-data, on this machine only, no set-up. Ends on SIGTERM or Ctrl-C, after the
     requests it has begun.
+
+    Agents run in workers, never in answers to requests; with --agents this process has a worker beside.
     """
     # The web framework takes a moment to load.
     from meruit.api.build import build_app, build_service, host_of
@@ -59,9 +76,11 @@ def serve(  # noqa: PLR0913 - one an option
     from meruit.stores import keys
 
     settings = Settings.load(config)
+    crew = _crew(agents)
     location = location_of(data, database_url)
     store = open_store(location, make=True)
     try:
+        _check_alone(store, crew)
         with store.database.reading() as connection:
             has_keys = keys.any_exists(connection)
         if not has_keys and not is_loopback(host):
@@ -89,18 +108,53 @@ def serve(  # noqa: PLR0913 - one an option
                 hosting.public_url = (public_url or url).rstrip("/")
                 _tell(url, as_json=as_json)
 
-            run(
-                build_app(service),
-                host,
-                port,
-                ready=ready,
-                stopping=stopping,
-                listener=listener,
-                trusted_proxies=settings.service.trusted_proxies,
-            )
+            with _working(store, crew, stopping):
+                run(
+                    build_app(service),
+                    host,
+                    port,
+                    ready=ready,
+                    stopping=stopping,
+                    listener=listener,
+                    trusted_proxies=settings.service.trusted_proxies,
+                )
     finally:
         store.close()
     return ExitCode.PASSED
+
+
+def _crew(agents: tuple[str, ...]) -> "Crew | None":
+    """Whom a worker in this process works for, if there is to be one."""
+    if not agents:
+        return None
+    from meruit.cli.crew import load_crew
+
+    return load_crew(agents)
+
+
+def _check_alone(store: "Store", crew: "Crew | None") -> None:
+    """Say that another worker has the file before anything listens."""
+    if crew is not None:
+        from meruit.cli.crew import check_alone
+
+        check_alone(store)
+
+
+@contextmanager
+def _working(store: "Store", crew: "Crew | None", stopping: "Stopping") -> Iterator[None]:
+    """Have a worker beside; where it cannot work, the service ends too."""
+    if crew is None:
+        yield
+        return
+    from meruit.cli.crew import WorkerThread
+
+    note(f"working for {', '.join(crew.names)}")
+    worker = WorkerThread(store, crew, failed=stopping.begin)
+    worker.start()
+    try:
+        yield
+    finally:
+        worker.stop()
 
 
 def _tell(url: str, *, as_json: bool) -> None:

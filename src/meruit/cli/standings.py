@@ -110,7 +110,8 @@ def _told(rollout: Rollout) -> str:
     ended = f"{_attempt(run)}: {run.verdict or run.status}"
     ended += f" {shown(run.score)}" if run.score is not None else ""
     if rollout.trouble is not None:
-        return f"{ended}; it could not be begun: {rollout.trouble}"
+        what = "begun" if run.started_at is None else "brought to an end"
+        return f"{ended}; it could not be {what}: {rollout.trouble}"
     return f"{ended} ({_agent_told(rollout.agent)})" if rollout.agent is not None else ended
 
 

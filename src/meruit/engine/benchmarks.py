@@ -1,70 +1,66 @@
 """Benchmarks and runs: tasks published for all time, agents in worlds of their own, judged by what they changed."""
 
 import asyncio
-import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import msgspec
 
 from meruit.engine.catalogue import Prepared, Slot
-from meruit.engine.evidence_shapes import completion, criterion_run, hit_by_the_world, status_of
+from meruit.engine.evidence_shapes import hit_by_the_world, status_of
 from meruit.engine.ground import Ground, Place
-from meruit.engine.registrar import Judged, Ready, Registrar, Submission, Unsupported
-from meruit.judge.benchmark import Ended, benchmark_score
+from meruit.engine.library import Library, chosen
+from meruit.engine.registrar import Judged, Ready, Registrar, Submission
+from meruit.engine.run_reading import RunReader
 from meruit.model.access import Scope
-from meruit.model.canonical import canonical, digest, payload_bytes
-from meruit.model.errors import MeruitError, Problem, Unreachable
+from meruit.model.canonical import payload_bytes
+from meruit.model.errors import MeruitError, Unreachable
 from meruit.model.evidence import Evidence
 from meruit.model.outcome import Labels, in_micros
-from meruit.model.run import (
-    ENDED,
-    BenchmarkRun,
-    Completion,
-    CriterionRun,
-    CriterionStatus,
-    RunStatus,
-    TaskRun,
-)
-from meruit.model.task import Benchmark, Reveal, Task, split_name
+from meruit.model.run import ENDED, BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.task import Benchmark, Reveal, Task
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
-from meruit.model.world import FACTS, compacted, in_work, world_of
-from meruit.registry import faults_of
-from meruit.stores import benchmarks as published
+from meruit.model.world import FACTS, World, compacted, in_work, world_of
 from meruit.stores import outcomes, runs
-from meruit.stores.benchmarks import BenchmarkView, Publish, Published
+from meruit.stores.benchmarks import BenchmarkView, Published
 from meruit.stores.blobs import Part
-from meruit.stores.database import NotFound, StoreError
+from meruit.stores.database import StoreError
 from meruit.stores.erasing import Discard
 from meruit.stores.records import AddVersions, NewVersion
-from meruit.stores.runs import (
+from meruit.stores.run_moves import (
+    REREAD,
+    BeginJudging,
     CancelRuns,
     CompleteRun,
     CreateRuns,
     CriterionRow,
-    Kept,
+    GiveUpJudging,
     NewTaskRun,
-    RecheckRun,
     RejudgeRun,
-    RunMoved,
+    RereadRun,
     StartRun,
     TimeOut,
 )
-from meruit.stores.store import Store
+from meruit.stores.runs import Kept, RunMoved
 from meruit.trust.commitment import SALT_BYTES
 
-MAX_KNOWN = 256
-"""Tasks that are kept compiled."""
-MAX_READ = 8
-"""Benchmarks that are kept as they were read."""
 MAX_REPEATS = 100
 MAX_RUNS = 10_000
 """Task runs of one benchmark run."""
+
+
+RECHECK = "recheck"
+"""Why a run is judged again of which something could not be judged."""
+Heard = Callable[[Verdict], None]
+"""Who hears of a verdict that was given."""
+
+
+def _nobody(_verdict: Verdict) -> None:
+    """Whom nothing has to be told."""
 
 
 class Started(NamedTuple):
@@ -73,14 +69,6 @@ class Started(NamedTuple):
     run: TaskRun
     instruction: str
     access: dict[str, Any]
-
-
-class _Known(NamedTuple):
-    """A task that somebody has run, and its criteria compiled."""
-
-    benchmark: Benchmark
-    task: Task
-    ready: Ready
 
 
 class _Judging:
@@ -108,60 +96,24 @@ class _Judging:
         return (tenant, run_id) in self._locks
 
 
-class Benchmarks:
+class Benchmarks(RunReader):
     """Everything that can be done with benchmarks and runs."""
 
     def __init__(self, registrar: Registrar, ground: Ground, timer: Callable[[], int] = time.perf_counter_ns) -> None:
+        super().__init__(registrar.store)
         self.registrar = registrar
+        self.library = Library(registrar)
         self.ground = ground
         self._timer = timer
-        self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
-        self._read: OrderedDict[str, Benchmark] = OrderedDict()
-        self._remembering = threading.Lock()
         self._judging = _Judging()
-
-    @property
-    def store(self) -> Store:
-        """Where all of it is kept."""
-        return self.registrar.store
-
-    # Publishing
 
     async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
         """Keep a benchmark for all time; raises Unsupported for criteria that cannot be judged, BenchmarkTaken."""
-        # Compiling many tasks takes long enough to hold up everybody else.
-        return await self.store.recorder.record(await asyncio.to_thread(self._publication, tenant, by, benchmark))
-
-    def _publication(self, tenant: str, by: str, benchmark: Benchmark) -> Publish:
-        sound(benchmark)
-        ready = [self.registrar.ready(task.success_criteria) for task in benchmark.tasks]
-        written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)
-        criteria = tuple({one.digest: (one.body, one.digest) for one in ready}.values())
-        return Publish(tenant, by, benchmark, canonical(written), digest(written), criteria)
+        return await self.library.publish(tenant, by, benchmark)
 
     def find(self, tenant: str, name: str) -> Published:
         """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
-        parts = split_name(name)
-        if parts is None:
-            raise NotFound(f"no benchmark {name!r}; write slug@version")
-        with self.store.database.reading() as connection:
-            view = published.look_up(connection, tenant, *parts)
-            known = self._recalled(view.digest)
-            if known is None:
-                # A large one takes a second to read, and is asked for with each of its runs.
-                known = published.content(connection, tenant, view)
-        with self._remembering:
-            self._read[view.digest] = known
-            while len(self._read) > MAX_READ:
-                self._read.popitem(last=False)
-        return Published(view, known)
-
-    def _recalled(self, digest: str) -> Benchmark | None:
-        with self._remembering:
-            found = self._read.get(digest)
-            if found is not None:
-                self._read.move_to_end(digest)
-            return found
+        return self.library.find(tenant, name)
 
     # Beginning
 
@@ -194,8 +146,8 @@ class Benchmarks:
     ) -> CreateRuns:
         """A benchmark run that is only to be recorded; raises NotFound, MeruitError."""
         found = self.find(tenant, name).benchmark
-        chosen = _chosen(found, tasks)
-        if not 1 <= repeats <= MAX_REPEATS or repeats * len(chosen) > MAX_RUNS:
+        meant = chosen(found, tasks)
+        if not 1 <= repeats <= MAX_REPEATS or repeats * len(meant) > MAX_RUNS:
             raise MeruitError(f"repeats: 1 to {MAX_REPEATS}, and at most {MAX_RUNS:,} task runs in all")
         run_id = self.store.surroundings.new_id("brn")
         return CreateRuns(
@@ -203,7 +155,7 @@ class Benchmarks:
             tuple(
                 NewTaskRun(self.store.surroundings.new_id("trn"), task.id, attempt, task.reveal)
                 for attempt in range(1, repeats + 1)
-                for task in chosen
+                for task in meant
             ),
             *(scored, agent_id, run_id, repeats),
         )
@@ -220,16 +172,20 @@ class Benchmarks:
     ) -> CreateRuns:
         """The same, only to be recorded; raises NotFound."""
         found = self.find(tenant, name).benchmark
-        (task,) = _chosen(found, [task_id])
+        (task,) = chosen(found, [task_id])
         new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
         return CreateRuns(tenant, by, found.benchmark, found.version, (new,), scored, agent_id)
 
     async def start(self, scope: Scope, run_id: str) -> Started:
-        """Make the run's world, read it, and let the clock run; raises RunMoved for a run that has begun."""
+        """Make the run's world, read it, and let the clock run.
+
+        Raises RunMoved for a run that has begun, and Unreachable where some of its world cannot be read: the run stays
+        pending then, and can be started again.
+        """
         run = await asyncio.to_thread(self.run, scope, run_id)
         if run.status is not RunStatus.PENDING:
             raise RunMoved(f"task run {run_id} is {run.status}; only a pending one can be started")
-        benchmark, task, _ = await asyncio.to_thread(self._task_of, scope.tenant, run)
+        benchmark, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
         place = await self.ground.prepare(benchmark, task)
         try:
             before = await self._before(scope.tenant, benchmark, task, place)
@@ -251,8 +207,15 @@ class Benchmarks:
             await self.ground.discard(place.id)
 
     async def _before(self, tenant: str, benchmark: Benchmark, task: Task, place: Place) -> Part:
-        """What the agent starts from, as it is kept."""
+        """What the agent starts from, as it is kept; raises Unreachable unless all of it could be read."""
         before = await self.ground.read(task, place.id)
+        # Whatever compares with it could never be judged, however long the agent works.
+        unread = [f"{name}: {found.trouble}" for name, found in before.items() if found.trouble is not None]
+        if unread:
+            raise Unreachable(
+                f"task {task.id} was not started, as its world cannot be read: {'; '.join(unread)}. "
+                "Mend that, or wait a moment, and start it again"
+            )
         given: dict[str, Any] = {"task": f"{benchmark.name}/{task.id}", "instruction": task.instruction}
         given[FACTS] = {**place.facts, **task.facts}
         written = payload_bytes(given | in_work(before))
@@ -265,72 +228,107 @@ class Benchmarks:
         run = await asyncio.to_thread(self.run, scope, run_id)
         if run.status is not RunStatus.RUNNING:
             raise RunMoved(f"task run {run_id} is {run.status}; it has no world to get into")
-        _, task, _ = await asyncio.to_thread(self._task_of, scope.tenant, run)
+        _, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
         return Started(run, task.instruction, await self.ground.access(run.playground_id) if run.playground_id else {})
 
     # Ending
 
-    async def complete(self, scope: Scope, run_id: str) -> TaskRun:
-        """Judge what the agent left behind; a run that has ended is only told how."""
+    async def complete(self, scope: Scope, run_id: str, *, judged: Heard = _nobody) -> TaskRun:
+        """Judge what the agent left behind; a run that has ended is only told how.
+
+        `judged` hears the verdict, where this is who gave it.
+        """
         # The agent's time ends here; how long we take to look is not its fault.
         asked_at = in_micros(self.store.surroundings.clock())
         async with self._judging.alone(scope.tenant, run_id):
-            kept = await asyncio.to_thread(self._find, scope, run_id)
+            run = await asyncio.to_thread(self.run, scope, run_id)
+            if run.status in ENDED:
+                return run
+            kept = await self.store.recorder.record(BeginJudging(scope.tenant, run_id, asked_at))
             if kept.run.status in ENDED:
+                await self._tidy(scope.tenant, [kept.run])
                 return kept.run
-            if kept.run.status is RunStatus.PENDING:
-                raise RunMoved(f"task run {run_id} was never started; start it, act, then complete it")
             try:
-                judged, rows = await self._judged(scope.tenant, kept)
-            except Exception:
+                given = await asyncio.to_thread(self._input, scope.tenant, kept)
+                after = await self._after(scope.tenant, kept.run, given)
+                found, rows = await self._judged(scope.tenant, kept.run, given, in_work(after))
+            except BaseException as problem:
+                # So that whoever asks too early, or where the world is not, wins no time by it.
+                await self.store.recorder.record(GiveUpJudging(scope.tenant, run_id, asked_at))
                 # Somebody who gave the run up may have taken its world down meanwhile.
                 run = await asyncio.to_thread(self.run, scope, run_id)
-                if run.status in ENDED:
+                if run.status in ENDED and isinstance(problem, Exception):
                     return run
                 raise
-            draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, judged)
-            ended = await self.store.recorder.record(CompleteRun(scope.tenant, run_id, draft, rows, asked_at))
+            draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, found)
+            ended = await self.store.recorder.record(CompleteRun(scope.tenant, run_id, draft, rows))
+            if ended.outcome_id == draft.id:
+                judged(found.result.verdict)
             await self._tidy(scope.tenant, [ended])
             return ended
 
-    async def recheck(self, tenant: str, run_id: str) -> TaskRun:
-        """Read the world again for a run that could not be judged because a source could not be read."""
+    async def recheck(self, tenant: str, run_id: str, *, reread: bool = False, judged: Heard = _nobody) -> TaskRun:
+        """Judge a run again that could not be judged whole, on what was found then.
+
+        With `reread`, sources that could not be read then are read now, which may show what happened since the run
+        ended; the record says that, and when. What could be read then stays as it was.
+        """
         async with self._judging.alone(tenant, run_id):
-            kept = await asyncio.to_thread(self._find, Scope(tenant), run_id)
-            result = await asyncio.to_thread(self.result, tenant, kept.run)
-            undecided = kept.run.status is RunStatus.COMPLETED and needs_world(kept.run)
+            run = (await asyncio.to_thread(self._find, Scope(tenant), run_id)).run
+            result = await asyncio.to_thread(self.result, tenant, run)
+            undecided = run.status is RunStatus.COMPLETED and needs_world(run)
             if not undecided or result is None or not hit_by_the_world(result):
-                raise RunMoved(f"task run {run_id}: nothing is left that reading the world again could decide")
-            judged, rows = await self._judged(tenant, kept)
-            if judged.result.coverage < result.coverage:
-                raise Unreachable(f"task run {run_id}: less of its world can be read than before; try again later")
-            draft = await asyncio.to_thread(self.registrar.draft, tenant, judged)
-            wish = RecheckRun(tenant, run_id, kept.run.outcome_id or "", draft, rows)
-            checked = await self.store.recorder.record(wish)
+                raise RunMoved(f"task run {run_id}: nothing is left that checking it again could decide")
+            if reread:
+                checked = await self._reread(tenant, run, result, judged)
+            else:
+                checked = await self.rejudge(tenant, run_id, RECHECK, judged=judged)
             await self._tidy(tenant, [checked])
             return checked
 
-    async def rejudge(self, tenant: str, run_id: str, reason: str, benchmark: str | None = None) -> TaskRun:
+    async def _reread(self, tenant: str, run: TaskRun, before: VerificationResult, judged: Heard) -> TaskRun:
+        given, done = await asyncio.to_thread(self._recorded, tenant, run)
+        stood = world_of(done)
+        unread = [name for name, found in stood.items() if found.trouble is not None]
+        if not unread:
+            raise RunMoved(f"task run {run.id}: all of its world was read; check it again without reading it anew")
+        read_at = self.store.surroundings.clock().isoformat()
+        fresh = await self._after(tenant, run, given, unread)
+        told = {REREAD: {"at": read_at, "sources": unread}}
+        found, rows = await self._judged(tenant, run, given, in_work(stood | fresh) | told)
+        if found.result.coverage < before.coverage:
+            raise Unreachable(f"task run {run.id}: less of its world can be read than before; try again later")
+        draft = await asyncio.to_thread(self.registrar.draft, tenant, found)
+        wish = RereadRun(tenant, run.id, run.outcome_id or "", draft, rows, read_at)
+        checked = await self.store.recorder.record(wish)
+        if checked.outcome_id == draft.id:
+            judged(found.result.verdict)
+        return checked
+
+    async def rejudge(
+        self, tenant: str, run_id: str, reason: str, benchmark: str | None = None, *, judged: Heard = _nobody
+    ) -> TaskRun:
         """Judge a run anew on what was found then, by its own criteria or by those of another version.
 
         The earlier verdict stays on record. Raises RunMoved, NotFound, and StoreError where the evidence was erased.
         """
         wish = await asyncio.to_thread(self._rejudged, tenant, run_id, reason, benchmark)
-        return await self.store.recorder.record(wish)
+        (new,) = wish.versions.versions
+        ended = await self.store.recorder.record(wish)
+        if ended.outcome_version == new.expected + 1:
+            judged(new.result.verdict)
+        return ended
 
     def _rejudged(self, tenant: str, run_id: str, reason: str, benchmark: str | None) -> RejudgeRun:
         run = self._find(Scope(tenant), run_id).run
         if run.status is not RunStatus.COMPLETED or run.outcome_id is None:
             raise RunMoved(f"task run {run_id} is {run.status}; only a completed one can be judged again")
         named = run if benchmark is None else _of_version(run, self.find(tenant, benchmark).benchmark)
-        known, outcome_id = self._task_of(tenant, named), run.outcome_id
+        known, outcome_id = self.library.task_of(tenant, named), run.outcome_id
         ready = known.ready
         with self.store.database.reading() as connection:
             version = outcomes.summary(connection, Scope(tenant), outcome_id).version
-            found = outcomes.evidence(connection, Scope(tenant), outcome_id, self.store.shelf)
-        if found.input is None or found.output is None:
-            raise StoreError(f"the evidence of task run {run.id} was erased; it can be judged no more")
-        given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
+        given, done = self._recorded(tenant, run)
         recorded = given.get(FACTS, {})
         if any(recorded.get(name) != value for name, value in known.task.facts.items()):
             # They are part of what the verdict rests on, and a stranger who checks it has only the record.
@@ -377,24 +375,37 @@ class Benchmarks:
         with self.store.database.reading() as connection:
             return Discard(tenant, tuple(runs.inputs(connection, tenant, run_ids)), self.store.shelf)
 
-    async def _judged(self, tenant: str, kept: Kept) -> tuple[Judged, tuple[CriterionRow, ...]]:
-        run = kept.run
-        _, task, ready = await asyncio.to_thread(self._task_of, tenant, run)
-        given = await asyncio.to_thread(self._input, tenant, kept)
-        after = await self.ground.read(task, run.playground_id, world_of(given))
+    # Any, here and below: what was found is JSON.
+    async def _after(
+        self, tenant: str, run: TaskRun, given: Mapping[str, Any], only: Sequence[str] | None = None
+    ) -> World:
+        """The world as it stands now, or some of its sources, without what stands in the world before already."""
+        task = (await asyncio.to_thread(self.library.task_of, tenant, run)).task
+        if only is not None:
+            task = task.model_copy(update={"sources": {name: task.sources[name] for name in only}})
+        before = world_of(given)
+        return compacted(before, await self.ground.read(task, run.playground_id, before))
+
+    async def _judged(
+        self, tenant: str, run: TaskRun, given: Mapping[str, Any], done: Mapping[str, Any]
+    ) -> tuple[Judged, tuple[CriterionRow, ...]]:
+        ready = (await asyncio.to_thread(self.library.task_of, tenant, run)).ready
         # An agent sees its own outcomes, of which a run that reveals nothing is none.
         hidden = run.scored and run.reveal is Reveal.NONE
         labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
         timed = ready._replace(prepared=_timed(ready.prepared, took, self._timer))
-        return await asyncio.to_thread(self._measured, timed, given, after, labels, took)
+        judged = await asyncio.to_thread(self.registrar.judge_sync, timed, Submission(given, done, {}, labels))
+        return judged, self._criterion_rows(judged.result, timed, took)
 
-    def _measured(
-        self, ready: Ready, given: Mapping[str, Any], after: Any, labels: Labels, took: Mapping[int, int]
-    ) -> tuple[Judged, tuple[CriterionRow, ...]]:
-        done = in_work(compacted(world_of(given), after))
-        judged = self.registrar.judge_sync(ready, Submission(given, done, {}, labels))
-        return judged, self._criterion_rows(judged.result, ready, took)
+    def _recorded(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a completed run was judged on; raises StoreError where it was erased."""
+        with self.store.database.reading() as connection:
+            found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", self.store.shelf)
+        if found.input is None or found.output is None:
+            raise StoreError(f"the evidence of task run {run.id} was erased; it can be judged no more")
+        given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
+        return given, done
 
     def _criterion_rows(
         self, result: VerificationResult, ready: Ready, took: Mapping[int, int]
@@ -415,83 +426,6 @@ class Benchmarks:
             content = self.store.shelf.content(connection, tenant, kept.input_address or "")
         return msgspec.json.decode(content, type=dict[str, Any])
 
-    # Reading
-
-    def _find(self, scope: Scope, run_id: str) -> Kept:
-        with self.store.database.reading() as connection:
-            return runs.find(connection, scope, run_id)
-
-    def run(self, scope: Scope, run_id: str) -> TaskRun:
-        """One task run; raises NotFound."""
-        return self._find(scope, run_id).run
-
-    def _task_of(self, tenant: str, run: TaskRun) -> "_Known":
-        """The run's task, compiled; published for all time, so it need not be read twice."""
-        key = (tenant, f"{run.benchmark}@{run.version}", run.task)
-        with self._remembering:
-            known = self._known.get(key)
-            if known is not None:
-                self._known.move_to_end(key)
-                return known
-        benchmark = self.find(tenant, key[1]).benchmark
-        task = benchmark.task(run.task)
-        if task is None:
-            raise NotFound(f"no task {run.task!r} in {benchmark.name}")
-        known = _Known(benchmark, task, self.registrar.ready(task.success_criteria))
-        with self._remembering:
-            self._known[key] = known
-            while len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
-        return known
-
-    def result(self, tenant: str, run: TaskRun) -> VerificationResult | None:
-        """The verdict on a run with all the evidence; None where it has none, or it was erased."""
-        if run.outcome_id is None or run.outcome_version is None:
-            return None
-        with self.store.database.reading() as connection:
-            return outcomes.version(connection, Scope(tenant), run.outcome_id, run.outcome_version).result
-
-    def completion(self, tenant: str, run: TaskRun) -> Completion:
-        """What whoever completed a run may be told of it."""
-        result = self.result(tenant, run)
-        return completion(run, result, self._criteria_of(tenant, run, result))
-
-    def criterion_runs(self, tenant: str, run: TaskRun) -> list[CriterionRun]:
-        """Every criterion of a run, with all the evidence; none before it is completed."""
-        return self._criteria_of(tenant, run, self.result(tenant, run))
-
-    def _criteria_of(self, tenant: str, run: TaskRun, result: VerificationResult | None) -> list[CriterionRun]:
-        if result is None:
-            return []
-        with self.store.database.reading() as connection:
-            found = runs.criterion_runs(connection, tenant, run)
-        return [criterion_run(one, result.criterion_results[one.position]) for one in found]
-
-    def criterion_run(self, tenant: str, run_id: str) -> CriterionRun:
-        """One criterion run with all its evidence; raises NotFound."""
-        with self.store.database.reading() as connection:
-            found = runs.criterion_run(connection, tenant, run_id)
-            result = outcomes.version(connection, Scope(tenant), found.outcome_id, found.version).result
-        if result is None:
-            raise NotFound(f"the evidence of {run_id!r} was erased")
-        return criterion_run(found, result.criterion_results[found.position])
-
-    def benchmark_run(self, scope: Scope, run_id: str) -> BenchmarkRun:
-        """A benchmark run, with its result once every task run has ended; raises NotFound."""
-        with self.store.database.reading() as connection:
-            found = runs.benchmark_run(connection, scope, run_id)
-            several = runs.of_benchmark_run(connection, scope.tenant, run_id) if found.ended else []
-        if not found.ended:
-            return found
-        tasks = list(dict.fromkeys(run.task for run in several))
-        return msgspec.structs.replace(found, result=benchmark_score(list(map(ended_run, several)), tasks))
-
-    def task_runs(self, scope: Scope, benchmark_run_id: str) -> list[TaskRun]:
-        """All task runs of a benchmark run; raises NotFound."""
-        with self.store.database.reading() as connection:
-            runs.benchmark_run(connection, scope, benchmark_run_id)
-            return runs.of_benchmark_run(connection, scope.tenant, benchmark_run_id)
-
 
 def needs_world(run: TaskRun) -> bool:
     """Whether somebody may act on the run's world, or want to read it again."""
@@ -499,42 +433,10 @@ def needs_world(run: TaskRun) -> bool:
     return run.status not in ENDED or (run.status is RunStatus.COMPLETED and undecided)
 
 
-def ended_run(run: TaskRun) -> Ended:
-    """A run as the benchmark's result sees it."""
-    if run.exact is None or run.exact_high is None:
-        return Ended(run.id, run.task, run.status, begun=run.started_at is not None)
-    low, high = Fraction(run.exact), Fraction(run.exact_high)
-    return Ended(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)
-
-
 def _of_version(run: TaskRun, benchmark: Benchmark) -> TaskRun:
     if benchmark.benchmark != run.benchmark:
         raise MeruitError(f"task run {run.id} is of {run.benchmark}; {benchmark.name} is another benchmark")
     return msgspec.structs.replace(run, version=benchmark.version)
-
-
-def sound(benchmark: Benchmark) -> None:
-    """Raise Unsupported where an assertion of some task cannot be run."""
-    problems = [
-        Problem(f"tasks[{number}].criteria[{place}].{'.'.join(map(str, where))}", why)
-        for number, task in enumerate(benchmark.tasks)
-        for place, criterion in enumerate(task.criteria)
-        if criterion.assertion is not None
-        for where, why in faults_of(criterion.assertion)
-    ]
-    if problems:
-        raise Unsupported("benchmark", problems)
-
-
-def _chosen(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:
-    if wanted is None:
-        return list(benchmark.tasks)
-    found = [benchmark.task(name) for name in dict.fromkeys(wanted)]
-    lacking = [name for name, task in zip(dict.fromkeys(wanted), found, strict=True) if task is None]
-    if lacking or not found:
-        known = ", ".join(task.id for task in benchmark.tasks)
-        raise NotFound(f"{benchmark.name} has no task {', '.join(map(repr, lacking)) or 'chosen'}; it has {known}")
-    return [task for task in found if task is not None]
 
 
 def _timed(prepared: Prepared, took: dict[int, int], timer: Callable[[], int]) -> Prepared:

@@ -124,7 +124,13 @@ class Dispatcher:
             await self._close()
 
     async def follow(
-        self, tenant: str, after_seq: int, types: frozenset[str] | None, stopping: asyncio.Event
+        self,
+        tenant: str,
+        after_seq: int,
+        types: frozenset[str] | None,
+        stopping: asyncio.Event,
+        *,
+        subjects: frozenset[str] | None = None,
     ) -> AsyncGenerator[Numbered | None, None]:
         """A tenant's events past a place, as they come while `run` runs; None now and then when there are none."""
         loop = self._news.listen()
@@ -133,7 +139,7 @@ class Dispatcher:
         while not stopping.is_set():
             # Taken before reading: what is written meanwhile wakes us at once.
             news = self._news.told
-            page = await self._read(partial(_page, seq=place, tenant=tenant, types=types))
+            page = await self._read(partial(_page, seq=place, tenant=tenant, types=types, subjects=subjects))
             for numbered in page.events:
                 yield numbered
                 if stopping.is_set():
@@ -314,5 +320,11 @@ class Dispatcher:
                 self._report(problem)
 
 
-def _page(connection: Connection, seq: int, tenant: str, types: frozenset[str] | None) -> outbox.Page:
-    return outbox.page_after(connection, seq, tenant=tenant, limit=PAGE, types=types)
+def _page(
+    connection: Connection,
+    seq: int,
+    tenant: str,
+    types: frozenset[str] | None,
+    subjects: frozenset[str] | None = None,
+) -> outbox.Page:
+    return outbox.page_after(connection, seq, tenant=tenant, limit=PAGE, types=types, subjects=subjects)

@@ -182,30 +182,10 @@ class Registrar:
 
     def draft(self, tenant: str, judged: Judged) -> NewOutcome:
         """The outcome as the recorder takes it; large evidence is on disk when this returns."""
-        result, submission = judged.result, judged.submission
-        parts = (
-            (submission.input, result.input_digest),
-            (submission.output, result.output_digest),
-            (submission.metadata, result.metadata_digest),
-        )
-        kept = [self._part(tenant, payload_bytes(payload), address) for payload, address in parts]
-        return NewOutcome(
-            tenant=tenant,
-            id=judged.outcome_id,
-            labels=submission.labels,
-            input=kept[0],
-            output=kept[1],
-            metadata=kept[2],
-            criteria=judged.ready.body,
-            result=result,
-            salts=self.store.surroundings.entropy(SALTS * SALT_BYTES),
-            result_json=judged.result_json,
-        )
-
-    def _part(self, tenant: str, content: bytes | None, address: str | None) -> Part:
-        if content is None or address is None:
-            raise MeruitError("only work that is plain JSON can be recorded")
-        return self.store.shelf.part(tenant, content, address)
+        work = judged.submission
+        parts = (work.input, work.output, work.metadata)
+        draft = drafted(self.store, tenant, judged.outcome_id, parts, judged.result, judged.ready.body)
+        return draft._replace(labels=work.labels, result_json=judged.result_json)
 
     async def record(
         self,
@@ -233,6 +213,38 @@ class Registrar:
         # Without an idempotency key there is nothing to replay.
         assert not isinstance(recorded, Replay)  # noqa: S101
         return recorded[0]
+
+
+def drafted(
+    store: Store,
+    tenant: str,
+    outcome_id: str,
+    work: tuple[Mapping[str, Any], ...],
+    result: VerificationResult,
+    criteria: bytes,
+) -> NewOutcome:
+    """A verdict on work, given as input, output and metadata, by criteria in canonical form: to be recorded."""
+    addresses = (result.input_digest, result.output_digest, result.metadata_digest)
+    given, left, facts = (
+        _part(store, tenant, payload_bytes(payload), address) for payload, address in zip(work, addresses, strict=True)
+    )
+    return NewOutcome(
+        tenant=tenant,
+        id=outcome_id,
+        labels=Labels(),
+        input=given,
+        output=left,
+        metadata=facts,
+        criteria=criteria,
+        result=result,
+        salts=store.surroundings.entropy(SALTS * SALT_BYTES),
+    )
+
+
+def _part(store: Store, tenant: str, content: bytes | None, address: str | None) -> Part:
+    if content is None or address is None:
+        raise MeruitError("only work that is plain JSON can be recorded")
+    return store.shelf.part(tenant, content, address)
 
 
 def _attempt(judged: Judged) -> Attempt:

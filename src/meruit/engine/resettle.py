@@ -24,7 +24,8 @@ from meruit.money.bill import RuleFailed, bill, fee_and_payout, hold_for
 from meruit.money.invariants import Books, Settlement, broken
 from meruit.money.ledger import Parties
 from meruit.money.lifecycle import Decision
-from meruit.money.payable import PAYABLE, why_held
+from meruit.money.payable import PAYABLE, why_asked
+from meruit.money.token_terms import why_usage_waits
 from meruit.registry import flags
 from meruit.stores.replay import transfer_told
 from meruit.trust.bundle import PARTS, Bundle, ContractFile
@@ -239,12 +240,15 @@ def _settled_again(
         raise Flaw(Step.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
     if result is None:
         return "the result it rests on was erased"
-    held = why_held(result, agreed.criteria, terms)
+    waits = why_usage_waits(owed.usage, terms)
+    if waits:
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits}")
+    held = why_asked(result, agreed.criteria, terms)
     # What governance holds is released by a version that says so; a word with the settlement is not enough.
     if held and (not entry.reason or result.governance not in PAYABLE):
         raise Flaw(Step.SETTLEMENT, f"settlement {number} paid what nobody had released: {held}")
     try:
-        recomputed = bill(result, terms, agreed.hold)
+        recomputed = bill(result, terms, agreed.hold, owed.usage)
     except (UnknownName, RuleFailed) as problem:
         return str(problem)
     if recomputed.total != owed.total:

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from meruit.engine.benchmarks import Benchmarks, Started
+from meruit.engine.plainly import describe
 from meruit.engine.running import AgentCommand, AgentRan, run_agent
 from meruit.model.access import Scope
-from meruit.model.errors import MeruitError
+from meruit.model.errors import AuthorError, MeruitError, Unreachable
 from meruit.model.record import Record
 from meruit.model.run import RunStatus, TaskRun
+from meruit.sources.reading import Retry
 from meruit.stores.runs import RunMoved
 
+RETRY = Retry(tries=3, first_wait_s=0.5)
+"""How often a world that does not answer is tried before its run is left for later."""
 LATE_S = 0.05
 """How long after its deadline an agent is stopped, so that nobody can doubt that it has passed."""
 
@@ -24,7 +28,7 @@ class Rollout(Record, frozen=True):
     agent: AgentRan | None = None
     """None where none was run."""
     trouble: str | None = None
-    """Why it could not be begun, which is nobody's failure and is cancelled."""
+    """Why it could not be begun, or not be brought to its end: nobody's failure, and nothing that counts."""
 
 
 class Logs(NamedTuple):
@@ -79,6 +83,7 @@ class Rollouts(NamedTuple):
             begun.append(run.id)
             self.observer.began(run)
             done = await self._one(run)
+            begun.remove(run.id)
             self.observer.ended(done)
             # Whatever fails keeps its place, so that no other begins before all are ended.
             at_once.release()
@@ -97,15 +102,42 @@ class Rollouts(NamedTuple):
         return [task.result() for task in tasks]
 
     async def _one(self, run: TaskRun) -> Rollout:
-        scope = Scope(self.tenant)
+        """One run; whatever goes wrong with it is told of it, and keeps nobody from the others.
+
+        Raises AuthorError for a command that cannot be run at all: it would fail everywhere.
+        """
         try:
-            started = await self.benchmarks.start(scope, run.id)
+            started = await self._started(run)
         except RunMoved:
             # Somebody has given it up, or begun it elsewhere.
-            return Rollout(self.benchmarks.run(scope, run.id))
-        except MeruitError as problem:
-            (given_up,) = await self.benchmarks.cancel(self.tenant, [run.id])
-            return Rollout(given_up, trouble=str(problem))
+            return Rollout(self.benchmarks.run(self._scope, run.id))
+        except Unreachable as problem:
+            # Nothing was begun, so that it can still be, once the world answers.
+            return Rollout(self.benchmarks.run(self._scope, run.id), trouble=str(problem))
+        except Exception as problem:  # noqa: BLE001 - a world may break in any way
+            return await self._given_up(run, problem)
+        try:
+            return await self._acted(started)
+        except AuthorError:
+            raise
+        except Exception as problem:  # noqa: BLE001 - as above
+            return await self._given_up(run, problem)
+
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self.tenant)
+
+    async def _started(self, run: TaskRun) -> Started:
+        """A run that is under way, tried again where its world does not answer."""
+        for wait_s in RETRY.waits_s():
+            try:
+                return await self.benchmarks.start(self._scope, run.id)
+            except Unreachable:
+                await asyncio.sleep(wait_s)
+        return await self.benchmarks.start(self._scope, run.id)
+
+    async def _acted(self, started: Started) -> Rollout:
+        run = started.run
         ran = await run_agent(
             self.command,
             started,
@@ -114,11 +146,15 @@ class Rollouts(NamedTuple):
             within_s=self._seconds(started),
         )
         self.logs.remember(run, ran)
-        ended = await self.benchmarks.complete(scope, run.id)
+        ended = await self.benchmarks.complete(self._scope, run.id)
         if ended.status is RunStatus.CANCELLED:
             # By somebody who could not take its world down.
             await self.benchmarks.cancel(self.tenant, [run.id])
         return Rollout(ended, ran)
+
+    async def _given_up(self, run: TaskRun, problem: Exception) -> Rollout:
+        (given_up,) = await self.benchmarks.cancel(self.tenant, [run.id])
+        return Rollout(given_up, trouble=str(problem) if isinstance(problem, MeruitError) else describe(problem))
 
     def _seconds(self, started: Started) -> float:
         deadline = started.run.deadline

@@ -8,7 +8,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -17,6 +18,7 @@ import msgspec
 from meruit.engine.benchmarks import Started
 from meruit.model.errors import AuthorError
 from meruit.model.record import Record
+from meruit.model.task import TaskSource
 
 TASK = "{task}"
 """What stands for the task's id in a command."""
@@ -137,6 +139,12 @@ def briefing(started: Started) -> dict[str, Any]:
     }
 
 
+def open_to_agents(environment: Mapping[str, str], sources: Iterable[TaskSource]) -> dict[str, str]:
+    """An environment without what opens the systems that only its judge reads."""
+    closed = {name for source in sources for name in (source.token_env, source.key_env)}
+    return {name: value for name, value in environment.items() if name not in closed}
+
+
 def agent_environment(started: Started, told: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of an agent: what ours is, without what concerns us, and with what concerns it."""
     brief = briefing(started)
@@ -191,17 +199,23 @@ async def _silence(process: asyncio.subprocess.Process, hearing: asyncio.Task[No
         await asyncio.wait([hearing])
 
 
-class _Kept(NamedTuple):
+class _Kept:
     """The end of what was said, of which only so much is kept."""
 
-    parts: list[bytes]
+    def __init__(self) -> None:
+        self.parts: deque[bytes] = deque()
+        self._bytes = 0
 
     def add(self, part: bytes) -> int:
         """Keep a part, and answer how many bytes went lost for it."""
         self.parts.append(part)
+        self._bytes += len(part)
         lost = 0
-        while sum(map(len, self.parts[1:])) >= LOG_HALF_BYTES:
-            lost += len(self.parts.pop(0))
+        # Counted as they come and go: an agent that says little at a time would keep a sum busy.
+        while self._bytes - len(self.parts[0]) >= LOG_HALF_BYTES:
+            gone = len(self.parts.popleft())
+            self._bytes -= gone
+            lost += gone
         return lost
 
 
@@ -212,7 +226,7 @@ async def _hear(ear: int, log: Any) -> None:
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(ear, "rb", 0)
     )
-    said, lost, end = 0, 0, _Kept([])
+    said, lost, end = 0, 0, _Kept()
     try:
         while part := await stream.read(CHUNK_BYTES):
             head = part[: max(0, LOG_HALF_BYTES - said)]

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.checks.assertion import as_range
+from meruit.checks.formulas import Formula, formulas_in
 from meruit.engine.lint import LintFinding, Severity
 from meruit.engine.verify import VerificationEngine
 from meruit.engine.world_mutants import GRAVE, WorldMutant, world_mutants
 from meruit.judge.plan import Rule
+from meruit.model.errors import AuthorError
 from meruit.model.record import Record
 from meruit.model.task import Task
 from meruit.model.verdict import Status, Verdict, VerificationResult
@@ -70,7 +72,7 @@ def lint_task(
         return engine.verify_sync("lint", given, in_work(compacted(was, now)), prepared, {})
 
     nothing = judged(before, before)
-    findings = [*_about_nothing(nothing, prepared.plan.rules)]
+    findings = [*_about_nothing(nothing, prepared.plan.rules), *_about_choices(nothing, prepared.plan.rules)]
     free = {one.criterion_id: one.weight for one in nothing.criterion_results if one.status is Status.MET}
     if gold is None:
         return TaskReport(task.id, _clean(findings), findings, str(nothing.verdict), free)
@@ -140,7 +142,55 @@ def _is_guard(rule: Rule) -> bool:
     return only_forbids or said.get("changed") == "none" or ("count" in said and _may_be_none(said["count"]))
 
 
-# Any: as an author wrote it.
+def _about_choices(result: VerificationResult, rules: Sequence[Rule]) -> Iterator[LintFinding]:
+    """Where an agent, by what it makes, chooses what it is judged by."""
+    said = [
+        (one.criterion_id, rule.criterion.assertion.settings)
+        for rule, one in zip(rules, result.criterion_results, strict=True)
+        if rule.criterion.assertion is not None
+    ]
+    made = {str(one["capture"]) for _, one in said if "capture" in one and _may_be_made(one)}
+    for criterion_id, one in said:
+        if one.get("match") == "first" and _may_be_made(one) and not _is_one(one.get("count")):
+            message = (
+                "`match: first` looks at the first by key, which an agent can make: ask for `count: 1` or `match: all`"
+            )
+            yield LintFinding(Severity.WARNING, "agent_chooses_first", message, criterion_id)
+        if chosen := _needed(one) & made:
+            message = f"`when` hangs on {min(chosen)}, captured from what the agent made, which may so have it skipped"
+            advice = "; read it from the state before with `let`, or ask for it in `fields`"
+            yield LintFinding(Severity.WARNING, "agent_chooses_when", message + advice, criterion_id)
+
+
+# Any, here and below: as an author wrote it.
+def _may_be_made(said: Mapping[str, Any]) -> bool:
+    """Whether what is selected may be the agent's; what did not change is not."""
+    return said.get("changed") != "none"
+
+
+def _is_one(count: Any) -> bool:
+    try:
+        return count is not None and as_range(count).high == 1
+    except ValueError:
+        return False
+
+
+def _needed(said: Mapping[str, Any]) -> set[str]:
+    """The names on which a condition hangs, those from which its own values are read among them."""
+    when, lets = said.get("when"), said.get("let")
+    lets = lets if isinstance(lets, Mapping) else {}
+    try:
+        names = set(Formula(when).names) if isinstance(when, str) else set[str]()
+        # A value may be read by earlier ones.
+        for name in reversed(list(lets)):
+            if name in names:
+                names.remove(name)
+                names.update(used for formula in formulas_in(lets[name]) for used in formula.names)
+    except AuthorError:
+        return set()  # A criterion that cannot be run is told of as such.
+    return names
+
+
 def _may_be_none(count: Any) -> bool:
     try:
         return as_range(count).low == 0

@@ -66,6 +66,9 @@ def _parts(payload: Any) -> Iterator[Any]:
     while waiting:
         value = waiting.pop()
         yield value
+        # Before all else: most parts are texts, and what a mapping is takes long to tell.
+        if isinstance(value, str):
+            continue
         if isinstance(value, Mapping):
             waiting.extend(value.values())
         elif isinstance(value, list | tuple):
@@ -73,6 +76,8 @@ def _parts(payload: Any) -> Iterator[Any]:
 
 
 def _floatless(value: Any) -> Any:
+    if type(value) is int and -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+        return value
     if isinstance(value, bool) or value is None or isinstance(value, str):
         return value
     if isinstance(value, int | float | Decimal):

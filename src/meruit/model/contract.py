@@ -35,6 +35,8 @@ MAX_TEXT = 20_000
 MAX_CANARIES = 100
 MIN_CANARY = 8
 USUAL_RULES = ("cpc", "cpa_bonus", "claimed_only", "bonus_on_failure", "cap", "cpa_penalty")
+TOKENS_RULE = "tokens"
+"""Without which terms that price tokens would bill none."""
 CAP_NAMES = ("max_cpa_total", "max_cpa_bonus", "max_bonus")
 """What the cap on all bonuses is called by one or another."""
 SEPARATE = frozenset({"input", "private", "success_criteria"})
@@ -113,6 +115,16 @@ Label = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), BeforeValidato
 Reason = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), BeforeValidator(_line)]
 
 
+class TokenRates(BaseModel):
+    """What tokens are paid by, for a million of each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input_per_million: Amount
+    output_per_million: Amount = Field(description="Reasoning is part of it.")
+    cached_per_million: Amount | None = Field(default=None, description="Of input out of a cache; as other input.")
+
+
 class Terms(BaseModel):
     """What a contract is paid by."""
 
@@ -129,7 +141,24 @@ class Terms(BaseModel):
     dispute_window_hours: int = Field(default=DISPUTE_HOURS, ge=1, le=MAX_DISPUTE_HOURS, strict=True)
     deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
     platform_fee_rate: Share = Field(default=0, description="Of the price, to the platform; the agent gets the rest.")
+    token_rates: TokenRates | None = Field(default=None, description="Pay verified tokens by these rates.")
+    tokens_at_cost: StrictBool = Field(default=False, description="Pay verified tokens by what the provider charges.")
+    max_token_cost: Amount | None = Field(default=None, description="The most that tokens add up to; held in escrow.")
     rules: tuple[str, ...] = Field(default=USUAL_RULES, min_length=1, max_length=32, description="In this order.")
+
+    @property
+    def prices_tokens(self) -> bool:
+        """Whether what is paid depends on tokens, which somebody has to verify."""
+        return self.token_rates is not None or self.tokens_at_cost
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_rules(cls, data: Any) -> Any:
+        """Terms that price tokens and name no rules have the usual ones, and the one for tokens."""
+        if not isinstance(data, Mapping) or "rules" in data:
+            return data
+        priced = data.get("token_rates") is not None or data.get("tokens_at_cost") is True
+        return {**data, "rules": (*USUAL_RULES, TOKENS_RULE)} if priced else data
 
     @field_validator("rules")
     @classmethod

@@ -8,6 +8,7 @@ import msgspec
 
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.record import Record
+from meruit.model.usage import Tokens, UsageStatus
 
 _CODES = (
     "AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF "
@@ -37,6 +38,7 @@ class Part(StrEnum):
     CPC = "cpc"
     BONUS = "cpa_bonus"
     PENALTY = "cpa_penalty"
+    TOKENS = "tokens"
 
 
 class Line(Record, frozen=True):
@@ -50,7 +52,22 @@ class Line(Record, frozen=True):
     criterion_id: str | None = None
 
 
-class Bill(Record, frozen=True):
+class TokenUse(Record, frozen=True):
+    """The tokens of one run, as a contract is billed by them."""
+
+    run_id: str
+    status: UsageStatus
+    looks: int
+    """At the provider's count, on which that rests."""
+    tokens: Tokens | None = None
+    cost: Decimal | None = None
+    """By the run's frozen prices, in US dollars; None where it is not known."""
+    why: str = ""
+    """What keeps the tokens, or their cost, from being known."""
+
+
+# What bills without tokens do not say is left out of them, so that they are to the byte what they always were.
+class Bill(Record, frozen=True, omit_defaults=True):
     """What is owed for one outcome: lines that sum to the total, and where the total goes."""
 
     currency: str
@@ -58,13 +75,17 @@ class Bill(Record, frozen=True):
     base: int
     bonus: int
     penalty: int
-    """What was taken off, so that base + bonus − penalty is the total."""
+    """What was taken off, so that base + bonus − penalty is the total of what is no token."""
     total: int
     fee: int
     payout: int
     """To the agent: the total without the fee."""
     released: int
     """Of the escrow, back to the consumer."""
+    tokens: int = 0
+    """For tokens, beside the three others: base + bonus − penalty + tokens is the total."""
+    usage: tuple[TokenUse, ...] = ()
+    """The runs that the tokens are of, as they stood when the bill was made."""
 
 
 class Cost(Record, frozen=True):

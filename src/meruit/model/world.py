@@ -45,7 +45,9 @@ class Encoding(StrEnum):
     BEFORE = "before"
     """Not repeated: the item stands unchanged among those before."""
     LEFT = "left"
-    """Not kept: too large; version and facts are all that is known."""
+    """Not kept: too large; version and facts are all that is known, `size` and `limit` among them."""
+    LOST = "lost"
+    """Not here, though it was kept: the record refers to an item before that it does not hold."""
 
 
 class Item(Record, frozen=True):
@@ -106,6 +108,11 @@ def item(key: str, content: bytes, *, version: str | None = None, facts: Mapping
     return Item(key, version or sha256(content).hexdigest(), body, encoding, facts or {})
 
 
+def left(key: str, version: str, *, size: int, limit: int, facts: Mapping[str, Any] | None = None) -> Item:
+    """An item that is too large to keep; it stands there all the same, so that one such item spoils no reading."""
+    return Item(key, version, None, Encoding.LEFT, {**(facts or {}), "size": size, "limit": limit})
+
+
 def compacted(before: World, after: World) -> World:
     """The world after, without the bodies that stand in the world before already."""
     return {name: _compacted(before.get(name), found) for name, found in after.items()}
@@ -135,7 +142,7 @@ def _restored(before: Snapshot | None, after: Snapshot) -> Snapshot:
 def _body_of(one: Item, known: Mapping[str, Item]) -> Item:
     found = known.get(one.key)
     if found is None or found.version != one.version:
-        return Item(one.key, one.version, None, Encoding.LEFT)
+        return Item(one.key, one.version, None, Encoding.LOST)
     return found
 
 

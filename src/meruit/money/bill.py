@@ -10,9 +10,10 @@ import msgspec
 from meruit.model.contract import Execution, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import MeruitError
-from meruit.model.money import Bill, Cost, Line, Part, as_decimal, as_micros
+from meruit.model.money import Bill, Cost, Line, Part, TokenUse, as_decimal, as_micros
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.threshold import LARGEST_MICROS, MONEY_PLACES, money
+from meruit.model.usage import UsageStatus
 from meruit.model.verdict import VerificationResult
 from meruit.registry import SettlementRule, settlement_rules
 
@@ -38,16 +39,26 @@ def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
     """What is put aside at the award: the most that the contract can cost; raises TooMuch."""
     bonuses = sum(as_micros(one.bonus) for one in criteria.criteria if one.bonus) if criteria is not None else 0
     hold = _rate(terms) + (bonuses if terms.max_cpa_total is None else min(bonuses, as_micros(terms.max_cpa_total)))
+    hold += as_micros(terms.max_token_cost or 0) if terms.prices_tokens else 0
     if hold > LARGEST_MICROS:
         raise TooMuch(f"the contract could cost more than {LARGEST_MICROS // MICRO}; lower the bonuses or give a cap")
     return hold
 
 
-def bill(result: VerificationResult, terms: Terms, hold: int) -> Bill:
-    """What is owed for a result, rule by rule; raises UnknownName for a rule that is not installed, and RuleFailed."""
+def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[TokenUse] = ()) -> Bill:
+    """What is owed for a result and the tokens that it took, rule by rule.
+
+    Raises UnknownName for a rule that is not installed, and RuleFailed.
+    """
+    used = tuple(usage) if terms.prices_tokens else ()
+    proven = bool(used) and all(one.status is UsageStatus.VERIFIED and one.tokens is not None for one in used)
     lines: list[Line] = []
     for name in terms.rules:
-        lines += _applied(settlement_rules.get(name), result, terms, tuple(lines))
+        rule = settlement_rules.get(name)
+        added = _applied(rule, result, terms, tuple(lines), *([used] if rule.by_usage else []))
+        if not proven and any(line.part is Part.TOKENS for line in added):
+            raise RuleFailed(f"the settlement rule {rule.name} bills tokens that are not verified")
+        lines += added
     lines += _guarded(lines, hold)
     total = sum(line.micros for line in lines)
     fee, payout = fee_and_payout(total, terms.platform_fee_rate)
@@ -61,13 +72,16 @@ def bill(result: VerificationResult, terms: Terms, hold: int) -> Bill:
         fee=fee,
         payout=payout,
         released=hold - total,
+        tokens=sum_of(lines, Part.TOKENS),
+        usage=used,
     )
 
 
-def _applied(rule: SettlementRule, result: VerificationResult, terms: Terms, lines: tuple[Line, ...]) -> list[Line]:
+# Any: what a rule takes.
+def _applied(rule: SettlementRule, *what: Any) -> list[Line]:
     """What a rule adds to the bill; somebody else's rule may do anything."""
     try:
-        added = [*islice(rule.apply(result, terms, lines), MAX_LINES + 1)]
+        added = [*islice(rule.apply(*what), MAX_LINES + 1)]
     except Exception as problem:  # noqa: BLE001 - whatever a stranger's rule raises, the work is recorded and waits
         # Its own words may be anything, and this is shown and kept.
         raise RuleFailed(f"the settlement rule {rule.name} raised {type(problem).__name__}") from None

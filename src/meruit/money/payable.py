@@ -1,21 +1,32 @@
 """Whether a verdict may be paid without anyone looking."""
 
+from collections.abc import Sequence
+
 from meruit.model.contract import BonusOnFailure, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Provenance
 from meruit.model.kinds import Aggregation
+from meruit.model.money import TokenUse
 from meruit.model.verdict import BELIEVED, GovernanceStatus, Status, Verdict, VerificationResult
 from meruit.money.charges import charged
+from meruit.money.token_terms import why_usage_waits
 
 CONCLUSIVE = frozenset({Verdict.PASS, Verdict.PARTIAL, Verdict.FAIL})
 PAYABLE = BELIEVED | {GovernanceStatus.NOT_CHECKED}
 
 
-def why_held(result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms) -> str:
-    """Why no money moves on this result without a person; empty when it may.
+def why_held(
+    result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms, usage: Sequence[TokenUse] = ()
+) -> str:
+    """Why no money moves on this result yet: a person must look, or tokens are not verified; empty when it may.
 
-    `criteria` are those that it was judged by.
+    `criteria` are those that it was judged by, `usage` are the runs that name the contract.
     """
+    return why_asked(result, criteria, terms) or why_usage_waits(usage, terms)
+
+
+def why_asked(result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms) -> str:
+    """Why a person must look at this result before money moves; empty when nobody need."""
     if result.governance not in PAYABLE:
         return f"governance {result.governance}: {', '.join(result.governance_flags)}"
     if result.verdict not in CONCLUSIVE:

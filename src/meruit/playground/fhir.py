@@ -11,8 +11,8 @@ from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
 from meruit.playground.fhir_bundles import process
 from meruit.playground.fhir_endpoint import Call, Endpoint, Reply, query_of
 from meruit.playground.fhir_json import parse, write
-from meruit.playground.fhir_resources import Refused
-from meruit.playground.state import State
+from meruit.playground.fhir_resources import Refused, no_room
+from meruit.playground.state import Full, State
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Of one request."""
@@ -57,6 +57,8 @@ def app(
                 reply = await asyncio.to_thread(_answer, Endpoint(state, base(playground_id), new_id), sent)
         except Refused as refused:
             reply = refusal(refused)
+        except Full as full:
+            reply = refusal(no_room(full))
         except Unreachable:
             reply = refusal(Refused(503, "transient", "the playground cannot be used just now; try again"))
         await respond(send, reply, head_only=scope["method"] == "HEAD")

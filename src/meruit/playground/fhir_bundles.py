@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from meruit.playground.fhir_endpoint import Call, Endpoint, Reply, query_of
 from meruit.playground.fhir_finding import only_match
 from meruit.playground.fhir_json import Json, Verbatim
-from meruit.playground.fhir_resources import Refused, known_type
+from meruit.playground.fhir_resources import Refused, known_type, no_room
+from meruit.playground.state import Full
 
 ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
 """In which order a transaction is done, whatever order it is written in."""
@@ -104,6 +105,8 @@ def _batch(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Don
             replies.append(_Done(method, allowance.perform(endpoint, call)))
         except Refused as refused:
             replies.append(_Done(method, refused))
+        except Full as full:
+            replies.append(_Done(method, no_room(full)))
     return replies
 
 

@@ -115,7 +115,9 @@ class Endpoint:
         return Reply(200, capabilities(self.base))
 
     def _search(self, call: Call) -> Reply:
-        return Reply(200, write(search(self.state, call.path[0], call.query, base=self.base, strict=call.strict)))
+        # A reference in full leads here as well as one without the server's own address.
+        query = [(name, value.removeprefix(f"{self.base}/")) for name, value in call.query]
+        return Reply(200, write(search(self.state, call.path[0], query, base=self.base, strict=call.strict)))
 
     def _history(self, call: Call) -> Reply:
         under = f"{call.path[0]}/" if len(call.path) > 1 else ""
@@ -206,7 +208,7 @@ class Endpoint:
             return self._delete(call._replace(path=tuple(found.key.split("/")), query=()))
 
     def _keep(self, key: str, resource: Json, call: Call) -> Reply:
-        kept: Kept = keep(self.state, key, resource, noted=_noted(call))
+        kept: Kept = keep(self.state, key, relative(resource, f"{self.base}/"), noted=_noted(call))
         headers = self._located(kept.key, kept.version, kept.at)
         return Reply(201 if kept.created else 200, kept.content, headers, kept.at)
 
@@ -220,6 +222,18 @@ def query_of(text: str) -> list[tuple[str, str]]:
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=1_000)
     except ValueError:
         raise Refused(400, "invalid", f"{text[:100]!r} cannot be read as a query") from None
+
+
+# Any: JSON.
+def relative(value: Any, base: str) -> Any:
+    """JSON in which references to what is kept here do not name this server: it may move, and they shall not."""
+    if isinstance(value, dict):
+        made = {name: relative(part, base) for name, part in value.items()}
+        reference = made.get("reference")
+        if isinstance(reference, str):
+            made["reference"] = reference.removeprefix(base)
+        return made
+    return [relative(part, base) for part in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=16)

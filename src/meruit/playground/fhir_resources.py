@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from meruit.model.errors import MeruitError, nearest
 from meruit.model.world import SourceKind
 from meruit.playground.fhir_json import Json, TooDeep, write
-from meruit.playground.state import State, Version
+from meruit.playground.state import Full, State, Version
 
 FHIR = SourceKind.FHIR
 _TYPES = """
@@ -160,6 +160,11 @@ def delete(state: State, key: str, *, noted: Mapping[str, Any] | None = None) ->
             return None
         state.remove(FHIR, key, event="fhir_delete", version=_next(last), noted=noted)
         return _next(last)
+
+
+def no_room(full: Full) -> Refused:
+    """How a server refuses what does not fit."""
+    return Refused(507, "no-store", str(full))
 
 
 def _next(last: Version | None) -> str:

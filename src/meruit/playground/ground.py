@@ -61,7 +61,7 @@ class Worlds:
                 self._opened(source)
         if all(source.at is not None for source in task.sources.values()):
             return Place(None, {}, seed.facts)
-        made = await self.host.create(seed)
+        made = await self.host.create(seed, task=f"{benchmark.name}/{task.id}")
         return Place(made.id, made.to_dict(), seed.facts)
 
     async def read(self, task: Task, place_id: str | None, before: World | None = None) -> World:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import fcntl
 import hmac
 import json
 import os
@@ -22,7 +23,7 @@ from meruit.model.record import Record
 from meruit.model.world import World
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
 from meruit.playground.seed import Seed, sow
-from meruit.playground.state import START, Clock, State, utc_now
+from meruit.playground.state import QUOTA_BYTES, START, Clock, State, utc_now
 
 if TYPE_CHECKING:
     from meruit.playground.mllp import Listener
@@ -44,7 +45,12 @@ WORLD_S = 30
 """How long to wait for a playground that is in use before it counts as one that cannot be read."""
 LEFT_S = 3600
 """How old something half made is before nobody can be making it any more."""
+FOLDER = "playgrounds"
+"""Where playgrounds are, in a data folder; those of a benchmark run in a folder of its own there."""
 FILE = "state.db"
+LOCK = "lock"
+ID = "pg_[0-9a-f]{24}"
+"""What an id looks like, as a pattern; later ones sort later."""
 HOST_KEY = "sftp_host_key"
 LOGGED_IN = "portal"
 """The system whose visitors log in on a page."""
@@ -60,6 +66,48 @@ _T = TypeVar("_T")
 
 class UnknownPlayground(MeruitError):
     """A playground was asked for that is not there."""
+
+
+class Served(MeruitError):
+    """Playgrounds that another process serves."""
+
+
+def new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
+    """An id that no playground has."""
+    return f"pg_{in_micros(clock()):014x}{entropy(5).hex()}"
+
+
+def new_secret(entropy: Callable[[int], bytes]) -> str:
+    """A secret that nobody knows."""
+    return base64.urlsafe_b64encode(entropy(24)).decode()
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Keep a folder's playgrounds to this process while it serves them: two would take each other's ports.
+
+    Raises Served where another has them.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.closing(os.fdopen(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600))) as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Served(f"another process serves the playgrounds in {directory}; end that one first") from None
+        yield
+
+
+@contextlib.contextmanager
+def in_the_making(directory: Path, playground_id: str) -> Iterator[Path]:
+    """Where to make a playground's file, under another name, so that one that is half made is never served."""
+    unfinished = directory / f".{playground_id}"
+    unfinished.mkdir(mode=0o700)
+    try:
+        yield unfinished / FILE
+        unfinished.rename(directory / playground_id)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 class Endpoints(Record, frozen=True):
@@ -107,7 +155,9 @@ class Host:
         entropy: Callable[[int], bytes] = os.urandom,
         bind: str = "127.0.0.1",
         sftp_port: int = 0,
+        quota_bytes: int = QUOTA_BYTES,
     ) -> None:
+        """`quota_bytes` is how much each playground may take, those of earlier hosts included."""
         self.directory = directory
         self.bind = bind
         self.public_url = ""
@@ -115,6 +165,7 @@ class Host:
         self._clock = clock
         self._entropy = entropy
         self._sftp_port = sftp_port
+        self._quota_bytes = quota_bytes
         self._served: dict[str, _Open] = {}
         self._recent: dict[str, None] = {}
         """Ids of playgrounds whose files may be open, the least recently used first."""
@@ -143,12 +194,16 @@ class Host:
         """Stop serving; the playgrounds stay in their directory."""
         await self._ending.aclose()
 
-    async def create(self, seed: Seed | None = None) -> Playground:
-        """Make a playground, with what a seed says in it; its checkpoint `start` remembers that."""
-        secret = self._new_secret()
+    async def create(self, seed: Seed | None = None, *, task: str | None = None) -> Playground:
+        """Make a playground, with what a seed says in it; its checkpoint `start` remembers that.
+
+        `task` is what its settings say it was made for.
+        """
+        secret = new_secret(self._entropy)
 
         def make(path: Path) -> None:
-            state = State.create(path, clock=self._clock, settings={"secret": secret})
+            settings = {"secret": secret, "quota_bytes": self._quota_bytes, "task": task}
+            state = State.create(path, clock=self._clock, settings=settings)
             with contextlib.closing(state):
                 if seed is not None:
                     sow(state, seed)
@@ -158,10 +213,10 @@ class Host:
 
     async def branch(self, playground_id: str) -> Playground:
         """Make another playground that goes on from where one is, under a secret of its own."""
-        state, secret = self._found(playground_id).state, self._new_secret()
+        state, secret = self._found(playground_id).state, new_secret(self._entropy)
 
         def make(path: Path) -> None:
-            state.branch(path, secret=secret, mllp_port=None).close()
+            state.branch(path, secret=secret, mllp_port=None, task=None).close()
 
         return await self._make(make)
 
@@ -300,12 +355,12 @@ class Host:
         def base(playground_id: str) -> str:
             return f"{self.public_url}{PREFIX}/{playground_id}/fhir"
 
-        def new_id() -> str:
+        def new_resource_id() -> str:
             return str(UUID(bytes=self._entropy(16), version=4))
 
         # Any: Litestar's types for ASGI are narrower than what it takes.
         systems: dict[str, Any] = {
-            "fhir": fhir.app(self.state_of, base=base, new_id=new_id),
+            "fhir": fhir.app(self.state_of, base=base, new_id=new_resource_id),
             "x12": x12.app(self.state_of),
             "call": call.app(self.state_of),
             "events": events.app(self.state_of),
@@ -334,18 +389,11 @@ class Host:
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     async def _make(self, make: Callable[[Path], None]) -> Playground:
-        """Make a playground under another name, so that one that is half made is never served."""
         if len(self._served) >= MAX_PLAYGROUNDS:
             raise MeruitError(f"there are {MAX_PLAYGROUNDS:,} playgrounds; remove some")
-        playground_id = f"pg_{in_micros(self._clock()):014x}{self._entropy(5).hex()}"
-        unfinished = self.directory / f".{playground_id}"
-        unfinished.mkdir(mode=0o700)
-        try:
-            await _uninterrupted(asyncio.to_thread(make, unfinished / FILE))
-            unfinished.rename(self.directory / playground_id)
-        except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+        playground_id = new_id(self._clock, self._entropy)
+        with in_the_making(self.directory, playground_id) as path:
+            await _uninterrupted(asyncio.to_thread(make, path))
         await self._serve(playground_id)
         return self._shown(playground_id, self._found(playground_id))
 
@@ -359,8 +407,9 @@ class Host:
         except OSError:
             # Somebody else has the port that it had before.
             listener = await mllp.listen(state, self.bind, 0, self._clock)
-        if settings.get("mllp_port") != listener.port:
-            state.set(mllp_port=listener.port)
+        ours = {"mllp_port": listener.port, "quota_bytes": self._quota_bytes}
+        if not ours.items() <= settings.items():
+            state.set(**ours)
         self._served[playground_id] = _Open(state, settings["secret"], listener)
         self.state_of(playground_id)
 
@@ -386,9 +435,6 @@ class Host:
                 trouble="; ".join(self._missing) or None,
             ),
         )
-
-    def _new_secret(self) -> str:
-        return base64.urlsafe_b64encode(self._entropy(24)).decode()
 
     async def _close(self) -> None:
         if self._sftp is not None:

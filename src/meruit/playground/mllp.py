@@ -15,7 +15,7 @@ from meruit.checks import er7
 from meruit.checks.unreadable import Unreadable
 from meruit.model.errors import MeruitError
 from meruit.model.world import SourceKind
-from meruit.playground.state import Clock, State
+from meruit.playground.state import Clock, Full, State
 
 START, END = b"\x0b", b"\x1c\r"
 """What stands around a message."""
@@ -29,6 +29,8 @@ READ_BYTES = 64 * 1024
 EVENT = "hl7_outbound"
 OURS = "MERUIT"
 """What the engine calls itself where a message names no receiver."""
+NOT_KEPT = "000000"
+"""What stands for the number of a message in the acknowledgement of one that was not kept."""
 VERSION = "2.5.1"
 REQUIRED = {9: "message type", 10: "message control id", 11: "processing id", 12: "version id"}
 """The fields of MSH that a message must have."""
@@ -43,7 +45,7 @@ class Code(StrEnum):
     ERROR = "AE"
     """It is HL7, and lacks what it must have."""
     REJECTED = "AR"
-    """It is no HL7."""
+    """It is no HL7, or there is no room for it."""
 
 
 class Piece(NamedTuple):
@@ -240,8 +242,11 @@ class Listener:
                     self._keep(piece, examine(piece))
 
     async def _answer(self, piece: Piece, writer: asyncio.StreamWriter) -> None:
-        receipt = examine(piece)
-        key = await asyncio.to_thread(self._keep, piece, receipt)
+        receipt, key = examine(piece), NOT_KEPT
+        try:
+            key = await asyncio.to_thread(self._keep, piece, receipt)
+        except Full as full:
+            receipt = receipt._replace(code=Code.REJECTED, trouble=str(full))
         at = self._clock().strftime("%Y%m%d%H%M%S%z")
         async with asyncio.timeout(self._idle_s):
             writer.write(START + acknowledgement(receipt, control_id=f"{OURS}{key}", at=at) + END)

@@ -35,6 +35,7 @@ from meruit.playground.portal_pages import (
     busy,
     check,
     cookie,
+    full,
     http,
     logged_in,
     new_session,
@@ -47,7 +48,7 @@ from meruit.playground.portal_pages import (
     to_login,
 )
 from meruit.playground.serving import Asked, Find, Refusal, playground_of, serve
-from meruit.playground.state import State
+from meruit.playground.state import Full, State
 
 MAX_BODY_BYTES = 24 * 1024 * 1024
 PAGE = 25
@@ -74,7 +75,7 @@ def app(find: Find) -> ASGIApp:
             *(_find_members, _show_member, _list_messages),
         ],
         max_body_bytes=MAX_BODY_BYTES,
-        handlers={NotLoggedIn: to_login, Refusal: refused, HTTPException: http, Unreachable: busy},
+        handlers={NotLoggedIn: to_login, Refusal: refused, HTTPException: http, Unreachable: busy, Full: full},
     )
 
 
@@ -112,10 +113,10 @@ def _try_login(request: Asked, state: State, form: Form) -> Response[bytes]:
     given = [form.typed.get(name, "") for name in ("username", "password")]
     right = [hmac.compare_digest(*map(str.encode, pair)) for pair in zip(given, _credentials(state), strict=True)]
     if not all(right):
-        state.log("portal_login_failed")
+        state.mention("portal_login_failed")
         wrong = {"username": "The user name or the password is wrong."}
         return page(request, "login.html", session=session, status=401, errors=wrong, typed={"username": given[0]})
-    state.log("portal_login", {"user": USER})
+    state.mention("portal_login", {"user": USER})
     entered = new_session(state, known=True)
     return to(request, "requests", cookie(request, state, entered))
 
@@ -130,7 +131,7 @@ async def _logout(request: Asked) -> Response[bytes]:
 
     def leave() -> Response[bytes]:
         check(state, logged_in(request, state), form.token)
-        state.log("portal_logout", {"user": USER})
+        state.mention("portal_logout", {"user": USER})
         gone = new_session(state, known=False)
         return to(request, "login", cookie(request, state, gone))
 

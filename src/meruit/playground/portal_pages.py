@@ -17,7 +17,7 @@ from meruit.checks.numerals import numeral
 from meruit.model.errors import MeruitError, Unreachable
 from meruit.playground import payer
 from meruit.playground.serving import Asked, Refusal, named_in, playground_of
-from meruit.playground.state import State
+from meruit.playground.state import Full, State
 
 if TYPE_CHECKING:
     import jinja2
@@ -199,6 +199,11 @@ def http(request: Asked, error: HTTPException) -> Response[bytes]:
 def busy(request: Asked, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
     """A page for when the playground cannot be read."""
     return refused(request, Refusal(503, "The portal cannot be used just now. Try again in a moment."))
+
+
+def full(request: Asked, error: Full) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
+    """A page for when the playground has no room left."""
+    return refused(request, Refusal(507, "There is no room left. Nothing was changed."))
 
 
 def _day(value: object) -> str:

@@ -12,7 +12,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, ExceptionHandlersMap
 
 from meruit.model.errors import MeruitError, Unreachable
-from meruit.playground.state import State
+from meruit.playground.state import Full, State
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -43,7 +43,13 @@ def serve(
     return Litestar(
         route_handlers=routes,
         state=Shared({"find": find}),
-        exception_handlers={Refusal: _refused, HTTPException: _http, Unreachable: _busy, **(handlers or {})},
+        exception_handlers={
+            Refusal: _refused,
+            HTTPException: _http,
+            Unreachable: _busy,
+            Full: _full,
+            **(handlers or {}),
+        },
         request_max_body_size=max_body_bytes,
         openapi_config=None,
         logging_config=None,
@@ -92,3 +98,7 @@ def _http(request: Asked, error: HTTPException) -> Response[bytes]:
 
 def _busy(request: Asked, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
     return _refused(request, Refusal(503, "the playground cannot be used just now; try again"))
+
+
+def _full(request: Asked, error: Full) -> Response[bytes]:
+    return _refused(request, Refusal(507, str(error), quota_bytes=error.quota_bytes))

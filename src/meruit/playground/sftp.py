@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from meruit.model.errors import MeruitError
 from meruit.playground.drop import MAX_BYTES, MAX_FILE_BYTES, Drop, key_of
-from meruit.playground.state import State
+from meruit.playground.state import Full, State
 
 if TYPE_CHECKING:
     import asyncssh
@@ -322,6 +322,8 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
 async def _in_thread(what: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> _T:
     try:
         return await asyncio.to_thread(what, *given, **named)
+    except Full as full:
+        raise OSError(errno.ENOSPC, str(full)) from None
     except MeruitError:
         raise OSError(errno.EIO, GONE) from None
 

@@ -35,6 +35,13 @@ BUSY_S = 30.0
 """How long a writer waits for another."""
 MAX_APPENDED = 999_999
 """How many items may follow each other in one system; their keys have six digits."""
+QUOTA_BYTES = 256 * 1024 * 1024
+"""How much one playground may take, unless its settings say otherwise as `quota_bytes`: all that it holds, all that it
+held, what happened, and its checkpoints."""
+SPARE_BYTES = 1024 * 1024
+"""Beyond that, for telling what was refused."""
+REFUSED = "quota_refused"
+"""What is told of a change that was not made for lack of room."""
 MAX_EVENTS = 10_000
 """How many events, or versions, are read at once."""
 
@@ -70,6 +77,19 @@ def utc_now() -> datetime:
 def rfc3339(moment: datetime) -> str:
     """A moment in UTC, as everything in a playground writes it; later moments sort later."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class Full(MeruitError):
+    """A change for which a playground has no room, and which therefore was not made."""
+
+    def __init__(self, quota_bytes: int, what: str) -> None:
+        self.quota_bytes = quota_bytes
+        self.what = what
+        """What was to be changed."""
+        super().__init__(
+            f"the playground is full: it may take {quota_bytes:,} bytes, with all that was ever in it, and {what} does "
+            "not fit any more; nothing was changed"
+        )
 
 
 class Event(Record, frozen=True):
@@ -109,6 +129,8 @@ class State:
         self._moment = ""
         self._depth = 0
         """How many changes are open inside one another; only who holds the lock looks at it."""
+        self._room: tuple[int, int] | None = None
+        """The quota, and what checkpoints take of it; looked up once for each change."""
         if not path.is_file():
             raise MeruitError(f"no playground stands at {path}")
         with self._connected() as connection:
@@ -205,6 +227,7 @@ class State:
             ).lastrowid
             connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", (kind, key, seq))
             _tell(connection, at, event, kind, key, {"version": kept.version, **(noted or {})})
+            self._must_fit(connection, f"{kind} {key}")
         return kept
 
     def remove(
@@ -227,6 +250,7 @@ class State:
             )
             connection.execute("DELETE FROM items WHERE kind = ? AND key = ?", (kind, key))
             _tell(connection, at, event, kind, key, {"version": version or removed.version, **(noted or {})})
+            self._must_fit(connection, f"that {kind} {key} is gone")
         return removed
 
     def append(
@@ -250,6 +274,36 @@ class State:
         """Note what happened to no item."""
         with self.change() as connection:
             _tell(connection, self.moment(), event, None, None, facts or {})
+            self._must_fit(connection, event)
+
+    def mention(self, event: str, facts: Mapping[str, Any] | None = None) -> None:
+        """Note what need not be noted: in a playground that is full, for a little while only."""
+        with self.change() as connection:
+            if self._used(connection) <= self._quota(connection) + SPARE_BYTES:
+                _tell(connection, self.moment(), event, None, None, facts or {})
+
+    def used_bytes(self) -> int:
+        """How much the playground takes of its quota."""
+        with self._connected() as connection:
+            self._room = None
+            return self._used(connection)
+
+    def _used(self, connection: sqlite3.Connection) -> int:
+        return _bytes_in(connection) + self._allotted(connection)[1]
+
+    def _quota(self, connection: sqlite3.Connection) -> int:
+        return self._allotted(connection)[0]
+
+    def _allotted(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        if self._room is None:
+            found = connection.execute("SELECT value FROM settings WHERE name = 'quota_bytes'").fetchone()
+            beside = sum(found.stat().st_size for found in self._checkpoint_files())
+            self._room = (QUOTA_BYTES if found is None else int(json.loads(found[0])), beside)
+        return self._room
+
+    def _must_fit(self, connection: sqlite3.Connection, what: str) -> None:
+        if self._used(connection) > self._quota(connection):
+            raise Full(self._quota(connection), what)
 
     def events(self, after: int = 0, limit: int = 500) -> list[Event]:
         """What happened, oldest first, after the event of that number."""
@@ -289,20 +343,25 @@ class State:
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
-        """Several changes as one: all of them hold, or after an exception none. Do not await inside."""
+        """Several changes as one: all of them hold, or after an exception none. Do not await inside.
+
+        Raises Full where there is no room for all of them, and notes that it did.
+        """
         with self._connected() as connection:
             name = f"change_{self._depth}"
             connection.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN IMMEDIATE")
             if not self._depth:
-                self._moment = rfc3339(self.clock())
+                self._moment, self._room = rfc3339(self.clock()), None
             self._depth += 1
             try:
                 yield connection
-            except BaseException:
+            except BaseException as problem:
                 self._depth -= 1
                 # A full disk has SQLite roll back by itself.
                 if connection.in_transaction:
                     connection.execute(f"ROLLBACK TO {name}" if self._depth else "ROLLBACK")
+                if isinstance(problem, Full) and not self._depth:
+                    self.mention(REFUSED, {"what": problem.what, "quota_bytes": problem.quota_bytes})
                 raise
             self._depth -= 1
             connection.execute(f"RELEASE {name}" if self._depth else "COMMIT")
@@ -343,9 +402,15 @@ class State:
             )
 
     def checkpoint(self, name: str = START) -> None:
-        """Remember everything as it is now, in place of an earlier checkpoint of that name."""
-        with _published(self._checkpoint_file(name), replace=True) as unfinished:
+        """Remember everything as it is now, in place of an earlier checkpoint of that name; Full without room."""
+        file = self._checkpoint_file(name)
+        with _published(file, replace=True) as unfinished:
             self._copy(unfinished)
+            earlier = file.stat().st_size if file.exists() else 0
+            with self._connected() as connection:
+                self._room = None
+                if self._used(connection) - earlier + unfinished.stat().st_size > self._quota(connection):
+                    raise Full(self._quota(connection), f"the checkpoint {name}")
 
     def checkpoints(self) -> list[str]:
         """The names of what is remembered."""
@@ -453,6 +518,13 @@ def _tell(
         "INSERT INTO events (at, type, kind, key, facts) VALUES (?, ?, ?, ?, ?)",
         (at, event, kind, key, json.dumps(dict(facts))),
     )
+
+
+def _bytes_in(connection: sqlite3.Connection) -> int:
+    """What a file's content takes, that of an open transaction included and what was given back left out."""
+    names = ("page_count", "freelist_count", "page_size")
+    pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
+    return (pages - free) * size
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -59,7 +59,9 @@ def name(text: str) -> tuple[str, str]:
 def transaction(marks: Marks, number: int, kind: str, version: str, body: Iterable[Line]) -> list[str]:
     """One transaction set with its header and trailer, each segment as text."""
     control = f"{number:04}"
-    segments = [_segment(line, marks) for line in (("ST", kind, control, version), *body)]
+    written = (_segment(line, marks) for line in (("ST", kind, control, version), *body))
+    # A note of delimiters alone leaves nothing to say, and a segment must say something.
+    segments = [one for one in written if marks.element in one]
     return [*segments, _segment(("SE", str(len(segments) + 1), control), marks)]
 
 

@@ -16,9 +16,11 @@ from meruit.sandbox import confine
 from meruit.sandbox.contract import Failure, SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 
-TIMEOUT_MS = 1_000
-PATIENCE = (1, 4, 16)
+TIMEOUT_MS = 250
+PATIENCE = (1, 8, 64)
 """How much longer each further attempt at a trial may take than the first."""
+MEMORY_MB = 64
+"""A wall that stands here stands further out too, and is reached sooner."""
 GRACE_S = 0.5
 """How much later than its limit an answer may come."""
 
@@ -78,8 +80,8 @@ def surroundings() -> str:
     return f"{platform.system()} {platform.release()} on {platform.machine()}, {walls}, running as {who}"
 
 
-def examine(tier: Tier, memory_limit_mb: int = 256) -> Examination:
-    """Try hostile code in one tier; takes a second or two."""
+def examine(tier: Tier, memory_limit_mb: int = MEMORY_MB) -> Examination:
+    """Try hostile code in one tier; takes half a second or so."""
     with Sandbox(tier, memory_limit_mb, max_workers=1) as sandbox, tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder), secrets.token_hex(16))
         world.folder.chmod(0o777)

@@ -23,6 +23,7 @@ OK = 200
 UNAUTHORIZED = 401
 NOT_FOUND = 404
 TOO_MANY = 429
+NOT_IMPLEMENTED = 501
 MAX_SHOWN_CHARS = 300
 """How much of a URL is shown."""
 MAX_QUOTED_CHARS = 200
@@ -297,7 +298,7 @@ def check_status(reply: Reply) -> None:
         raise Trouble(
             f"{reply.where} redirects (status {status}) to {place}, which is not followed; give the address it leads to"
         )
-    if status in _PASSING or status >= _SERVER_ERRORS:
+    if status in _PASSING or (status >= _SERVER_ERRORS and status != NOT_IMPLEMENTED):
         wait_s = _retry_after_s(reply)
         if wait_s is not None and wait_s > MAX_WAIT_S:
             raise Trouble(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from hashlib import md5, sha256
 from typing import Any
 
-from meruit.model.world import Encoding, Item, item
+from meruit.model.world import Item, item, left
 from meruit.sources.reading import Reading, Trouble
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -43,7 +43,7 @@ class Intake:
         digest = self.sha256.hexdigest()
         content = self.content()
         if content is None:
-            return Item(key, digest, None, Encoding.LEFT, facts)
+            return left(key, digest, size=self.size, limit=MAX_BODY_BYTES, facts=facts)
         return item(key, content, version=digest, facts=facts)
 
 

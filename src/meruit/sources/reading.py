@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -66,6 +66,15 @@ class Source(Protocol):
 
     async def read(self) -> Snapshot:
         """All that it holds now; never raises for the world's faults, which are the snapshot's `trouble`."""
+
+
+@runtime_checkable
+class Lagging(Source, Protocol):
+    """A source whose lists may be behind what was written, and nobody could tell."""
+
+    @property
+    def apart_s(self) -> float:
+        """How far apart readings must be to count as agreeing, by what the last one found; 0 for no such need."""
 
 
 class Retry(Record, frozen=True):
@@ -196,6 +205,7 @@ async def settled(
     """Read until `stable` successive readings hold the same; a source that does not come to rest is in trouble.
 
     Trouble that may pass by itself, an incomplete or a moving list, is given the same time; any other ends the waiting.
+    Readings of a source whose lists may lag behind are as far apart as it says.
     """
     started = timer()
     earlier, found, same = None, await source.read(), 1
@@ -205,9 +215,10 @@ async def settled(
         left_s = started + within_s - timer()
         if found.trouble is None and same >= stable:
             return msgspec.structs.replace(found, settled_after_ms=round((within_s - left_s) * 1000))
-        if left_s <= 0:
+        apart_s = source.apart_s if isinstance(source, Lagging) else 0.0
+        if left_s <= 0 or left_s < apart_s:
             break
-        await sleep(min(pause_s, left_s))
+        await sleep(min(max(pause_s, apart_s), left_s))
         earlier, found = found, await source.read()
         same = same + 1 if _agree(earlier, found) else 1
     if found.trouble is not None:

@@ -13,7 +13,7 @@ from meruit.model.access import Scope
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.contract import AgentContract, Contract, ContractState, Escrow, Terms
 from meruit.model.money import Bill, as_micros
-from meruit.model.numbers import in_units
+from meruit.model.numbers import Number, in_units
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
@@ -157,11 +157,17 @@ def _terms(body: bytes) -> Terms:
 def terms_shown(terms: Terms) -> dict[str, Any]:
     """Terms with amounts as decimal text."""
     shown: dict[str, Any] = terms.model_dump()
-    for name in ("cpc_rate", "max_cpa_total"):
-        shown[name] = None if shown[name] is None else in_units(as_micros(shown[name]))
+    for name in ("cpc_rate", "max_cpa_total", "max_token_cost"):
+        shown[name] = _amount_shown(shown[name])
+    if terms.token_rates is not None:
+        shown["token_rates"] = {name: _amount_shown(rate) for name, rate in shown["token_rates"].items()}
     for name in ("max_penalty_rate", "platform_fee_rate"):
         shown[name] = str(shown[name])
     return shown
+
+
+def _amount_shown(amount: Number | None) -> str | None:
+    return None if amount is None else in_units(as_micros(amount))
 
 
 # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
@@ -349,6 +355,7 @@ def _judgement_shown(standing: Standing) -> JudgementView | None:
 def bill_shown(bill: Bill, number: int, version: int) -> SettlementView:
     """A bill in decimal text."""
     base, bonus, penalty = map(in_units, (bill.base, bill.bonus, bill.penalty))
+    tokens = {"tokens": in_units(bill.tokens)} if bill.usage else {}
     return SettlementView(
         number=number,
         version=version,
@@ -359,7 +366,7 @@ def bill_shown(bill: Bill, number: int, version: int) -> SettlementView:
         fee=in_units(bill.fee),
         payout=in_units(bill.payout),
         released=in_units(bill.released),
-        breakdown={"cpc": base, "cpa_bonus": bonus, "cpa_penalty": penalty},
+        breakdown={"cpc": base, "cpa_bonus": bonus, "cpa_penalty": penalty, **tokens},
         lines=[
             LineView(line.rule, str(line.part), in_units(line.micros), line.reason, line.criterion_id)
             for line in bill.lines

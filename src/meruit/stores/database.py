@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
@@ -18,6 +18,8 @@ BUSY_S = 30.0
 """How long a writer waits for another process to finish."""
 CONNECT_S = 10
 """How long a server may take to let us in."""
+FROZEN_MS = 20_000
+"""How long a transaction may stand still before Postgres ends it."""
 MAX_READERS = 16
 MAX_SWITCHES, SWITCH_S = 300, 0.05
 """How often, and how far apart, a new database is asked to keep a write-ahead log while others open it too."""
@@ -111,13 +113,22 @@ def _postgres(url: str) -> tuple[Engine, Engine]:
     try:
         # A connection that died in the pool is replaced before use; a writer's loss is told to its callers.
         usual: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_S}}
-        writer = create_engine(chosen, pool_size=1, max_overflow=1, **usual)
+        writer = create_engine(chosen, pool_size=1, max_overflow=1, **_released(parsed, usual))
         reader = create_engine(
             chosen, pool_size=MAX_READERS, max_overflow=0, isolation_level="REPEATABLE READ", **usual
         )
     except (ModuleNotFoundError, NoSuchModuleError):
         raise StoreError("Postgres needs its driver: pip install 'meruit[postgres]'") from None
     return writer, reader
+
+
+# Any: arguments of SQLAlchemy's.
+def _released(url: URL, usual: dict[str, Any]) -> dict[str, Any]:
+    """A writer that is frozen in the middle of a transaction lets go of its lock: everybody else waits for it."""
+    if "options" in url.query:
+        return usual
+    options = {"options": f"-c idle_in_transaction_session_timeout={FROZEN_MS}"}
+    return {**usual, "connect_args": {**usual["connect_args"], **options}}
 
 
 def _sqlite(file: Path) -> tuple[Engine, Engine]:

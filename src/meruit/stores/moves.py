@@ -1,6 +1,6 @@
 """Every move of a contract, written with its log entry, its money and what it is told: all of it, or nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -16,14 +16,16 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import UnknownName
 from meruit.model.events import EventType
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, Policy
-from meruit.model.money import Bill
+from meruit.model.money import Bill, TokenUse
 from meruit.model.numbers import in_units
 from meruit.model.outcome import from_micros
+from meruit.model.prices import Ledger
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
 from meruit.money import ledger, lifecycle
 from meruit.money.bill import RuleFailed, bill, hold_for
 from meruit.money.lifecycle import Decision, Operation, WrongState
-from meruit.money.payable import PAYABLE, why_held
+from meruit.money.payable import PAYABLE, why_asked, why_held
+from meruit.money.token_terms import settled_of, token_use, why_usage_waits
 from meruit.stores import tables
 from meruit.stores.contracts import FIND, Judgement, Standing, found_among, row_of, terms_body, terms_of
 from meruit.stores.database import NotFound
@@ -40,6 +42,8 @@ from meruit.stores.records import (
     replayed,
     result_from,
 )
+from meruit.stores.usage_contracts import as_written
+from meruit.stores.usage_runs import Price
 from meruit.stores.works import WorkFound, find_for_writing
 from meruit.stores.writing import Writing
 from meruit.trust.checking import NO_CRITERIA
@@ -59,6 +63,7 @@ from meruit.trust.memory import Marks
 UNAVAILABLE = "governance_unavailable"
 DUPLICATE = "duplicate_claim"
 RULE_FAILED = "rule_failed"
+USAGE_UNVERIFIED = "usage_unverified"
 _CHANGING = (
     *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),
     *("settlement", "settlements", "version", "total_micros", "disputed_from", "disputes", "hold_reason"),
@@ -95,6 +100,10 @@ class Request(NamedTuple):
 def fingerprint(*parts: str) -> str:
     """What makes two requests for one move the same."""
     return sha256("\0".join(parts).encode()).hexdigest()
+
+
+BY_USAGE = fingerprint("usage")
+"""How a reversal is marked that comes of tokens which are not verified any more."""
 
 
 class _Step(NamedTuple):
@@ -160,6 +169,12 @@ class _Step(NamedTuple):
             table.c.number == contract.settlement,
         )
         return Bill.from_json(self.writing.read(query)[0].bill)
+
+    def usage(self, contract: Contract) -> tuple[TokenUse, ...]:
+        """The tokens that the contract is paid by, as far as anybody knows them; none where it is not."""
+        if not terms_of(contract).prices_tokens:
+            return ()
+        return tuple(map(token_use, as_written(self.writing, self.tenant, contract.id)))
 
     def note(self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = "") -> None:
         """The row that answers a second request."""
@@ -410,10 +425,11 @@ def _pay_or_hold(
     step: _Step, contract: Contract, judgement: Judgement, criteria: bytes | None
 ) -> tuple[Contract, Bill | None]:
     assert judgement.result is not None  # noqa: S101 - just judged
-    owed, held = None, _why_held(contract, judgement.result, criteria)
-    if not held and terms_of(contract).settle is SettleWhen.AT_ONCE:
+    usage, terms = step.usage(contract), terms_of(contract)
+    owed, held = None, why_held(judgement.result, None if criteria is None else _criteria(criteria), terms, usage)
+    if not held and terms.settle is SettleWhen.AT_ONCE:
         try:
-            owed = bill(judgement.result, terms_of(contract), contract.hold_micros)
+            owed = bill(judgement.result, terms, contract.hold_micros, usage)
         except (RuleFailed, UnknownName) as problem:
             held = str(problem)
     if held:
@@ -424,8 +440,17 @@ def _pay_or_hold(
     return (contract, None) if owed is None else (_paid(step, contract, judgement.version, owed), owed)
 
 
-def _why_held(contract: Contract, result: VerificationResult, criteria: bytes | None) -> str:
-    return why_held(result, None if criteria is None else _criteria(criteria), terms_of(contract))
+def _why_asked(contract: Contract, result: VerificationResult, criteria: bytes | None) -> str:
+    return why_asked(result, None if criteria is None else _criteria(criteria), terms_of(contract))
+
+
+def _refuse_unverified(step: _Step, contract: Contract) -> None:
+    """Raise WrongState while tokens that are priced are not verified; nobody's word stands in for that."""
+    waits = why_usage_waits(step.usage(contract), terms_of(contract))
+    if waits:
+        raise WrongState(
+            USAGE_UNVERIFIED, f"contract {contract.id} waits: {waits}; it is paid when its tokens are known, or void it"
+        )
 
 
 @lru_cache(maxsize=256)
@@ -442,13 +467,18 @@ def _verified(step: _Step, contract: Contract, result: VerificationResult) -> Co
 
 
 def _pay(step: _Step, contract: Contract, judgement: Judgement, reason: str = "") -> tuple[Contract, Bill]:
-    """Settle a verdict by the bill that the terms give; raises WrongState where a rule gives none."""
+    """Settle a verdict by the bill that the terms give."""
     assert judgement.result is not None  # noqa: S101 - whoever calls has looked
+    owed = _owed(step, contract, judgement.result)
+    return _paid(step, contract, judgement.version, owed, reason), owed
+
+
+def _owed(step: _Step, contract: Contract, result: VerificationResult) -> Bill:
+    """The bill that the terms give; raises WrongState where a rule gives none."""
     try:
-        owed = bill(judgement.result, terms_of(contract), contract.hold_micros)
+        return bill(result, terms_of(contract), contract.hold_micros, step.usage(contract))
     except (RuleFailed, UnknownName) as problem:
         raise WrongState(RULE_FAILED, f"contract {contract.id} cannot be billed: {problem}; mend it or void") from None
-    return _paid(step, contract, judgement.version, owed, reason), owed
 
 
 def _paid(step: _Step, contract: Contract, version: int, owed: Bill, reason: str = "") -> Contract:
@@ -474,6 +504,7 @@ def _paid(step: _Step, contract: Contract, version: int, owed: Bill, reason: str
     step.note(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(version)), reason)
     if contract.evidence is not None:
         remember_settled(step.writing, step.tenant, contract, contract.evidence)
+    _tell_runs(step, contract, owed)
     step.tell(
         *(contract, EventType.CONTRACT_SETTLED, contract.settlement),
         version=version,
@@ -484,6 +515,14 @@ def _paid(step: _Step, contract: Contract, version: int, owed: Bill, reason: str
         fee=in_units(owed.fee),
     )
     return contract
+
+
+def _tell_runs(step: _Step, contract: Contract, owed: Bill) -> None:
+    """What was settled for each run's tokens stands beside what they cost, where both are in one currency."""
+    if owed.currency != Ledger().currency:
+        return
+    for run_id, amount in settled_of(owed, terms_of(contract)).items():
+        Price(step.tenant, run_id, ledger=Ledger(settled=amount))(step.writing)
 
 
 class Settle(NamedTuple):
@@ -503,12 +542,14 @@ class Settle(NamedTuple):
         lifecycle.check(contract, Operation.SETTLE)
         judgement, work = _judged(step, contract)
         assert judgement.result is not None  # noqa: S101 - just looked
-        held = _why_held(contract, judgement.result, work.criteria)
+        held = _why_asked(contract, judgement.result, work.criteria)
         if held:
             raise WrongState("on_hold", f"contract {contract.id} is held: {held}; release it or void it")
+        _refuse_unverified(step, contract)
         _refuse_paid_run(step, contract, judgement.result)
         if contract.state is ContractState.VERIFICATION_PENDING:
             contract = _verified(step, contract, judgement.result)
+        judgement = _renewed(step, contract, judgement)
         contract, paid = _pay(step, contract, judgement)
         step.save(contract)
         return Standing(contract, judgement, paid)
@@ -557,7 +598,8 @@ class Release(NamedTuple):
             lifecycle.check(contract, Operation.RELEASE)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RELEASE, contract.settlements, mark, problem)
-        judgement = self._stands(step, contract, _judged(step, contract)[0])
+        _refuse_unverified(step, contract)
+        judgement = _renewed(step, contract, self._stands(step, contract, _judged(step, contract)[0]))
         assert judgement.result is not None  # noqa: S101 - just judged again
         # Who releases what was flagged as a second claim knows of it; of one that came up since, nobody was told.
         _refuse_paid_run(step, contract, judgement.result)
@@ -581,6 +623,27 @@ class Release(NamedTuple):
         if not done:
             raise WrongState("judged_meanwhile", f"contract {contract.id} was judged again just now; ask again")
         return Judgement(done[0].version, again)
+
+
+def _taken_back_by_usage(step: _Step, contract: Contract) -> bool:
+    return step.done_before(contract, Operation.REVERSE, contract.settlements, BY_USAGE)
+
+
+def _renewed(step: _Step, contract: Contract, judgement: Judgement) -> Judgement:
+    """The verdict, once more where it was settled before and taken back for its tokens alone: each is paid by once."""
+    if judgement.version > contract.version or not _taken_back_by_usage(step, contract):
+        return judgement
+    result = judgement.result
+    assert result is not None and contract.outcome_id is not None  # noqa: S101, PT018 - just looked
+    again = msgspec.structs.replace(result, verified_at=step.now)
+    # Nobody can guess it: an id holds eighty random bits.
+    salt = sha256(step.writing.new_id("salt").encode()).digest()[:SALT_BYTES]
+    new = NewVersion(contract.outcome_id, judgement.version, again, salt)
+    body = _criteria_body(step, result.criteria_digest or "")
+    done = AddVersions(step.tenant, body, (new,), "its tokens are verified again")(step.writing)
+    if not done:
+        raise WrongState("judged_meanwhile", f"contract {contract.id} was judged again just now; ask again")
+    return Judgement(done[0].version, again)
 
 
 def _criteria_body(step: _Step, digest: str) -> bytes:
@@ -675,6 +738,64 @@ def _taken_back(step: _Step, contract: Contract, mark: str, reason: str) -> Cont
     return contract
 
 
+class FollowUsage(NamedTuple):
+    """A contract that is paid by tokens follows what is known of them: it is paid, waits on, or is taken back."""
+
+    actor: Actor
+    contract_id: str
+
+    def __call__(self, writing: Writing) -> Contract | None:
+        """Do what follows, if anything does; None where there is no such contract: a run may name whatever it likes."""
+        step = _Step(writing, self.actor)
+        try:
+            contract = step.load(self.contract_id)
+        except NotFound:
+            return None
+        after = _followed(step, contract)
+        if after != contract:
+            step.save(after)
+        return after
+
+
+def _followed(step: _Step, contract: Contract) -> Contract:
+    terms = terms_of(contract)
+    if not terms.prices_tokens or contract.state not in (ContractState.SETTLED, ContractState.VERIFICATION_PENDING):
+        return contract
+    usage = step.usage(contract)
+    waits = why_usage_waits(usage, terms)
+    if contract.state is ContractState.SETTLED:
+        if not waits and _counted(step.bill_of(contract).usage) == _counted(usage):
+            return contract
+        contract = _taken_back(step, contract, BY_USAGE, waits or "its tokens are verified, and differ")
+    try:
+        return _follows(step, contract, waits)
+    except WrongState as problem:
+        return lifecycle.held(contract, str(problem))
+
+
+def _counted(usage: Sequence[TokenUse]) -> list[tuple[Any, ...]]:
+    """What of usage is billed by; one more look that found the same changes nothing."""
+    return [(one.run_id, one.tokens, one.cost) for one in usage]
+
+
+def _follows(step: _Step, contract: Contract, waits: str) -> Contract:
+    """What becomes of a contract that is held, by what its tokens wait for; raises WrongState where a person must."""
+    judgement, work = _judged(step, contract)
+    assert judgement.result is not None  # noqa: S101 - just looked
+    by_usage = judgement.version > contract.version or _taken_back_by_usage(step, contract)
+    if _why_asked(contract, judgement.result, work.criteria) or not by_usage:
+        # Something else holds it, and a person looks at that.
+        return contract
+    if waits:
+        return lifecycle.held(contract, waits)
+    _refuse_paid_run(step, contract, judgement.result)
+    if terms_of(contract).settle is SettleWhen.ON_REQUEST:
+        return _verified(step, contract, judgement.result)
+    owed = _owed(step, contract, judgement.result)
+    contract, version = _verified(step, contract, judgement.result), _renewed(step, contract, judgement).version
+    return _paid(step, contract, version, owed)
+
+
 class Dispute(NamedTuple):
     """Somebody objects to how a contract was judged or paid."""
 
@@ -725,7 +846,8 @@ class Resolve(NamedTuple):
         step.note(contract, Operation.RESOLVE, contract.disputes, mark, self.reason)
         match self.decision:
             case Decision.UPHOLD:
-                pass
+                # Its tokens may have changed while nothing could move.
+                contract = _followed(step, contract)
             case Decision.REVERSE:
                 contract = _taken_back(step, contract, mark, self.reason)
             case Decision.VOID:

@@ -11,7 +11,7 @@ from meruit.stores import tables
 from meruit.stores.database import Database, StoreError, connect, told
 from meruit.stores.location import FILE, KEY_FILE, Location
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every state that the tables have had, oldest first; each has a file under migrations/versions."""
 HEAD = REVISIONS[-1]
 _LOCK = 0x4D455255

@@ -39,25 +39,39 @@ def newest(connection: Connection) -> int:
 
 
 def events_after(
-    connection: Connection, seq: int, *, tenant: str | None, limit: int = MAX_PAGE, types: frozenset[str] | None = None
+    connection: Connection,
+    seq: int,
+    *,
+    tenant: str | None,
+    limit: int = MAX_PAGE,
+    types: frozenset[str] | None = None,
+    subjects: frozenset[str] | None = None,
 ) -> list[Numbered]:
-    """Events past a place, oldest first: of one tenant or of all, of some types or of all."""
+    """Events past a place, oldest first: of one tenant or of all, of some types, about some subjects, or of all."""
     query = select(_events).where(_events.c.seq > seq)
     if tenant is not None:
         query = query.where(_events.c.tenant == tenant)
     if types:
         query = query.where(_events.c.type.in_(sorted(types)))
+    if subjects is not None:
+        query = query.where(_events.c.subject.in_(sorted(subjects)))
     query = query.order_by(_events.c.seq).limit(min(limit, MAX_PAGE))
     return [numbered(row) for row in connection.execute(query)]
 
 
 def page_after(
-    connection: Connection, seq: int, *, tenant: str | None, limit: int = MAX_PAGE, types: frozenset[str] | None = None
+    connection: Connection,
+    seq: int,
+    *,
+    tenant: str | None,
+    limit: int = MAX_PAGE,
+    types: frozenset[str] | None = None,
+    subjects: frozenset[str] | None = None,
 ) -> Page:
     """A page of events, and how far its reader has come with it, also where what lies between is not for it."""
     # Read first: an event that is written meanwhile has a later place, and is on the next page.
     last = newest(connection)
-    found = events_after(connection, seq, tenant=tenant, limit=limit, types=types)
+    found = events_after(connection, seq, tenant=tenant, limit=limit, types=types, subjects=subjects)
     full = len(found) >= min(limit, MAX_PAGE)
     reached = found[-1].seq if found else seq
     return Page(found, reached if full else max(reached, last), full)

@@ -25,6 +25,8 @@ LINGER_S, PAUSE_S = 0.02, 0.001
 """How long it waits at most, and how long without anyone coming."""
 MAX_REMEMBERED = 10_000
 CLOSING_S = 30.0
+LOOK_AHEAD = "look_ahead"
+"""The attribute under which a kind of write says how several of it read together."""
 LASTING = frozenset({"criteria"})
 """Kinds of knowledge that stay true, whoever else writes."""
 
@@ -65,12 +67,12 @@ class Recorder:
         signer: SigningKey,
         *,
         clock: Callable[[], datetime],
-        new_id: Callable[[str], str],
+        entropy: Callable[[int], bytes],
     ) -> None:
         self._database = database
         self._signer = signer
         self._clock = clock
-        self._new_id = new_id
+        self._entropy = entropy
         self._waiting: deque[_Waiting] = deque()
         self._work = threading.Condition()
         self._closing = False
@@ -156,7 +158,8 @@ class Recorder:
         with told(self._database.location), self._database.writer.begin() as connection:
             state = read_state(connection)
             moment = Moment(in_micros(now), written(now))
-            writing = Writing(connection, state, moment, self._new_id, self._remembered)
+            writing = Writing(connection, state, moment, self._entropy, self._remembered)
+            _look_ahead(group, writing)
             answers = [_gathered(one.write, writing) for one in group]
             writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
         self._remember(writing)
@@ -198,6 +201,18 @@ def _refusal(problem: Exception) -> Exception:
             return StoreError("it holds text that no database keeps: a null character, or half a surrogate pair")
         case _:
             return problem
+
+
+def _look_ahead(group: Sequence[_Waiting], writing: Writing) -> None:
+    """Let callers of one kind read together what each needs: one question for all costs as much as one for each."""
+    kinds: dict[Any, list[Write[Any]]] = {}
+    for one in group:
+        ahead = getattr(type(one.write), LOOK_AHEAD, None)
+        if ahead is not None:
+            kinds.setdefault(ahead, []).append(one.write)
+    for ahead, several in kinds.items():
+        if len(several) > 1:
+            ahead(writing, several)
 
 
 def _gathered(write: Write[Any], writing: Writing) -> Any:

@@ -17,7 +17,7 @@ from meruit.stores.database import Database, StoreError, told
 from meruit.stores.location import KEY_FILE, Location
 from meruit.stores.opening import open_database
 from meruit.stores.recorder import Recorder
-from meruit.stores.writing import Writing
+from meruit.stores.writing import Writing, id_of
 from meruit.trust.entries import KeyEntry
 from meruit.trust.merkle import Frontier
 from meruit.trust.note import SigningKey
@@ -67,7 +67,7 @@ class Surroundings(NamedTuple):
 
     def new_id(self, kind: str) -> str:
         """An id nobody else has, in the order of time: `out_0065…`."""
-        return f"{kind}_{in_micros(self.clock()):014x}{self.entropy(10).hex()}"
+        return id_of(kind, in_micros(self.clock()), self.entropy)
 
 
 class Store:
@@ -78,7 +78,7 @@ class Store:
         self.signer = signer
         self.surroundings = surroundings
         self.shelf = Shelf(database.location)
-        self.recorder = Recorder(database, signer, clock=surroundings.clock, new_id=surroundings.new_id)
+        self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
 
     @classmethod
     def open(

@@ -188,6 +188,7 @@ events = Table(
     Column("at", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
     Index("events_by_tenant", "tenant", "seq"),
+    Index("events_by_subject", "tenant", "subject", "seq"),
 )
 """The outbox: written with the record it tells of, read by whoever delivers."""
 
@@ -499,3 +500,182 @@ criterion_runs = Table(
     Index("criterion_runs_by_task_run", "tenant", "task_run_id", "outcome_id", "version", "position", unique=True),
 )
 """One criterion of a task run; its evidence stands in that version of the verdict on the outcome."""
+
+agent_runs = Table(
+    "agent_runs",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("id", String(120), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("agent", String(200), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("parent_id", String(120)),
+    Column("item", String(100)),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("request", LargeBinary, nullable=False),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("wake_at", BigInteger),
+    Column("owner", String(120)),
+    Column("worker", String(120)),
+    Column("cancel", Integer, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("retries", Integer, nullable=False),
+    Column("takeovers", Integer, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("usage", LargeBinary, nullable=False),
+    Column("result", LargeBinary),
+    Column("ending", String(40)),
+    Column("error", Text),
+    Column("waiting_for", Text),
+    Column("note", Text),
+    Index("agent_runs_in_order", "tenant", "seq", unique=True),
+    Index("agent_runs_by_status", "tenant", "status", "seq"),
+    Index("agent_runs_by_agent", "tenant", "agent", "seq"),
+    Index("agent_runs_by_parent", "tenant", "parent_id", "seq"),
+    Index("agent_runs_due", "status", "wake_at"),
+    Index("agent_runs_by_worker", "worker", "status"),
+)
+"""Runs of agents and teams; who owns one may write of it, until somebody else takes it over."""
+
+agent_steps = Table(
+    "agent_steps",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("run_id", String(120), primary_key=True),
+    Column("key", String(200), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""The journal: what each step of a run gave, so that no step is taken twice once it is here."""
+
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("run_id", String(120), primary_key=True),
+    Column("submission_id", String(200), primary_key=True),
+    Column("number", Integer, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("candidate_hash", String(64)),
+    Column("candidate", LargeBinary, nullable=False),
+    Column("outcome", String(20), nullable=False),
+    Column("counted", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("code", Text),
+    Column("retryable", Integer, nullable=False),
+    Column("ending", String(40)),
+    Column("said", LargeBinary, nullable=False),
+    Column("feedback", Text),
+    Column("verifier_version", String(100)),
+    Column("outcome_id", String(60)),
+    Column("salt", LargeBinary, nullable=False),
+    Column("leaf", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""Candidates that were answered: the key is what makes counting exact, whoever crashes."""
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", String(120), primary_key=True),
+    Column("agents", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False),
+)
+"""Who takes runs, and until when we believe that it lives."""
+
+usage_runs = Table(
+    "usage_runs",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("id", String(200), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("framework", String(200), nullable=False),
+    Column("account", String(200), nullable=False),
+    Column("lane_kind", String(20), nullable=False),
+    Column("lane", String(200), nullable=False),
+    Column("task", String(200), nullable=False),
+    Column("contract_id", String(200)),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("local_input", BigInteger),
+    Column("local_output", BigInteger),
+    Column("local_requests", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("code", String(40), nullable=False),
+    Column("next_look_at", BigInteger),
+    Column("last_look_at", BigInteger),
+    Column("attempts", Integer, nullable=False),
+    Column("exhausted", Integer, nullable=False),
+    Column("waits", String(20), nullable=False),
+    Column("withdrawn", Integer, nullable=False),
+    Column("last_input", BigInteger),
+    Column("last_output", BigInteger),
+    Column("last_requests", BigInteger),
+    # What is long stands last: SQLite reads a row from its beginning.
+    Column("salt", LargeBinary),
+    Column("acknowledged", LargeBinary),
+    Column("verdict", LargeBinary, nullable=False),
+    Column("quotes", LargeBinary),
+    Column("ledger", LargeBinary),
+    Column("body", LargeBinary, nullable=False),
+    Index("usage_runs_in_order", "tenant", "seq", unique=True),
+    Index("usage_runs_by_framework", "tenant", "framework", "seq"),
+    Index("usage_runs_by_status", "tenant", "status", "seq"),
+    Index("usage_runs_in_lanes", "tenant", "account", "ended_at", "seq"),
+    Index("usage_runs_of_account", "account", "ended_at", "seq"),
+    Index("usage_runs_by_lane", "account", "lane_kind", "lane", "ended_at"),
+    Index("usage_runs_due", "tenant", "account", "next_look_at"),
+    Index("usage_runs_by_contract", "tenant", "contract_id", "seq"),
+)
+"""Runs whose tokens are to be believed, and what may be claimed of each by now."""
+
+usage_attempts = Table(
+    "usage_attempts",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("run_id", String(200), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+"""Looks at what a provider counted for a run; added to, never changed."""
+
+usage_calls = Table(
+    "usage_calls",
+    metadata,
+    Column("account", String(200), primary_key=True),
+    Column("call_id", String(200), primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("run_id", String(200), nullable=False),
+)
+"""Whose each call is that a run is told by, across tenants, as an account is the deployment's; empty where nobody's."""
+
+usage_fetches = Table(
+    "usage_fetches",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("account", String(200), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("window_start", BigInteger, nullable=False),
+    Column("window_end", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+)
+"""What providers answered, each content once, however many runs were judged by it."""
+
+usage_accounts = Table(
+    "usage_accounts",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("account", String(200), primary_key=True),
+    Column("owner", String(120), nullable=False),
+    Column("until", BigInteger, nullable=False),
+    Column("credential", String(64), nullable=False),
+)
+"""Who asks an account at a provider, so that no two ask the same; and which key it was asked with last."""

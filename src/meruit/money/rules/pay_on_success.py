@@ -10,6 +10,8 @@ from meruit.registry import settlement_rules
 
 @settlement_rules.add("pay_on_success")
 def pay_on_success(result: VerificationResult, terms: Terms, lines: Sequence[Line]) -> list[Line]:  # noqa: ARG001 - one signature
-    """Work that failed is not paid for being completed."""
-    base = sum(line.micros for line in lines if line.part is Part.CPC)
-    return [Line("pay_on_success", Part.CPC, -base, "the work failed")] if base and not result.success else []
+    """Work that failed is not paid for being completed, nor for its tokens."""
+    if result.success:
+        return []
+    paid = {part: sum(line.micros for line in lines if line.part is part) for part in (Part.CPC, Part.TOKENS)}
+    return [Line("pay_on_success", part, -micros, "the work failed") for part, micros in paid.items() if micros]

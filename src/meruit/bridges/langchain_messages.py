@@ -1,0 +1,56 @@
+"""What LangChain's messages hand in, and how they are answered."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from meruit.bridges.written import candidate_in
+from meruit.engine.definition import OUTPUT_TOOL, AgentError, OutputType
+
+MARK = "meruit"
+"""Of the messages that are the gate's."""
+ONE_ONLY = "Not looked at: one output is handed in at a time."
+
+
+# Any, here and below: an output of the author's own type, and calls as LangChain has them.
+def handed_in(output: OutputType, said: Sequence[BaseMessage]) -> Any:
+    """The candidate in the last message: what it calls the output tool with, or its text."""
+    last = said[-1] if said else None
+    if not isinstance(last, AIMessage):
+        raise AgentError(
+            "the last message is not the model's; lead the graph from the model to the gate, or say read=…"
+        )
+    calls = _calls(last)
+    if not calls:
+        return str(last.text) if output.kind is str else candidate_in(output, str(last.text))
+    call = _output_call(output, calls)
+    if call is None:
+        names = ", ".join(str(one["name"]) for one in calls)
+        raise AgentError(
+            f"the last message calls {names}; lead such calls to their tools, and only outputs to the gate"
+        )
+    arguments = call["args"]
+    return candidate_in(output, arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode())
+
+
+def replies(output: OutputType, said: Sequence[BaseMessage], feedback: str) -> list[BaseMessage]:
+    """The feedback as the reply to the last message; every call gets one, because models refuse to go on otherwise."""
+    calls = _calls(said[-1]) if said else []
+    mark = {MARK: "feedback"}
+    if not calls:
+        return [HumanMessage(feedback, additional_kwargs=mark)]
+    told = _output_call(output, calls) or calls[0]
+    return [
+        ToolMessage(feedback if one is told else ONE_ONLY, tool_call_id=one["id"], additional_kwargs=mark)
+        for one in calls
+    ]
+
+
+def _calls(message: BaseMessage) -> list[Mapping[str, Any]]:
+    return [*message.tool_calls, *message.invalid_tool_calls] if isinstance(message, AIMessage) else []
+
+
+def _output_call(output: OutputType, calls: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((one for one in calls if one["name"] in (OUTPUT_TOOL, output.name)), None)

@@ -1,0 +1,89 @@
+"""The OpenAI Agents SDK behind the gate: `await gated_run(agent, input)` where `await Runner.run(agent, input)` was."""
+
+from typing import Any, NamedTuple
+
+from meruit.bridges.written import candidate_in
+from meruit.engine.definition import AgentError
+from meruit.engine.gating import Gate, Passed
+from meruit.gate.context import AgentContext
+
+try:
+    from agents import Agent, AgentOutputSchema, AgentOutputSchemaBase, ModelBehaviorError, Runner, RunResult, Usage
+    from agents.items import TResponseInputItem
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "this bridge is for the OpenAI Agents SDK: pip install openai-agents", name=missing.name
+    ) from None
+
+KEPT_ELSEWHERE = frozenset({"session", "conversation_id"})
+"""Settings of a run with which somebody else remembers the conversation."""
+
+
+class GatedRun(NamedTuple):
+    """What a run gave."""
+
+    # Any: whatever the verifier returned.
+    output: Any
+    """The final result."""
+    attempts_used: int
+    usage: Usage
+    """Of all that was asked, revisions included."""
+    run: RunResult
+    """The SDK's own result, of the revision that passed."""
+
+
+async def gated_run(
+    agent: Agent[Any],
+    input: str | list[TResponseInputItem],  # noqa: A002 - as the SDK calls it
+    output_type: Any = None,
+    *,
+    run: dict[str, Any] | None = None,
+    **settings: Any,
+) -> GatedRun:
+    """Run the agent until its output is verified; a rejection is said to it, and it is run on.
+
+    The output type is the agent's own, unless named; whatever it answers is held to that, plain text as well. `run` is
+    for `Runner.run`: `context`, `max_turns`, `session` and so on. Settings are those of `Gate`: `max_attempts`, and
+    `store` for a record, among them. Raises VerificationExhausted and CouldNotVerify, besides what the SDK raises.
+    """
+    given = dict(run or {})
+    asked, kind = _asked(agent, output_type, plain="verify" in settings)
+    gate = Gate(kind, **{"deps": given.get("context"), **settings, "agent": agent.name})
+    told = AgentContext(run_id=gate.run_id, agent=agent.name, query=input if isinstance(input, str) else "")
+    usage, items = Usage(), input
+    while True:
+        result = await Runner.run(asked, items, **given)
+        usage.add(result.context_wrapper.usage)
+        if result.interruptions:
+            raise AgentError(f"{agent.name} waits for an approval, which a gated run cannot give; use Runner.run")
+        answer = await gate.submit(_candidate(gate, result.final_output), agent_ctx=told)
+        if isinstance(answer, Passed):
+            return GatedRun(answer.result, gate.state.attempts_used, usage, result)
+        feedback: TResponseInputItem = {"role": "user", "content": answer.feedback}
+        items = [feedback] if given.keys() & KEPT_ELSEWHERE else [*result.to_input_list(), feedback]
+
+
+class _Submitted(AgentOutputSchema):
+    """Asks for the output type, and takes whatever comes: what is wrong with it is for the gate to say."""
+
+    def validate_json(self, json_str: str) -> Any:
+        try:
+            return super().validate_json(json_str)
+        except ModelBehaviorError:
+            return json_str
+
+
+def _asked(agent: Agent[Any], output_type: Any, *, plain: bool) -> tuple[Agent[Any], Any]:
+    """The agent as it is to be run, and what it must hand in."""
+    own, strict = output_type or agent.output_type, True
+    if isinstance(own, AgentOutputSchema):
+        own, strict = own.output_type, own.is_strict_json_schema()
+    if own in (None, str) and plain:
+        return agent, str
+    if own is None or isinstance(own, AgentOutputSchemaBase):
+        raise AgentError(f"{agent.name} does not say what it is held to; name it: gated_run(…, output_type=…)")
+    return agent.clone(output_type=_Submitted(own, strict_json_schema=strict)), own
+
+
+def _candidate(gate: Gate, output: Any) -> Any:
+    return candidate_in(gate.output, output) if isinstance(output, str) and gate.output.kind is not str else output

@@ -1,0 +1,113 @@
+"""pydantic-ai behind the gate: `Agent(model, output_type=gated(AgentOutput, max_attempts=3))`."""
+
+import weakref
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from meruit.bridges.written import candidate_in
+from meruit.engine.definition import OUTPUT_TOOL, AgentError
+from meruit.engine.gating import Gate, Passed
+from meruit.gate.context import AgentContext
+from meruit.gate.limits import Limits
+
+try:
+    from pydantic_ai import ModelRetry, RunContext, StructuredDict, ToolOutput
+    from pydantic_ai.exceptions import UserError
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "this bridge is for pydantic-ai: pip install pydantic-ai-slim", name=missing.name
+    ) from None
+
+
+# Any, here and below: the output and the final result are of the author's own types, as are an agent's deps.
+def gated(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: Any) -> ToolOutput[Any]:
+    """An `output_type` for an agent, whose run ends when its output is verified, and gives the final result.
+
+    Settings are those of `Gate`: `max_attempts`, and `store` for a record, among them. A rejection is the reply to
+    the model's call; VerificationExhausted and CouldNotVerify leave `Agent.run` as they are. The retries of the
+    agent need no thought. A streamed run must be one of `run_stream_events` or `event_stream_handler`:
+    `run_stream` cannot ask a second time.
+    """
+    gates = _Gates(output_type, settings)
+    spec = gates.sample.output.spec
+
+    async def agent_output(context: RunContext[Any], arguments: dict[str, Any]) -> Any:
+        if context.partial_output:
+            return arguments
+        gate = gates.of(context)
+        return await _judged(gate, context, candidate_in(gate.output, msgspec.json.encode(arguments).decode()))
+
+    try:
+        # Whatever the model hands in gets to the gate, which tells it what is wrong and counts such errors apart.
+        agent_output.__annotations__["arguments"] = StructuredDict(spec.parameters)
+    except UserError as problem:
+        raise AgentError(f"pydantic-ai cannot ask a model for {gates.sample.output.name}: {problem}") from None
+    agent_output.__annotations__["return"] = gates.sample.verifier.returns
+    return ToolOutput(
+        agent_output, name=tool_name, description=spec.description, max_retries=most_retries(gates.sample.state.limits)
+    )
+
+
+def gate_validator(output_type: Any, **settings: Any) -> Callable[[RunContext[Any], Any], Awaitable[Any]]:
+    """The same for `agent.output_validator(…)`, for outputs that are no tool calls: native, prompted or plain text.
+
+    Their retries are the agent's, 1 unless it says more: an agent that has too few is told so with its first output.
+    """
+    gates = _Gates(output_type, settings)
+    needed = most_retries(msgspec.structs.replace(gates.sample.state.limits, schema_errors=1))
+
+    async def verified(context: RunContext[Any], output: Any) -> Any:
+        if context.partial_output:
+            return output
+        if context.max_retries < needed:
+            raise AgentError(
+                f"this agent may be asked again {context.max_retries} times, and its verifier may need {needed}: "
+                f'Agent(…, retries={{"output": {needed}}}), and not with run_stream, which never asks again'
+            )
+        return await _judged(gates.of(context), context, output)
+
+    return verified
+
+
+def most_retries(limits: Limits) -> int:
+    """How often a model can be asked again before a gate with these limits ends the run itself."""
+    judged = (limits.max_attempts - 1) * limits.no_progress
+    return judged + (judged + 1) * (limits.schema_errors - 1)
+
+
+async def _judged(gate: Gate, context: RunContext[Any], candidate: Any) -> Any:
+    query = context.prompt if isinstance(context.prompt, str) else ""
+    told = AgentContext(run_id=gate.run_id, agent=_agent(context), query=query, turn=context.run_step)
+    # Both are the same again where a durable run is recovered.
+    submission_id = f"{context.run_step}:{context.tool_call_id or 'text'}"
+    answer = await gate.submit(candidate, submission_id=submission_id, agent_ctx=told)
+    if isinstance(answer, Passed):
+        return answer.result
+    raise ModelRetry(answer.feedback)
+
+
+def _agent(context: RunContext[Any]) -> str:
+    return (None if context.agent is None else context.agent.name) or "pydantic-ai"
+
+
+class _Gates:
+    """A gate for every run, for as long as it goes on."""
+
+    def __init__(self, output_type: Any, settings: dict[str, Any]) -> None:
+        if "run_id" in settings:
+            raise AgentError("a gate is named by the run of the agent: Agent.run(…, run_id=…)")
+        self._output_type, self._settings = output_type, settings
+        self._open: dict[tuple[str | None, int], Gate] = {}
+        # What can never work is told where it is written.
+        self.sample = Gate(output_type, **settings)
+
+    def of(self, context: RunContext[Any]) -> Gate:
+        # A run's usage lives as long as the run does, which has no other end that we hear of.
+        key = (context.run_id, id(context.usage))
+        if key not in self._open:
+            own = {"run_id": context.run_id, "agent": _agent(context), "deps": context.deps}
+            self._open[key] = Gate(self._output_type, **own | self._settings)
+            weakref.finalize(context.usage, self._open.pop, key, None).atexit = False
+        return self._open[key]

@@ -1,0 +1,181 @@
+"""A document asked place by place, where its author may say more than is asked; what is wrong is gathered."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from meruit.documents.complaints import found
+from meruit.documents.document import Document, told
+from meruit.documents.tree import Path, spelled
+from meruit.model.errors import DocumentError, Problem
+from meruit.model.record import Record
+
+R = TypeVar("R", bound=Record)
+
+MAX_LABEL = 200
+"""Characters of a name."""
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""Between which every time of a run lies; what lies outside is a slip of the pen, or counted in another unit."""
+
+_TIME = re.compile(
+    r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ](?P<time>\d{2}:\d{2}(:\d{2}([.,](?P<fraction>\d+))?)?)"
+    r" ?(?P<zone>[Zz]|[+-]\d{2}:?\d{2})?",
+    re.ASCII,
+)
+MAX_FRACTION = 6
+"""Digits of a second: what is finer would be cut off, and make a time longer or shorter than it was."""
+_PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+class Places:
+    """What a document says, and all that is wrong with it. Nothing and null are the same everywhere."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self._problems: list[Problem] = []
+
+    def wrong(self, path: Path, said: str) -> None:
+        """Something there is not as it must be."""
+        self._problems.append(Problem(spelled(path), said, self.document.line_of(path)))
+
+    @property
+    def faults(self) -> int:
+        """How much is wrong so far."""
+        return len(self._problems)
+
+    def end(self) -> None:
+        """Raises DocumentError where anything was wrong."""
+        if self._problems:
+            raise DocumentError(self.document.name, told(self._problems))
+
+    # Any: what stands in a file may be of any type.
+    def at(self, path: Path, *, needed: bool = False) -> Any:
+        """What stands there."""
+        value = self.document.value
+        for step in path:
+            if isinstance(value, dict):
+                value = value.get(step)
+            else:
+                value = value[step] if isinstance(value, list) and isinstance(step, int) else None
+        if value is None and needed:
+            self.wrong(path[:-1], f"needs {path[-1]!r}")
+        return value
+
+    def is_mapping(self, path: Path, *, needed: bool = False) -> bool:
+        """Whether there is a mapping; anything else is wrong."""
+        value = self.at(path, needed=needed)
+        if not isinstance(value, dict) and (value is not None or not path):
+            self.wrong(path, f"expected a mapping, got {found(value)}")
+        return isinstance(value, dict)
+
+    def items(self, path: Path, *, needed: bool = False) -> list[Path]:
+        """The places of the mappings in the list there."""
+        value = self.at(path, needed=needed)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.wrong(path, f"expected a list, got {found(value)}")
+            return []
+        return [(*path, number) for number in range(len(value)) if self._is_item((*path, number))]
+
+    def _is_item(self, path: Path) -> bool:
+        value = self.at(path)
+        if not isinstance(value, dict):
+            self.wrong(path, f"expected a mapping, got {found(value)}")
+        return isinstance(value, dict)
+
+    def text(self, path: Path, *, needed: bool = False) -> str | None:
+        """A name; a number is one too."""
+        value = self.at(path, needed=needed)
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            self.wrong(path, f"expected text, got {found(value)}")
+        elif not (value.strip() and value.isprintable() and len(value) <= MAX_LABEL):
+            self.wrong(path, f"expected 1 to {MAX_LABEL} printable characters, got {found(value)}")
+        else:
+            return value
+        return None
+
+    def flag(self, path: Path) -> bool | None:
+        """Yes or no."""
+        value = self.at(path)
+        if value is None or isinstance(value, bool):
+            return value
+        self.wrong(path, f"expected true or false, got {found(value)}")
+        return None
+
+    def count(self, path: Path, most: int, *, needed: bool = False) -> int | None:
+        """A whole number from 0 on."""
+        value = self.at(path, needed=needed)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.wrong(path, f"expected a whole number, got {found(value)}")
+        elif not 0 <= value <= most:
+            self.wrong(path, f"expected a number from 0 to {most:,}, got {found(value)}")
+        else:
+            return value
+        return None
+
+    def moment(self, path: Path, *, needed: bool = False) -> datetime | None:
+        """A time with its zone, or in seconds since 1970."""
+        value = self.at(path, needed=needed)
+        if value is None:
+            return None
+        try:
+            return read_moment(value)
+        except ValueError as fault:
+            self.wrong(path, str(fault))
+            return None
+
+    def record(self, path: Path, kind: type[R]) -> R | None:
+        """A record of ours, as a file keeps it."""
+        value = self.at(path)
+        return None if value is None else self.converted(value, path, kind)
+
+    def converted(self, value: Any, path: Path, kind: type[R]) -> R | None:
+        """What was read there, as a record of ours."""
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as fault:
+            said, _, place = str(fault).partition(" - at `$")
+            inside = [int(number) if number else name for name, number in _PLACE.findall(place)]
+            self.wrong((*path, *inside), said[:1].lower() + said[1:])
+            return None
+
+
+def read_moment(value: Any) -> datetime:
+    """A time with its zone, or in seconds since 1970; ValueError says what to write instead."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not EARLIEST.timestamp() <= value < LATEST.timestamp():
+            raise ValueError(f"expected seconds since 1970, between 2000 and 2200, got {found(value)}")
+        _check_fraction(value, str(value).partition(".")[2])
+        return datetime.fromtimestamp(value, UTC)
+    if not isinstance(value, str):
+        raise ValueError(f"expected a time such as 2025-10-15T09:15:00Z, got {found(value)}")  # noqa: TRY004 - a fault of the file
+    written = _TIME.fullmatch(value.strip())
+    if written is None:
+        raise ValueError(f"expected a time such as 2025-10-15T09:15:00Z, got {found(value)}")
+    if written["zone"] is None:
+        bare = f"{written['date']}T{written['time']}"
+        raise ValueError(f"{value.strip()} has no time zone; write {bare}Z if it is UTC, else its offset: {bare}+02:00")
+    _check_fraction(value.strip(), written["fraction"] or "")
+    try:
+        at = datetime.fromisoformat(f"{written['date']}T{written['time'].replace(',', '.')}{written['zone'].upper()}")
+        at = at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"there is no such time as {value.strip()}") from None
+    if not EARLIEST <= at < LATEST:
+        raise ValueError(f"expected a time between 2000 and 2200, got {value.strip()}")
+    return at
+
+
+def _check_fraction(value: object, digits: str) -> None:
+    if len(digits) > MAX_FRACTION:
+        said = f"{found(value)} is finer than a microsecond; write at most {MAX_FRACTION} digits after the second"
+        raise ValueError(said)

@@ -1,0 +1,244 @@
+"""What the model is told: short, the same for the same rejection, and nothing in it can pass for our own words."""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from math import isfinite
+from types import NoneType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.gate.state import Revise
+from meruit.gate.verdict import MAX_CODE, Rejection
+from meruit.model.canonical import LARGEST_INTEGER
+
+MAX_MESSAGE, MAX_ITEM, MAX_BLOCK = 2000, 200, 4000
+"""Characters of the message, of one item of the metadata, and of the whole block."""
+MAX_ITEMS, MAX_DEPTH = 10, 4
+"""Items of a list or mapping, and lists or mappings inside each other."""
+MAX_METADATA_BYTES = 8192
+"""What of a rejection's metadata is kept beside events and runs."""
+HIDDEN = "[hidden]"
+
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_PLACE_IN_MEMORY = re.compile(r"\bat 0x[0-9a-fA-F]+")
+_NO_NAME = re.compile(r"[^\w ()/-]|_")
+_MORE = {"…": "more than is shown"}
+_HALF_ESCAPE = re.compile(r"&[a-z]*$")
+_LAST_WORD = re.compile(r"\S*$")
+_SECRET_NAME = re.compile(
+    r"(?i)(?<![a-z])(?:password|passwd|passphrase|pwd|secret|(?:api|access|private)[_ -]?key|authorization|credential)"
+    r"s?(?![a-z])"
+)
+_SECRET_TEXT_NAME = re.compile(r"(?i)(?:(?<![a-z])pass|tokens?)$")
+"""Of secrets where there is text: a number of tokens is none."""
+_SECRET = re.compile(
+    r"(?:\bsk-[A-Za-z0-9_-]{16,}|\b[sr]k_(?:live|test)_[A-Za-z0-9]{8,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[A-Za-z0-9_-]{30,}"
+    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
+    r"|(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{16,}"
+    r"|(?<=://)[^\s/@:]{1,200}:[^\s/@]{1,200}(?=@)"
+    # A name and what it is set to; with a digit in it, it is hardly a word of a sentence.
+    r"|(?i:(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key))[\"']?\s?[=:]\s?(?=[^\s\d]{0,80}\d)\S{6,200}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))",
+    re.DOTALL,
+)
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks that nobody sees, though Unicode does not count them among the invisible."""
+
+
+class Feedback(NamedTuple):
+    """One rejection, as the model reads it and as programs do."""
+
+    text: str
+    twin: dict[str, Any]
+    """The same as JSON."""
+
+
+def feedback(rejection: Rejection, revise: Revise | None = None) -> Feedback:
+    """The block for a rejection; `revise` says what is left of the budget, None that nothing is."""
+    code = _line(rejection.code or "", MAX_CODE) or "rejected"
+    summary = _text(rejection.message, MAX_MESSAGE) or "no reason was given"
+    metadata = shown_metadata(rejection.metadata)
+    # Lines that go on are set in, so that only our own words begin one.
+    said = [
+        "Summary: " + summary.replace("\n", "\n  "),
+        *(line for name, value in metadata.items() for line in _listed(_title(name), value)),
+    ]
+    twin: dict[str, Any] = {
+        "type": "verification_rejected",
+        "code": code,
+        "retryable": rejection.retryable,
+        "summary": summary,
+        "metadata": metadata,
+    }
+    if revise is not None:
+        twin |= revise._asdict()
+    retryable = "true" if rejection.retryable else "false"
+    head = f'<verification_rejected code="{_quoted(code)}" retryable="{retryable}">'
+    ours = [*_standing(revise), "</verification_rejected>"]
+    room = MAX_BLOCK - sum(len(line) + 1 for line in (head, *ours))
+    return Feedback("\n".join([head, _escaped("\n".join(said), room), *ours]), twin)
+
+
+def repair(problems: str, left: int) -> str:
+    """What the model is told of a payload that is not of the output's shape."""
+    head, tail = f'<output_invalid tries_left="{left}">', "</output_invalid>"
+    body = _escaped(_text(problems, MAX_MESSAGE), MAX_BLOCK - len(head) - len(tail) - 2)
+    return f"{head}\n{body}\n{tail}"
+
+
+def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as it may be kept and told: sorted, without secrets, and never large."""
+    kept: dict[str, Any] = {}
+    room = MAX_METADATA_BYTES - len(msgspec.json.encode(_MORE))
+    for key in sorted(metadata, key=_written):
+        item = {_line(_written(key), MAX_ITEM): _shown(metadata[key], _written(key), MAX_DEPTH)}
+        room -= 0 if item == _MORE else len(msgspec.json.encode(item))
+        if room < 0:
+            return kept | _MORE
+        kept |= item
+    return kept
+
+
+# Any: metadata is whatever a verifier wrote, and becomes JSON here.
+def _shown(value: Any, name: str, depth: int) -> Any:
+    if _is_secret(name, value):
+        return HIDDEN
+    match value:
+        case None | bool():
+            return value
+        case int() if abs(value) <= LARGEST_INTEGER:
+            # Programs have numbers of their own kinds; JSON does not.
+            return int(value)
+        case float() if isfinite(value):
+            return float(value)
+        case Mapping() | list() | tuple() | set() | frozenset():
+            return _nested(value, depth - 1) if depth else "…"
+        case _:
+            return _text(_written(value), MAX_ITEM)
+
+
+def _nested(value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        keys = sorted(value, key=_written)[:MAX_ITEMS]
+        return {_line(_written(key), MAX_ITEM): _shown(value[key], _written(key), depth) for key in keys}
+    items = sorted(value, key=_written) if isinstance(value, set | frozenset) else value
+    if len(items) <= MAX_ITEMS:
+        return [_shown(item, "", depth) for item in items]
+    # The last place tells of the rest, so that what was shown before is shown the same again.
+    first = MAX_ITEMS - 1
+    return [*(_shown(item, "", depth) for item in items[:first]), f"… and {len(items) - first} more"]
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if _SECRET_NAME.search(name):
+        return True
+    return _SECRET_TEXT_NAME.search(name) is not None and not isinstance(value, int | float | NoneType)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    kind = f"a value of type {type(value).__name__}"
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 - an author's own, and no reason to lose the rejection
+        return kind
+    # Where something lies in memory says nothing, and is another place each time.
+    return kind if _PLACE_IN_MEMORY.search(text) else text
+
+
+def _listed(name: str, value: Any) -> list[str]:
+    """A value under its name: on one line where it is simple, below it where it is not."""
+    match value:
+        case dict() if value and not all(map(_is_sign, value.values())):
+            return [f"{name}:", *(f"  {line}" for line in _lines(value))]
+        case list() if value:
+            return [f"{name}:", *_lines(value)]
+        case _:
+            return [f"{name}: {_plain(value)}"]
+
+
+def _lines(value: Any) -> list[str]:
+    match value:
+        case dict() if value:
+            return [line for name, one in sorted(value.items()) for line in _listed(name, one)]
+        case list() if value:
+            # What goes on below an item is set in like it.
+            return [f"{'  ' if place else '- '}{line}" for item in value for place, line in enumerate(_lines(item))]
+        case _:
+            return [_plain(value)]
+
+
+def _is_sign(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case str():
+            return " ".join(value.split())
+        case dict() | list() if not value:
+            return "none"
+        case dict():
+            return ", ".join(f"{name} {_plain(one)}" for name, one in sorted(value.items()))
+        case _:
+            return msgspec.json.encode(value).decode()
+
+
+def _title(name: str) -> str:
+    """A name as the beginning of a line; without the signs of a sentence, it cannot pass for one of ours."""
+    return " ".join(_NO_NAME.sub(" ", name).split()).capitalize() or "More"
+
+
+def _standing(revise: Revise | None) -> list[str]:
+    if revise is None:
+        return []
+    left = revise.attempts_left
+    lines = [f"Attempt {revise.attempt} was rejected; {left} {'is' if left == 1 else 'are'} left."]
+    if revise.identical:
+        lines.append("This is the candidate that was rejected before, unchanged. Submit a revised one.")
+    elif revise.rejected_at is not None:
+        lines.append(f"The same candidate was rejected at attempt {revise.rejected_at}.")
+    return lines
+
+
+def _text(text: str, most: int) -> str:
+    """Lines of text without secrets and without signs that nobody sees."""
+    # As long as it is, it must be cut before anything slow looks at it.
+    looked_at = most * 4
+    seen = text[:looked_at]
+    # Most text has nothing to hide, and Python knows that at once.
+    if not (seen.isascii() and seen.isprintable()):
+        seen = _UNSEEN.sub("", "".join(sign for sign in seen if sign in "\n\t" or _visible(sign)))
+    seen = seen.strip()
+    clean = _SECRET.sub(HIDDEN, seen)
+    if len(text) > looked_at and len(clean) <= most:
+        # The last word may be half of a secret, and then cannot be known for one.
+        clean = _LAST_WORD.sub("…", clean, count=1)
+    return _cut(clean, most)
+
+
+def _line(text: str, most: int) -> str:
+    return " ".join(_text(text, most).split())
+
+
+def _visible(sign: str) -> bool:
+    return unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', "&quot;")
+
+
+def _escaped(text: str, most: int = MAX_BLOCK) -> str:
+    escaped = text.translate(_ESCAPES)
+    return escaped if len(escaped) <= most else f"{_HALF_ESCAPE.sub('', escaped[: most - 1])}…"

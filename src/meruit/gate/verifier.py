@@ -1,0 +1,231 @@
+"""Finding `verify` on an output model, and refusing one that could never be called when the agent is defined."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from types import CodeType, FunctionType, MethodType, NoneType, UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
+
+from meruit.gate.context import AgentContext, ExecutionContext
+from meruit.model.errors import MeruitError
+
+METHOD = "verify"
+VERSION, DETERMINISTIC = "verify_version", "verify_deterministic"
+"""What an output model may say of its verifier, and a function of itself."""
+INJECTED = ("agent_ctx", "execution_ctx", "attempt", "max_attempts", "submission_id", "deps")
+BY_TYPE: Mapping[str, type] = {"agent_ctx": AgentContext, "execution_ctx": ExecutionContext}
+_FIELDS = ("__dataclass_fields__", "model_fields", "__struct_fields__", "_fields")
+"""Where classes of each make keep the names of their fields."""
+_NOTHING = inspect.Parameter.empty
+_LAMBDA = "<lambda>"
+_OPTIONAL = re.compile(r"\bOptional\[(.*)\]$")
+_NONE_WRITTEN = re.compile(r"\bNone\b|\bOptional\b")
+
+
+class VerifierError(MeruitError):
+    """A `verify` that cannot be called as it is written."""
+
+
+class Parameter(NamedTuple):
+    """One parameter of a tool or a verifier."""
+
+    name: str
+    annotation: Any
+    default: Any
+    what: str | None
+    """What of a run it is given; None where a model fills it."""
+    variadic: bool
+
+
+class Verifier(NamedTuple):
+    """A way to judge a candidate."""
+
+    call: Callable[..., Any]
+    owner: type | None
+    """The output model it was found on; None for a plain function."""
+    on_class: bool
+    wants: tuple[tuple[str, str], ...]
+    """Its parameters, each with what it is given."""
+    version: str
+    deterministic: bool
+    returns: Any
+    """What it says it returns; Any where it does not say, or says what cannot be looked up."""
+    may_be_none: bool
+
+    # Any: a verifier returns what it likes, or something to be awaited.
+    def ask(self, output: Any, supply: Mapping[str, Any]) -> Any:
+        """Call it for one candidate with what it wants of the supply; the answer may have to be awaited."""
+        given = {name: supply.get(what) for name, what in self.wants}
+        return self.call(self.owner, output, **given) if self.on_class else self.call(output, **given)
+
+
+def verifier_of(model: Any) -> Verifier | None:
+    """The verifier of an output model, or None; raises VerifierError for one that could never be called."""
+    if not isinstance(model, type):
+        return None
+    found = inspect.getattr_static(model, METHOD, None)
+    if found is None or any(METHOD in getattr(model, fields, ()) for fields in _FIELDS):
+        return None
+    function = found.__func__ if isinstance(found, classmethod) else found
+    if not isinstance(function, FunctionType) or function.__name__ == _LAMBDA:
+        raise VerifierError(_advice(f"{model.__name__}.{METHOD} is {_kind(function)}, not a method"))
+    return _verifier(function, model, on_class=isinstance(found, classmethod))
+
+
+def verifier_from(function: Callable[..., Any]) -> Verifier:
+    """A plain function of the output, or a bound method, as a verifier; raises VerifierError."""
+    if not isinstance(function, FunctionType | MethodType):
+        raise VerifierError(_advice(f"the verifier is {_kind(function)}, not a function"))
+    return _verifier(function, None, on_class=False)
+
+
+def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_class: bool) -> Verifier:
+    name = function.__name__ if owner is None else f"{owner.__name__}.{METHOD}"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise VerifierError(_advice(f"{name} yields, and would never judge; let it return"))
+    parameters = [*inspect.signature(function).parameters.values()]
+    own = 2 if on_class else 1
+    if len(parameters) < own or not all(map(_takes_the_output, parameters[:own])):
+        missing = "cls and the output" if on_class else "the output"
+        raise VerifierError(_advice(f"{name} does not take {missing}"))
+    names = _names(function, owner)
+    wants = tuple((one.name, what) for one in parameters[own:] if (what := _wanted(name, one, names)) is not None)
+    annotation = _resolved(function.__annotations__.get("return", _NOTHING), names)
+    return Verifier(
+        call=function,
+        owner=owner,
+        on_class=on_class,
+        wants=wants,
+        # The model's word first; a function that was made for it, from a file of criteria perhaps, has one of its own.
+        version=str(getattr(owner, VERSION, None) or getattr(function, VERSION, None) or _fingerprint(function)),
+        deterministic=bool(getattr(owner, DETERMINISTIC, None) or getattr(function, DETERMINISTIC, False)),
+        returns=Any if annotation is _NOTHING or isinstance(annotation, str) else annotation,
+        may_be_none=_allows_none(annotation),
+    )
+
+
+def injected(function: Callable[..., Any]) -> list[Parameter]:
+    """The parameters of a tool, each with what of a run it is given."""
+    names = _names(function, None)
+    return [
+        Parameter(
+            one.name,
+            _resolved(one.annotation, names),
+            one.default,
+            _what(one, names),
+            one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD),
+        )
+        for one in inspect.signature(function).parameters.values()
+    ]
+
+
+def _takes_the_output(parameter: inspect.Parameter) -> bool:
+    # One that has the name of something else was meant for that, and the output forgotten.
+    return parameter.kind not in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name not in INJECTED
+
+
+def _wanted(verifier: str, parameter: inspect.Parameter, names: Mapping[str, Any]) -> str | None:
+    """What a parameter is given; None where it is left alone."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return None
+    what = _what(parameter, names)
+    if what is None:
+        if parameter.default is _NOTHING:
+            raise VerifierError(_advice(f"{verifier} wants {parameter.name!r}, which nobody can give it"))
+        return None
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise VerifierError(_advice(f"{verifier} takes {parameter.name!r} by its place only; remove the `/`"))
+    return what
+
+
+def _what(parameter: inspect.Parameter, names: Mapping[str, Any]) -> str | None:
+    if parameter.name in INJECTED:
+        return parameter.name
+    annotation = _resolved(parameter.annotation, names)
+    for what, kind in BY_TYPE.items():
+        if any(_is(kind, one) for one in _alternatives(annotation)):
+            return what
+    return None
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    """What an annotation allows, each by itself."""
+    if isinstance(annotation, str):
+        return tuple(_OPTIONAL.sub(r"\1", annotation).split("|"))
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _is(kind: type, annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        # A name that only a type checker sees.
+        return annotation.rpartition(".")[2].strip("'\" ") == kind.__name__
+    return isinstance(annotation, type) and issubclass(annotation, kind)
+
+
+def _names(function: Callable[..., Any], owner: type | None) -> dict[str, Any]:
+    """What annotations that are written as text may name."""
+    written = inspect.unwrap(function)
+    return getattr(written, "__globals__", {}) | ({} if owner is None else {owner.__name__: owner})
+
+
+def _resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
+    """An annotation, looked up where it is text; the text itself where that cannot be done."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        # The author's own annotation in the author's own names, as typing.get_type_hints would; each alone, because
+        # one that only a type checker can see must not hide the others.
+        found = eval(annotation, dict(names))  # noqa: S307
+        # One that is quoted where all are text anyway.
+        return eval(found, dict(names)) if isinstance(found, str) else found  # noqa: S307
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is only not known
+        return annotation
+
+
+def _allows_none(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return _NONE_WRITTEN.search(annotation) is not None
+    return any(one in (None, NoneType) for one in _alternatives(annotation))
+
+
+def _fingerprint(function: FunctionType | MethodType) -> str:
+    """What the verifier's own code says; a change of it is another verifier."""
+    written = inspect.unwrap(function)
+    said = [_said_by(getattr(written, part, None)) for part in ("__code__", "__defaults__", "__kwdefaults__")]
+    return sha256(f"{function.__module__}.{function.__qualname__}:{said}".encode()).hexdigest()[:16]
+
+
+# Any: code holds whatever can be written in it.
+def _said_by(part: Any) -> str:
+    """A part of a verifier's code in words that are the same in every process."""
+    match part:
+        case CodeType():
+            return f"{part.co_code.hex()}{part.co_names}{_said_by(part.co_consts)}"
+        case tuple():
+            return f"({'|'.join(map(_said_by, part))})"
+        case frozenset():
+            return f"{{{'|'.join(sorted(map(_said_by, part)))}}}"
+        case dict():
+            return _said_by(tuple(part.items()))
+        case None | bool() | int() | float() | complex() | str() | bytes():
+            return repr(part)
+        case _:
+            return type(part).__name__
+
+
+def _kind(found: Any) -> str:
+    if isinstance(found, staticmethod):
+        return "a static method"
+    return "a lambda" if getattr(found, "__name__", None) == _LAMBDA else f"of type {type(found).__name__}"
+
+
+def _advice(wrong: str) -> str:
+    return (
+        f"{wrong}.\nWrite it as one of\n"
+        "    async def verify(self, agent_ctx: AgentContext, execution_ctx: ExecutionContext) -> FinalResult\n"
+        "    @classmethod\n"
+        "    async def verify(cls, output: Self) -> FinalResult\n"
+        f"with any of the parameters {', '.join(INJECTED)}, or none; `def` will do as well as `async def`. "
+        "It returns the final result, or raises VerificationRejected."
+    )

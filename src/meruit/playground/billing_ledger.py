@@ -1,0 +1,171 @@
+"""Every call that was really made at a provider, by the minute, and which of them its APIs show at a moment."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from typing import NamedTuple
+
+from meruit.model.usage import Tokens
+
+MINUTE_S = 60
+"""No API here tells anything finer."""
+SMALLEST = Decimal("1e-12")
+"""To how much of a dollar a line of the bill is told."""
+
+
+class Counts(NamedTuple):
+    """What one call or several used; input includes what was cached."""
+
+    input: int = 0
+    output: int = 0
+    requests: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    @property
+    def tokens(self) -> Tokens:
+        """The same as everything else reads it."""
+        return Tokens(*self)
+
+
+class Call(NamedTuple):
+    """One call that was really made."""
+
+    at: float
+    visible_at: float
+    """From when the APIs show it."""
+    turn: int
+    """How many of the same lane and model came before it."""
+    model: str
+    key: str
+    project: str
+    session: str
+    id: str
+    counts: Counts
+    cost: Decimal | None
+    """In US dollars."""
+
+
+class Sight(NamedTuple):
+    """What can be seen at a moment."""
+
+    now: float
+    lost: float = 0.0
+    """The share of each lane that does not show although it did."""
+
+    def shows(self, call: Call) -> bool:
+        """Whether the APIs show a call."""
+        if call.visible_at > self.now:
+            return False
+        # Spread evenly, so that two of four are lost at a half, and always the same two.
+        return not self.lost or int((call.turn + 1) * self.lost) == int(call.turn * self.lost)
+
+
+class Ledger:
+    """All calls; they may be written down in any order."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        """How many."""
+        self._minutes: dict[int, list[Call]] = {}
+        self._order: list[int] = []
+        """The minutes, sorted when they are next read."""
+        self._sorted = True
+        self._turns: Counter[tuple[str, str, str, str]] = Counter()
+        self._by_id: dict[str, Call] = {}
+
+    def turn(self, model: str, key: str, project: str, session: str) -> int:
+        """How many of the same lane and model there were; the next one has this number."""
+        lane = (model, key, project, session)
+        self._turns[lane] += 1
+        return self._turns[lane] - 1
+
+    def write(self, call: Call) -> None:
+        """Write a call down."""
+        self.written += 1
+        minute = int(call.at) // MINUTE_S
+        if minute not in self._minutes:
+            self._minutes[minute] = []
+            self._sorted = self._sorted and (not self._order or self._order[-1] < minute)
+            self._order.append(minute)
+        self._minutes[minute].append(call)
+        if call.id:
+            self._by_id[call.id] = call
+
+    def find(self, call_id: str) -> Call | None:
+        """A call by its id."""
+        return self._by_id.get(call_id)
+
+    def between(self, start: float, end: float) -> Iterator[Call]:
+        """Those made from one moment to before another."""
+        for calls in self._spans(start, end):
+            yield from (call for call in calls if start <= call.at < end)
+
+    def _spans(self, start: float, end: float) -> Iterator[list[Call]]:
+        if not self._sorted:
+            self._order.sort()
+            self._sorted = True
+        for place in range(bisect_left(self._order, start // MINUTE_S), len(self._order)):
+            if self._order[place] * MINUTE_S >= end:
+                return
+            yield self._minutes[self._order[place]]
+
+
+Group = tuple[str | None, ...]
+
+
+def total(calls: Iterable[Call]) -> Counts:
+    """All together."""
+    return grouped(calls, lambda _: ()).get((), Counts())
+
+
+def grouped(calls: Iterable[Call], by: Callable[[Call], Group]) -> dict[Group, Counts]:
+    """Together by group."""
+    sums: dict[Group, list[int]] = {}
+    for call in calls:
+        row = sums.setdefault(by(call), [0] * len(Counts._fields))
+        for place, count in enumerate(call.counts):
+            row[place] += count
+    return {group: Counts(*row) for group, row in sums.items()}
+
+
+class Line(NamedTuple):
+    """One side of a call, as a line of the bill."""
+
+    call: Call
+    side: str
+    """`input` or `output`."""
+    quantity: int
+    amount: Decimal
+    """In US dollars."""
+
+
+def call_of(one: Call | Line) -> Call:
+    """The call that it is, or is a side of."""
+    return one.call if isinstance(one, Line) else one
+
+
+def lines(calls: Iterable[Call]) -> Iterator[Line]:
+    """What calls cost, two lines for each that come to the whole; those whose cost is not known have none."""
+    for call in calls:
+        if call.cost is not None:
+            used = call.counts.input + call.counts.output
+            asking = (call.cost * call.counts.input / used).quantize(SMALLEST) if used else Decimal(0)
+            yield Line(call, "input", call.counts.input, asking)
+            yield Line(call, "output", call.counts.output, call.cost - asking)
+
+
+def billed(several: Iterable[Line], by: Callable[[Line], Group]) -> dict[Group, tuple[Decimal, int]]:
+    """Amounts and quantities together by group."""
+    sums: dict[Group, tuple[Decimal, int]] = {}
+    for line in several:
+        amount, quantity = sums.get(by(line), (Decimal(0), 0))
+        sums[by(line)] = (amount + line.amount, quantity + line.quantity)
+    return sums
+
+
+def order(group: Group) -> tuple[str, ...]:
+    """By what groups are sorted."""
+    return tuple(one or "" for one in group)

@@ -1,0 +1,190 @@
+"""Who is counted: every run once, told in the few words that a report needs; and who is not, with the reason."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from meruit.model.errors import MeruitError
+from meruit.model.metering import UsageRecord
+from meruit.model.prices import Ledger
+from meruit.model.record import Record
+from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus
+from meruit.reports.statistics import fisher, holm
+
+
+class ReportError(MeruitError):
+    """A report was asked for that cannot be made."""
+
+
+class CostKind(StrEnum):
+    """Which of a run's three costs is compared; one for all runs, never one for some and another for others."""
+
+    QUOTED = "quoted"
+    BILLED = "billed"
+    SETTLED = "settled"
+
+
+class Counted(NamedTuple):
+    """One run, as far as a report cares."""
+
+    agent: str
+    task: str
+    id: str
+    finished: bool
+    success: bool | None
+    score: float | None
+    status: UsageStatus
+    code: UsageCode
+    message: str
+    assurance: Assurance
+    tokens: Tokens | None
+    ledger: Ledger
+    attempts: int
+    withdrawn: int
+    digest: str
+    """Of the whole record."""
+
+    @property
+    def verified(self) -> bool:
+        """Whether its tokens may be believed."""
+        return self.status is UsageStatus.VERIFIED
+
+    def cost(self, kind: CostKind, currency: str) -> Decimal | None:
+        """What it cost; None where that is unknown, or in another currency."""
+        found: Decimal | None = getattr(self.ledger, kind)
+        if found is None or self.ledger.currency != currency:
+            return None
+        return found if found.is_finite() and math.isfinite(float(found)) else None
+
+
+class ExclusionCount(Record, frozen=True):
+    """How many runs of an agent are in no claim about tokens and cost, and by which rule."""
+
+    agent: str
+    runs: int
+    verified: int
+    excluded: int
+    share: float
+    by_status: dict[str, int]
+    by_code: dict[str, int]
+    p: float | None = None
+    """The chance that so many more or fewer than of the other agents are excluded by accident (Fisher)."""
+    p_holm: float | None = None
+
+
+class Excluded(Record, frozen=True):
+    """One run that is in no claim about tokens and cost."""
+
+    run: str
+    agent: str
+    task: str
+    status: UsageStatus
+    code: UsageCode
+    message: str
+    finished: bool
+    success: bool | None
+
+
+def counted(record: UsageRecord) -> Counted:
+    """The run in a few words."""
+    run, verdict = record.run, record.verdict
+    return Counted(
+        agent=run.framework,
+        task=run.task,
+        id=run.id,
+        finished=run.ended_at is not None,
+        success=run.success,
+        score=run.score,
+        status=verdict.status,
+        code=verdict.code,
+        message=verdict.message,
+        assurance=verdict.assurance,
+        tokens=verdict.tokens,
+        ledger=record.ledger,
+        attempts=record.attempts,
+        withdrawn=verdict.withdrawn,
+        digest=hashlib.sha256(record.to_json()).hexdigest(),
+    )
+
+
+def distinct(records: Iterable[UsageRecord]) -> Iterator[tuple[UsageRecord, Counted]]:
+    """Each run once; one that is told in two ways is refused."""
+    seen: dict[str, str] = {}
+    for record in records:
+        row = counted(record)
+        before = seen.get(row.id)
+        if before is None:
+            seen[row.id] = row.digest
+            yield record, row
+        elif before != row.digest:
+            raise ReportError(f"run {row.id!r} is given twice, with different contents; leave one of them out")
+
+
+def currency_of(rows: Iterable[Counted], kind: CostKind) -> str:
+    """The currency that most known costs are in; others cannot be added to them."""
+    found = Counter(row.ledger.currency for row in rows if row.verified and getattr(row.ledger, kind) is not None)
+    return min(found, key=lambda one: (-found[one], one), default="USD")
+
+
+def by_agent(rows: Sequence[Counted]) -> dict[str, list[Counted]]:
+    """The runs of each agent, both in order."""
+    return {agent: list(several) for agent, several in groupby(sorted(rows), key=lambda row: row.agent)}
+
+
+def by_task(rows: Iterable[Counted]) -> dict[str, list[Counted]]:
+    """The runs of each task; those that name none are in no task."""
+    named = sorted((row for row in rows if row.task), key=lambda row: (row.task, row.id))
+    return {task: list(several) for task, several in groupby(named, key=lambda row: row.task)}
+
+
+def clusters(rows: Sequence[Counted]) -> list[list[Counted]]:
+    """Runs that depend on each other: those of one task; a run that names none is alone."""
+    return [*by_task(rows).values(), *([row] for row in rows if not row.task)]
+
+
+def excluded(rows: Iterable[Counted]) -> tuple[Excluded, ...]:
+    """Every run that is not verified, in order."""
+    return tuple(
+        Excluded(row.id, row.agent, row.task, row.status, row.code, row.message, row.finished, row.success)
+        for row in sorted(rows)
+        if not row.verified
+    )
+
+
+def exclusion_counts(agents: dict[str, list[Counted]]) -> tuple[ExclusionCount, ...]:
+    """For each agent how many are left out and why, and whether that is more or fewer than chance would have it."""
+    counts = [_exclusions(agent, rows) for agent, rows in agents.items()]
+    runs, out = sum(one.runs for one in counts), sum(one.excluded for one in counts)
+    chances = [
+        fisher(one.excluded, one.verified, out - one.excluded, runs - out - one.verified)
+        for one in counts
+        if len(counts) > 1
+    ]
+    # Of two agents each is the other's opposite: that is one test.
+    adjusted = holm(chances) if len(chances) > 2 else chances
+    if not chances:
+        return tuple(counts)
+    return tuple(
+        ExclusionCount(
+            one.agent, one.runs, one.verified, one.excluded, one.share, one.by_status, one.by_code, p, p_holm
+        )
+        for one, p, p_holm in zip(counts, chances, adjusted, strict=True)
+    )
+
+
+def _exclusions(agent: str, rows: Sequence[Counted]) -> ExclusionCount:
+    out = [row for row in rows if not row.verified]
+    return ExclusionCount(
+        agent,
+        len(rows),
+        len(rows) - len(out),
+        len(out),
+        len(out) / len(rows),
+        dict(sorted(Counter(str(row.status) for row in out).items())),
+        dict(sorted(Counter(str(row.code) for row in out).items())),
+    )

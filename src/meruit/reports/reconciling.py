@@ -1,0 +1,366 @@
+"""How runs came to be believed: their tokens step by step, the looks at the provider, and what local counts missed."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from heapq import nsmallest
+
+from meruit.model.metering import CallState, MeteredRun, UsageRecord
+from meruit.model.record import Record
+from meruit.model.usage import Attempt, Tokens, UsageCode, UsageStatus, summed
+from meruit.reports.population import CostKind, Counted
+
+MOST_STEPS = 40
+"""Of an agent, one by one; those behind are told as one."""
+MOST_ROWS = 24
+"""Runs whose looks are told one by one: those that were argued about most."""
+
+Attempts = Callable[[str], Sequence[Attempt]]
+"""The looks at a run, by its id."""
+
+
+class TokenClass(StrEnum):
+    """Parts of a step's tokens; what is not known to be of a special kind is not said to be."""
+
+    CACHED = "cached"
+    CACHE_WRITE = "cache_write"
+    INPUT = "input"
+    """The rest of the input."""
+    REASONING = "reasoning"
+    OUTPUT = "output"
+    """The rest of the output."""
+
+
+class StepUse(Record, frozen=True):
+    """What verified runs used in one step, on average."""
+
+    place: int
+    """The first, the second, …"""
+    label: str
+    """Its name, where all runs agree on it."""
+    runs: int
+    tokens: dict[str, float]
+    """By class."""
+
+
+class StepsOf(Record, frozen=True):
+    """An agent's steps, in order."""
+
+    agent: str
+    runs: int
+    unknown: int
+    """Steps of verified runs of which nobody knows by itself what they used."""
+    steps: tuple[StepUse, ...]
+
+
+class LookKind(StrEnum):
+    """What a look found."""
+
+    COUNT = "count"
+    ZERO = "zero"
+    ERROR = "error"
+
+
+class Look(Record, frozen=True):
+    """One look at a run, minutes after it ended."""
+
+    minutes: float
+    kind: LookKind
+    told: str
+
+
+class Change(Record, frozen=True):
+    """What was claimed from some minute on."""
+
+    minutes: float
+    status: UsageStatus
+    code: UsageCode
+    withdraws: bool
+
+
+class TimelineRow(Record, frozen=True):
+    """How one run came to what is claimed of it."""
+
+    run: str
+    agent: str
+    status: UsageStatus
+    looks: tuple[Look, ...]
+    changes: tuple[Change, ...]
+
+
+class Timeline(Record, frozen=True):
+    """The looks at all runs, and those that were argued about most one by one."""
+
+    runs: int
+    attempts: int
+    withdrawn: int
+    by_status: dict[str, int]
+    rows: tuple[TimelineRow, ...]
+
+
+class Part(StrEnum):
+    """Why a provider counts other than the run: of several that apply, the first takes all that is left."""
+
+    UNCOUNTED = "uncounted"
+    """The run has no count of its own."""
+    UNATTRIBUTED = "unattributed"
+    """In the run's lane, and in none of its steps."""
+    ABORTED = "aborted"
+    """It broke calls off, whose responses say nothing."""
+    RETRIES = "retries"
+    """The provider counts more calls, or the run has failed ones."""
+    CACHE = "cache"
+    """Just what was read from or written to a cache."""
+    UNEXPLAINED = "unexplained"
+
+
+class Waterfall(Record, frozen=True):
+    """From what an agent's runs counted to what the provider did."""
+
+    agent: str
+    runs: int
+    without: int
+    """Runs that the provider has not counted."""
+    local: int
+    parts: dict[str, int]
+    billed: int
+
+
+class Sum(Record, frozen=True):
+    """Of so many known amounts."""
+
+    total: Decimal | None
+    known: int
+
+
+class LedgerLine(Record, frozen=True):
+    """The three costs of an agent's runs, side by side."""
+
+    agent: str
+    verified: bool
+    runs: int
+    quoted: Sum
+    billed: Sum
+    settled: Sum
+
+
+def classes(tokens: Tokens) -> dict[str, int]:
+    """A count in parts that add up to it."""
+    cached = min(tokens.cached or 0, tokens.input)
+    written = min(tokens.cache_write or 0, tokens.input - cached)
+    reasoned = min(tokens.reasoning or 0, tokens.output)
+    return {
+        TokenClass.CACHED: cached,
+        TokenClass.CACHE_WRITE: written,
+        TokenClass.INPUT: tokens.input - cached - written,
+        TokenClass.REASONING: reasoned,
+        TokenClass.OUTPUT: tokens.output - reasoned,
+    }
+
+
+@dataclass(slots=True)
+class _Place:
+    """One step of an agent, added up."""
+
+    runs: int = 0
+    labels: set[str] = field(default_factory=set)
+    tokens: Counter[str] = field(default_factory=Counter)
+
+    def add(self, label: str, parts: dict[str, int]) -> None:
+        self.runs += 1
+        self.tokens.update(parts)
+        # Whether there are two or more is all that is asked later.
+        if len(self.labels) < 2:
+            self.labels.add(label)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The steps of one agent, added up."""
+
+    runs: int = 0
+    unknown: int = 0
+    places: defaultdict[int, _Place] = field(default_factory=lambda: defaultdict(_Place))
+
+
+class StepsSeen:
+    """Adds up steps of verified runs as they come by."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+        self._agents: defaultdict[str, _Seen] = defaultdict(_Seen)
+
+    def take(self, record: UsageRecord) -> None:
+        """Count a verified run."""
+        seen, told = self._agents[record.run.framework], self._by_provider(record.run)
+        seen.runs += 1
+        later: Counter[str] = Counter()
+        for place, step in enumerate(record.run.steps, start=1):
+            tokens = step.local or told.get(step.id)
+            if tokens is None:
+                seen.unknown += step.expects_usage is not False
+            elif place <= MOST_STEPS:
+                seen.places[place].add(step.id, classes(tokens))
+            else:
+                later.update(classes(tokens))
+        if later:
+            seen.places[MOST_STEPS + 1].add(f"all after step {MOST_STEPS}", later)
+
+    def _by_provider(self, run: MeteredRun) -> dict[str, Tokens]:
+        if all(step.local is not None or step.expects_usage is False for step in run.steps):
+            return {}
+        split = [look for look in self._attempts(run.id) if look.steps is not None]
+        return max(split, key=lambda look: (look.at, look.id)).steps or {} if split else {}
+
+    def steps(self) -> tuple[StepsOf, ...]:
+        """Every agent's, in order."""
+        return tuple(
+            StepsOf(agent, seen.runs, seen.unknown, tuple(_step(*one) for one in sorted(seen.places.items())))
+            for agent, seen in sorted(self._agents.items())
+        )
+
+
+def _step(number: int, place: _Place) -> StepUse:
+    (label,) = place.labels if len(place.labels) == 1 else ("",)
+    means = {str(name): place.tokens[name] / place.runs for name in TokenClass}
+    return StepUse(number, label, place.runs, means)
+
+
+def timeline(rows: Sequence[Counted], chosen: Iterable[UsageRecord], attempts: Attempts) -> Timeline:
+    """The looks at all runs, and those of a few one by one."""
+    counts = [str(row.status) for row in rows]
+    return Timeline(
+        len(rows),
+        sum(row.attempts for row in rows),
+        sum(row.withdrawn for row in rows),
+        {str(status): counts.count(status) for status in UsageStatus if status in counts},
+        tuple(_row(record, attempts(record.run.id)) for record in chosen),
+    )
+
+
+def argued(records: Iterable[UsageRecord]) -> list[UsageRecord]:
+    """The runs whose looks are worth telling: withdrawn first, then not verified, then those with the most looks."""
+    looked = (one for one in records if one.attempts and one.run.ended_at is not None)
+    return nsmallest(MOST_ROWS, looked, key=_by_argument)
+
+
+def _by_argument(record: UsageRecord) -> tuple[int, bool, int, str]:
+    verdict = record.verdict
+    return (-verdict.withdrawn, verdict.status is UsageStatus.VERIFIED, -record.attempts, record.run.id)
+
+
+def _row(record: UsageRecord, attempts: Sequence[Attempt]) -> TimelineRow:
+    ended, before = record.run.ended_at, UsageStatus.PENDING
+    changes = []
+    for change in sorted(record.verdict.history, key=lambda one: one.at):
+        withdraws = before is UsageStatus.VERIFIED and change.status is not UsageStatus.VERIFIED
+        changes.append(Change(_minutes(change.at, ended), change.status, change.code, withdraws))
+        before = change.status
+    return TimelineRow(
+        record.run.id,
+        record.run.framework,
+        record.verdict.status,
+        tuple(_look(one, ended) for one in sorted(attempts, key=lambda one: (one.at, one.id))),
+        tuple(changes),
+    )
+
+
+def _look(look: Attempt, ended: datetime | None) -> Look:
+    minutes = _minutes(look.at, ended)
+    if look.total is None or look.error is not None:
+        return Look(minutes, LookKind.ERROR, str(look.error or "nothing found out"))
+    kind = LookKind.COUNT if look.total.total else LookKind.ZERO
+    return Look(minutes, kind, f"{look.total.input:,} in, {look.total.output:,} out")
+
+
+def _minutes(at: datetime, ended: datetime | None) -> float:
+    return 0.0 if ended is None else (at - ended).total_seconds() / 60
+
+
+class Waterfalls:
+    """Adds up, as runs come by, what they counted and what the provider did."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+        self._found: dict[str, Waterfall] = {}
+
+    def take(self, record: UsageRecord) -> None:
+        """Count a run."""
+        agent, billed = record.run.framework, record.verdict.tokens
+        so_far = self._found.get(agent) or Waterfall(agent, 0, 0, 0, {}, 0)
+        if billed is None:
+            more = Waterfall(agent, 0, 1, 0, {}, 0)
+        else:
+            local = _counted_locally(record.run)
+            more = Waterfall(agent, 1, 0, local.total, self._parts(record, local, billed), billed.total)
+        parts = {
+            str(part): so_far.parts.get(part, 0) + more.parts.get(part, 0)
+            for part in Part
+            if part in so_far.parts or part in more.parts
+        }
+        self._found[agent] = Waterfall(
+            agent,
+            so_far.runs + more.runs,
+            so_far.without + more.without,
+            so_far.local + more.local,
+            parts,
+            so_far.billed + more.billed,
+        )
+
+    def _parts(self, record: UsageRecord, local: Tokens, billed: Tokens) -> dict[str, int]:
+        missing = billed.total - local.total
+        if not missing:
+            return {}
+        looks = sorted(self._attempts(record.run.id), key=lambda one: (one.at, one.id))
+        outside = next((one.unattributed for one in reversed(looks) if one.total is not None), 0)
+        outside = min(outside, max(missing, 0))
+        parts = {Part.UNATTRIBUTED: outside} if outside else {}
+        if missing - outside:
+            parts[_why(record.run, local, billed, missing - outside)] = missing - outside
+        return {str(part): number for part, number in parts.items()}
+
+    def waterfalls(self) -> tuple[Waterfall, ...]:
+        """Every agent's, in order."""
+        return tuple(found for _, found in sorted(self._found.items()))
+
+
+def _counted_locally(run: MeteredRun) -> Tokens:
+    """All that responses said, also where some said nothing."""
+    said = [one.tokens for one in run.calls if one.tokens is not None]
+    return summed([*said, *(step.tokens for step in run.steps if step.tokens is not None and not step.calls)])
+
+
+def _why(run: MeteredRun, local: Tokens, billed: Tokens, missing: int) -> Part:
+    calls = run.calls
+    if not local.total:
+        return Part.UNCOUNTED
+    if missing > 0 and any(one.state is CallState.ABORTED and one.tokens is None for one in calls):
+        return Part.ABORTED
+    more_calls = local.requests is not None and billed.requests is not None and billed.requests > local.requests
+    if missing > 0 and (more_calls or any(one.state is CallState.FAILED for one in calls)):
+        return Part.RETRIES
+    cached, written = billed.cached or 0, billed.cache_write or 0
+    if abs(missing) in {cached, written, cached + written} and billed.output == local.output:
+        return Part.CACHE
+    return Part.UNEXPLAINED
+
+
+def ledger(agents: dict[str, list[Counted]], currency: str) -> tuple[LedgerLine, ...]:
+    """For each agent the costs of its verified runs, and apart from them those of the others."""
+    return tuple(
+        LedgerLine(
+            agent, verified, len(some), *(_sum(some, kind, currency) for kind in ("quoted", "billed", "settled"))
+        )
+        for agent, rows in agents.items()
+        for verified in (True, False)
+        if (some := [row for row in rows if row.verified is verified])
+    )
+
+
+def _sum(rows: Sequence[Counted], kind: str, currency: str) -> Sum:
+    found = [row.cost(CostKind(kind), currency) for row in rows]
+    known = sorted(one for one in found if one is not None)
+    return Sum(sum(known, Decimal(0)) if known else None, len(known))

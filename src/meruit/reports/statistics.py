@@ -1,0 +1,283 @@
+"""The few statistics that a report needs, each by its textbook's formula; scipy confirms them in the tests.
+
+They are written out, and not scipy's, so that a report needs nothing installed and scipy can be a second opinion.
+"""
+
+import math
+import random
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from statistics import NormalDist
+
+from meruit.model.record import Record
+from meruit.model.run import Interval
+
+FEWEST_TASKS = 5
+"""With fewer there is no interval: Student's t would promise what so few tasks cannot keep."""
+FEWEST_TO_RESAMPLE = 30
+"""With fewer tasks a bootstrap of totals is too narrow."""
+RESAMPLES = 2_000
+SEED = 8
+"""Of every bootstrap, so that a report can be made again to the byte."""
+LEVEL = 0.95
+MDE_FACTOR = 2.80
+"""For a test at 5 % that finds the difference 80 times of 100: 1.96 + 0.84 standard errors."""
+SMALLEST_P = 1e-12
+"""Chances are not told apart below this."""
+MOST_EXACT = 50
+"""Differences up to which Wilcoxon's distribution is counted out; beyond it is normal for all purposes."""
+MOST_COUNTED_OUT = 10_000
+"""Runs up to which Fisher's test is counted out."""
+_DECIMALS = 12
+"""Differences that are equal in so many decimals are ties: 0.6 − 0.4 and 0.8 − 0.6 differ in the seventeenth."""
+Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+
+class Mean(Record, frozen=True):
+    """A mean of one number a task, and how sure it is."""
+
+    tasks: int
+    mean: float
+    se: float | None = None
+    interval: Interval | None = None
+    p: float | None = None
+    """Of a mean that is zero in truth."""
+    mde: float | None = None
+    """The smallest difference that so many tasks find four times of five."""
+    why_not: str = ""
+    """Why there is no interval."""
+
+
+class SignedRanks(Record, frozen=True):
+    """Wilcoxon's test of differences that lie about zero."""
+
+    statistic: float
+    """The smaller sum of ranks."""
+    differences: int
+    """Those that are not zero."""
+    p: float
+    exact: bool
+    """Whether the chance is counted out, not taken from the normal distribution."""
+
+
+# Student's t.
+
+
+def t_chance(t: float, freedom: int) -> float:
+    """The chance of a t this far from zero on either side (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, series = cosine if odd else 1.0, []
+    for step in range(1 + odd, freedom, 2):
+        series.append(term)
+        term *= cosine * cosine * step / (step + 1)
+    within = sine * math.fsum(series)
+    return _chance(1 - (2 / math.pi * (angle + within) if odd else within))
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(freedom: int, level: float = LEVEL) -> float:
+    """How far from zero t lies at most, with this chance."""
+    low, high = 0.0, 1.0
+    while t_chance(high, freedom) > 1 - level:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_chance(middle, freedom) > 1 - level else (low, middle)
+    return (low + high) / 2
+
+
+def mean_of(numbers: Sequence[float]) -> Mean:
+    """The mean over tasks, one number each, with Student's interval; where that cannot be, why not."""
+    tasks = len(numbers)
+    if not tasks:
+        return Mean(0, math.nan, why_not="there is no task")
+    mean = math.fsum(numbers) / tasks
+    if tasks < FEWEST_TASKS:
+        return Mean(tasks, mean, why_not=f"{tasks} of the {FEWEST_TASKS} tasks that an interval needs")
+    spread = math.fsum((one - mean) ** 2 for one in numbers) / (tasks - 1)
+    se = math.sqrt(spread / tasks)
+    if se <= 10**-_DECIMALS * max(1.0, abs(mean)):
+        # All alike: t has no spread to go by, and ranks still tell whether that can be chance.
+        return Mean(tasks, mean, 0.0, p=signed_ranks(numbers).p, why_not="no spread: every task says the same")
+    reach = t_quantile(tasks - 1) * se
+    return Mean(tasks, mean, se, Interval(mean - reach, mean + reach), t_chance(mean / se, tasks - 1), mde(se))
+
+
+def mde(se: float) -> float:
+    """The minimal detectable difference."""
+    return MDE_FACTOR * se
+
+
+# Ranks.
+
+
+def signed_ranks(differences: Sequence[float]) -> SignedRanks:
+    """Wilcoxon's signed-rank test, both sides; zeros are left out, ties share their ranks."""
+    counted = [one for one in (round(one, _DECIMALS) for one in differences) if one]
+    sizes = sorted(abs(one) for one in counted)
+    # Twice the middle rank is whole, ties or not.
+    doubled = [bisect_left(sizes, abs(one)) + bisect_right(sizes, abs(one)) + 1 for one in counted]
+    up = sum(rank for rank, one in zip(doubled, counted, strict=True) if one > 0)
+    smaller = min(up, sum(doubled) - up)
+    number = len(counted)
+    if not number:
+        return SignedRanks(0.0, 0, 1.0, exact=True)
+    exact = number <= MOST_EXACT
+    p = _counted_out(doubled, smaller) if exact else _nearly_normal(sizes, smaller / 2)
+    return SignedRanks(smaller / 2, number, p, exact)
+
+
+def _counted_out(doubled: Sequence[int], smaller: int) -> float:
+    """Of all ways in which the signs could fall, the share that is at least this uneven."""
+    ways = [1]
+    for rank in doubled:
+        ways = [a + b for a, b in zip([*ways, *[0] * rank], [*[0] * rank, *ways], strict=True)]
+    return _chance(2 * sum(ways[: smaller + 1]) / 2 ** len(doubled))
+
+
+def _nearly_normal(sizes: Sequence[float], smaller: float) -> float:
+    number = len(sizes)
+    ties = sum(count**3 - count for count in Counter(sizes).values())
+    spread = math.sqrt((number * (number + 1) * (2 * number + 1) - ties / 2) / 24)
+    return _chance(math.erfc(abs(smaller - number * (number + 1) / 4) / spread / math.sqrt(2)))
+
+
+def cliffs_delta(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How much more often one of ours is above one of theirs than below it, between −1 and 1."""
+    order = sorted(theirs)
+    above = sum(bisect_left(order, one) for one in ours)
+    below = sum(len(order) - bisect_right(order, one) for one in ours)
+    return (above - below) / (len(ours) * len(theirs))
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """The chances of one family, adjusted for there being several (Holm, 1979)."""
+    adjusted, highest = [0.0] * len(chances), 0.0
+    for place, number in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        highest = max(highest, min(1.0, (len(chances) - place) * chances[number]))
+        adjusted[number] = highest
+    return adjusted
+
+
+# Shares.
+
+
+def wilson(rate: float, number: float, quantile: float = Z) -> Interval:
+    """Wilson's interval of a share among so many independent tries."""
+    spread = quantile * quantile / number
+    middle = (rate + spread / 2) / (1 + spread)
+    reach = quantile * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
+    # At 0 and at 1 the last digit may fall on the wrong side.
+    return Interval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
+
+
+def clustered_error(groups: Sequence[Sequence[float]]) -> float:
+    """The standard error of the mean over all runs, runs of one task taken together as they depend on each other."""
+    runs, number = sum(map(len, groups)), len(groups)
+    mean = math.fsum(one for group in groups for one in group) / runs
+    apart = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in groups)
+    return math.sqrt(number / (number - 1) * apart) / runs
+
+
+def share_of(groups: Sequence[Sequence[float]]) -> Interval | None:
+    """The interval of a share, by task: Wilson's where every run is alone, else for as many runs as they are worth.
+
+    Repeats of one task are worth between one run and all of them, by how much tasks differ (Dean and Pagano, 2015).
+    """
+    runs, tasks = sum(map(len, groups)), len(groups)
+    if not runs:
+        return None
+    rate = math.fsum(one for group in groups for one in group) / runs
+    if runs == tasks:
+        return wilson(rate, runs)
+    if tasks < FEWEST_TASKS:
+        return None
+    error = clustered_error(groups)
+    # Where all tasks say the same, that is much when their runs differ, and little when none does.
+    worth = rate * (1 - rate) / error**2 if error else runs * (0 < rate < 1)
+    return wilson(rate, min(max(worth, tasks), runs), t_quantile(tasks - 1))
+
+
+def fisher(met: int, missed: int, others_met: int, others_missed: int) -> float:
+    """The chance that two shares differ this much when nothing makes them differ (Fisher; beyond some size, normal)."""
+    ours, theirs, all_met = met + missed, others_met + others_missed, met + others_met
+    total = ours + theirs
+    if not ours or not theirs or all_met in (0, total):
+        return 1.0
+    if total > MOST_COUNTED_OUT:
+        rate = all_met / total
+        spread = math.sqrt(rate * (1 - rate) * (1 / ours + 1 / theirs))
+        return _chance(math.erfc(abs(met / ours - others_met / theirs) / spread / math.sqrt(2)))
+    possible = range(max(0, all_met - theirs), min(all_met, ours) + 1)
+    ways = {one: math.comb(ours, one) * math.comb(theirs, all_met - one) for one in possible}
+    return _chance(sum(way for way in ways.values() if way <= ways[met]) / math.comb(total, all_met))
+
+
+def _chance(p: float) -> float:
+    return min(1.0, max(SMALLEST_P, p))
+
+
+# Bootstrap: tasks are drawn, with all that belongs to each.
+
+
+def drawn(tasks: int) -> Iterator[list[int]]:
+    """Tasks drawn with replacement, the same at every call."""
+    # Of the generators, this one's numbers are promised to stay the same in every version of Python.
+    chance = random.Random(SEED).random  # noqa: S311 - not for secrets
+    for _ in range(RESAMPLES):
+        yield [int(chance() * tasks) for _ in range(tasks)]
+
+
+def totals_drawn(columns: Sequence[Sequence[float]]) -> list[list[float]]:
+    """For each agent, one number a task of it, its totals over the same tasks drawn again and again."""
+    totals: list[list[float]] = [[] for _ in columns]
+    for picked in drawn(len(columns[0]) if columns else 0):
+        for total, column in zip(totals, columns, strict=True):
+            total.append(math.fsum(map(column.__getitem__, picked)))
+    return totals
+
+
+def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> Interval | None:
+    """The interval of a ratio of totals, both as they were drawn; None where nothing is left to divide by."""
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True) if other > 0]
+    return _middle(ratios) if len(ratios) == len(ours) else None
+
+
+def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> list[Interval]:
+    """Between which places each agent lies, by totals as they were drawn; those that are equal share the better one."""
+    sign = -1.0 if high_is_good else 1.0
+    places: list[list[float]] = [[] for _ in totals]
+    for several in zip(*totals, strict=True):
+        own = [round(sign * one, _DECIMALS) for one in several]
+        order = sorted(own)
+        for place, one in zip(places, own, strict=True):
+            place.append(1.0 + bisect_left(order, one))
+    return [_middle(place) for place in places]
+
+
+def _middle(numbers: Sequence[float]) -> Interval:
+    """Where the middle 95 of 100 lie."""
+    order = sorted(numbers)
+    outside = int(len(order) * (1 - LEVEL) / 2)
+    return Interval(order[outside], order[-1 - outside])
+
+
+# Many tries of one task.
+
+
+def over_tasks(
+    tries: Sequence[tuple[int, int]], most: int, chance: Callable[[int, int, int], float]
+) -> dict[str, float]:
+    """The mean over tasks of a chance for 1, 2, … tries, each task told as (tries, successes).
+
+    Only for as many tries as every task has: with other tasks for each number, the numbers could not be compared.
+    """
+    fewest = min((number for number, _ in tries), default=0)
+    return {
+        str(k): math.fsum(chance(number, passes, k) for number, passes in tries) / len(tries)
+        for k in range(1, min(fewest, most) + 1)
+    }

@@ -1,0 +1,16 @@
+"""What tests of the bridges share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from meruit.stores.location import Location
+from meruit.stores.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(Location(tmp_path / "data"))
+    yield opened
+    opened.close()

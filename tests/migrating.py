@@ -1,0 +1,53 @@
+"""New stores in no time: the migrations run once in each process, and the file they made is there again the next time.
+
+Only where there is no database yet: one that is older is upgraded as ever, and so is each that another process makes.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from meruit.stores import opening
+from meruit.stores.location import FILE, KEY_FILE, Location
+
+UPGRADE = opening.upgrade
+"""As it is."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_run_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Alembic takes most of the time that a test of a new store has."""
+    new_file: list[bytes] = []
+
+    def upgraded(location: Location) -> opening.Upgraded:
+        if location.url is not None or any((location.folder / name).exists() for name in (FILE, KEY_FILE)):
+            return UPGRADE(location)
+        if not new_file:
+            made = Location(tmp_path_factory.mktemp("migrated"))
+            UPGRADE(made)
+            new_file.append((made.folder / FILE).read_bytes())
+        opening._make_folder(location.folder)
+        try:
+            _put(location.folder / FILE, new_file[0])
+        except FileExistsError:
+            # Somebody was quicker.
+            return UPGRADE(location)
+        return opening.Upgraded(None, opening.HEAD, None)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(opening, "upgrade", upgraded)
+        yield
+
+
+def _put(file: Path, content: bytes) -> None:
+    """As `opening` makes one: nobody else may read it; and there at once, whoever looks meanwhile."""
+    descriptor, whole = tempfile.mkstemp(dir=file.parent)
+    with os.fdopen(descriptor, "wb") as opened:
+        opened.write(content)
+    try:
+        file.hardlink_to(whole)
+    finally:
+        Path(whole).unlink()
