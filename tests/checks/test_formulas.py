@@ -120,10 +120,10 @@ def test_what_formulas_can_say(text: str, found: Any) -> None:
     ],
 )
 def test_everything_else_is_refused_when_it_is_written(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(AuthorError):
         Formula(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 2
 
 
 @given(st.text(max_size=60) | st.text("()[]{}kn.,+-*/<>=!'\"0123456789 _abs", max_size=60))
@@ -166,10 +166,10 @@ def test_what_cannot_be_computed_says_so(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["round(1, 999999999)", "round(1 / 3, -999999999)", " * ".join(["1e200"] * 30)])
 def test_no_formula_can_keep_anybody_busy(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(AuthorError):
         value(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 2
 
 
 def test_a_formula_knows_what_it_needs() -> None:
