@@ -109,6 +109,12 @@ def test_a_page_may_come_from_a_pipe_and_go_to_one(run: Run, runs: str) -> None:
     assert done.stdout.endswith("</html>\n")
 
 
+def test_a_file_that_some_editor_marked_as_text_is_read_all_the_same(run: Run, runs: str) -> None:
+    plain = run("report", "build", "--json", "--from", "-", stdin=Path(runs).read_bytes())
+    marked = run("report", "build", "--json", "--from", "-", stdin=b"\xef\xbb\xbf" + Path(runs).read_bytes())
+    assert (marked.returncode, marked.stdout) == (0, plain.stdout)
+
+
 def test_two_agents_are_compared_in_the_order_of_their_names(run: Run, runs: str) -> None:
     done = run("report", "compare", "scout", "plodder", "--from", runs)
     assert done.returncode == 0
@@ -241,6 +247,7 @@ def test_a_cost_below_nothing_or_beyond_number_is_refused_by_name(run: Run, amou
     [
         (("build",), "say with -o where the page goes"),
         (("build", "-o", "x.json"), "-o names the page"),
+        (("build", "-o", "-", "--json"), "both print to standard output"),
         (("compare", "a", "a"), "the same agent"),
         (("compare", "scout", "ploder", "--from", "runs.json"), "did you mean 'plodder'?"),
         (("build", "-o", "x.html", "--from", "gone.json"), "gone.json"),

@@ -269,6 +269,17 @@ def test_every_bad_file_of_a_manifest_is_told(run: Run) -> None:
     assert "its run_id is 'another', in the manifest 'run-2'" in ended.stderr
 
 
+@pytest.mark.parametrize(("field", "what"), [("run_id", "run_id"), ("framework", "framework")])
+def test_a_run_that_its_manifest_calls_otherwise_is_not_recorded(run: Run, field: str, what: str) -> None:
+    manifest = copied()
+    whole = json.loads(Path("planner/run-2/metrics.json").read_bytes())
+    Path("planner/run-2/metrics.json").write_text(json.dumps(whole | {field: "another"}))
+    ended = run("usage", "record", manifest)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"planner/run-2/metrics.json: its {what} is 'another', in the manifest '" in ended.stderr
+    assert json.loads(run("usage", "list", "--json").stdout or "{}").get("usage_runs", []) == []
+
+
 def test_a_manifests_runs_may_lie_in_a_folder_of_theirs(run: Run, write: Write) -> None:
     Path("runs/planner/a").mkdir(parents=True)
     Path("b").mkdir()
@@ -571,3 +582,11 @@ def test_words_that_are_no_text_are_named(run: Run, command: str) -> None:
     assert done.returncode == 2
     assert "'\\udcff' is no text in UTF-8" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_place_beyond_any_list_is_refused(run: Run) -> None:
+    assert run("usage", "record", copied()).returncode == 0
+    assert len(json.loads(run("usage", "list", "--json", "--before", str(2**63 - 1)).stdout)["usage_runs"]) == 2
+    done = run("usage", "list", "--before", str(2**64))
+    assert done.returncode == 2
+    assert "--before" in done.stderr

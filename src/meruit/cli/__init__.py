@@ -75,7 +75,8 @@ class LazyCommands(click.Group):
 @click.group(
     cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 passed, 1 not passed, 2 bad usage or input, 3 could not verify, 130 interrupted.",
+    epilog="Exit codes: 0 passed, 1 not passed, 2 bad usage or input, 3 could not verify, 4 a credential is missing or "
+    "was refused, 130 interrupted.",
 )
 @click.version_option(package_name="meruit")
 def meruit() -> None:

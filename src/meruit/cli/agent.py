@@ -9,6 +9,7 @@ from meruit.cli.output import (
     ExitCode,
     json_option,
     note,
+    page_options,
     print_json,
     say,
     store_options,
@@ -177,8 +178,7 @@ def _driven_elsewhere(store: "Store", name: str) -> bool:
 @click.option("--status", type=click.Choice(STATES), help="Only those that stand there.")
 @click.option("--agent", "name", metavar="NAME", help="Only those of this agent.")
 @click.option("--parent", metavar="RUN", help="Only members of this team run.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="Go on behind this place: the `next` of a page.")
+@page_options
 @tenant_option
 @store_options
 @json_option

@@ -13,6 +13,7 @@ from meruit.cli.output import (
     json_option,
     note,
     once,
+    page_options,
     print_json,
     say,
     sources_option,
@@ -253,8 +254,7 @@ def show(  # noqa: PLR0913 - one an option
 @benchmark.command(name="list")
 @click.option("--published", "of_benchmarks", is_flag=True, help="The benchmarks themselves, not their runs.")
 @click.option("--benchmark", "slug", metavar="SLUG", help="Only runs of this one.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="Go on behind this place: the `next` of a page.")
+@page_options
 @tenant_option
 @store_options
 @config_option

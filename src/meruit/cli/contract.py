@@ -12,6 +12,7 @@ from meruit.cli.output import (
     json_option,
     note,
     once,
+    page_options,
     print_json,
     python_full_option,
     say,
@@ -321,8 +322,7 @@ def expire(*, data: str | None, database_url: str | None, as_json: bool) -> int:
 @click.option("--work-id", metavar="ID", help="Only those on this work.")
 @click.option("--consumer-id", metavar="ID", help="Only those that this consumer pays.")
 @click.option("--agent-id", metavar="ID", help="Only this agent's.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="Go on behind this place: the `next` of a page.")
+@page_options
 @tenant_option
 @store_options
 @json_option

@@ -3,7 +3,14 @@
 import click
 
 from meruit.cli.contract import contract_argument, reason_option
-from meruit.cli.output import ExitCode, Place, json_option, store_options, tenant_option
+from meruit.cli.output import (
+    ExitCode,
+    Place,
+    json_option,
+    page_options,
+    store_options,
+    tenant_option,
+)
 
 
 @click.group()
@@ -16,8 +23,7 @@ def holds() -> None:
 
 
 @holds.command(name="list")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="Go on behind this place: the `next` of a page.")
+@page_options
 @tenant_option
 @store_options
 @json_option

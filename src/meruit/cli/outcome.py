@@ -12,6 +12,7 @@ from meruit.cli.output import (
     ExitCode,
     json_option,
     note,
+    page_options,
     print_json,
     say,
     shown,
@@ -91,8 +92,7 @@ def outcome() -> None:
 
 @outcome.command(name="list")
 @filter_options
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="Go on behind this place: the `next` of a page.")
+@page_options
 @tenant_option
 @store_options
 @json_option

@@ -38,6 +38,8 @@ _database_option = click.option(
 )
 MAX_LABEL = 200
 """Characters of an id or label."""
+MAX_PLACE = 2**63 - 1
+"""No database counts further."""
 
 
 class Place(NamedTuple):
@@ -54,6 +56,22 @@ tenant_option = click.option("--tenant", default="default", show_default=True, h
 def store_options(command: _Command) -> _Command:
     """Say where the records are."""
     return _data_option(_database_option(command))
+
+
+_limit_option = click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most."
+)
+_before_option = click.option(
+    "--before",
+    type=click.IntRange(1, MAX_PLACE),
+    metavar="SEQ",
+    help="Go on behind this place: the `next` of a page.",
+)
+
+
+def page_options(command: _Command) -> _Command:
+    """Say which part of a list."""
+    return _limit_option(_before_option(command))
 
 
 python_full_option = click.option(

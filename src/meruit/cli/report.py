@@ -72,6 +72,8 @@ def build(  # noqa: PLR0913 - one an option
 
     if target is None and not as_json:
         raise click.UsageError("say with -o where the page goes, or print its data with --json")
+    if target == "-" and as_json:
+        raise click.UsageError("-o - and --json both print to standard output; give one of them")
     if target is not None and not Path(target).name:
         raise click.UsageError("-o names the page, such as report.html")
     if target is not None and Path(target).suffix == ".json":

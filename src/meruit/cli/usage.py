@@ -10,6 +10,7 @@ from meruit.cli.output import (
     json_option,
     note,
     once,
+    page_options,
     print_json,
     store_options,
     table,
@@ -202,8 +203,7 @@ def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_
 @click.option("--status", type=click.Choice(STATUSES), help="Only those that stand there.")
 @click.option("--task", metavar="TASK", help="Only those that were to do this.")
 @click.option("--source", "account", metavar="NAME", help="Only those that this account counts.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="Go on behind this place: the `next` of a page.")
+@page_options
 @tenant_option
 @store_options
 @json_option

@@ -177,8 +177,7 @@ def news_in(found: Recordable, known: Sequence[Attempt]) -> list[Attempt]:
 def _runs_in(path: str) -> list[Recordable]:
     content, document = loaded(path)
     if is_manifest(document):
-        each = [str(file) for _, file in runs_of(Manifest(path, content, read_manifest(document)))]
-        return recordable(each)
+        return _runs_named(Manifest(path, content, read_manifest(document)))
     places = Places(document)
     if places.at(("id",)) is not None and places.at(("run_id",)) is None:
         run = places.record((), MeteredRun)
@@ -188,3 +187,21 @@ def _runs_in(path: str) -> list[Recordable]:
         return [Recordable(run)]
     file = read_metrics(document, looked=False)
     return [Recordable(metered_run_of(file), tuple(sorted(file.attempts, key=lambda one: one.at)))]
+
+
+def _runs_named(manifest: Manifest) -> list[Recordable]:
+    """The runs of a manifest, each as its own file tells of it; where the two differ, nobody knows whose it is."""
+    named = runs_of(manifest)
+    found = recordable([str(file) for _, file in named])
+    problems = [
+        Problem(str(file), f"{what} is {here!r}, in the manifest {there!r}")
+        for (entry, file), one in zip(named, found, strict=True)
+        for what, here, there in (
+            ("its run_id", one.run.id, entry.run_id),
+            ("its framework", one.run.framework, entry.framework or one.run.framework),
+        )
+        if here != there
+    ]
+    if problems:
+        raise DocumentError(manifest.path, problems)
+    return found

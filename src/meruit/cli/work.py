@@ -13,6 +13,7 @@ from meruit.cli.output import (
     json_option,
     note,
     once,
+    page_options,
     print_json,
     python_full_option,
     say,
@@ -88,8 +89,7 @@ def submit(
 
 
 @work.command(name="list")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", type=click.IntRange(1), metavar="SEQ", help="Go on behind this place: the `next` of a page.")
+@page_options
 @tenant_option
 @store_options
 @json_option

@@ -1,5 +1,6 @@
 """Recorded runs in a JSON file: what a report can be made from without a store."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 
 import msgspec
@@ -27,7 +28,7 @@ def read_runs(data: bytes, name: str) -> RunsFile:
     Where there are attempts, a verdict that does not follow from them is refused.
     """
     try:
-        found = msgspec.json.decode(data, type=tuple[UsageRecord, ...] | RunsFile)
+        found = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=tuple[UsageRecord, ...] | RunsFile)
     except msgspec.ValidationError as problem:
         why, _, where = str(problem).partition(" - at ")
         raise DocumentError(name, [Problem(where.strip("`").removeprefix("$").removeprefix("."), why)]) from None
