@@ -11,9 +11,10 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meruit.gate import feedback as feedback_module
 from meruit.gate.feedback import (
     HIDDEN,
     MAX_BLOCK,
@@ -147,6 +148,12 @@ def test_a_secret_is_told_nowhere_even_with_signs_that_nobody_sees_in_it(
     for shown in (text, json.dumps(twin)):
         assert secret.replace("\n", "\\n") not in shown
         assert max(secret.split("\n"), key=len) not in shown
+
+
+@settings(max_examples=200)
+@given(st.from_regex(feedback_module._SECRET, alphabet=st.characters(max_codepoint=127)))
+def test_text_without_a_sign_of_secrets_has_none(text: str) -> None:
+    assert feedback_module._may_hold_secrets(text)
 
 
 def test_a_secret_that_is_cut_in_the_middle_is_not_told_in_half() -> None:

@@ -242,7 +242,7 @@ class _Memory:
     async def submit(self, answered: Answered) -> tuple[Accounted, VerificationState]:
         happening, said = answered.happening, None
         if isinstance(happening, Decided):
-            happening, said = happening._replace(at=time.time()), happening.said
+            happening, said = happening.decided_at(time.time()), happening.said
         self._state, done = account(self._state, happening, problems=answered.problems)
         # The gate has looked for an earlier answer before it asked.
         assert done is not None  # noqa: S101

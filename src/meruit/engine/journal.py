@@ -168,7 +168,7 @@ class MemoryJournal:
             return known, False
         happening = answered.happening
         if isinstance(happening, Decided):
-            happening = happening._replace(at=self._clock())
+            happening = happening.decided_at(self._clock())
             self._said[happening.submission_id] = happening.said
         self.state, done = account(self.state, happening, problems=answered.problems)
         # A run hands in each submission under a key of its own, so none comes a second time.

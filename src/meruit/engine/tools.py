@@ -32,6 +32,10 @@ class ToolError(MeruitError):
     """A function that cannot be a tool as it is written."""
 
 
+class OutOfTime(Exception):
+    """What an author wrote takes longer than it may."""
+
+
 class Deferred(NamedTuple):
     """Returned by a tool whose result others will hand in: the run waits, and no worker with it."""
 
@@ -123,13 +127,25 @@ async def called(function: Callable[..., Any], *positional: Any, **named: Any) -
     return await in_a_task(answer) if inspect.isawaitable(answer) else answer
 
 
-async def in_a_task(working: Awaitable[T]) -> T:
-    """Await what an author wrote; who is cancelled meanwhile is free soon, also where it does not let itself be."""
-    waiting: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+async def in_a_task(working: Awaitable[T], limit_s: float | None = None) -> T:
+    """Await what an author wrote; who is cancelled meanwhile is free soon, also where it does not let itself be.
+
+    Raises OutOfTime after so many seconds.
+    """
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Future[T] = loop.create_future()
     task = asyncio.ensure_future(_settled(working, waiting))
     try:
-        return await waiting
-    except asyncio.CancelledError:
+        # Most are done with their first step, and need no alarm.
+        await asyncio.sleep(0)
+        if limit_s is None or waiting.done():
+            return await waiting
+        alarm = loop.call_later(limit_s, _fail, waiting, OutOfTime())
+        try:
+            return await waiting
+        finally:
+            alarm.cancel()
+    except (asyncio.CancelledError, OutOfTime):
         task.cancel()
         try:
             await asyncio.wait({task}, timeout=GRACE_S)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from meruit.engine.definition import Candidate
 from meruit.engine.plainly import describe, writable
-from meruit.engine.tools import called, in_a_task
+from meruit.engine.tools import OutOfTime, called, in_a_task
 from meruit.gate.candidate import NotJson, jsonable
 from meruit.gate.context import ExecutionContext, Judgement
 from meruit.gate.feedback import shown_metadata
@@ -43,24 +43,31 @@ async def verdict_on(
     execution = supply.get("execution_ctx")
     if isinstance(execution, ExecutionContext):
         supply = {**supply, "execution_ctx": execution.recording(judgements.append)}
-    limit = asyncio.timeout(timeout_s)
     try:
-        async with limit:
-            result = await _asked(verifier, candidate.output, supply)
+        result = await _asked(verifier, candidate.output, supply, timeout_s)
         said = _accepted(result, verifier)
     except asyncio.CancelledError:
         raise
+    except OutOfTime:
+        said = Breakage(f"verify took longer than {timeout_s:g} s")
     except BaseException as crash:  # noqa: BLE001 - whatever it raises, it must not end the worker
-        said = Breakage(f"verify took longer than {timeout_s:g} s") if limit.expired() else _turned_down(crash)
+        said = _turned_down(crash)
     judgement = judgements[-1] if judgements and not isinstance(said, Breakage) else None
     return Told(Verdict(said, judgement), result)
 
 
-async def _asked(verifier: Verifier, output: Any, supply: Mapping[str, Any]) -> Any:
+async def _asked(verifier: Verifier, output: Any, supply: Mapping[str, Any], timeout_s: float | None) -> Any:
     if inspect.iscoroutinefunction(verifier.call):
-        return await in_a_task(verifier.ask(output, supply))
-    # It may run somebody's test suite: meanwhile, other runs go on.
-    return await called(verifier.ask, output, supply)
+        return await in_a_task(verifier.ask(output, supply), timeout_s)
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            # It may run somebody's test suite: meanwhile, other runs go on.
+            return await called(verifier.ask, output, supply)
+    except TimeoutError:
+        if limit.expired():
+            raise OutOfTime from None
+        raise
 
 
 def _accepted(result: Any, verifier: Verifier) -> Said:

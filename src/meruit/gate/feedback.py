@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from math import isfinite
 from types import NoneType
 from typing import Any, NamedTuple
@@ -20,8 +21,9 @@ MAX_ITEMS, MAX_DEPTH = 10, 4
 MAX_METADATA_BYTES = 8192
 """What of a rejection's metadata is kept beside events and runs."""
 HIDDEN = "[hidden]"
+MAX_REMEMBERED = 1024
+"""Names and codes whose form is remembered: a verifier has a few, and says them again and again."""
 
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _PLACE_IN_MEMORY = re.compile(r"\bat 0x[0-9a-fA-F]+")
 _NO_NAME = re.compile(r"[^\w ()/-]|_")
 _MORE = {"…": "more than is shown"}
@@ -44,6 +46,11 @@ _SECRET = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))",
     re.DOTALL,
 )
+_SIGNS_OF_SECRETS = (
+    *("sk-", "k_live_", "k_test_", "akia", "aiza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "xox", "eyj"),
+    *("bearer", "basic", "://", "passw", "pwd", "secret", "token", "key", "-----begin"),
+)
+"""Of which each of the above has one, in small letters."""
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -58,9 +65,34 @@ class Feedback(NamedTuple):
     """The same as JSON."""
 
 
+class _Name(NamedTuple):
+    """What is known of a value by its name alone."""
+
+    shown: str
+    is_secret: bool
+    is_secret_text: bool
+
+
+def _named(name: str) -> _Name:
+    return _Name(
+        _line(name, MAX_ITEM),
+        _SECRET_NAME.search(name) is not None,
+        _SECRET_TEXT_NAME.search(name) is not None,
+    )
+
+
+_NAMELESS = _Name("", is_secret=False, is_secret_text=False)
+_remembered = lru_cache(maxsize=MAX_REMEMBERED)(_named)
+
+
+def _name(name: str) -> _Name:
+    # A long one is no name that is said again.
+    return _remembered(name) if len(name) <= MAX_ITEM else _named(name)
+
+
 def feedback(rejection: Rejection, revise: Revise | None = None) -> Feedback:
     """The block for a rejection; `revise` says what is left of the budget, None that nothing is."""
-    code = _line(rejection.code or "", MAX_CODE) or "rejected"
+    code = _code((rejection.code or "")[: MAX_CODE * 5])
     summary = _text(rejection.message, MAX_MESSAGE) or "no reason was given"
     metadata = shown_metadata(rejection.metadata)
     # Lines that go on are set in, so that only our own words begin one.
@@ -96,7 +128,8 @@ def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     room = MAX_METADATA_BYTES - len(msgspec.json.encode(_MORE))
     for key in sorted(metadata, key=_written):
-        item = {_line(_written(key), MAX_ITEM): _shown(metadata[key], _written(key), MAX_DEPTH)}
+        name = _name(_written(key))
+        item = {name.shown: _shown(metadata[key], name, MAX_DEPTH)}
         room -= 0 if item == _MORE else len(msgspec.json.encode(item))
         if room < 0:
             return kept | _MORE
@@ -105,7 +138,7 @@ def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Any: metadata is whatever a verifier wrote, and becomes JSON here.
-def _shown(value: Any, name: str, depth: int) -> Any:
+def _shown(value: Any, name: _Name, depth: int) -> Any:
     if _is_secret(name, value):
         return HIDDEN
     match value:
@@ -125,19 +158,18 @@ def _shown(value: Any, name: str, depth: int) -> Any:
 def _nested(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
         keys = sorted(value, key=_written)[:MAX_ITEMS]
-        return {_line(_written(key), MAX_ITEM): _shown(value[key], _written(key), depth) for key in keys}
+        named = ((key, _name(_written(key))) for key in keys)
+        return {name.shown: _shown(value[key], name, depth) for key, name in named}
     items = sorted(value, key=_written) if isinstance(value, set | frozenset) else value
     if len(items) <= MAX_ITEMS:
-        return [_shown(item, "", depth) for item in items]
+        return [_shown(item, _NAMELESS, depth) for item in items]
     # The last place tells of the rest, so that what was shown before is shown the same again.
     first = MAX_ITEMS - 1
-    return [*(_shown(item, "", depth) for item in items[:first]), f"… and {len(items) - first} more"]
+    return [*(_shown(item, _NAMELESS, depth) for item in items[:first]), f"… and {len(items) - first} more"]
 
 
-def _is_secret(name: str, value: Any) -> bool:
-    if _SECRET_NAME.search(name):
-        return True
-    return _SECRET_TEXT_NAME.search(name) is not None and not isinstance(value, int | float | NoneType)
+def _is_secret(name: _Name, value: Any) -> bool:
+    return name.is_secret or (name.is_secret_text and not isinstance(value, int | float | NoneType))
 
 
 def _written(value: Any) -> str:
@@ -190,6 +222,7 @@ def _plain(value: Any) -> str:
             return msgspec.json.encode(value).decode()
 
 
+@lru_cache(maxsize=MAX_REMEMBERED)
 def _title(name: str) -> str:
     """A name as the beginning of a line; without the signs of a sentence, it cannot pass for one of ours."""
     return " ".join(_NO_NAME.sub(" ", name).split()).capitalize() or "More"
@@ -216,11 +249,20 @@ def _text(text: str, most: int) -> str:
     if not (seen.isascii() and seen.isprintable()):
         seen = _UNSEEN.sub("", "".join(sign for sign in seen if sign in "\n\t" or _visible(sign)))
     seen = seen.strip()
-    clean = _SECRET.sub(HIDDEN, seen)
+    clean = _SECRET.sub(HIDDEN, seen) if _may_hold_secrets(seen) else seen
     if len(text) > looked_at and len(clean) <= most:
         # The last word may be half of a secret, and then cannot be known for one.
         clean = _LAST_WORD.sub("…", clean, count=1)
     return _cut(clean, most)
+
+
+def _may_hold_secrets(text: str) -> bool:
+    """To look for all kinds of them takes long, and most text has not even a sign of one."""
+    if not text.isascii():
+        # Other scripts have letters that count as small forms of these.
+        return True
+    small = text.lower()
+    return any(sign in small for sign in _SIGNS_OF_SECRETS)
 
 
 def _line(text: str, most: int) -> str:
@@ -235,10 +277,15 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _code(code: str) -> str:
+    return _line(code, MAX_CODE) or "rejected"
+
+
 def _quoted(text: str) -> str:
     return _escaped(text).replace('"', "&quot;")
 
 
 def _escaped(text: str, most: int = MAX_BLOCK) -> str:
-    escaped = text.translate(_ESCAPES)
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped if len(escaped) <= most else f"{_HALF_ESCAPE.sub('', escaped[: most - 1])}…"

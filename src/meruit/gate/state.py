@@ -95,6 +95,10 @@ class Decided(NamedTuple):
     verifier_version: str | None = None
     """None for the one that was asked when the candidate was submitted."""
 
+    def decided_at(self, moment: float) -> "Decided":
+        """The same, when it was written down."""
+        return Decided(self.submission_id, self.candidate_hash, self.said, moment, self.verifier_version)
+
 
 class Misshapen(NamedTuple):
     """A payload that is not of the output's shape, and so no candidate."""

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 
+_WRITER = msgspec.json.Encoder(order="deterministic")
+
+
 class Record(msgspec.Struct, frozen=True, gc=False):
     """A frozen struct that can be a field of a user's pydantic model.
 
@@ -23,7 +26,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> bytes:
         """The record as JSON; equal records give equal bytes."""
-        return msgspec.json.encode(self, order="deterministic")
+        return _WRITER.encode(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:

@@ -168,3 +168,8 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             if attempt == MAX_SWITCHES - 1:
                 raise
             time.sleep(SWITCH_S)
+
+
+def in_style(statement: str, connection: Connection) -> str:
+    """The statement as the driver marks its parameters."""
+    return statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")

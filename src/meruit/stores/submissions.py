@@ -62,7 +62,7 @@ class Submit(NamedTuple):
             _check_host(held)
         happening = self.happening
         if isinstance(happening, Decided):
-            happening = happening._replace(at=writing.now.micros / 1_000_000)
+            happening = happening.decided_at(writing.now.micros / 1_000_000)
         before = held.run.verification
         if self.verifier_version is not None:
             before = msgspec.structs.replace(before, verifier_version=self.verifier_version)

@@ -13,6 +13,7 @@ from sqlalchemy.sql.dml import Delete
 
 from meruit.model.events import EventType
 from meruit.stores import tables
+from meruit.stores.database import in_style
 from meruit.stores.tiles import Tiles
 from meruit.trust.entries import Entry, entry_bytes
 from meruit.trust.merkle import Frontier, finished_tiles, leaf_hash
@@ -118,13 +119,13 @@ class Writing:
 
     def ask(self, statement: str, *values: Any) -> Sequence[Any]:
         """The same for what every contract asks, as text: building a query costs more than answering it."""
-        return self._connection.exec_driver_sql(_in_style(statement, self._connection), values).all()
+        return self._connection.exec_driver_sql(in_style(statement, self._connection), values).all()
 
     def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The same as plain tuples: for what every submission asks, where naming the columns costs most of it."""
         cursor = self._connection.connection.cursor()
         try:
-            cursor.execute(_in_style(statement, self._connection), values)
+            cursor.execute(in_style(statement, self._connection), values)
             return [*cursor.fetchall()]
         except Exception:  # noqa: BLE001 - asked again, so that the driver's complaint is told as all others are
             return [tuple(row) for row in self.ask(statement, *values)]
@@ -310,7 +311,7 @@ class Writing:
             grouped.setdefault(id(statement), (statement, []))[1].append(parameters)
         for statement, several in grouped.values():
             if isinstance(statement, str):
-                self._connection.exec_driver_sql(_in_style(statement, self._connection), several)
+                self._connection.exec_driver_sql(in_style(statement, self._connection), several)
             else:
                 self._connection.execute(statement, several if several != [{}] else None)
 
@@ -327,7 +328,7 @@ class Writing:
             *(old, self._state.outcomes, self._state.events, self._state.checkpoint_at),
         ):
             new = (frontier.size, frontier.to_bytes(), self.outcomes, self.events, checkpoint_at)
-            self._connection.exec_driver_sql(_in_style(_NEW_STATE, self._connection), new)
+            self._connection.exec_driver_sql(in_style(_NEW_STATE, self._connection), new)
         return frontier
 
     def _write_tiles(self, old_size: int, new_size: int) -> None:
@@ -341,11 +342,6 @@ class Writing:
 _STATE = "SELECT origin, size, peaks, outcomes, events, checkpoint_at FROM log_state WHERE id = 1"
 _LAST_OF_CONTRACT = "SELECT max(contract_seq) FROM log_leaves WHERE tenant = ? AND contract_id = ?"
 _NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
-
-
-def _in_style(statement: str, connection: Connection) -> str:
-    """The statement as the driver marks its parameters."""
-    return statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
 
 
 @lru_cache(maxsize=2048)
