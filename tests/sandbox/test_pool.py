@@ -242,7 +242,7 @@ def test_a_call_never_waits_behind_another_while_a_worker_may_be_hired(firm: Fir
     second = asked(pool)
     go.set()
     try:
-        assert second.result(1)
+        assert second.result(PATIENCE_S)
         assert not first.done()
     finally:
         firm.gate.set()
