@@ -408,7 +408,7 @@ def test_what_is_shown_tells_rates_and_tokens_in_decimal_text(desk: TokenDesk) -
     ("change", "said"),
     [
         ({"status": UsageStatus.PENDING}, "settlement 1 paid tokens that were not known: usage of run r is pending"),
-        ({"tokens": SECOND}, "settlement 1 paid 1.45, the terms give 1.75"),
+        ({"tokens": SECOND}, "settlement 1 paid other tokens of run 'r' than its provider counted"),
         (None, "settlement 1 paid tokens that were not known: its terms price tokens, and no run is recorded"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 import random
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -26,6 +27,7 @@ from meruit.stores.erasing import erase
 from meruit.stores.location import Location
 from meruit.stores.records import AddVersions, NewOutcome, NewVersion, record
 from meruit.stores.store import Store, Surroundings
+from meruit.trust import usage_proof
 from meruit.trust.bundle import (
     ALWAYS,
     GOVERNANCE,
@@ -38,6 +40,7 @@ from meruit.trust.bundle import (
     Entries,
     LoggedEntry,
     Salted,
+    UsageFile,
     pack,
     pack_files,
     read,
@@ -57,6 +60,7 @@ from meruit.trust.entries import (
     ReleaseEntry,
     ReversalEntry,
     SettlementEntry,
+    UsageEntry,
     VerdictEntry,
     entry_bytes,
     read_entry,
@@ -700,6 +704,7 @@ class Forgery(NamedTuple):
     salts: dict[str, bytes]
     """By `input`, `output`, `metadata` and version."""
     contract: ContractFile | None = None
+    usage: UsageFile | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> "Forgery":
@@ -720,6 +725,7 @@ class Forgery(NamedTuple):
             *(entries, bundle.manifest.outcome, bundle.criteria, bundle.work, bundle.results),
             {name: bytes.fromhex(salt) for name, salt in salts.items()},
             bundle.contract,
+            bundle.usage,
         )
 
     def committed(self) -> "Forgery":
@@ -749,6 +755,10 @@ class Forgery(NamedTuple):
             case GovernanceEntry(version=version) if contract is not None and str(version) in contract.governance:
                 kept = contract.governance[str(version)]
                 return msgspec.structs.replace(entry, dossier=commitment(bytes.fromhex(kept.salt), kept.body))
+            case UsageEntry(run=run, attempts=attempts) if self.usage is not None and run in self.usage.runs:
+                proof = self.usage.runs[run]
+                content = usage_proof.committed(proof.run, proof.looks[:attempts])
+                return msgspec.structs.replace(entry, evidence=commitment(bytes.fromhex(proof.salt), content))
             case _:
                 return entry
 
@@ -779,7 +789,7 @@ class Forgery(NamedTuple):
                     entries.append(entry)
                 case _:
                     pass
-        return self._replace(entries=entries, contract=None)
+        return self._replace(entries=entries, contract=None, usage=None)
 
     def changed(self, kind: type, **fields: Any) -> "Forgery":
         """With all entries of a kind otherwise."""
@@ -837,7 +847,8 @@ class Forgery(NamedTuple):
         result = VerificationResult.from_json(self.results[latest.version]) if latest.version in self.results else None
         early = own[0].criteria_index + 1
         begun, proof = first or (Checkpoint(key.name, early, _root(hashes[:early])), _consistency(early, hashes))
-        about = Annotations(self.outcome, latest.version, latest.contract, newest, size, begun.size)
+        runs = Counter(entry.run for entry in self.entries if isinstance(entry, UsageEntry))
+        about = Annotations(self.outcome, latest.version, latest.contract, newest, size, begun.size, dict(runs))
         return pack(
             template._replace(
                 key=f"{key.vkey}\n",
@@ -852,6 +863,7 @@ class Forgery(NamedTuple):
                 work=self.work,
                 results=self.results,
                 contract=self.contract,
+                usage=self.usage,
                 statement=envelope(statement_about(latest, about, self.work, result), key),
             )
         )

@@ -11,10 +11,11 @@ from meruit.model.usage import Assurance, Attempt, FetchError, Tokens, UsagePoli
 from meruit.stores import outbox, tables, usage_reading
 from meruit.stores.store import Store
 from meruit.stores.usage_rows import record_of
-from meruit.stores.usage_runs import Look, Looked, RecordRun, committed, contract_of
+from meruit.stores.usage_runs import Look, Looked, RecordRun, contract_of
 from meruit.trust.commitment import matches
 from meruit.trust.entries import UsageEntry, read_entry
 from meruit.trust.usage import decide
+from meruit.trust.usage_proof import committed
 
 BEGUN = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)
@@ -149,7 +150,7 @@ class Place(NamedTuple):
         for one in entries:
             # What contradicts itself may do so before the run has ended, which may change once more.
             assert one.code == "conflicting_evidence" or matches(
-                one.evidence, row.salt, committed(run, bodies[: one.attempts])
+                one.evidence, row.salt, committed(run.to_json(), bodies[: one.attempts])
             )
         return entries
 

@@ -1,20 +1,24 @@
 """Taking an outcome out of a store: as a bundle that a stranger can check, or as the receipt of one verdict."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, select
 
 from meruit.engine.checkpoints import checkpoint, resigned
 from meruit.model.access import Scope
+from meruit.model.money import Bill
 from meruit.model.outcome import VerdictVersion
 from meruit.stores import audit, outcomes, tables
 from meruit.stores.database import NotFound, StoreError, StoreUnavailable
 from meruit.stores.records import result_from
 from meruit.stores.store import Store
 from meruit.stores.tiles import Tiles
+from meruit.stores.usage_reading import spoken_for
+from meruit.stores.usage_runs import contract_of
 from meruit.trust.bundle import (
     FORMAT,
     Annotations,
@@ -24,12 +28,14 @@ from meruit.trust.bundle import (
     LoggedEntry,
     Manifest,
     Receipt,
+    RunProof,
     Salted,
     Salts,
+    UsageFile,
     pack,
     statement_about,
 )
-from meruit.trust.entries import OUR_CONTRACT, VerdictEntry, read_entry
+from meruit.trust.entries import OUR_CONTRACT, UsageEntry, VerdictEntry, read_entry
 from meruit.trust.merkle import Subtree, consistency_proof, inclusion_proof
 from meruit.trust.note import SigningKey
 from meruit.trust.statement import envelope
@@ -63,7 +69,8 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
         contract_id = outcomes.summary(connection, scope, outcome_id).contract_id
         last = audit.last_in_contract(connection, scope.tenant, contract_id)
         (newest,) = audit.window(connection, scope.tenant, contract_id, last, last)
-        return max(newest.position, _key_leaf(connection, store)) + 1
+        of_runs = [told[-1].position for told in _runs_paid(connection, scope.tenant, contract_id).values()]
+        return max(newest.position, *of_runs, _key_leaf(connection, store)) + 1
 
     return pack(
         _when_signed(store, needed, lambda found, signed: _bundle(store, scope, outcome_id, found, signed), sleep)
@@ -133,7 +140,11 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     work = {part: content for part, content in work.items() if content is not None}
     kept = _results(connection, scope.tenant, outcome_id)
     latest = verdicts[-1]
-    about = Annotations(outcome_id, latest.version, contract_id, last, signed.size, begun.size)
+    paid = _runs_paid(connection, scope.tenant, contract_id)
+    about = Annotations(
+        *(outcome_id, latest.version, contract_id, last, signed.size, begun.size),
+        usage={run: len(told) for run, told in paid.items()},
+    )
     result = result_from(kept[latest.version][1]) if latest.version in kept else None
     return Bundle(
         manifest=Manifest(FORMAT, outcome_id, [verdict.version for verdict in verdicts], []),
@@ -141,7 +152,10 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         checkpoint=signed.note,
         first_checkpoint=begun.note,
         consistency=ConsistencyProof(consistency_proof(begun.size, signed.size, signed.subtree)),
-        entries=sorted((_logged(leaf, signed) for leaf in (*window, *others)), key=lambda entry: entry.index),
+        entries=sorted(
+            (_logged(leaf, signed) for leaf in (*window, *others, *chain.from_iterable(paid.values()))),
+            key=lambda entry: entry.index,
+        ),
         salts=Salts(
             _hex(row.input_salt),
             _hex(row.output_salt),
@@ -153,7 +167,32 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         results={version: result for version, (_, result) in kept.items()},
         statement=envelope(statement_about(latest, about, work, result), store.signer),
         contract=_contract(connection, scope.tenant, contract_id, outcome_id),
+        usage=UsageFile({run: _proof(connection, scope.tenant, run, told) for run, told in paid.items()})
+        if paid
+        else None,
     )
+
+
+def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[str, Sequence[audit.Leaf]]:
+    """What the log says of each run whose tokens the contract paid for, at any time."""
+    table = tables.settlements
+    paid = connection.execute(
+        select(table.c.bill).where(table.c.tenant == tenant, table.c.contract_id == contract_id)
+    ).scalars()
+    runs = sorted({use.run_id for one in paid for use in Bill.from_json(one).usage})
+    told = {run: contract_of(run) for run in runs}
+    return {
+        run: audit.window(connection, tenant, name, 1, audit.last_in_contract(connection, tenant, name))
+        for run, name in told.items()
+    }
+
+
+def _proof(connection: Connection, tenant: str, run_id: str, told: Sequence[audit.Leaf]) -> RunProof:
+    """The run, and the looks at it that the log speaks for by now."""
+    kept = spoken_for(connection, tenant, run_id)
+    entries = [read_entry(leaf.body) for leaf in told]
+    count = max(entry.attempts for entry in entries if isinstance(entry, UsageEntry))
+    return RunProof(kept.salt.hex(), kept.run, kept.looks[:count])
 
 
 def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id: str) -> ContractFile | None:

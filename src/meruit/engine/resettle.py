@@ -18,6 +18,7 @@ from meruit.model.errors import UnknownName
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, History
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
+from meruit.model.usage import UsageStatus
 from meruit.model.verdict import GovernanceStatus, VerificationResult
 from meruit.model.work import Work
 from meruit.money.bill import RuleFailed, bill, fee_and_payout, hold_for
@@ -28,7 +29,7 @@ from meruit.money.payable import PAYABLE, why_asked
 from meruit.money.token_terms import why_usage_waits
 from meruit.registry import flags
 from meruit.stores.replay import transfer_told
-from meruit.trust.bundle import PARTS, Bundle, ContractFile
+from meruit.trust.bundle import PARTS, Bundle, ContractFile, short
 from meruit.trust.checking import Deal, Move, Story, fine
 from meruit.trust.entries import (
     AwardEntry,
@@ -42,6 +43,7 @@ from meruit.trust.entries import (
 )
 from meruit.trust.findings import Flaw, State, Step, StepFinding
 from meruit.trust.governance import govern, together
+from meruit.trust.usage_proof import proven
 
 _NO_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 Results = Mapping[int, VerificationResult]
@@ -201,25 +203,56 @@ def check_settlement(
     if (deal.award.currency, deal.award.hold_micros) != (terms.currency, hold_for(agreed, terms)):
         raise Flaw(Step.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
     money = _moved(deal)
-    settled = [entry for _, entry in deal.money if isinstance(entry, SettlementEntry)]
+    settled = [(index, entry) for index, entry in deal.money if isinstance(entry, SettlementEntry)]
     judged_by = {verdict.version: verdict.criteria for verdict in story.verdicts}
     again = 0
-    for entry in settled:
+    for index, entry in settled:
         if judged_by[entry.version] != deal.criteria:
             raise Flaw(Step.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's")
-        why = _settled_again(
+        why = _tokens_again(bundle, deal, index, entry) or _settled_again(
             contract, entry, _Agreed(terms, agreed, deal.award.hold_micros), results.get(entry.version)
         )
         if why:
             notes.append(f"not recomputed: settlement {entry.number}: {why}")
         else:
             again += 1
+    _check_runs(contract, deal)
+    if deal.usage and terms.token_rates is None:
+        notes.append("what tokens cost is the bills' word: the prices that are frozen with a run are not in the log")
     _check_books(deal, contract, story, money)
     moved = f"{len(deal.money)} transfers, and no money made or lost"
     if settled and not again:
         told = f"none of {len(settled)} settlements could be recomputed; {moved}"
         return StepFinding(Step.SETTLEMENT, State.SKIPPED, told)
     return fine(Step.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
+
+
+def _check_runs(contract: ContractFile, deal: Deal) -> None:
+    """That nothing is told of runs whose tokens nobody paid; of those that were paid for, something is."""
+    bills = [_bill(contract, entry) for _, entry in deal.money if isinstance(entry, SettlementEntry)]
+    if strange := sorted(deal.usage.keys() - {use.run_id for bill in bills for use in bill.usage}):
+        raise Flaw(Step.SETTLEMENT, f"no bill is for the tokens of run {short(strange[0])}")
+
+
+def _tokens_again(bundle: Bundle, deal: Deal, index: int, entry: SettlementEntry) -> str:
+    """Why the tokens of a settlement were not counted again; empty when they were, to the same; raises Flaw."""
+    contract, number = bundle.contract, entry.number
+    # There is one, or nothing would have been settled.
+    assert contract is not None  # noqa: S101
+    for use in _bill(contract, entry).usage:
+        found = proven(bundle.usage, deal.usage, use.run_id, index)
+        run = short(use.run_id)
+        if (found.run.id, found.run.contract_id) != (use.run_id, deal.award.contract):
+            raise Flaw(
+                Step.SETTLEMENT, f"settlement {number} paid the tokens of run {run}, which is not of its contract"
+            )
+        if use.looks < found.looks:
+            raise Flaw(Step.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it")
+        if found.verdict.status is not UsageStatus.VERIFIED:
+            return f"by the specified rules the looks at run {run} give {found.verdict.status}: the operator has others"
+        if found.verdict.tokens != use.tokens:
+            raise Flaw(Step.SETTLEMENT, f"settlement {number} paid other tokens of run {run} than its provider counted")
+    return ""
 
 
 class _Agreed(NamedTuple):

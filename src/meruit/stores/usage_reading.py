@@ -63,6 +63,24 @@ def attempts(connection: Connection, tenant: str, run_id: str) -> list[Attempt]:
     return [kept_of(row.body).attempt for row in connection.execute(query)]
 
 
+class SpokenFor(NamedTuple):
+    """What the audit log commits to when it says something of a run."""
+
+    salt: bytes
+    run: bytes
+    looks: list[bytes]
+    """In the order in which they were added, also those that it has not spoken of yet."""
+
+
+def spoken_for(connection: Connection, tenant: str, run_id: str) -> SpokenFor:
+    """A run and the looks at it as the log stands for them, once it has said something of it; raises NotFound."""
+    run = find(connection, tenant, run_id).run
+    salt = connection.execute(select(_runs.c.salt).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).scalar_one()
+    of = _attempts
+    query = select(of.c.body).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
+    return SpokenFor(bytes(salt), run.to_json(), [bytes(row.body) for row in connection.execute(query)])
+
+
 def page(  # noqa: PLR0913 - one a thing that runs are chosen by
     connection: Connection,
     tenant: str,

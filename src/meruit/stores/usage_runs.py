@@ -40,6 +40,7 @@ from meruit.trust.commitment import SALT_BYTES, commitment
 from meruit.trust.entries import UsageEntry
 from meruit.trust.looking import Schedule, is_early, next_look
 from meruit.trust.usage import decide
+from meruit.trust.usage_proof import committed
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 """Between them a time can be reckoned with."""
@@ -381,11 +382,6 @@ class Price(NamedTuple):
         return msgspec.structs.replace(ledger, **told, currency=self.ledger.currency) if told else ledger
 
 
-def committed(run: MeteredRun, looks: Iterable[bytes]) -> bytes:
-    """What the audit log commits to: the run, and the looks that were kept by then, in their order."""
-    return b"\n".join((run.to_json(), *looks))
-
-
 def contract_of(run_id: str) -> str:
     """The name under which the audit log counts what it says of a run; no contract has a tab in its own."""
     return f"usage\t{run_id}"
@@ -512,7 +508,7 @@ def _announced(
         return held
     salt = held.salt or _new_salt(writing)
     number = writing.next_in_contract(tenant, contract_of(record.run.id))
-    evidence = commitment(salt, committed(record.run, (one.body for one in held.looks or ())))
+    evidence = commitment(salt, committed(record.run.to_json(), (one.body for one in held.looks or ())))
     by, reason = ("", "") if ack is None else (ack.by, ack.reason)
     writing.append(
         UsageEntry(

@@ -35,8 +35,10 @@ MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT = "manifest.json", "key.txt", "check
 CONSISTENCY, ENTRIES, SALTS, STATEMENT = "consistency.json", "entries.json", "salts.json", "statement.dsse.json"
 CONTRACT = "contract.json"
 """Only where an agent had a contract on the work."""
+USAGE = "usage.json"
+"""Only where the contract paid for tokens."""
 ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, ENTRIES, SALTS, STATEMENT})
-_NAMED = ALWAYS | {CONTRACT}
+_NAMED = ALWAYS | {CONTRACT, USAGE}
 _PIECE = re.compile(
     r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
 )
@@ -137,6 +139,23 @@ class ContractFile(Record, frozen=True, forbid_unknown_fields=True):
     """As it is kept, in canonical form: what was planted in it, too."""
 
 
+class RunProof(Record, frozen=True, forbid_unknown_fields=True):
+    """A run whose tokens were paid, and the looks at its provider's count that the log speaks for."""
+
+    salt: str
+    """In hex."""
+    run: bytes
+    looks: list[bytes]
+    """In the order in which they were kept."""
+
+
+class UsageFile(Record, frozen=True, forbid_unknown_fields=True):
+    """What the tokens that a contract paid for rest on."""
+
+    runs: dict[str, RunProof]
+    """By the run's id."""
+
+
 class Receipt(Record, frozen=True):
     """What shows later that a verdict was in the log: to be kept by whoever relies on it."""
 
@@ -169,9 +188,12 @@ class Bundle(NamedTuple):
     statement: bytes
     contract: ContractFile | None = None
     """None for work that nobody had a contract on."""
+    usage: UsageFile | None = None
+    """None where no tokens were paid."""
 
 
-class Annotations(Record, frozen=True, forbid_unknown_fields=True):
+# What other bundles do not say is left out of their statements, so that they are to the byte what they always were.
+class Annotations(Record, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the signed statement says about the bundle, so that its end cannot be cut off."""
 
     outcome: str
@@ -182,6 +204,8 @@ class Annotations(Record, frozen=True, forbid_unknown_fields=True):
     log_size: int
     first_log_size: int
     """When the criteria of version 1 were first signed for."""
+    usage: dict[str, int] = msgspec.field(default_factory=dict)
+    """The number of the newest entry of each run whose tokens were paid."""
 
 
 def pack(bundle: Bundle) -> bytes:
@@ -235,7 +259,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
     if manifest.files != sorted(files.keys() - {MANIFEST}):
         raise Flaw(Step.BUNDLE, f"{MANIFEST} lists other files than there are")
     pieces: dict[str, dict[str, bytes]] = {"work": {}, "criteria": {}, "verdicts": {}}
-    for name in files.keys() - ALWAYS - {CONTRACT}:
+    for name in files.keys() - _NAMED:
         folder, piece = _place(name)
         pieces[folder][piece] = files[name]
     _record(Envelope, STATEMENT, files)
@@ -252,6 +276,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
         results={int(version): kept for version, kept in pieces["verdicts"].items()},
         statement=files[STATEMENT],
         contract=_record(ContractFile, CONTRACT, files) if CONTRACT in files else None,
+        usage=_record(UsageFile, USAGE, files) if USAGE in files else None,
     )
 
 
@@ -286,6 +311,7 @@ def _files(bundle: Bundle) -> dict[str, bytes]:
         SALTS: bundle.salts.to_json(),
         STATEMENT: bundle.statement,
         **({} if bundle.contract is None else {CONTRACT: bundle.contract.to_json()}),
+        **({} if bundle.usage is None else {USAGE: bundle.usage.to_json()}),
         **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
         **{f"work/{part}.json": content for part, content in bundle.work.items()},
         **{f"verdicts/{version}.json": kept for version, kept in bundle.results.items()},

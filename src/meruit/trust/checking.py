@@ -23,7 +23,7 @@ from meruit.trust.bundle import (
     short,
     unpack,
 )
-from meruit.trust.commitment import matches
+from meruit.trust.commitment import matches, salt_of
 from meruit.trust.entries import (
     OUR_CONTRACT,
     AwardEntry,
@@ -38,6 +38,7 @@ from meruit.trust.entries import (
     OfContract,
     ResolutionEntry,
     SettlementEntry,
+    UsageEntry,
     VerdictEntry,
     criteria_digest_of,
     entry_bytes,
@@ -47,6 +48,7 @@ from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.merkle import is_consistent, is_included, leaf_hash
 from meruit.trust.note import Checkpoint, VerifierKey, open_checkpoint
 from meruit.trust.statement import open_envelope
+from meruit.trust.usage_proof import UsageStory, check_usage, usage_story
 
 NO_CRITERIA = criteria_digest_of(b'{"criteria":[]}')
 """What work is judged by that is paid by completion alone."""
@@ -83,6 +85,8 @@ class Deal(NamedTuple):
     governance: tuple[GovernanceEntry, ...]
     moves: tuple[tuple[int, Move], ...]
     """What moved money, and the disputes about it, by their place in the log, the award first."""
+    usage: UsageStory
+    """What the log says of the runs whose tokens were paid."""
 
     @property
     def money(self) -> tuple[tuple[int, MoneyEntry], ...]:
@@ -222,6 +226,9 @@ def _story(bundle: Bundle, signed: Signed) -> Story:
     entries = _in_order(bundle.entries)
     if [entry.vkey for entry in entries.values() if isinstance(entry, KeyEntry)] != [signed.key.vkey]:
         raise _wrong("there is no entry that admits the key, or there are others beside it")
+    for index, entry in entries.items():
+        if not isinstance(entry, KeyEntry | CriteriaEntry | UsageEntry | OfContract):
+            raise _wrong(f"entry {index} has nothing to do with the outcome")
     of_contract = {index: entry for index, entry in entries.items() if isinstance(entry, OfContract)}
     _check_window(bundle.manifest.outcome, of_contract, about)
     own = {index: entry for index, entry in of_contract.items() if entry.outcome == bundle.manifest.outcome}
@@ -243,7 +250,7 @@ def _story(bundle: Bundle, signed: Signed) -> Story:
     if erasures and latest_index > min(erasures):
         raise _wrong(f"version {latest.version} of the verdict came after an erasure, which ends the outcome's story")
     erased = frozenset(part for entry in erasures.values() for part in entry.parts)
-    deal = _deal(of_contract, verdicts)
+    deal = _deal(of_contract, verdicts, usage_story(entries, evidence.tenant, about))
     if deal is not None and erasures and any(index > min(erasures) for index in _grounded(of_contract)):
         raise _wrong("a verdict was believed or paid after an erasure, on grounds that were gone")
     return Story(evidence, (*verdicts.values(),), erased, about, deal)
@@ -312,10 +319,12 @@ def _check_award(outcome: str, first: OfContract, later: Sequence[OfContract]) -
         raise _wrong("money moved, or somebody was asked or objected, without a contract")
 
 
-def _deal(entries: Mapping[int, OfContract], verdicts: Mapping[int, VerdictEntry]) -> Deal | None:
+def _deal(entries: Mapping[int, OfContract], verdicts: Mapping[int, VerdictEntry], usage: UsageStory) -> Deal | None:
     """What the entries tell about the contract, each on grounds that came before it."""
     award = next(iter(entries.values()))
     if not isinstance(award, AwardEntry):
+        if usage:
+            raise _wrong("tokens were paid without a contract")
         return None
     known = {entry.version: index for index, entry in verdicts.items()}
     for index, entry in _grounded(entries).items():
@@ -325,7 +334,7 @@ def _deal(entries: Mapping[int, OfContract], verdicts: Mapping[int, VerdictEntry
     if [entry.version for entry in governance] not in ([], [1]):
         raise _wrong("governance was asked twice, or about another version than the first")
     moves = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, Move))
-    deal = Deal(award, governance, moves)
+    deal = Deal(award, governance, moves, usage)
     if next(iter(verdicts.values())).criteria != deal.criteria:
         raise _wrong("the first verdict was reached by other criteria than the contract's")
     return deal
@@ -370,6 +379,7 @@ def _check_blobs(bundle: Bundle, story: Story) -> str:
     erased = frozenset(results) if RESULT in story.erased else frozenset()
     gone += _check_pieces("verdicts", results, kept, bundle.salts.results, erased)
     gone += _check_contract(bundle.contract, story)
+    check_usage(bundle.usage, {} if story.deal is None else story.deal.usage)
     return "all are what was committed to" if not gone else f"erased, as the log says: {', '.join(gone)}"
 
 
@@ -408,19 +418,10 @@ def _check_pieces(
             raise Flaw(Step.BLOBS, f"{folder}/{name}.json is there, though the log says that it was erased")
         if name not in contents or name not in salts:
             raise Flaw(Step.BLOBS, f"{folder}/{name}.json and its salt are not both there")
-        if not matches(commitments[name], _salt(salts[name]), contents[name]):
+        if not matches(commitments[name], salt_of(salts[name]), contents[name]):
             raise Flaw(Step.BLOBS, f"{folder}/{name}.json is not what was committed to")
     gone = [name for name in commitments if name not in contents]
     for name in gone:
         if name not in erased:
             raise Flaw(Step.BLOBS, f"{folder}/{name}.json is missing, and the log does not say that it was erased")
     return [f"{folder}/{name}.json" for name in gone]
-
-
-def _salt(written: str) -> bytes:
-    """The bytes of a salt, empty for what is not written as we write one."""
-    try:
-        salt = bytes.fromhex(written)
-    except ValueError:
-        return b""
-    return salt if salt.hex() == written else b""

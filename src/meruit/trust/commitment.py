@@ -23,6 +23,15 @@ def commitment_to(salt: bytes, digest: str) -> str:
     return sha256(_PURPOSE + salt + bytes.fromhex(digest)).hexdigest()
 
 
+def salt_of(written: str) -> bytes:
+    """The bytes of a salt from its hex, empty for what is not written as we write one."""
+    try:
+        salt = bytes.fromhex(written)
+    except ValueError:
+        return b""
+    return salt if salt.hex() == written else b""
+
+
 def matches(committed: str, salt: bytes, content: bytes) -> bool:
     """Whether this is the content that was committed to."""
     return len(salt) == SALT_BYTES and committed == commitment(salt, content)
