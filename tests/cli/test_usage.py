@@ -381,6 +381,14 @@ def test_all_files_are_recorded_or_none(run: Run, write: Write) -> None:
     assert run("usage", "list").returncode == 2
 
 
+def test_a_look_that_is_still_to_come_proves_nothing_and_is_refused(run: Run, write: Write) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    write("metrics.json", metrics(look(FIRST), look(tomorrow), framework="planner"))
+    ended = run("usage", "record", "metrics.json")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"was at {tomorrow}, which is still to come" in ended.stderr
+
+
 def test_a_run_that_was_left_open_is_ended(run: Run) -> None:
     def leave(store: Store) -> None:
         metered_run("planner", run_id="died", store=store).__enter__()

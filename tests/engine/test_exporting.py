@@ -217,6 +217,14 @@ def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.jsonl", b"whole")]
 
 
+@pytest.mark.parametrize("name", ["gone/report.json", "/dev/full"])
+def test_a_file_that_cannot_be_written_is_known_by_its_own_name(tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    with pytest.raises(OSError, match=r"No such file|No space left") as refused, whole_file(target) as file:
+        file.write(b"x")
+    assert refused.value.filename == str(target.resolve())
+
+
 def test_without_pyarrow_it_is_said_what_to_install(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MeruitError, match=r"pip install 'meruit\[bulk\]'"):

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ from meruit.model.usage import Attempt, UsagePolicy, UsageVerdict
 from meruit.trust.usage import decide
 
 METRICS = "metrics.json"
+MAX_AHEAD = timedelta(hours=1)
+"""By how much the clock of whoever wrote a file may be ahead of ours."""
 
 
 class Judged(NamedTuple):
@@ -186,6 +188,14 @@ def _runs_in(path: str) -> list[Recordable]:
         assert run is not None  # noqa: S101
         return [Recordable(run)]
     file = read_metrics(document, looked=False)
+    latest = datetime.now(UTC) + MAX_AHEAD
+    problems = [
+        Problem(f"attempt {one.id!r}", f"was at {one.at.isoformat()}, which is still to come")
+        for one in file.attempts
+        if one.at > latest
+    ]
+    if problems:
+        raise DocumentError(path, problems)
     return [Recordable(metered_run_of(file), tuple(sorted(file.attempts, key=lambda one: one.at)))]
 
 

@@ -134,17 +134,22 @@ def export_parquet(
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name only once all of it is on disk; a device or a pipe is written to as it is."""
     path = path.resolve()
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:
+                yield file
+            return
         with unfinished.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as problem:
+        # Whoever is told of it knows the file by its own name.
+        if problem.filename in (None, str(unfinished)):
+            problem.filename = str(path)
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
 
