@@ -19,7 +19,8 @@ from meruit.engine.work import Marketplace
 from meruit.model.access import Scope
 from meruit.stores.contracts import Standing
 from meruit.stores.location import FILE, Location
-from meruit.stores.moves import Actor, Award, Request
+from meruit.stores.moves import Award
+from meruit.stores.stepping import Actor, Request
 from meruit.stores.store import Store
 from meruit.stores.works import WorkFound
 

@@ -13,7 +13,7 @@ from meruit.model.access import Scope
 from meruit.money.lifecycle import Operation, WrongState
 from meruit.stores.contracts import FOLLOWING
 from meruit.stores.erasing import erase
-from meruit.stores.moves import Actor
+from meruit.stores.stepping import Actor
 
 ACTOR = Actor(Scope("default"), "tester")
 WORK = {

@@ -14,7 +14,7 @@ from meruit.model.metering import MeteredRun, UsageRecord
 from meruit.model.money import TokenUse
 from meruit.model.usage import Acknowledgement, Attempt
 from meruit.money.token_terms import token_use
-from meruit.stores import moves
+from meruit.stores import stepping
 from meruit.stores.store import Store
 from meruit.stores.usage_runs import Acknowledge
 from meruit.trust.bundle import Bundle, RunProof, UsageFile, pack, read, unpack
@@ -153,7 +153,7 @@ def test_more_tokens_than_were_counted_are_found_out_whatever_the_bill_says(
         use = token_use(record)
         return msgspec.structs.replace(use, tokens=SECOND) if use.tokens is not None else use
 
-    monkeypatch.setattr(moves, "token_use", inflated)
+    monkeypatch.setattr(stepping, "token_use", inflated)
     paid(desk)
     assert desk.bill.tokens == 750_000
     found = checked(desk, desk.bundle())

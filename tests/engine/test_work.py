@@ -30,8 +30,9 @@ from meruit.stores import ledger, works
 from meruit.stores.contracts import Standing
 from meruit.stores.database import NotFound
 from meruit.stores.location import Location
-from meruit.stores.moves import UNAVAILABLE, Actor, Award, Complete, Release, Request, Settle, Start, Void
+from meruit.stores.moves import UNAVAILABLE, Award, Complete, Release, Settle, Start, Void
 from meruit.stores.outbox import events_after
+from meruit.stores.stepping import Actor, Request
 from meruit.stores.store import Store, Surroundings
 from meruit.stores.works import WorkFound
 from meruit.trust.commitment import SALT_BYTES

@@ -14,23 +14,11 @@ from meruit.engine.work import Marketplace
 from meruit.model.access import Scope
 from meruit.money.lifecycle import Decision
 from meruit.stores import tables, works
-from meruit.stores.moves import (
-    Actor,
-    Award,
-    Complete,
-    Dispute,
-    Expire,
-    Release,
-    Request,
-    Resolve,
-    Reverse,
-    Settle,
-    Start,
-    Void,
-)
+from meruit.stores.moves import Award, Complete, Dispute, Expire, Release, Resolve, Reverse, Settle, Start, Void
 from meruit.stores.outcomes import criteria_body
 from meruit.stores.recorder import Write
 from meruit.stores.records import AddVersions, Idempotent, NewVersion, result_from
+from meruit.stores.stepping import Actor, Request
 from meruit.stores.store import Store
 from meruit.stores.works import SubmitWork
 

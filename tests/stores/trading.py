@@ -18,22 +18,11 @@ from meruit.money.lifecycle import Decision
 from meruit.stores import contracts, tables
 from meruit.stores.contracts import Standing
 from meruit.stores.ledger import books
-from meruit.stores.moves import (
-    Actor,
-    Award,
-    Complete,
-    Dispute,
-    Release,
-    Request,
-    Resolve,
-    Reverse,
-    Settle,
-    Start,
-    Void,
-)
+from meruit.stores.moves import Award, Complete, Dispute, Release, Resolve, Reverse, Settle, Start, Void
 from meruit.stores.outcomes import criteria_body
 from meruit.stores.recorder import Write
 from meruit.stores.records import AddVersions, Idempotent, NewVersion, Replay, result_from
+from meruit.stores.stepping import Actor, Request
 from meruit.stores.store import Store
 from meruit.stores.works import WorkFound
 

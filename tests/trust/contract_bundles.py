@@ -17,21 +17,10 @@ from meruit.model.governance import Action, Disposition, Flag, GovernanceResult,
 from meruit.money.lifecycle import Decision
 from meruit.stores import contracts
 from meruit.stores.erasing import erase
-from meruit.stores.moves import (
-    Actor,
-    Award,
-    Dispute,
-    Expire,
-    Release,
-    Request,
-    Resolve,
-    Reverse,
-    Settle,
-    Start,
-    Void,
-)
+from meruit.stores.moves import Award, Dispute, Expire, Release, Resolve, Reverse, Settle, Start, Void
 from meruit.stores.outcomes import Filter, Narrowed
 from meruit.stores.recorder import Write
+from meruit.stores.stepping import Actor, Request
 from meruit.stores.store import Store
 
 ENGINE = VerificationEngine()

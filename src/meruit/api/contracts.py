@@ -32,12 +32,13 @@ from meruit.model.record import Record
 from meruit.model.threshold import money
 from meruit.money import lifecycle
 from meruit.money.lifecycle import Decision, Operation, WrongState
-from meruit.stores import contracts, moves
+from meruit.stores import contracts, stepping
 from meruit.stores.contracts import ContractFilter, ContractView, Standing, Wanted
 from meruit.stores.database import NotFound, StoreError
-from meruit.stores.moves import Actor, Answer, Award, Dispute, Release, Resolve, Reverse, Settle, Start, Void, new_salt
+from meruit.stores.moves import Award, Dispute, Release, Resolve, Reverse, Settle, Start, Void
 from meruit.stores.recorder import Write
 from meruit.stores.records import IdempotencyConflict, Idempotent, Replay
+from meruit.stores.stepping import Actor, Answer, new_salt
 
 PARTIES = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
 MAX_CLAIMS = 1_000
@@ -317,7 +318,7 @@ async def rejudge(
 
 
 async def _moved(
-    request: Asked, key: str | None, move: Callable[[moves.Request], Write[Answer]], *, status: int = 200
+    request: Asked, key: str | None, move: Callable[[stepping.Request], Write[Answer]], *, status: int = 200
 ) -> Response[Any]:
     """Have a contract moved once, and answer how it stands."""
 
@@ -330,8 +331,8 @@ async def _moved(
     return await request.answer_once(key, status, act)
 
 
-def _asked(request: Asked, once: Idempotent | None) -> moves.Request:
-    return moves.Request(request.actor, once, lambda standing: _rendered(request, standing))
+def _asked(request: Asked, once: Idempotent | None) -> stepping.Request:
+    return stepping.Request(request.actor, once, lambda standing: _rendered(request, standing))
 
 
 def _rendered(request: Asked, standing: Standing) -> bytes:

@@ -26,9 +26,9 @@ from meruit.engine.work import Marketplace
 from meruit.model.access import Caller
 from meruit.model.usage import UsagePolicy
 from meruit.sources.outbound import Outbound
-from meruit.stores.moves import Actor
 from meruit.stores.recorder import Write
 from meruit.stores.records import IdempotencyConflict, Idempotent, Replay, keep_reply, replayed
+from meruit.stores.stepping import Actor
 from meruit.stores.store import Store
 from meruit.stores.writing import Writing
 

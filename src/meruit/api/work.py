@@ -33,8 +33,8 @@ from meruit.model.record import Record
 from meruit.money.bill import TooMuch
 from meruit.stores import contracts, works
 from meruit.stores.database import StoreError
-from meruit.stores.moves import Actor
 from meruit.stores.records import Idempotent, Replay
+from meruit.stores.stepping import Actor
 from meruit.stores.works import SubmitWork, WorkFound, WorkView
 
 WorkId = Annotated[str, PathParameter(pattern=WORK_ID)]

@@ -67,7 +67,8 @@ def award(
     from meruit.cli.bills import amount
     from meruit.cli.trading import by_command_line, line_of_text, print_contract, written
     from meruit.model.threshold import money
-    from meruit.stores.moves import Award, Request
+    from meruit.stores.moves import Award
+    from meruit.stores.stepping import Request
 
     line_of_text("--agent-id", agent_id)
     try:
@@ -133,7 +134,7 @@ def complete(  # noqa: PLR0913 - one an option
     from meruit.cli.trading import by_command_line, numbers, print_contract, trading, written
     from meruit.config import Settings, load_payload
     from meruit.engine.dossier import HandedIn
-    from meruit.stores.moves import Request
+    from meruit.stores.stepping import Request
 
     once(output_file, metadata_file, claims_file, config)
     actor, settings = by_command_line(tenant), Settings.load(config)

@@ -52,7 +52,8 @@ def release(
 ) -> int:
     """Settle what is held: you have looked, and it is to be paid by its verdict."""
     from meruit.cli.trading import line_of_text, make_move
-    from meruit.stores.moves import Release, new_salt
+    from meruit.stores.moves import Release
+    from meruit.stores.stepping import new_salt
 
     line_of_text("--reason", reason)
     return make_move(

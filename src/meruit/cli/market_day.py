@@ -26,8 +26,9 @@ from meruit.stores.contracts import Standing
 from meruit.stores.contracts import shown as view
 from meruit.stores.ledger import Balance, balances, books
 from meruit.stores.location import Location
-from meruit.stores.moves import Actor, Award, Request, Start, Void
+from meruit.stores.moves import Award, Start, Void
 from meruit.stores.records import Replay
+from meruit.stores.stepping import Actor, Request
 from meruit.stores.store import Store, Surroundings
 
 AGENTS = {

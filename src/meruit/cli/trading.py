@@ -21,8 +21,9 @@ from meruit.model.outcome import MAX_LABEL
 from meruit.stores.contracts import Standing, Wanted, page, standings
 from meruit.stores.contracts import shown as view
 from meruit.stores.keys import TENANT
-from meruit.stores.moves import Actor, Answer, Request, Void
+from meruit.stores.moves import Void
 from meruit.stores.recorder import Write
+from meruit.stores.stepping import Actor, Answer, Request
 from meruit.stores.store import Store
 
 COMMAND_LINE = "command line"

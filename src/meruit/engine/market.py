@@ -20,22 +20,9 @@ from meruit.money.lifecycle import Decision
 from meruit.stores import contracts, ledger, works
 from meruit.stores.contracts import ContractView
 from meruit.stores.ledger import Balance, Statement
-from meruit.stores.moves import (
-    Actor,
-    Answer,
-    Award,
-    Dispute,
-    Expire,
-    Release,
-    Request,
-    Resolve,
-    Reverse,
-    Settle,
-    Start,
-    Void,
-    new_salt,
-)
+from meruit.stores.moves import Award, Dispute, Expire, Release, Resolve, Reverse, Settle, Start, Void
 from meruit.stores.records import Replay
+from meruit.stores.stepping import Actor, Answer, Request, new_salt
 from meruit.stores.works import WorkView
 from meruit.stores.writing import Writing
 

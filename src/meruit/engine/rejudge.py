@@ -5,8 +5,8 @@ from meruit.engine.work import NO_CRITERIA, Marketplace
 from meruit.money.lifecycle import WrongState
 from meruit.stores import contracts
 from meruit.stores.contracts import Standing
-from meruit.stores.moves import Actor
 from meruit.stores.outcomes import Filter, Narrowed, criteria_from
+from meruit.stores.stepping import Actor
 
 
 def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: str) -> Standing:

@@ -30,8 +30,9 @@ from meruit.money.order import check_rules
 from meruit.registry import settlement_rules
 from meruit.stores import contracts, works
 from meruit.stores.contracts import terms_of
-from meruit.stores.moves import UNAVAILABLE, Actor, Complete, Request, new_salt
+from meruit.stores.moves import UNAVAILABLE, Complete
 from meruit.stores.records import Idempotent
+from meruit.stores.stepping import Actor, Request, new_salt
 from meruit.stores.works import SubmitWork, WorkFound
 from meruit.trust.governance import govern
 

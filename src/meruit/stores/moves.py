@@ -1,248 +1,56 @@
 """Every move of a contract, written with its log entry, its money and what it is told: all of it, or nothing."""
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from functools import lru_cache
+from collections.abc import Iterator
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import select
 
 from meruit.judge.verdict import governed, rejudge
 from meruit.model.access import Scope
-from meruit.model.contract import Contract, ContractState, Escrow, SettleWhen, Terms
-from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import UnknownName
+from meruit.model.contract import Contract, ContractState, Escrow, Terms
 from meruit.model.events import EventType
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, Policy
-from meruit.model.money import Bill, TokenUse
+from meruit.model.money import Bill
 from meruit.model.numbers import in_units
-from meruit.model.outcome import from_micros
-from meruit.model.prices import Ledger
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
 from meruit.money import ledger, lifecycle
-from meruit.money.bill import RuleFailed, bill, hold_for
+from meruit.money.bill import hold_for
 from meruit.money.lifecycle import Decision, Operation, WrongState
-from meruit.money.payable import PAYABLE, why_asked, why_held
-from meruit.money.token_terms import settled_of, token_use, why_usage_waits
+from meruit.money.payable import PAYABLE
 from meruit.stores import tables
-from meruit.stores.contracts import FIND, Judgement, Standing, found_among, row_of, terms_body, terms_of
+from meruit.stores.contracts import Judgement, Standing, row_of, terms_body, terms_of
 from meruit.stores.database import NotFound
 from meruit.stores.ledger import Movement, move_money, parties_of
-from meruit.stores.memory import forget_settled, recalled, remember, remember_settled, settled_under
+from meruit.stores.memory import recalled, remember
 from meruit.stores.outcomes import criteria_from
-from meruit.stores.records import (
-    AddVersions,
-    Idempotent,
-    NewOutcome,
-    NewVersion,
-    Replay,
-    keep_reply,
-    replayed,
-    result_from,
+from meruit.stores.payments import (
+    criteria_body,
+    criteria_of,
+    followed,
+    give_back,
+    judged,
+    pay,
+    pay_or_hold,
+    refuse_paid_run,
+    refuse_unverified,
+    renewed,
+    taken_back,
+    verified,
+    why_looked_at,
 )
-from meruit.stores.usage_contracts import as_written
-from meruit.stores.usage_runs import Price
+from meruit.stores.records import AddVersions, NewOutcome, NewVersion
+from meruit.stores.stepping import Actor, Answer, Request, Step, answered, fingerprint
 from meruit.stores.works import WorkFound, find_for_writing
 from meruit.stores.writing import Writing
-from meruit.trust.checking import NO_CRITERIA
-from meruit.trust.commitment import SALT_BYTES, commitment
-from meruit.trust.entries import (
-    AwardEntry,
-    DisputeEntry,
-    GovernanceEntry,
-    ReleaseEntry,
-    ResolutionEntry,
-    ReversalEntry,
-    SettlementEntry,
-)
+from meruit.trust.commitment import commitment
+from meruit.trust.entries import AwardEntry, DisputeEntry, GovernanceEntry, ResolutionEntry
 from meruit.trust.governance import asked_rules, govern, together
 from meruit.trust.memory import Marks
 
 UNAVAILABLE = "governance_unavailable"
-DUPLICATE = "duplicate_claim"
-RULE_FAILED = "rule_failed"
-USAGE_UNVERIFIED = "usage_unverified"
-_CHANGING = (
-    *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),
-    *("settlement", "settlements", "version", "total_micros", "disputed_from", "disputes", "hold_reason"),
-)
-_UPDATE = (
-    update(tables.contracts)
-    .where(tables.contracts.c.tenant == bindparam("of_tenant"), tables.contracts.c.id == bindparam("of_id"))
-    .values({name: bindparam(f"new_{name}") for name in _CHANGING})
-)
-
-
-class Actor(NamedTuple):
-    """Who does it."""
-
-    scope: Scope
-    by: str
-    """The public half of a key, or `command line`."""
-
-    @property
-    def tenant(self) -> str:
-        """Whose contracts."""
-        return self.scope.tenant
-
-
-class Request(NamedTuple):
-    """Who asks, whether it may come twice, and how the answer is written."""
-
-    actor: Actor
-    once: Idempotent | None = None
-    render: Callable[[Standing], bytes] = lambda _standing: b""
-    """The reply that a second request of the same key is given."""
-
-
-def fingerprint(*parts: str) -> str:
-    """What makes two requests for one move the same."""
-    return sha256("\0".join(parts).encode()).hexdigest()
-
-
-BY_USAGE = fingerprint("usage")
-"""How a reversal is marked that comes of tokens which are not verified any more."""
-
-
-class _Step(NamedTuple):
-    """One contract in the middle of a write."""
-
-    writing: Writing
-    actor: Actor
-
-    @property
-    def tenant(self) -> str:
-        return self.actor.tenant
-
-    @property
-    def now(self) -> datetime:
-        return from_micros(self.writing.now.micros)
-
-    def load(self, contract_id: str) -> Contract:
-        """The contract as it stands, what earlier callers of the group did to it included; raises NotFound."""
-        known: Contract | None = self.writing.known(("contract_row", self.tenant, contract_id))
-        scope = self.actor.scope
-        if known is not None:
-            if scope.only_own and known.agent_id != scope.agent_id:
-                raise NotFound(f"no contract {contract_id!r}")
-            return known
-        return found_among(self.writing.ask(FIND, self.tenant, contract_id), scope, contract_id)
-
-    def save(self, contract: Contract) -> None:
-        row = row_of(contract)
-        self.writing.learn(("contract_row", self.tenant, contract.id), contract)
-        self.writing.change(
-            _UPDATE, of_tenant=self.tenant, of_id=contract.id, **{f"new_{name}": row[name] for name in _CHANGING}
-        )
-
-    def standing(self, contract: Contract) -> Standing:
-        """The contract with its verdict and bill."""
-        judgement = None if contract.outcome_id is None else self.judgement(contract.outcome_id)
-        return Standing(contract, judgement, self.bill_of(contract) if contract.settlement else None)
-
-    def judgement(self, outcome_id: str) -> Judgement:
-        known = self.writing.known(("verdict", self.tenant, outcome_id))
-        if known is None:
-            table = tables.verdicts
-            query = (
-                select(table.c.version, table.c.result)
-                .where(table.c.tenant == self.tenant, table.c.outcome_id == outcome_id)
-                .order_by(table.c.version.desc())
-                .limit(1)
-            )
-            (row,) = self.writing.read(query)
-            known = (row.version, row.result)
-        if self.writing.known(("erased", self.tenant, outcome_id)):
-            known = (known[0], None)
-        return Judgement(known[0], result_from(known[1]))
-
-    def bill_of(self, contract: Contract) -> Bill:
-        known: Bill | None = self.writing.known(("bill", self.tenant, contract.id, str(contract.settlement)))
-        if known is not None:
-            return known
-        table = tables.settlements
-        query = select(table.c.bill).where(
-            table.c.tenant == self.tenant,
-            table.c.contract_id == contract.id,
-            table.c.number == contract.settlement,
-        )
-        return Bill.from_json(self.writing.read(query)[0].bill)
-
-    def usage(self, contract: Contract) -> tuple[TokenUse, ...]:
-        """The tokens that the contract is paid by, as far as anybody knows them; none where it is not."""
-        if not terms_of(contract).prices_tokens:
-            return ()
-        return tuple(map(token_use, as_written(self.writing, self.tenant, contract.id)))
-
-    def note(self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = "") -> None:
-        """The row that answers a second request."""
-        self.writing.learn(("move", self.tenant, contract.id, str(operation), str(number)), mark)
-        self.writing.insert(
-            *(tables.moves, self.tenant, contract.id, str(operation), number, mark),
-            *(self.writing.now.micros, self.actor.by, reason),
-        )
-
-    def done_before(self, contract: Contract, operation: Operation, number: int, mark: str) -> bool:
-        """Whether just this was asked for, and done."""
-        known = self.writing.known(("move", self.tenant, contract.id, str(operation), str(number)))
-        if known is None:
-            table = tables.moves
-            rows = self.writing.read(
-                select(table.c.fingerprint).where(
-                    table.c.tenant == self.tenant,
-                    table.c.contract_id == contract.id,
-                    table.c.operation == str(operation),
-                    table.c.number == number,
-                )
-            )
-            known = rows[0].fingerprint if rows else None
-        return bool(known == mark)
-
-    def head(self, contract: Contract) -> tuple[str, str, str, str, int]:
-        """How every entry of the contract begins."""
-        number = self.writing.next_in_contract(self.tenant, contract.id)
-        return (self.writing.now.written, self.tenant, contract.outcome_id or "", contract.id, number)
-
-    def append(self, entry: Any) -> int:
-        return self.writing.append(entry, self.tenant, entry.contract, entry.contract_seq)
-
-    def tell(self, contract: Contract, kind: EventType, number: int = 0, **more: Any) -> None:
-        data = {
-            "contract_id": contract.id,
-            "work_id": contract.work_id,
-            "agent_id": contract.agent_id,
-            "consumer_id": contract.consumer_id,
-            "state": str(contract.state),
-            "outcome_id": contract.outcome_id,
-            **more,
-        }
-        self.writing.emit(self.tenant, kind, contract.id, f"{contract.id}:{kind}:{number}", data)
-
-    def refuse_or_replay(
-        self, contract: Contract, operation: Operation, number: int, mark: str, problem: WrongState
-    ) -> Standing:
-        """What was done already is answered as it was; anything else is refused."""
-        if self.done_before(contract, operation, number, mark):
-            return self.standing(contract)
-        raise problem
-
-
-Answer = Standing | Replay
-
-
-def _answered(writing: Writing, request: Request, act: Callable[[_Step], Standing]) -> Answer:
-    """The first request of a key acts, later ones are told what it was told."""
-    once, tenant = request.once, request.actor.tenant
-    if once is not None:
-        before = replayed(writing, tenant, once)
-        if before is not None:
-            return before
-    standing = act(_Step(writing, request.actor))
-    if once is not None:
-        keep_reply(writing, tenant, once._replace(reply=request.render(standing)))
-    return standing
 
 
 class Award(NamedTuple):
@@ -257,12 +65,12 @@ class Award(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Make it; raises NotFound, and WrongState for terms that cannot be."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         work = find_for_writing(step.writing, step.tenant, self.work_id)
         terms = self._terms(work)
-        criteria = None if work.criteria is None else _criteria(work.criteria)
+        criteria = None if work.criteria is None else criteria_of(work.criteria)
         body, hold = terms_body(terms), hold_for(criteria, terms)
         contract = Contract(
             id=self.contract_id,
@@ -315,9 +123,9 @@ class Start(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Mark the beginning; a second time changes nothing."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         mark = fingerprint("start")
         try:
@@ -348,9 +156,9 @@ class Complete(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Do all of it at once; the same output a second time is told what the first was."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         if contract.completion is not None:
             if contract.completion == self.completion:
@@ -368,12 +176,12 @@ class Complete(NamedTuple):
         self.outcome._replace(result=result, result_json=result.to_json(), idempotency_key=key).write(step.writing)
         if checked is not None:
             _keep_check(step, contract, 1, checked, self.salt)
-        contract, paid = _pay_or_hold(step, contract, Judgement(1, result), self.criteria)
+        contract, paid = pay_or_hold(step, contract, Judgement(1, result), self.criteria)
         self._remember(step, contract, checked, paid)
         step.save(contract)
         return Standing(contract, Judgement(1, result), paid)
 
-    def _checked(self, step: _Step, contract: Contract) -> GovernanceCheck | None:
+    def _checked(self, step: Step, contract: Contract) -> GovernanceCheck | None:
         if self.policy is None and self.remote is None:
             return None
         dossier = recalled(step.writing, step.tenant, contract, self.dossier, self.marks)
@@ -382,7 +190,7 @@ class Complete(NamedTuple):
         result = answers[0] if len(answers) == 1 else together(*answers)
         return GovernanceCheck(dossier, self.policy, asked_rules(self.policy), self.remote, result)
 
-    def _remember(self, step: _Step, contract: Contract, checked: GovernanceCheck | None, paid: Bill | None) -> None:
+    def _remember(self, step: Step, contract: Contract, checked: GovernanceCheck | None, paid: Bill | None) -> None:
         flags = [] if checked is None else checked.result.names
         remember(
             *(step.writing, step.tenant, contract, self.dossier, self.marks),
@@ -409,7 +217,7 @@ def _governed(result: VerificationResult, said: GovernanceResult) -> Verificatio
             return governed(result, GovernanceStatus.REVIEW, said.names, reason)
 
 
-def _keep_check(step: _Step, contract: Contract, version: int, checked: GovernanceCheck, salt: bytes) -> None:
+def _keep_check(step: Step, contract: Contract, version: int, checked: GovernanceCheck, salt: bytes) -> None:
     body = checked.to_json()
     disposition = str(checked.result.concluded)
     leaf = step.append(
@@ -421,110 +229,6 @@ def _keep_check(step: _Step, contract: Contract, version: int, checked: Governan
     )
 
 
-def _pay_or_hold(
-    step: _Step, contract: Contract, judgement: Judgement, criteria: bytes | None
-) -> tuple[Contract, Bill | None]:
-    assert judgement.result is not None  # noqa: S101 - just judged
-    usage, terms = step.usage(contract), terms_of(contract)
-    owed, held = None, why_held(judgement.result, None if criteria is None else _criteria(criteria), terms, usage)
-    if not held and terms.settle is SettleWhen.AT_ONCE:
-        try:
-            owed = bill(judgement.result, terms, contract.hold_micros, usage)
-        except (RuleFailed, UnknownName) as problem:
-            held = str(problem)
-    if held:
-        contract = lifecycle.held(contract, held)
-        step.tell(contract, EventType.CONTRACT_HELD, contract.settlements, reason=held)
-        return contract, None
-    contract = _verified(step, contract, judgement.result)
-    return (contract, None) if owed is None else (_paid(step, contract, judgement.version, owed), owed)
-
-
-def _why_asked(contract: Contract, result: VerificationResult, criteria: bytes | None) -> str:
-    return why_asked(result, None if criteria is None else _criteria(criteria), terms_of(contract))
-
-
-def _refuse_unverified(step: _Step, contract: Contract) -> None:
-    """Raise WrongState while tokens that are priced are not verified; nobody's word stands in for that."""
-    waits = why_usage_waits(step.usage(contract), terms_of(contract))
-    if waits:
-        raise WrongState(
-            USAGE_UNVERIFIED, f"contract {contract.id} waits: {waits}; it is paid when its tokens are known, or void it"
-        )
-
-
-@lru_cache(maxsize=256)
-def _criteria(body: bytes) -> SuccessCriteria:
-    """Criteria from their canonical form; many contracts have the same, and they are frozen."""
-    return criteria_from(body)
-
-
-def _verified(step: _Step, contract: Contract, result: VerificationResult) -> Contract:
-    contract = lifecycle.verified(contract, success=result.success)
-    kind = EventType.CONTRACT_VERIFIED if result.success else EventType.CONTRACT_FAILED
-    step.tell(contract, kind, contract.settlements, verdict=result.verdict, success=result.success)
-    return contract
-
-
-def _pay(step: _Step, contract: Contract, judgement: Judgement, reason: str = "") -> tuple[Contract, Bill]:
-    """Settle a verdict by the bill that the terms give."""
-    assert judgement.result is not None  # noqa: S101 - whoever calls has looked
-    owed = _owed(step, contract, judgement.result)
-    return _paid(step, contract, judgement.version, owed, reason), owed
-
-
-def _owed(step: _Step, contract: Contract, result: VerificationResult) -> Bill:
-    """The bill that the terms give; raises WrongState where a rule gives none."""
-    try:
-        return bill(result, terms_of(contract), contract.hold_micros, step.usage(contract))
-    except (RuleFailed, UnknownName) as problem:
-        raise WrongState(RULE_FAILED, f"contract {contract.id} cannot be billed: {problem}; mend it or void") from None
-
-
-def _paid(step: _Step, contract: Contract, version: int, owed: Bill, reason: str = "") -> Contract:
-    """Settle a verdict: the bill, the transfer, the entry, the row and the event."""
-    contract = lifecycle.settled(contract, step.now, version, owed.total)
-    kept = owed.to_json()
-    leaf = step.append(
-        SettlementEntry(
-            *step.head(contract),
-            *(contract.settlement, version),
-            owed.currency,
-            *(owed.base, owed.bonus, owed.penalty, owed.total, owed.fee, owed.payout, owed.released),
-            *(sha256(kept).hexdigest(), step.actor.by, reason),
-        )
-    )
-    step.writing.insert(
-        *(tables.settlements, step.tenant, contract.id, contract.settlement, contract.outcome_id),
-        *(version, step.writing.now.micros, leaf, kept),
-    )
-    step.writing.learn(("bill", step.tenant, contract.id, str(contract.settlement)), owed)
-    postings = ledger.settle(parties_of(contract), owed)
-    move_money(step.writing, Movement(step.tenant, contract, "settle", contract.settlement, postings), leaf)
-    step.note(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(version)), reason)
-    if contract.evidence is not None:
-        remember_settled(step.writing, step.tenant, contract, contract.evidence)
-    _tell_runs(step, contract, owed)
-    step.tell(
-        *(contract, EventType.CONTRACT_SETTLED, contract.settlement),
-        version=version,
-        settlement=contract.settlement,
-        currency=owed.currency,
-        total=in_units(owed.total),
-        payout=in_units(owed.payout),
-        fee=in_units(owed.fee),
-    )
-    return contract
-
-
-def _tell_runs(step: _Step, contract: Contract, owed: Bill) -> None:
-    """What was settled for each run's tokens stands beside what they cost, where both are in one currency."""
-    if owed.currency != Ledger().currency:
-        return
-    for run_id, amount in settled_of(owed, terms_of(contract)).items():
-        Price(step.tenant, run_id, ledger=Ledger(settled=amount))(step.writing)
-
-
 class Settle(NamedTuple):
     """Pay what a clear verdict is worth."""
 
@@ -533,50 +237,26 @@ class Settle(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Pay it; what is settled already is told as it was."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         if contract.state is ContractState.SETTLED:
             return step.standing(contract)
         lifecycle.check(contract, Operation.SETTLE)
-        judgement, work = _judged(step, contract)
+        judgement, work = judged(step, contract)
         assert judgement.result is not None  # noqa: S101 - just looked
-        held = _why_asked(contract, judgement.result, work.criteria)
+        held = why_looked_at(contract, judgement.result, work.criteria)
         if held:
             raise WrongState("on_hold", f"contract {contract.id} is held: {held}; release it or void it")
-        _refuse_unverified(step, contract)
-        _refuse_paid_run(step, contract, judgement.result)
+        refuse_unverified(step, contract)
+        refuse_paid_run(step, contract, judgement.result)
         if contract.state is ContractState.VERIFICATION_PENDING:
-            contract = _verified(step, contract, judgement.result)
-        judgement = _renewed(step, contract, judgement)
-        contract, paid = _pay(step, contract, judgement)
+            contract = verified(step, contract, judgement.result)
+        judgement = renewed(step, contract, judgement)
+        contract, paid = pay(step, contract, judgement)
         step.save(contract)
         return Standing(contract, judgement, paid)
-
-
-def _refuse_paid_run(step: _Step, contract: Contract, result: VerificationResult) -> None:
-    """Raise WrongState where another contract was paid for the same run since governance looked."""
-    other = settled_under(step.writing, step.tenant, contract, contract.evidence)
-    if other is not None and DUPLICATE not in result.governance_flags:
-        raise WrongState(DUPLICATE, f"the run of contract {contract.id} was paid under {other} meanwhile; call it off")
-
-
-def _judged(step: _Step, contract: Contract) -> tuple[Judgement, WorkFound]:
-    """The latest verdict, its result still there, and the work that it is on; raises WrongState."""
-    if contract.outcome_id is None:
-        raise WrongState("wrong_state", f"contract {contract.id} has no output yet")
-    judgement = step.judgement(contract.outcome_id)
-    if judgement.result is None:
-        raise WrongState("erased", f"what contract {contract.id} was judged on was erased; void it")
-    work = find_for_writing(step.writing, step.tenant, contract.work_id)
-    if judgement.result.criteria_digest != (work.criteria_digest or NO_CRITERIA):
-        raise WrongState(
-            "other_criteria",
-            f"version {judgement.version} of the verdict on contract {contract.id} was reached by other criteria than "
-            "the contract's, which nobody agreed to be paid by; rescore it by those",
-        )
-    return judgement, work
 
 
 class Release(NamedTuple):
@@ -589,33 +269,33 @@ class Release(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Settle it; where governance objected, as a new version of the verdict that says who overruled it."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         number, mark = contract.settlements + 1, fingerprint("release", self.reason)
         try:
             lifecycle.check(contract, Operation.RELEASE)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RELEASE, contract.settlements, mark, problem)
-        _refuse_unverified(step, contract)
-        judgement = _renewed(step, contract, self._stands(step, contract, _judged(step, contract)[0]))
+        refuse_unverified(step, contract)
+        judgement = renewed(step, contract, self._stands(step, contract, judged(step, contract)[0]))
         assert judgement.result is not None  # noqa: S101 - just judged again
         # Who releases what was flagged as a second claim knows of it; of one that came up since, nobody was told.
-        _refuse_paid_run(step, contract, judgement.result)
+        refuse_paid_run(step, contract, judgement.result)
         step.note(contract, Operation.RELEASE, number, mark, self.reason)
         step.tell(contract, EventType.CONTRACT_RELEASED, number, reason=self.reason, by=step.actor.by)
-        contract = _verified(step, contract, judgement.result)
-        contract, paid = _pay(step, contract, judgement, f"released: {self.reason}")
+        contract = verified(step, contract, judgement.result)
+        contract, paid = pay(step, contract, judgement, f"released: {self.reason}")
         step.save(contract)
         return Standing(contract, judgement, paid)
 
-    def _stands(self, step: _Step, contract: Contract, judgement: Judgement) -> Judgement:
+    def _stands(self, step: Step, contract: Contract, judgement: Judgement) -> Judgement:
         result = judgement.result
         assert result is not None and contract.outcome_id is not None  # noqa: S101, PT018 - just looked
         if result.governance in PAYABLE:
             return judgement
-        body = _criteria_body(step, result.criteria_digest or "")
+        body = criteria_body(step, result.criteria_digest or "")
         unheld = msgspec.structs.replace(result, governance=GovernanceStatus.NOT_CHECKED, verified_at=step.now)
         again = governed(rejudge(criteria_from(body), unheld), GovernanceStatus.RELEASED, result.governance_flags)
         new = NewVersion(contract.outcome_id, judgement.version, again, self.salt)
@@ -623,36 +303,6 @@ class Release(NamedTuple):
         if not done:
             raise WrongState("judged_meanwhile", f"contract {contract.id} was judged again just now; ask again")
         return Judgement(done[0].version, again)
-
-
-def _taken_back_by_usage(step: _Step, contract: Contract) -> bool:
-    return step.done_before(contract, Operation.REVERSE, contract.settlements, BY_USAGE)
-
-
-def _renewed(step: _Step, contract: Contract, judgement: Judgement) -> Judgement:
-    """The verdict, once more where it was settled before and taken back for its tokens alone: each is paid by once."""
-    if judgement.version > contract.version or not _taken_back_by_usage(step, contract):
-        return judgement
-    result = judgement.result
-    assert result is not None and contract.outcome_id is not None  # noqa: S101, PT018 - just looked
-    again = msgspec.structs.replace(result, verified_at=step.now)
-    # Nobody can guess it: an id holds eighty random bits.
-    salt = sha256(step.writing.new_id("salt").encode()).digest()[:SALT_BYTES]
-    new = NewVersion(contract.outcome_id, judgement.version, again, salt)
-    body = _criteria_body(step, result.criteria_digest or "")
-    done = AddVersions(step.tenant, body, (new,), "its tokens are verified again")(step.writing)
-    if not done:
-        raise WrongState("judged_meanwhile", f"contract {contract.id} was judged again just now; ask again")
-    return Judgement(done[0].version, again)
-
-
-def _criteria_body(step: _Step, digest: str) -> bytes:
-    table = tables.criteria
-    rows = step.writing.read(select(table.c.body).where(table.c.tenant == step.tenant, table.c.digest == digest))
-    if not rows:
-        # Criteria that a caller of the same group committed to are not there to be read yet.
-        raise WrongState("judged_meanwhile", "the contract was judged just now; ask again")
-    return bytes(rows[0].body)
 
 
 class Void(NamedTuple):
@@ -664,9 +314,9 @@ class Void(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Give it back; a second time changes nothing."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         mark = fingerprint("void", self.reason)
         try:
@@ -678,20 +328,12 @@ class Void(NamedTuple):
         return step.standing(contract)
 
 
-def _called_off(step: _Step, contract: Contract, mark: str, reason: str) -> Contract:
+def _called_off(step: Step, contract: Contract, mark: str, reason: str) -> Contract:
     contract = lifecycle.voided(contract)
-    _give_back(step, contract, "void", reason)
+    give_back(step, contract, "void", reason)
     step.note(contract, Operation.VOID, 0, mark, reason)
     step.tell(contract, EventType.CONTRACT_VOIDED, reason=reason, by=step.actor.by)
     return contract
-
-
-def _give_back(step: _Step, contract: Contract, why: str, reason: str) -> None:
-    leaf = step.append(
-        ReleaseEntry(*step.head(contract), contract.currency, contract.hold_micros, why, step.actor.by, reason)
-    )
-    postings = ledger.release(parties_of(contract), contract.hold_micros)
-    move_money(step.writing, Movement(step.tenant, contract, "release", 0, postings), leaf)
 
 
 class Reverse(NamedTuple):
@@ -703,39 +345,18 @@ class Reverse(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Take it back; a second time changes nothing."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         mark = fingerprint("reverse", self.reason)
         try:
             lifecycle.check(contract, Operation.REVERSE)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.REVERSE, contract.settlements, mark, problem)
-        contract = _taken_back(step, contract, mark, self.reason)
+        contract = taken_back(step, contract, mark, self.reason)
         step.save(contract)
         return step.standing(contract)
-
-
-def _taken_back(step: _Step, contract: Contract, mark: str, reason: str) -> Contract:
-    paid, number = step.bill_of(contract), contract.settlement
-    contract = lifecycle.reversed_(contract, f"reversed: {reason}")
-    leaf = step.append(
-        ReversalEntry(*step.head(contract), number, contract.currency, paid.total, step.actor.by, reason)
-    )
-    postings = ledger.reverse(ledger.settle(parties_of(contract), paid))
-    move_money(step.writing, Movement(step.tenant, contract, "reverse", number, postings), leaf)
-    step.note(contract, Operation.REVERSE, number, mark, reason)
-    forget_settled(step.writing, step.tenant, contract)
-    step.tell(
-        *(contract, EventType.CONTRACT_REVERSED, number),
-        settlement=number,
-        total=in_units(paid.total),
-        currency=contract.currency,
-        reason=reason,
-        by=step.actor.by,
-    )
-    return contract
 
 
 class FollowUsage(NamedTuple):
@@ -746,54 +367,15 @@ class FollowUsage(NamedTuple):
 
     def __call__(self, writing: Writing) -> Contract | None:
         """Do what follows, if anything does; None where there is no such contract: a run may name whatever it likes."""
-        step = _Step(writing, self.actor)
+        step = Step(writing, self.actor)
         try:
             contract = step.load(self.contract_id)
         except NotFound:
             return None
-        after = _followed(step, contract)
+        after = followed(step, contract)
         if after != contract:
             step.save(after)
         return after
-
-
-def _followed(step: _Step, contract: Contract) -> Contract:
-    terms = terms_of(contract)
-    if not terms.prices_tokens or contract.state not in (ContractState.SETTLED, ContractState.VERIFICATION_PENDING):
-        return contract
-    usage = step.usage(contract)
-    waits = why_usage_waits(usage, terms)
-    if contract.state is ContractState.SETTLED:
-        if not waits and _counted(step.bill_of(contract).usage) == _counted(usage):
-            return contract
-        contract = _taken_back(step, contract, BY_USAGE, waits or "its tokens are verified, and differ")
-    try:
-        return _follows(step, contract, waits)
-    except WrongState as problem:
-        return lifecycle.held(contract, str(problem))
-
-
-def _counted(usage: Sequence[TokenUse]) -> list[tuple[Any, ...]]:
-    """What of usage is billed by; one more look that found the same changes nothing."""
-    return [(one.run_id, one.tokens, one.cost) for one in usage]
-
-
-def _follows(step: _Step, contract: Contract, waits: str) -> Contract:
-    """What becomes of a contract that is held, by what its tokens wait for; raises WrongState where a person must."""
-    judgement, work = _judged(step, contract)
-    assert judgement.result is not None  # noqa: S101 - just looked
-    by_usage = judgement.version > contract.version or _taken_back_by_usage(step, contract)
-    if _why_asked(contract, judgement.result, work.criteria) or not by_usage:
-        # Something else holds it, and a person looks at that.
-        return contract
-    if waits:
-        return lifecycle.held(contract, waits)
-    _refuse_paid_run(step, contract, judgement.result)
-    if terms_of(contract).settle is SettleWhen.ON_REQUEST:
-        return _verified(step, contract, judgement.result)
-    owed = _owed(step, contract, judgement.result)
-    contract, version = _verified(step, contract, judgement.result), _renewed(step, contract, judgement).version
-    return _paid(step, contract, version, owed)
 
 
 class Dispute(NamedTuple):
@@ -805,9 +387,9 @@ class Dispute(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Freeze it; a second time changes nothing."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         mark = fingerprint("dispute", step.actor.by, self.reason)
         try:
@@ -831,9 +413,9 @@ class Resolve(NamedTuple):
 
     def __call__(self, writing: Writing) -> Answer:
         """Let it stand, take it back, or call it off; a second time changes nothing."""
-        return _answered(writing, self.request, self._act)
+        return answered(writing, self.request, self._act)
 
-    def _act(self, step: _Step) -> Standing:
+    def _act(self, step: Step) -> Standing:
         contract = step.load(self.contract_id)
         mark = fingerprint("resolve", str(self.decision), self.reason)
         try:
@@ -847,12 +429,12 @@ class Resolve(NamedTuple):
         match self.decision:
             case Decision.UPHOLD:
                 # Its tokens may have changed while nothing could move.
-                contract = _followed(step, contract)
+                contract = followed(step, contract)
             case Decision.REVERSE:
-                contract = _taken_back(step, contract, mark, self.reason)
+                contract = taken_back(step, contract, mark, self.reason)
             case Decision.VOID:
                 if contract.escrow is Escrow.PAID:
-                    contract = _taken_back(step, contract, mark, self.reason)
+                    contract = taken_back(step, contract, mark, self.reason)
                 contract = _called_off(step, contract, mark, self.reason)
         step.tell(
             *(contract, EventType.CONTRACT_RESOLVED, contract.disputes),
@@ -888,19 +470,14 @@ class Expire(NamedTuple):
             yield from ((row.tenant, row.id) for row in rows)
 
     def _expired(self, writing: Writing, tenant: str, contract_id: str) -> bool:
-        step = _Step(writing, Actor(Scope(tenant), self.by))
+        step = Step(writing, Actor(Scope(tenant), self.by))
         try:
             contract = lifecycle.expired(step.load(contract_id), step.now)
         except WrongState:
             # A caller of the same group was quicker.
             return False
-        _give_back(step, contract, "expire", "the deadline passed")
+        give_back(step, contract, "expire", "the deadline passed")
         step.note(contract, Operation.EXPIRE, 0, fingerprint("expire"))
         step.tell(contract, EventType.CONTRACT_EXPIRED)
         step.save(contract)
         return True
-
-
-def new_salt(entropy: Callable[[int], bytes]) -> bytes:
-    """Randomness for one commitment."""
-    return entropy(SALT_BYTES)

@@ -4,8 +4,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from meruit.model.access import Scope
 from meruit.model.metering import UsageRecord
-from meruit.stores.moves import Actor, FollowUsage
+from meruit.stores.moves import FollowUsage
 from meruit.stores.recorder import Write
+from meruit.stores.stepping import Actor
 from meruit.stores.usage_contracts import remember
 from meruit.stores.writing import Writing
 
