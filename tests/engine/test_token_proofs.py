@@ -11,10 +11,11 @@ from tests.stores.metering import ENDED, POLICY
 
 from meruit.engine.recheck import verify
 from meruit.model.metering import MeteredRun, UsageRecord
-from meruit.model.money import TokenUse
+from meruit.model.money import Bill, TokenUse
 from meruit.model.usage import Acknowledgement, Attempt
 from meruit.money.token_terms import token_use
 from meruit.stores import stepping
+from meruit.stores.erasing import erase
 from meruit.stores.store import Store
 from meruit.stores.usage_runs import Acknowledge
 from meruit.trust.bundle import Bundle, RunProof, UsageFile, pack, read, unpack
@@ -94,8 +95,42 @@ def test_what_only_the_operators_own_rules_verify_is_told_and_not_vouched_for(de
     assert desk.contract.state is SETTLED
     found = checked(desk, desk.bundle())
     assert found.failed is None
-    assert any("by the specified rules the looks at run 'r' give " in one for one in found.notes)
+    assert any("verify its tokens only by rules of the operator's own" in one for one in found.notes)
     assert "none of 1 settlements could be recomputed" in found.steps[-1].message
+
+
+def test_what_may_be_billed_is_logged_whenever_it_changes_also_of_a_run_that_stays_verified(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    lenient = msgspec.structs.replace(POLICY, totals_only=True)
+    for cached in (5, 5, 6):
+        desk.look(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
+    found = checked(desk, desk.bundle())
+    assert found.failed is None
+    assert "1 of 2 settlements recomputed" in found.steps[-1].message
+
+
+def test_a_shorter_pause_is_proven_by_the_look_that_made_it_an_hour(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    for after in (60, 5):
+        desk.look(FIRST, after, policy=msgspec.structs.replace(POLICY, interval_min=5))
+    assert desk.contract.state is not SETTLED
+    desk.look(FIRST)
+    assert desk.contract.state is SETTLED
+    assert "1 of 1 settlements recomputed" in desk.audited()[0]
+
+
+def test_what_a_file_says_is_proven_by_what_the_provider_said_later(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    for told_by in ("file", "file", "", ""):
+        assert desk.contract.state is not SETTLED
+        desk.look(FIRST, told_by=told_by)
+    whole = read(unpack(desk.bundle()))
+    assert whole.usage is not None
+    assert [Attempt.from_json(one).told_by for one in whole.usage.runs["r"].looks] == ["file", "file", "", ""]
+    assert "1 of 1 settlements recomputed" in desk.audited()[0]
 
 
 # Whoever has no key, and changes what the bundle holds.
@@ -161,6 +196,15 @@ def test_more_tokens_than_were_counted_are_found_out_whatever_the_bill_says(
     assert "settlement 1 paid other tokens of run 'r' than its provider counted" in found.steps[-1].message
 
 
+def hearsay(look: bytes) -> bytes:
+    return msgspec.structs.replace(Attempt.from_json(look), told_by="file").to_json()
+
+
+def billed(forged: Forgery) -> tuple[TokenUse, ...]:
+    assert forged.contract is not None
+    return Bill.from_json(forged.contract.bills["1"]).usage
+
+
 def with_one_more(forged: Forgery, proof: RunProof) -> Forgery:
     (told,) = [one for one in forged.entries if isinstance(one, UsageEntry)]
     another = msgspec.structs.replace(told, run="x")
@@ -187,14 +231,22 @@ def otherwise(run: bytes, **fields: Any) -> bytes:
         (lambda f, p: with_proof(f, looks=[*map(other, p.looks)]), "paid other tokens of run 'r'"),
         (lambda f, p: with_proof(f, run=otherwise(p.run, contract_id="con_x")), "which is not of its contract"),
         (lambda f, p: with_proof(f, run=otherwise(p.run, id="x")), "which is not of its contract"),
-        (lambda f, _: with_proof(f, run=b"{}"), "run 'r' cannot be read"),
-        (lambda f, _: with_proof(f, looks=[b"[]", b"1"]), "run 'r' cannot be read"),
+        (lambda f, _: with_proof(f, run=b"{}"), "run 'r' or a look at it cannot be read"),
+        (lambda f, _: with_proof(f, looks=[b"[]", b"1"]), "run 'r' or a look at it cannot be read"),
+        (lambda f, p: with_proof(f, looks=[one.replace(b"{", b"{ ", 1) for one in p.looks]), "as it is recorded"),
+        (lambda f, p: with_proof(f, looks=[*map(hearsay, p.looks)]), "paid what a file says of run 'r'"),
+        (lambda f, p: with_proof(f, run=otherwise(p.run, ended_at=None)), "no rules verify the tokens of run 'r'"),
+        (lambda f, p: with_proof(f.changed(UsageEntry, attempts=1), looks=p.looks[:1]), "no rules verify"),
+        (lambda f, _: f.with_bill(1, usage=billed(f) * 2), "paid the tokens of one run twice"),
         (lambda f, _: f.changed(UsageEntry, status="warning"), "did not call the tokens of run 'r' verified"),
         (with_one_more, "no bill is for the tokens of run 'x'"),
         (lambda f, _: paid_before(f), "did not call the tokens of run 'r' verified when it paid"),
         (lambda f, _: without(f), "did not call the tokens of run 'r' verified when it paid"),
     ],
-    ids=["looks", "contract", "name", "run", "attempts", "status", "more", "early", "none"],
+    ids=[
+        *("looks", "contract", "name", "run", "attempts", "written", "file", "open", "once", "twice", "status", "more"),
+        *("early", "none"),
+    ],
 )
 def test_a_bill_for_tokens_that_the_log_does_not_bear_out_is_found(
     desk: TokenDesk, lie: Callable[[Forgery, RunProof], Forgery], said: str
@@ -225,15 +277,58 @@ def test_a_bill_rests_on_no_fewer_looks_than_verified_it(desk: TokenDesk) -> Non
     assert "rests on fewer looks at run 'r'" in found.steps[-1].message
 
 
+def test_rules_of_the_operators_own_leave_all_else_to_be_checked(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    lenient = msgspec.structs.replace(POLICY, totals_only=True)
+    for cached in (5, 6):
+        desk.look(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
+    whole, bill = read(unpack(desk.bundle())), desk.bill
+    ghost = msgspec.structs.replace(bill.usage[0], run_id="ghost")
+    for lie, said in (
+        (Forgery.of(whole).with_bill(1, usage=(*bill.usage, ghost)), "did not call the tokens of run 'ghost' verified"),
+        (
+            Forgery.of(whole).with_bill(1, fee=0, payout=bill.total),
+            "the fee of settlement 1 is not the one of the terms",
+        ),
+    ):
+        found = signed_again(desk, whole, lie)
+        assert found.failed is Step.SETTLEMENT
+        assert said in found.steps[-1].message
+
+
+def test_what_was_erased_does_not_hide_tokens_that_nobody_counted(desk: TokenDesk) -> None:
+    paid(desk)
+    outcome_id = desk.contract.outcome_id
+    assert outcome_id is not None
+    erase(desk.store, desk.tenant, outcome_id, reason="asked for")
+    whole = read(unpack(desk.bundle()))
+    assert checked(desk, desk.bundle()).failed is None
+    found = signed_again(desk, whole, without(Forgery.of(whole).with_bill(1, usage=())))
+    assert found.failed is Step.SETTLEMENT
+    assert "no run is recorded under its contract_id" in found.steps[-1].message
+
+
+def test_what_is_not_verified_any_more_does_not_stay_paid(desk: TokenDesk) -> None:
+    whole = paid(desk)
+    forged = Forgery.of(whole)
+    (told,) = [one for one in forged.entries if isinstance(one, UsageEntry)]
+    withdrawn = msgspec.structs.replace(told, number=2, status="pending")
+    found = signed_again(desk, whole, forged._replace(entries=[*forged.entries, withdrawn]))
+    assert found.failed is Step.SETTLEMENT
+    assert "run 'r' is not verified any more, and stays paid" in found.steps[-1].message
+
+
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
+        (lambda f: f.changed(UsageEntry, attempts=0), "rests on fewer looks than the one before it"),
         (lambda f: f.changed(UsageEntry, tenant="rival"), "tells of another tenant's run"),
         (lambda f: f.changed(UsageEntry, number=2), "is number 2 of its run, after number 0"),
         (lambda f: f._replace(entries=[*f.entries, strange()]), "has nothing to do with the outcome"),
         (in_no_contract, "tokens were paid without a contract"),
     ],
-    ids=["tenant", "number", "strange", "contract"],
+    ids=["looks", "tenant", "number", "strange", "contract"],
 )
 def test_the_story_of_a_run_is_whole_and_nobody_elses(
     desk: TokenDesk, lie: Callable[[Forgery], Forgery], said: str

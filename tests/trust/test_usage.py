@@ -1,9 +1,12 @@
 """May a run's tokens be believed? Every case that a person would argue about, each with its answer."""
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.trust.usage_oracle import (
     DATA_NOT_AVAILABLE,
@@ -40,6 +43,7 @@ from meruit.model.usage import (
 )
 from meruit.trust.looking import next_look
 from meruit.trust.usage import decide, is_equal, same_model
+from meruit.trust.usage_looks import Models
 
 RUN = run_of("a", "b")
 NONE = run_of(declares_no_usage=True)
@@ -1070,6 +1074,40 @@ def test_an_alias_means_its_dated_version(ours: str, theirs: str) -> None:
 def test_another_model_is_another_model(ours: str, theirs: str) -> None:
     assert not same_model(ours, theirs)
     assert not same_model(theirs, ours)
+
+
+names = st.lists(
+    st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(["", "openai/", " Azure/"]),
+        st.sampled_from(["m", "n-2", "M", ""]),
+        st.sampled_from(["", "-2025-01-01", "-0613", "-2025-01-01-0613"]),
+        st.sampled_from(["", "-latest", ":latest-latest"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=200)
+@given(names, names)
+def test_every_name_of_a_model_is_found_without_comparing_any_two(known: list[str], asked: list[str]) -> None:
+    found = Models(known)
+    assert all(
+        sorted(found.meaning(one)) == sorted(other for other in known if same_model(one, other)) for one in asked
+    )
+
+
+def test_thousands_of_models_take_no_long_time() -> None:
+    models = {f"m{number}-2025-01-{number % 28 + 1:02}": Tokens(1, 1) for number in range(4_000)}
+    total = Tokens(4_000, 4_000)
+    run = UsageRun(ENDED, (UsageStep("s", local=total, models=tuple(models), by_model=models),))
+    looks = [
+        Attempt(f"a{hour}", ENDED + timedelta(hours=hour), total, {"s": total}, models=tuple(models), by_model=models)
+        for hour in (1, 2)
+    ]
+    began = time.process_time()
+    decide(run, looks)
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(

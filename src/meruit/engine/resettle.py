@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from meruit.model.contract import Contract, ContractState, Escrow, Terms, kept_w
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import UnknownName
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, History
-from meruit.model.money import Bill
+from meruit.model.money import Bill, TokenUse
 from meruit.model.numbers import in_units
 from meruit.model.usage import UsageStatus
 from meruit.model.verdict import GovernanceStatus, VerificationResult
@@ -43,7 +43,7 @@ from meruit.trust.entries import (
 )
 from meruit.trust.findings import Flaw, State, Step, StepFinding
 from meruit.trust.governance import govern, together
-from meruit.trust.usage_proof import proven
+from meruit.trust.usage_proof import Proofs
 
 _NO_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 Results = Mapping[int, VerificationResult]
@@ -204,19 +204,22 @@ def check_settlement(
         raise Flaw(Step.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
     money = _moved(deal)
     settled = [(index, entry) for index, entry in deal.money if isinstance(entry, SettlementEntry)]
+    proofs = Proofs(bundle.usage, deal.usage)
     judged_by = {verdict.version: verdict.criteria for verdict in story.verdicts}
     again = 0
     for index, entry in settled:
         if judged_by[entry.version] != deal.criteria:
             raise Flaw(Step.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's")
-        why = _tokens_again(bundle, deal, index, entry) or _settled_again(
+        own_rules = _tokens_again(proofs, _bill(contract, entry).usage, deal, index, entry.number)
+        why = _settled_again(
             contract, entry, _Agreed(terms, agreed, deal.award.hold_micros), results.get(entry.version)
         )
+        why = why or own_rules
         if why:
             notes.append(f"not recomputed: settlement {entry.number}: {why}")
         else:
             again += 1
-    _check_runs(contract, deal)
+    _check_runs(contract, deal, money)
     if deal.usage and terms.token_rates is None:
         notes.append("what tokens cost is the bills' word: the prices that are frozen with a run are not in the log")
     _check_books(deal, contract, story, money)
@@ -227,32 +230,40 @@ def check_settlement(
     return fine(Step.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
 
 
-def _check_runs(contract: ContractFile, deal: Deal) -> None:
-    """That nothing is told of runs whose tokens nobody paid; of those that were paid for, something is."""
+def _check_runs(contract: ContractFile, deal: Deal, money: "_Money") -> None:
+    """That nothing is told of runs whose tokens nobody paid, and nothing stays paid that is not verified any more."""
     bills = [_bill(contract, entry) for _, entry in deal.money if isinstance(entry, SettlementEntry)]
     if strange := sorted(deal.usage.keys() - {use.run_id for bill in bills for use in bill.usage}):
         raise Flaw(Step.SETTLEMENT, f"no bill is for the tokens of run {short(strange[0])}")
+    if money.live is None or money.disputed:
+        # What is disputed stays as it is until somebody decides.
+        return
+    for use in _bill(contract, money.live).usage:
+        _, newest = deal.usage[use.run_id][-1]
+        if newest.status != UsageStatus.VERIFIED:
+            raise Flaw(Step.SETTLEMENT, f"run {short(use.run_id)} is not verified any more, and stays paid")
 
 
-def _tokens_again(bundle: Bundle, deal: Deal, index: int, entry: SettlementEntry) -> str:
-    """Why the tokens of a settlement were not counted again; empty when they were, to the same; raises Flaw."""
-    contract, number = bundle.contract, entry.number
-    # There is one, or nothing would have been settled.
-    assert contract is not None  # noqa: S101
-    for use in _bill(contract, entry).usage:
-        found = proven(bundle.usage, deal.usage, use.run_id, index)
-        run = short(use.run_id)
+def _tokens_again(proofs: Proofs, usage: Sequence[TokenUse], deal: Deal, index: int, number: int) -> str:
+    """Whose tokens only an operator's own rules verify; empty where the specified ones do; raises Flaw for others."""
+    if len({use.run_id for use in usage}) < len(usage):
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid the tokens of one run twice")
+    own_rules = ""
+    for use in usage:
+        found, run = proofs.proven(use.run_id, index), short(use.run_id)
         if (found.run.id, found.run.contract_id) != (use.run_id, deal.award.contract):
             raise Flaw(
                 Step.SETTLEMENT, f"settlement {number} paid the tokens of run {run}, which is not of its contract"
             )
         if use.looks < found.looks:
             raise Flaw(Step.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it")
-        if found.verdict.status is not UsageStatus.VERIFIED:
-            return f"by the specified rules the looks at run {run} give {found.verdict.status}: the operator has others"
+        if found.verdict.told_by:
+            raise Flaw(Step.SETTLEMENT, f"settlement {number} paid what a {found.verdict.told_by} says of run {run}")
         if found.verdict.tokens != use.tokens:
             raise Flaw(Step.SETTLEMENT, f"settlement {number} paid other tokens of run {run} than its provider counted")
-    return ""
+        if not found.as_specified:
+            own_rules = f"the looks at run {run} verify its tokens only by rules of the operator's own"
+    return own_rules
 
 
 class _Agreed(NamedTuple):
@@ -271,11 +282,11 @@ def _settled_again(
     owed, number = _bill(contract, entry), entry.number
     if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
         raise Flaw(Step.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
-    if result is None:
-        return "the result it rests on was erased"
     waits = why_usage_waits(owed.usage, terms)
     if waits:
         raise Flaw(Step.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits}")
+    if result is None:
+        return "the result it rests on was erased"
     held = why_asked(result, agreed.criteria, terms)
     # What governance holds is released by a version that says so; a word with the settlement is not enough.
     if held and (not entry.reason or result.governance not in PAYABLE):

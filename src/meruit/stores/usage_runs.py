@@ -13,7 +13,7 @@ from meruit.model.lanes import why_no_lane
 from meruit.model.metering import LaneKind, MeteredRun, UsageRecord
 from meruit.model.outcome import from_micros
 from meruit.model.prices import Ledger, PriceQuote
-from meruit.model.usage import Acknowledgement, Attempt, UsageCode, UsagePolicy, UsageStatus
+from meruit.model.usage import Acknowledgement, Attempt, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
 from meruit.stores.records import Idempotent, Replay, keep_reply, replayed
 from meruit.stores.usage_calls import another_runs, keep_calls, read_calls
 from meruit.stores.usage_contracts import leave
@@ -521,11 +521,17 @@ def _announced(
 
 
 def _is_logged(before: UsageRecord, after: UsageRecord) -> bool:
-    """Whether it came to be believed, is no longer believed, or contradicts itself."""
+    """Whether it came to be believed, is no longer believed, is believed otherwise, or contradicts itself."""
     old, new = before.verdict, after.verdict
-    verified = (old.status is UsageStatus.VERIFIED) is not (new.status is UsageStatus.VERIFIED)
     conflicting = new.code is UsageCode.CONFLICTING_EVIDENCE and old.code is not new.code
-    return verified or conflicting or new.withdrawn > old.withdrawn
+    return conflicting or new.withdrawn > old.withdrawn or _believed(old) != _believed(new)
+
+
+def _believed(verdict: UsageVerdict) -> tuple[object, ...] | None:
+    """What others rely on, and may be paid by: also while a run stays verified, it may be on other grounds."""
+    if verdict.status is not UsageStatus.VERIFIED:
+        return None
+    return (verdict.tokens, verdict.told_by, verdict.interval_min)
 
 
 def _number(writing: Writing, tenant: str, run_ids: Sequence[str]) -> None:

@@ -129,6 +129,37 @@ def is_one_model(models: Iterable[str]) -> bool:
     return len({_bare(one) for one in models_named(models)}) == 1
 
 
+class Models:
+    """Names of models, each found by every other name that means the same, without comparing any two."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._named: dict[str, list[str]] = {}
+        self._dated: dict[str, list[str]] = {}
+        for name in names:
+            bare = _bare(name)
+            if bare not in self._named and _undated(bare) != bare:
+                self._dated.setdefault(_undated(bare), []).append(bare)
+            self._named.setdefault(bare, []).append(name)
+
+    def meaning(self, model: str) -> Iterator[str]:
+        """Those of them that mean this model."""
+        for bare in self._same(model):
+            yield from self._named.get(bare, ())
+
+    def taken(self, model: str) -> Iterator[str]:
+        """The same, and they are not found again."""
+        for bare in self._same(model):
+            yield from self._named.pop(bare, ())
+        self._dated.pop(_bare(model), None)
+
+    def _same(self, model: str) -> Iterator[str]:
+        bare = _bare(model)
+        yield bare
+        if _undated(bare) != bare:
+            yield _undated(bare)
+        yield from self._dated.get(bare, ())
+
+
 class Twice(NamedTuple):
     """The same calls, counted by both sides."""
 
@@ -147,33 +178,39 @@ def by_model(run: UsageRun, look: Attempt) -> Iterator[Twice]:
     ours, theirs = run.by_model, look.by_model
     if ours is None or theirs is None or any(one.total for one in (ours.get(""), theirs.get("")) if one is not None):
         return
-    sides, seen = ({*ours}, {*theirs}), set[str]()
-    for model in sorted(sides[0] | sides[1]):
+    left, seen = (Models(ours), Models(theirs)), set[str]()
+    for model in sorted({*ours, *theirs}):
         if model in seen:
             continue
-        names = _namesakes(model, sides)
+        names = _namesakes(model, (ours, theirs), left)
         seen |= names
         # How many calls there were is told by the whole: one that used nothing need not name its model.
         local, billed = (
             msgspec.structs.replace(summed(side[one] for one in names if one in side), requests=None)
             for side in (ours, theirs)
         )
-        yield Twice(f"Of {min(names & sides[0], default=model)}, the run", local, billed)
+        yield Twice(f"Of {min(names & ours.keys(), default=model)}, the run", local, billed)
+    known, sums = Models(theirs), dict[str, Tokens]()
     for model, local in ours.items():
         # Two dated versions may both be an alias's, and are not each other.
-        billed = summed(theirs[one] for one in theirs if same_model(model, one))
+        bare = _bare(model)
+        if bare not in sums:
+            sums[bare] = summed(theirs[one] for one in known.meaning(model))
+        billed = sums[bare]
         most = Tokens(min(local.input, billed.input), min(local.output, billed.output))
         yield Twice(f"Of {model}, the run", Tokens(local.input, local.output), most)
 
 
-def _namesakes(model: str, sides: tuple[set[str], set[str]]) -> set[str]:
-    """All names on either side that mean the same as one, or as one of these."""
+def _namesakes(
+    model: str, sides: tuple[Mapping[str, Tokens], Mapping[str, Tokens]], left: tuple[Models, Models]
+) -> set[str]:
+    """All names on either side that mean the same as one, or as one of these; none of them is left."""
     found, waiting = {model}, [model]
     while waiting:
         one = waiting.pop()
-        for here, there in (sides, sides[::-1]):
+        for here, there in zip(sides, left[::-1], strict=True):
             if one in here:
-                more = {other for other in there - found if same_model(one, other)}
+                more = {*there.taken(one)} - found
                 found |= more
                 waiting.extend(more)
     return found

@@ -1,6 +1,6 @@
 """What each rule about a run's tokens says: a status, a code, the specified message, and what would change it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -20,13 +20,13 @@ from meruit.trust.usage_looks import (
     INPUT,
     OUTPUT,
     Coverage,
+    Models,
     Twice,
     by_model,
     coverage,
     failure,
     is_one_model,
     models_named,
-    same_model,
     step_names,
     total_of,
 )
@@ -240,6 +240,12 @@ def _unattributed(run: UsageRun, look: Attempt, covered: Coverage) -> Finding | 
     )
 
 
+def _unknown_to(known: Iterable[str], models: Iterable[str]) -> list[str]:
+    """Those models that are none of the known ones, by whatever name."""
+    found = Models(known)
+    return [one for one in models if not any(found.meaning(one))]
+
+
 def _models(run: UsageRun, look: Attempt) -> Finding | None:
     is_shared = look.cohort is not None and look.cohort.runs > 1
     told = look.cohort.models if look.cohort and is_shared else ()
@@ -247,9 +253,9 @@ def _models(run: UsageRun, look: Attempt) -> Finding | None:
     ours = models_named(told or [one for step in run.steps for one in step.models])
     theirs = models_named(look.models)
     is_known = ours and theirs
-    strange = [one for one in ours if not any(same_model(one, other) for other in theirs)]
+    strange = _unknown_to(theirs, ours)
     if told or not is_shared:
-        strange += [one for one in theirs if not any(same_model(one, other) for other in ours)]
+        strange += _unknown_to(ours, theirs)
     if not is_known or not strange:
         return None
     return Finding(
