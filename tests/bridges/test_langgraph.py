@@ -166,7 +166,35 @@ def test_with_a_store_the_same_visit_is_answered_from_it(store: Store) -> None:
     with store.database.reading() as connection:
         (run,) = agent_reading.page(connection, "default")
     assert (run.agent, run.status, run.verification.attempts_used) == ("langgraph", RunState.COMPLETED, 2)
-    assert run.id.startswith("t:2:")
+    assert run.id.startswith("t:")
+
+
+@pytest.mark.parametrize("config", [None, {"configurable": {"thread_id": "t"}}], ids=["no thread", "one thread"])
+def test_no_invocation_is_answered_for_another(store: Store, config: Any) -> None:
+    class Draft(BaseModel):
+        city: str
+
+        def verify(self) -> str:
+            if self.city != "Canberra":
+                raise VerificationRejected(f"{self.city} is wrong", retryable=False)
+            return f"{self.city} verified"
+
+    class State(TypedDict, total=False):
+        draft: dict[str, Any]
+        verification: dict[str, Any] | None
+        result: Any
+
+    # Nothing keeps the state between two invocations, whatever their thread is called.
+    graph = StateGraph(State)
+    graph.add_node("gate", gate_node(Draft, back="gate", read=lambda state: state["draft"], store=store))
+    graph.add_edge(START, "gate")
+    made = graph.compile()
+    for _ in range(2):
+        assert made.invoke({"draft": {"city": "Canberra"}}, config)["result"] == "Canberra verified"
+        with pytest.raises(VerificationExhausted, match=r"Sydney is wrong|the run is over"):
+            made.invoke({"draft": {"city": "Sydney"}}, config)
+    with store.database.reading() as connection:
+        assert len(agent_reading.page(connection, "default")) == 4
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -89,11 +89,12 @@ class _Node(NamedTuple):
         back, done, exhausted = self.ways
         said: list[BaseMessage] = [*(_held(state, "messages") or ())]
         before = _carried(state, said)
-        submission_id = f"{len(said)}:{said[-1].id}" if said else _Book(before).new_name()
+        named = said[-1].id if said else None
+        submission_id = f"{len(said)}:{named}" if named else _Book(before).new_name()
         if before.state.ended is Ending.PASSED and submission_id not in before.state.submission_ids:
             # What comes after a pass is another piece of work.
             before = Carried(visits=before.visits)
-        gate = _CarriedGate(self.output_type, self.settings, before, f"{_thread(config)}:{submission_id}")
+        gate = _CarriedGate(self.output_type, self.settings, before, _run_id(config))
         candidate = self.read(state) if self.read is not None else handed_in(gate.output, said)
         try:
             answer = await gate.submit(candidate, submission_id=submission_id)
@@ -163,8 +164,11 @@ def _carried(state: Any, said: list[BaseMessage]) -> Carried:
     return msgspec.convert(written, Carried)
 
 
-def _thread(config: RunnableConfig) -> str:
-    return str(config.get("configurable", {}).get("thread_id", "graph"))
+def _run_id(config: RunnableConfig) -> str:
+    """Of a run that begins with this visit: the same when the visit is done again, and nobody else's."""
+    thread = config.get("configurable", {}).get("thread_id", "graph")
+    # LangGraph names each visit of a node by the checkpoint that it starts from; without a thread, by chance.
+    return f"{thread}:{config['metadata']['langgraph_checkpoint_ns'].rpartition(':')[2]}"
 
 
 def _has(state: Any, key: str) -> bool:
