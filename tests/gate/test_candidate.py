@@ -1,6 +1,10 @@
 """Equal candidates have one digest however they are written, and different ones never share it."""
 
 import math
+import os
+import subprocess
+import sys
+from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -10,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, computed_field, create_model, field_serializer
+from pydantic import BaseModel, Field, RootModel, SecretStr, computed_field, create_model, field_serializer
 
-from meruit.gate.candidate import NotJson, candidate_hash, hash_of, jsonable
+from meruit.gate.candidate import NotJson, candidate_hash, hash_of, is_whole, jsonable, jsonable_and_hash
 
 SMALL = 2**53
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -233,3 +237,88 @@ def test_what_is_no_number_is_not_taken_for_null(value: float) -> None:
     with pytest.raises(NotJson):
         candidate_hash(Loose(anything=[{"deep": value}]))
     assert candidate_hash(Loose(anything=None))
+
+
+class Labels(RootModel[set[str]]):
+    pass
+
+
+class Guess(BaseModel):
+    key: SecretStr = SecretStr("")
+    price: float = 0.0
+    note: str = Field(default="", exclude=True)
+
+    @field_serializer("price")
+    def _rounded(self, price: float) -> float:
+        return round(price, 1)
+
+
+@pytest.mark.parametrize(
+    ("output", "whole"),
+    [
+        (Guess(), False),
+        (AgentOutput(summary="x"), False),
+        ({"a": [1, 2.5, None, True, "x"], "b": {}}, True),
+        ({1: "a"}, False),
+        ([Decimal("0.10"), Severity.LOW, date(2026, 1, 2), timedelta(1), (1, 2)], True),
+        (Labels({"a"}), False),
+    ],
+)
+def test_whether_json_shows_all_of_an_output_is_known(output: Any, whole: bool) -> None:
+    assert is_whole(output, jsonable(output)) is whole
+
+
+@given(json_values)
+def test_what_is_json_is_shown_whole_and_nothing_else_is_it(value: Any) -> None:
+    assert is_whole(value, jsonable(value))
+    assert not is_whole([value], jsonable(value))
+    assert not is_whole({"a": value}, jsonable(value)) or value == {"a": value}
+
+
+class One(BaseModel):
+    a: int
+
+
+class Other(BaseModel):
+    a: int
+
+
+def test_equal_content_of_two_models_is_two_candidates() -> None:
+    assert jsonable_and_hash("One | Other", One(a=1))[1] != jsonable_and_hash("One | Other", Other(a=1))[1]
+
+
+class Labelled(BaseModel):
+    labels: Labels
+    more: deque[frozenset[str]] = deque()
+
+
+def test_sets_stand_in_one_order_wherever_they_are() -> None:
+    code = (
+        "from tests.gate.test_candidate import *\n"
+        "one = Labelled(labels=set('abcdefgh'), more=[frozenset('xyzuvw')])\n"
+        "print(candidate_hash(one), jsonable(one))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ((one for one in (1, 2)), "a generator can be read only once"),
+        ({"rows": iter([1])}, "a list_iterator can be read only once"),
+        ({1: "a", "1": "b"}, "two of its keys are one in JSON"),
+    ],
+)
+def test_what_would_be_lost_on_the_way_is_refused(value: Any, why: str) -> None:
+    with pytest.raises(NotJson, match=why):
+        jsonable(value)

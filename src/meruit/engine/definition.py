@@ -9,7 +9,7 @@ from pydantic import BaseModel, PydanticUserError, RootModel, TypeAdapter, Valid
 
 from meruit.engine.plainly import describe
 from meruit.engine.tools import Tool, tool
-from meruit.gate.candidate import NotJson, jsonable_and_hash
+from meruit.gate.candidate import NotJson, is_whole, jsonable_and_hash
 from meruit.gate.context import AgentContext
 from meruit.gate.limits import ATTRIBUTE, Limits, budget, checked
 from meruit.gate.run import AgentRun
@@ -36,6 +36,11 @@ class Candidate(NamedTuple):
     plain: Any
     """As JSON has it."""
     hash: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether an equal hash is an equal output: its JSON shows all of it."""
+        return is_whole(self.output, self.plain)
 
 
 class Misfit(NamedTuple):

@@ -242,7 +242,7 @@ class _Drive:
         verifier = output.verifier
         assert verifier is not None  # noqa: S101 - the caller has looked
         submission_id = _submission_id(turn, call)
-        new = Submitted(submission_id, read.hash, verifier.version, verifier.deterministic)
+        new = Submitted(submission_id, read.hash, verifier.version, verifier.deterministic and read.is_whole)
         state, actions = after(self.state, new)
         self._now(state)
         written = msgspec.json.encode(read.plain)

@@ -163,7 +163,7 @@ class Gate:
         return None
 
     async def _judged(self, submission_id: str, read: Candidate, context: AgentContext) -> Passed | Rejected:
-        new = Submitted(submission_id, read.hash, self.verifier.version, self.verifier.deterministic)
+        new = Submitted(submission_id, read.hash, self.verifier.version, self.verifier.deterministic and read.is_whole)
         self.state, actions = after(self.state, new)
         while True:
             returned = None

@@ -1,10 +1,16 @@
 """What tells one candidate from another: a digest of its meaning, not of how it was written."""
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 import msgspec
+from pydantic import BaseModel, RootModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from meruit.model.canonical import canonical
@@ -25,7 +31,8 @@ def jsonable(value: Any) -> Any:
 def jsonable_and_hash(model: str, value: Any) -> tuple[Any, str]:
     """The same, and what tells it from other outputs of that model."""
     plain, written = _written(value)
-    return plain, _hash_of(model, written)
+    # Of several models that an output may be of, each has its own.
+    return plain, _hash_of(type(value).__name__ if isinstance(value, BaseModel) else model, written)
 
 
 def _written(value: Any) -> tuple[Any, bytes]:
@@ -46,12 +53,18 @@ def _built_in(value: Any) -> Any:
 # Any: JSON, and the value that it was written from.
 def _settled(plain: Any, value: Any) -> Any:
     """JSON with every set in one order: the one in which a set is written differs between processes."""
+    if isinstance(value, RootModel):
+        value = value.root
     match plain, value:
+        case dict(), Mapping() if len({*map(str, value)}) < len(value):
+            raise ValueError("two of its keys are one in JSON")
         case dict(), Mapping() if len(plain) == len(value):
             return {key: _settled(one, said) for (key, one), said in zip(plain.items(), value.values(), strict=True)}
         case dict(), _:
             return {key: _settled(one, getattr(value, key, None)) for key, one in plain.items()}
-        case list(), list() | tuple() | set() | frozenset() if len(plain) == len(value):
+        case list(), Iterator():
+            raise ValueError(f"a {type(value).__name__} can be read only once; give a list")
+        case list(), list() | tuple() | set() | frozenset() | deque() if len(plain) == len(value):
             settled = [_settled(one, said) for one, said in zip(plain, value, strict=True)]
             return sorted(settled, key=canonical) if isinstance(value, set | frozenset) else settled
         case None, float():
@@ -59,6 +72,36 @@ def _settled(plain: Any, value: Any) -> Any:
             raise ValueError(f"{value} is no JSON")
         case _:
             return plain
+
+
+# Any: an output, and its JSON.
+def is_whole(output: Any, plain: Any) -> bool:  # noqa: PLR0911 - one a kind of value
+    """Whether the JSON of an output shows all of it: nothing is hidden, rounded, left out or added on the way."""
+    match output:
+        case RootModel():
+            return is_whole(output.root, plain)
+        case BaseModel():
+            fields = {name: getattr(output, name) for name in type(output).model_fields} | (output.model_extra or {})
+            return _is_each(fields, plain)
+        case Mapping():
+            return _is_each(output, plain)
+        case list() | tuple() | deque():
+            return isinstance(plain, list) and len(plain) == len(output) and all(map(is_whole, output, plain))
+        case Enum() | Decimal() | UUID() | date() | time() | timedelta():
+            return bool(to_jsonable_python(output) == plain)
+        case bool() | int() | float() | str() | None:
+            return type(output) is type(plain) and bool(output == plain)
+        case _:
+            # Secrets among them, and whatever nobody here knows.
+            return False
+
+
+def _is_each(output: Mapping[Any, Any], plain: Any) -> bool:
+    return (
+        isinstance(plain, dict)
+        and output.keys() == plain.keys()
+        and all(is_whole(one, plain[name]) for name, one in output.items())
+    )
 
 
 def candidate_hash(output: Any) -> str:
