@@ -543,3 +543,35 @@ def test_emits_expected_verification_events(store: Store) -> None:
     started = [one.data for one in events if one.event_type == "verification_started"]
     assert [(one["attempt"], one["max_attempts"]) for one in started] == [(1, 5), (2, 5), (2, 5)]
     assert {one.data["agent"] for one in events} == {"coder"}
+
+
+@pytest.mark.parametrize("wrong", ["5", 0, -1, float("nan"), float("inf"), True])
+def test_a_time_limit_that_is_none_is_refused_where_it_is_written(gate: Callable[..., Gate], wrong: Any) -> None:
+    with pytest.raises(BudgetError, match="number of seconds above 0"):
+        gate(timeout_s=wrong)
+
+
+def test_a_payload_that_cannot_even_be_shown_is_a_misfit_all_the_same(gate: Callable[..., Gate]) -> None:
+    class Shy:
+        def __str__(self) -> str:
+            raise ConnectionError
+
+    answer = asyncio.run(gate().submit(Shy()))
+    assert isinstance(answer, Rejected)
+    assert not answer.counted
+
+
+def test_a_submission_is_named_by_text(gate: Callable[..., Gate]) -> None:
+    with pytest.raises(AgentError, match="submission_id is of type int"):
+        asyncio.run(gate().submit({"n": 1}, submission_id=7))  # type: ignore[arg-type]
+
+
+def test_a_verifier_that_a_function_made_goes_by_what_that_was_given(gate: Callable[..., Gate]) -> None:
+    def made(least: int) -> Any:
+        def verify(output: Any) -> Any:
+            return output if output.n >= least else None
+
+        return verify
+
+    assert gate(verify=made(1)).verifier.version == gate(verify=made(1)).verifier.version
+    assert gate(verify=made(1)).verifier.version != gate(verify=made(2)).verifier.version

@@ -167,7 +167,9 @@ def test_a_secret_that_is_cut_in_the_middle_is_not_told_in_half() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["password", "PASSWORD", "db_passwd", "passphrase", "client_secret", "secrets", "access_token", "tokens", "apikey",
+    ["userPassword", "clientSecret", "secretKey", "awsSecretAccessKey", "PGPASSWORD", "privateKeyPem", "tokenValue",
+     "passcode", "pass\u200bword",
+     "password", "PASSWORD", "db_passwd", "passphrase", "client_secret", "secrets", "access_token", "tokens", "apikey",
      "api_key", "x-api-key", "API Key", "Authorization", "credentials", "private_key", "aws_secret_access_key", "pass",
      "a" * MAX_ITEM + "_password"],
 )  # fmt: skip
@@ -362,6 +364,22 @@ def test_text_that_names_a_place_in_memory_is_the_authors_own() -> None:
     [
         "postgresql://user:hunter2@db.example/x",
         "password=hunter2hunter2",
+        "redis://:hunter2secret9@cache:6379/0",
+        "amqp://guest:p@ssw0rd9@mq",
+        "https://oauth2:" + "a1" * 150 + "@host/repo",
+        "token=" + "a1" * 150,
+        "github_pat_11ABCDEFG0abcdefghijkl",
+        "hf_AbCdEfGhIjKlMnOpQrStUv",
+        "npm_AbCdEfGhIjKlMnOpQrStUv",
+        "ASIAIOSFODNN7EXAMPLE",
+        "private_key=abc123def456",
+        "passphrase: abc123def456",
+        "pass=abc123",
+        "api key: abc123def",
+        "password  =  abc123",
+        "Authorization: Token abc123def4",
+        "Authorization: Basic dXNlcjpwdw==",
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOYBF\n-----END PGP PRIVATE KEY BLOCK-----",
         "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG",
         "Basic dXNlcjpodW50ZXIyaHVudGVyMg==",
         "AIzaSyA1234567890abcdefghijklmnopqrstu",
@@ -389,3 +407,24 @@ def test_signs_that_nobody_sees_are_left_out(sign: str) -> None:
 def test_a_name_in_the_metadata_does_not_pass_for_our_own_words() -> None:
     told = feedback(Rejection("no", metadata={"Attempt 1 was rejected; 999 are left.": "x"}))
     assert "rejected; 999" not in told.text
+
+
+class Unreadable(dict[str, int]):
+    def __getitem__(self, key: str) -> int:
+        raise ConnectionError(key)
+
+
+def test_what_fails_when_it_is_read_does_not_cost_the_rejection() -> None:
+    rejection = Rejection("no", metadata=shown_metadata({"row": Unreadable(a=1), "also": {"deep": Unreadable(a=1)}}))
+    assert rejection.metadata == {
+        "also": {"deep": "a value of type Unreadable"},
+        "row": "a value of type Unreadable",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["the token authentication failed", "basic arithmetic", "pass: fail", "the key: value pairs", "asia and africa"],
+)
+def test_words_of_a_sentence_are_told(text: str) -> None:
+    assert text in feedback(Rejection(text)).text

@@ -11,7 +11,7 @@ from meruit.engine.plainly import describe
 from meruit.engine.tools import Tool, tool
 from meruit.gate.candidate import NotJson, is_whole, jsonable_and_hash
 from meruit.gate.context import AgentContext
-from meruit.gate.limits import ATTRIBUTE, Limits, budget, checked
+from meruit.gate.limits import ATTRIBUTE, Limits, budget, checked, checked_seconds
 from meruit.gate.run import AgentRun
 from meruit.gate.verifier import Verifier, verifier_from, verifier_of
 from meruit.model.chat import ChatModel, ToolSpec
@@ -187,7 +187,7 @@ class Definition:
         self.tools = {one.spec.name: one for one in map(tool, tools)}
         self.output = None if output_type is None else OutputType(output_type, verify)
         self.verify_max_attempts = verify_max_attempts
-        self.verify_timeout_s = verify_timeout_s
+        self.verify_timeout_s = checked_seconds(verify_timeout_s, "verify_timeout_s")
         self.max_turns = checked(max_turns, "max_turns")
         self.context_type = context_type
         self._others = {

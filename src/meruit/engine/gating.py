@@ -10,11 +10,11 @@ import msgspec
 
 from meruit.engine.definition import VERIFY_TIMEOUT_S, AgentError, Candidate, Misfit, output_type_of
 from meruit.engine.journal import Answered, outcome_of
-from meruit.engine.plainly import writable
+from meruit.engine.plainly import text_of
 from meruit.engine.verifying import MAX_KEPT, Verdict, verdict_on
 from meruit.gate.accounting import Accounted, account
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.limits import Limits, budget, checked
+from meruit.gate.limits import Limits, budget, checked, checked_seconds
 from meruit.gate.run import Request
 from meruit.gate.state import Decided, Ending, Misshapen, Recall, Submitted, VerificationState
 from meruit.gate.state import next as after
@@ -120,7 +120,7 @@ class Gate:
         self.run_id = run_id or ("run" if store is None else store.surroundings.new_id("run"))
         self._ledger: Ledger = _Memory(limits) if store is None else _Stored(store, tenant, self.run_id, agent, limits)
         self._context = AgentContext(run_id=self.run_id, agent=agent)
-        self._timeout_s, self._deps, self._sleep = timeout_s, deps, sleep
+        self._timeout_s, self._deps, self._sleep = checked_seconds(timeout_s, "timeout_s"), deps, sleep
         # Nobody else can have a run whose name was made here; one with a name of its own may be somebody else's too.
         self._shared = store is not None and run_id is not None
         self._turn = asyncio.Lock()
@@ -143,7 +143,7 @@ class Gate:
                 return kept
             read = self.output.candidate(candidate)
             if isinstance(read, Misfit):
-                plain = msgspec.json.encode(writable(str(candidate)[:MAX_KEPT]))
+                plain = msgspec.json.encode(text_of(candidate)[:MAX_KEPT])
                 done = await self._accounted(Answered(Misshapen(named), 0, plain, problems=read.problems))
                 if done is None:
                     return await self._answered_elsewhere(named)
@@ -299,6 +299,8 @@ class _Stored:
 
 def _fitting(submission_id: str) -> str:
     """A host's name for a submission, as a database keeps it; some providers' ids of calls are very long."""
+    if not isinstance(submission_id, str):
+        raise AgentError(f"submission_id is of type {type(submission_id).__name__}; give text")
     if len(submission_id) <= MAX_NAME and submission_id.isprintable():
         return submission_id
     return f"sha256:{sha256(submission_id.encode(errors='backslashreplace')).hexdigest()}"

@@ -80,6 +80,15 @@ def writable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+# Any: whatever an author's own value is.
+def text_of(value: Any) -> str:
+    """A value as text, also where it does not know how to say what it is."""
+    try:
+        return writable(str(value))
+    except Exception:  # noqa: BLE001 - a stranger's value may fail to explain itself
+        return f"a value of type {type(value).__name__}"
+
+
 def _writable_details(details: Any) -> Any:
     """A copy of the details, as a record can hold and repeat them."""
     if details is None:

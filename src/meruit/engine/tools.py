@@ -146,6 +146,9 @@ async def in_a_task(working: Awaitable[T], limit_s: float | None = None) -> T:
         finally:
             alarm.cancel()
     except (asyncio.CancelledError, OutOfTime):
+        # Nobody waits any more: what still comes is nobody's, and no reason for a line in a log.
+        if not waiting.cancel() and not waiting.cancelled():
+            waiting.exception()
         task.cancel()
         try:
             await asyncio.wait({task}, timeout=GRACE_S)
@@ -160,10 +163,10 @@ async def _settled(working: Awaitable[T], waiting: asyncio.Future[T]) -> None:
     _theirs.set(True)
     try:
         _settle(waiting, await working)
-    except GeneratorExit:
-        raise
     except BaseException as crash:  # noqa: BLE001 - whoever waits is told, whatever it is
-        _fail(waiting, _fit_for_a_future(crash))
+        # Where the loop is over, nobody waits.
+        with suppress(RuntimeError):
+            _fail(waiting, _fit_for_a_future(crash))
 
 
 def _abandon(task: asyncio.Task[Any]) -> None:
@@ -236,10 +239,10 @@ def _fail(waiting: asyncio.Future[T], crash: BaseException) -> None:
 
 
 def _fit_for_a_future(crash: BaseException) -> BaseException:
-    """No future can hold a StopIteration, and an interruption in here is nobody's at the keyboard."""
+    """No future can hold a StopIteration, and an interruption in here is nobody's at the keyboard or of any loop's."""
     if isinstance(crash, StopIteration):
         return _because(crash, "StopIteration: next() found nothing")
-    if isinstance(crash, KeyboardInterrupt | asyncio.CancelledError):
+    if isinstance(crash, KeyboardInterrupt | asyncio.CancelledError | GeneratorExit):
         return _because(crash, f"it raised {type(crash).__name__}")
     return crash
 

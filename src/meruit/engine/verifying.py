@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from meruit.engine.definition import Candidate
-from meruit.engine.plainly import describe, writable
+from meruit.engine.plainly import describe, text_of
 from meruit.engine.tools import OutOfTime, called, in_a_task
 from meruit.gate.candidate import NotJson, jsonable
 from meruit.gate.context import ExecutionContext, Judgement
-from meruit.gate.feedback import shown_metadata
+from meruit.gate.feedback import hidden, shown_metadata
 from meruit.gate.verdict import MAX_CODE, Accepted, Breakage, Rejection, Said, VerificationRejected
 from meruit.gate.verifier import Verifier
 from meruit.model.errors import AuthorError
@@ -109,21 +109,15 @@ def rejection_of(rejected: VerificationRejected) -> Rejection:
     code = getattr(rejected, "code", None)
     metadata = getattr(rejected, "metadata", None)
     return Rejection(
-        _text(getattr(rejected, "message", rejected))[:MAX_KEPT],
-        None if code is None else _text(code).replace("\0", "")[:MAX_CODE],
+        text_of(getattr(rejected, "message", rejected))[:MAX_KEPT],
+        # Also those who watch are told it.
+        None if code is None else hidden(text_of(code).replace("\0", ""))[:MAX_CODE],
         _truth(getattr(rejected, "retryable", True)),
         shown_metadata(metadata) if isinstance(metadata, Mapping) else {},
     )
 
 
-# Any, twice: whatever an author's own exception holds.
-def _text(value: Any) -> str:
-    try:
-        return writable(str(value))
-    except Exception:  # noqa: BLE001 - no reason to lose the rejection
-        return f"a value of type {type(value).__name__}"
-
-
+# Any: whatever an author's own exception holds.
 def _truth(value: Any) -> bool:
     try:
         return bool(value)

@@ -29,26 +29,32 @@ _NO_NAME = re.compile(r"[^\w ()/-]|_")
 _MORE = {"…": "more than is shown"}
 _HALF_ESCAPE = re.compile(r"&[a-z]*$")
 _LAST_WORD = re.compile(r"\S*$")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_NAME = re.compile(
-    r"(?i)(?<![a-z])(?:password|passwd|passphrase|pwd|secret|(?:api|access|private)[_ -]?key|authorization|credential)"
-    r"s?(?![a-z])"
+    r"(?i)(?:password|passwd|passphrase|passcode|(?<![a-z])pwd|secret|(?:api|access|private)[_ -]?key|authorization"
+    r"|credential)s?(?![a-z])"
 )
-_SECRET_TEXT_NAME = re.compile(r"(?i)(?:(?<![a-z])pass|tokens?)$")
+_SECRET_TEXT_NAME = re.compile(r"(?i)(?:(?<![a-z])pass|tokens?(?:[_ -]?(?:value|string|text))?)$")
 """Of secrets where there is text: a number of tokens is none."""
 _SECRET = re.compile(
-    r"(?:\bsk-[A-Za-z0-9_-]{16,}|\b[sr]k_(?:live|test)_[A-Za-z0-9]{8,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[A-Za-z0-9_-]{30,}"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{10,}"
+    r"(?:\bsk-[A-Za-z0-9_-]{16,}|\b[sr]k_(?:live|test)_[A-Za-z0-9]{8,}|\bA(?:KIA|SIA)[0-9A-Z]{16}\b"
+    r"|\bAIza[A-Za-z0-9_-]{30,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\b(?:hf|npm)_[A-Za-z0-9]{20,}"
+    r"|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{10,}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*"
     r"|(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{16,}"
-    r"|(?<=://)[^\s/@:]{1,200}:[^\s/@]{1,200}(?=@)"
+    r"|(?i:\b(?:bearer|basic|token)\s+)(?=[A-Za-z._~+/-]{0,80}[0-9=])[A-Za-z0-9._~+/=-]{8,}"
+    # Up to the last @ of an address: a password may hold one, and a user may have no name.
+    r"|(?<=://)[^\s/@:]{0,200}:[^\s/]{1,2000}(?=@)"
     # A name and what it is set to; with a digit in it, it is hardly a word of a sentence.
-    r"|(?i:(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key))[\"']?\s?[=:]\s?(?=[^\s\d]{0,80}\d)\S{6,200}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))",
+    r"|(?i:(?:password|passwd|passphrase|\bpass|pwd|secret|token|(?:api|access|private)[_ -]?key))"
+    r"[\"']?\s{0,3}[=:]\s{0,3}(?=[^\s\d]{0,80}\d)\S{6,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|$))",
     re.DOTALL,
 )
 _SIGNS_OF_SECRETS = (
-    *("sk-", "k_live_", "k_test_", "akia", "aiza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "xox", "eyj"),
-    *("bearer", "basic", "://", "passw", "pwd", "secret", "token", "key", "-----begin"),
+    *("sk-", "k_live_", "k_test_", "akia", "asia", "aiza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+    *("hf_", "npm_", "glpat-", "xox", "eyj", "bearer", "basic", "://", "pass", "pwd", "secret", "token", "key"),
+    "-----begin",
 )
 """Of which each of the above has one, in small letters."""
 _UNSEEN = re.compile(
@@ -74,11 +80,10 @@ class _Name(NamedTuple):
 
 
 def _named(name: str) -> _Name:
-    return _Name(
-        _line(name, MAX_ITEM),
-        _SECRET_NAME.search(name) is not None,
-        _SECRET_TEXT_NAME.search(name) is not None,
-    )
+    # As people read it: without signs that nobody sees, and word by word where capitals begin them.
+    words = _HUMP.sub("_", _cleaned(name[: MAX_ITEM * 4]))
+    is_secret, is_secret_text = (one.search(words) is not None for one in (_SECRET_NAME, _SECRET_TEXT_NAME))
+    return _Name(_line(name, MAX_ITEM), is_secret, is_secret_text)
 
 
 _NAMELESS = _Name("", is_secret=False, is_secret_text=False)
@@ -150,9 +155,16 @@ def _shown(value: Any, name: _Name, depth: int) -> Any:
         case float() if isfinite(value):
             return float(value)
         case Mapping() | list() | tuple() | set() | frozenset():
-            return _nested(value, depth - 1) if depth else "…"
+            return _nested_or_named(value, depth - 1) if depth else "…"
         case _:
             return _text(_written(value), MAX_ITEM)
+
+
+def _nested_or_named(value: Any, depth: int) -> Any:
+    try:
+        return _nested(value, depth)
+    except Exception:  # noqa: BLE001 - an author's own, which may fail when it is read: no reason to lose the rejection
+        return f"a value of type {type(value).__name__}"
 
 
 def _nested(value: Any, depth: int) -> Any:
@@ -244,16 +256,23 @@ def _text(text: str, most: int) -> str:
     """Lines of text without secrets and without signs that nobody sees."""
     # As long as it is, it must be cut before anything slow looks at it.
     looked_at = most * 4
-    seen = text[:looked_at]
-    # Most text has nothing to hide, and Python knows that at once.
-    if not (seen.isascii() and seen.isprintable()):
-        seen = _UNSEEN.sub("", "".join(sign for sign in seen if sign in "\n\t" or _visible(sign)))
-    seen = seen.strip()
-    clean = _SECRET.sub(HIDDEN, seen) if _may_hold_secrets(seen) else seen
+    clean = hidden(_cleaned(text[:looked_at]).strip())
     if len(text) > looked_at and len(clean) <= most:
         # The last word may be half of a secret, and then cannot be known for one.
         clean = _LAST_WORD.sub("…", clean, count=1)
     return _cut(clean, most)
+
+
+def _cleaned(text: str) -> str:
+    # Most text has nothing that nobody sees, and Python knows that at once.
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub("", "".join(sign for sign in text if sign in "\n\t" or _visible(sign)))
+
+
+def hidden(text: str) -> str:
+    """Text without what looks like a secret."""
+    return _SECRET.sub(HIDDEN, text) if _may_hold_secrets(text) else text
 
 
 def _may_hold_secrets(text: str) -> bool:

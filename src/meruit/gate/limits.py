@@ -1,5 +1,6 @@
 """How often a run may try, and whose word on it counts."""
 
+from math import inf
 from typing import Any
 
 from meruit.model.errors import MeruitError
@@ -34,6 +35,13 @@ def budget(run: Any = None, agent: Any = None, model: Any = None) -> int:
         if said is not None:
             return checked(said, f"{whose} {ATTRIBUTE}")
     return DEFAULT_ATTEMPTS
+
+
+def checked_seconds(said: Any, what: str) -> float | None:
+    """A time limit, None for no limit; raises BudgetError."""
+    if said is None or (isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < inf):
+        return said
+    raise BudgetError(f"{what} is {said!r}; it must be a number of seconds above 0, or None for no limit")
 
 
 def checked(said: Any, what: str, most: int = MAX_ATTEMPTS) -> int:

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from types import CodeType, FunctionType, MethodType, NoneType, UnionType
+from types import CellType, CodeType, FunctionType, MethodType, NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
 from meruit.gate.context import AgentContext, ExecutionContext
@@ -193,7 +193,18 @@ def _fingerprint(function: FunctionType | MethodType) -> str:
     """What the verifier's own code says; a change of it is another verifier."""
     written = inspect.unwrap(function)
     said = [_said_by(getattr(written, part, None)) for part in ("__code__", "__defaults__", "__kwdefaults__")]
+    # One made by a function of its own goes by what that was given.
+    said += [_said_by(_content(cell)) for cell in getattr(written, "__closure__", None) or ()]
     return sha256(f"{function.__module__}.{function.__qualname__}:{said}".encode()).hexdigest()[:16]
+
+
+# Any: a name holds whatever was given for it.
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        # It was not given anything yet.
+        return None
 
 
 # Any: code holds whatever can be written in it.

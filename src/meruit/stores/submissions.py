@@ -209,7 +209,9 @@ def _charged_to_team(writing: Writing, tenant: str, run: AgentRun, done: Account
     """The attempt is the team's as well; with its last one, the member's verification ends."""
     team = load_held(writing, tenant, run.parent_id or "")
     budget = team.run.verification
-    used = msgspec.structs.replace(budget, attempts_used=budget.attempts_used + 1)
+    # Members that were verified at the same time may all be rejected by the last attempt: it is used once.
+    count = min(budget.attempts_used + 1, budget.limits.max_attempts)
+    used = msgspec.structs.replace(budget, attempts_used=count)
     save_verification(writing, tenant, team._replace(run=msgspec.structs.replace(team.run, verification=used)))
     if used.attempts_used < used.limits.max_attempts or done.ending is not None:
         return run, done
