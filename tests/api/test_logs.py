@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from meruit.api import build
 from meruit.api.body import BodyError
 from meruit.api.logs import MAX_FRAMES, MAX_TEXT, configure_logs, describe, log
+from meruit.api.observing import Instruments
 from meruit.model.access import Role
 from meruit.model.errors import CriteriaError, Problem
+from meruit.model.events import Event, EventType
 from meruit.sources.outbound import OutboundFailed, OutboundRefused
 
 SECRET = "canary-1234"
@@ -150,3 +153,20 @@ def test_other_libraries_records_lose_their_message(lines: Lines) -> None:
     (line,) = lines.all()
     assert (line["event"], line["logger"]) == ("library", "asyncio")
     assert SECRET not in lines.stream.getvalue()
+
+
+OURS = "run_" + "0a" * 17
+
+
+@pytest.mark.parametrize("kind", EventType)
+@pytest.mark.parametrize("named", [OURS, f"{OURS}.member", "what the host calls it"])
+def test_every_kind_of_event_can_be_told_and_nobodys_own_names_are(lines: Lines, kind: EventType, named: str) -> None:
+    ids = ("outcome_id", "contract_id", "work_id", "task_run_id", "benchmark_run_id")
+    data = {"run_id": named, **dict.fromkeys(ids)}
+    event = Event("evt_of_this_test", str(kind), "1", "key", "2026-01-01T00:00:00Z", "meruit", "acme", data)
+    build._tell_events(Instruments(), [event])
+    written = [json.loads(line) for line in lines.stream.getvalue().splitlines()]
+    (line,) = [one for one in written if one.get("event_id") == "evt_of_this_test"]
+    assert line["event_type"] == kind
+    assert line.get("agent_run_id") in (None, OURS)
+    assert "what the host" not in json.dumps(line)

@@ -1,6 +1,7 @@
 """The application: every route, in front of it who may ask and behind it the deployment."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -82,6 +83,7 @@ OF_CONTRACTS = "contract."
 """How the types of their events begin."""
 OF_RUNS = ("task_run.", "benchmark_run.")
 OF_AGENTS = ("agent_run.", "verification_")
+OUR_RUN = re.compile(r"run_[0-9a-f]{34}(?![0-9a-f])")
 OF_USAGE = ("usage_run.", "usage.")
 """Not logged with the ids of their runs, which callers choose."""
 PLAYGROUNDS = "/playgrounds"
@@ -435,7 +437,9 @@ def _ours(event: Event) -> dict[str, Any]:
     if event.event_type.startswith(OF_RUNS):
         return {name: event.data.get(name) for name in ("task_run_id", "benchmark_run_id")}
     if event.event_type.startswith(OF_AGENTS):
-        return {"run_id": event.data.get("run_id")}
+        # A host may name a run as it likes; only names of ours say nothing.
+        named = OUR_RUN.match(str(event.data.get("run_id")))
+        return {"agent_run_id": None if named is None else named[0]}
     return {"work_id": event.data.get("work_id")} if event.event_type == EventType.WORK_SUBMITTED else {}
 
 

@@ -18,9 +18,10 @@ Level = Literal["debug", "info", "warning", "error"]
 
 FIELDS = frozenset(
     {
-        "agent_id", "attempt", "benchmark_run_id", "bytes_in", "contract_id", "count", "criteria_id", "error",
-        "event_id", "event_type", "host", "key_id", "method", "ms", "outcome_id", "port", "reason", "request_id",
-        "role", "route", "status", "subject", "task_run_id", "tenant", "url_host", "version", "webhook_id", "work_id",
+        "agent_id", "agent_run_id", "attempt", "benchmark_run_id", "bytes_in", "contract_id", "count", "criteria_id",
+        "error", "event_id", "event_type", "host", "key_id", "method", "ms", "outcome_id", "port", "reason",
+        "request_id", "role", "route", "status", "subject", "task_run_id", "tenant", "url_host", "version",
+        "webhook_id", "work_id",
     }
 )  # fmt: skip
 """What a log line may tell; a field that could hold what a caller sent has no place here."""
