@@ -365,6 +365,36 @@ def test_a_run_in_the_shape_of_the_api_is_recorded(run: Run, write: Write) -> No
     assert (ended.returncode, "record another run under an id of its own" in ended.stderr) == (2, True)
 
 
+CALL = {"at": "2025-10-15T08:30:00Z", "model": "m", "usage": {"prompt_tokens": 1000, "completion_tokens": 80}}
+
+
+def test_a_response_s_usage_block_counts_in_a_file_as_it_does_over_http(run: Run, write: Write) -> None:
+    whole = {"id": "mine", "framework": "planner", "steps": [{"id": "s", "calls": [CALL]}]}
+    assert run("usage", "record", write("run.json", whole)).returncode == 0
+    assert "own count: 1,000 in, 80 out" in run("usage", "show", "mine").stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sucess": True}, "unknown field `sucess`"),
+        ({"steps": [{"id": "s", "calls": [{**CALL, "uusage": {}}]}]}, "unknown field `uusage`"),
+        (
+            {"steps": [{"id": "s", "calls": [{**CALL, "tokens": {"input": 1}}]}]},
+            "the block as it came, or `tokens`",
+        ),
+        ({"id": "a b\n"}, "id: expected `str`"),
+    ],
+)
+def test_what_a_file_says_beyond_what_is_known_is_refused(
+    run: Run, write: Write, change: dict[str, Any], said: str
+) -> None:
+    whole = {"id": "mine", "framework": "planner", "steps": [{"id": "s", "calls": [CALL]}]}
+    ended = run("usage", "record", write("run.json", whole | change))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert said in ended.stderr
+
+
 def test_all_files_are_recorded_or_none(run: Run, write: Write) -> None:
     write("good.json", COMPLETE)
     write("bad.json", metrics(look(FIRST), run_id=None))

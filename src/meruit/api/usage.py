@@ -16,7 +16,6 @@ from meruit.api.problems import ApiProblem
 from meruit.api.service import Asked
 from meruit.api.usage_shapes import (
     AcknowledgeRequest,
-    CallRequest,
     EndRequest,
     StepRequest,
     UsageBrief,
@@ -26,12 +25,11 @@ from meruit.api.usage_shapes import (
     brief,
     detail,
 )
+from meruit.api.usage_told import MisTold, told_run, told_step
 from meruit.api.wire import PRINTABLE, Key, LabelQuery, Limit, Place, encoded
-from meruit.engine.metering import MeteringError, lane_of
-from meruit.model.errors import AuthorError, Problem
-from meruit.model.metering import MAX_NAME, MAX_STEPS, Lane, MeteredCall, MeteredRun, MeteredStep, UsageRecord
-from meruit.model.usage import Acknowledgement, Tokens, UsagePolicy, UsageStatus
-from meruit.sources.usage.blocks import tokens_of
+from meruit.model.errors import Problem
+from meruit.model.metering import MAX_NAME, MAX_STEPS, MeteredRun, MeteredStep, UsageRecord
+from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus
 from meruit.stores import usage_reading
 from meruit.stores.recorder import Write
 from meruit.stores.records import Idempotent, Replay
@@ -55,7 +53,10 @@ async def record_usage_run(data: JSONBody[UsageRunRequest], request: Asked, key:
     run_id = data.id or surroundings.new_id("use")
     # Reading many calls takes long enough to hold up everybody else.
     is_large = len(await request.body()) > SMALL_BYTES
-    run = await asyncio.to_thread(_run, data, run_id) if is_large else _run(data, run_id)
+    try:
+        run = await asyncio.to_thread(told_run, data, run_id) if is_large else told_run(data, run_id)
+    except MisTold as wrong:
+        raise _invalid(wrong.where, wrong.message) from None
     write = _Told(actor.tenant, actor.by, run, surroundings.clock(), request.service.usage_policy)
     return await _answered(request, key, write, status=201)
 
@@ -111,7 +112,10 @@ async def add_usage_step(
     usage_run_id: UsageRunId, data: JSONBody[StepRequest], request: Asked, key: Key = None
 ) -> Response[UsageBrief]:
     """Add it, or put it in the place of the step of that id."""
-    step = _step(data)
+    try:
+        step = told_step(data)
+    except MisTold as wrong:
+        raise _invalid(wrong.where, wrong.message) from None
 
     def added(run: MeteredRun, _now: datetime) -> MeteredRun:
         return _with_steps(run, run.steps, [step])
@@ -268,50 +272,3 @@ def _with_steps(run: MeteredRun, before: Sequence[MeteredStep], now: Sequence[Me
     if len(steps) > MAX_STEPS:
         raise BadUsage(f"run {run.id!r} would have more than {MAX_STEPS:,} steps; make them larger")
     return msgspec.structs.replace(run, steps=tuple(steps.values()))
-
-
-def _run(data: UsageRunRequest, run_id: str) -> MeteredRun:
-    """The run that a request tells of; raises ApiProblem."""
-    steps = tuple(_step(one, f"steps[{place}]") for place, one in enumerate(data.steps))
-    seen = set[str]()
-    for place, one in enumerate(steps):
-        if one.id in seen:
-            raise _invalid(f"steps[{place}].id", f"{one.id!r} stands twice; each step needs an id of its own")
-        seen.add(one.id)
-    same = {
-        name: getattr(data, name)
-        for name in data.__struct_fields__
-        if name in MeteredRun.__struct_fields__ and name not in ("id", "lane", "steps")
-    }
-    return MeteredRun(id=run_id, lane=_lane(data.lane), steps=steps, **same)
-
-
-def _lane(lane: Lane) -> Lane:
-    try:
-        return lane_of(lane)
-    except MeteringError as wrong:
-        raise _invalid("lane", str(wrong)) from None
-
-
-def _step(data: StepRequest, where: str = "") -> MeteredStep:
-    """One step; raises ApiProblem."""
-    inside = f"{where}." if where else ""
-    if data.calls and data.tokens is not None:
-        raise _invalid(f"{inside}tokens", "give `calls`, or `tokens` for all of them together, not both")
-    if data.started_at is not None and data.ended_at is not None and data.ended_at < data.started_at:
-        raise _invalid(f"{inside}ended_at", "a step does not end before it starts")
-    calls = tuple(_call(one, f"{inside}calls[{place}]") for place, one in enumerate(data.calls))
-    return MeteredStep(data.id, data.started_at, data.ended_at, data.succeeded, data.expects_usage, calls, data.tokens)
-
-
-def _call(data: CallRequest, where: str) -> MeteredCall:
-    """A call, its usage block read by its provider's rules; raises ApiProblem."""
-    tokens: Tokens | None = data.tokens
-    if data.usage is not None:
-        if tokens is not None:
-            raise _invalid(where, "give `usage`, the block as it came, or `tokens`, not both")
-        try:
-            tokens = tokens_of(data.usage)
-        except AuthorError as wrong:
-            raise _invalid(f"{where}.usage", str(wrong)) from None
-    return MeteredCall(data.at, data.model, tokens, data.state, data.id, data.tier)

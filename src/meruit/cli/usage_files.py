@@ -182,11 +182,7 @@ def _runs_in(path: str) -> list[Recordable]:
         return _runs_named(Manifest(path, content, read_manifest(document)))
     places = Places(document)
     if places.at(("id",)) is not None and places.at(("run_id",)) is None:
-        run = places.record((), MeteredRun)
-        places.end()
-        # Where nothing is wrong, there is one.
-        assert run is not None  # noqa: S101
-        return [Recordable(run)]
+        return [Recordable(_told(places, path))]
     file = read_metrics(document, looked=False)
     latest = datetime.now(UTC) + MAX_AHEAD
     problems = [
@@ -197,6 +193,22 @@ def _runs_in(path: str) -> list[Recordable]:
     if problems:
         raise DocumentError(path, problems)
     return [Recordable(metered_run_of(file), tuple(sorted(file.attempts, key=lambda one: one.at)))]
+
+
+def _told(places: Places, path: str) -> MeteredRun:
+    """A run in the shape that the HTTP API takes, read as strictly; raises DocumentError."""
+    # Only this shape needs what the service is made of.
+    from meruit.api.usage_shapes import UsageRunRequest
+    from meruit.api.usage_told import MisTold, told_run
+
+    told = places.record((), UsageRunRequest)
+    places.end()
+    # Where nothing is wrong, there is one, and it has an id.
+    assert told is not None and told.id is not None  # noqa: S101, PT018
+    try:
+        return told_run(told, told.id)
+    except MisTold as wrong:
+        raise DocumentError(path, [Problem(wrong.where, wrong.message)]) from None
 
 
 def _runs_named(manifest: Manifest) -> list[Recordable]:

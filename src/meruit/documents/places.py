@@ -10,9 +10,8 @@ from meruit.documents.complaints import found
 from meruit.documents.document import Document, told
 from meruit.documents.tree import Path, spelled
 from meruit.model.errors import DocumentError, Problem
-from meruit.model.record import Record
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=msgspec.Struct)
 
 MAX_LABEL = 200
 """Characters of a name."""
