@@ -8,10 +8,10 @@ import httpx
 
 from meruit.checks.assertion import Settle
 from meruit.model.criterion import Assertion
-from meruit.model.errors import AuthorError, MeruitError
+from meruit.model.errors import AuthorError, MeruitError, Unreachable
 from meruit.model.task import Benchmark, Task, TaskSource
 from meruit.model.world import Snapshot, SourceKind, World
-from meruit.playground.host import Host, UnknownPlayground
+from meruit.playground.host import Endpoints, Host, UnknownPlayground
 from meruit.playground.seed import Seed, read_seed
 from meruit.playground.state import NAMES
 from meruit.registry import checks
@@ -54,7 +54,10 @@ class Worlds:
         self._any_address = any_address
 
     async def prepare(self, benchmark: Benchmark, task: Task) -> Place:
-        """A new world for a task; raises MeruitError for a seed that is none, or a source that nobody may read."""
+        """A new world for a task; raises MeruitError for a seed that is none, or a source that nobody may read.
+
+        Unreachable where a system that its criteria look at cannot be served here.
+        """
         seed = seed_of(benchmark, task)
         for source in task.sources.values():
             if source.at is not None:
@@ -62,6 +65,10 @@ class Worlds:
         if all(source.at is not None for source in task.sources.values()):
             return Place(None, {}, seed.facts)
         made = await self.host.create(seed, task=f"{benchmark.name}/{task.id}")
+        if _lacks(task, made.endpoints):
+            # Nobody could do what is asked for here, so nobody is judged by it.
+            await self.host.remove(made.id)
+            raise Unreachable(f"its world lacks a system that its criteria look at: {made.endpoints.trouble}")
         return Place(made.id, made.to_dict(), seed.facts)
 
     async def read(self, task: Task, place_id: str | None, before: World | None = None) -> World:
@@ -139,6 +146,17 @@ def settling(task: Task, name: str) -> tuple[int, float]:
     # Whoever says nothing asks for what is usual: no other criterion can take that away.
     several = asked or [Settle()]
     return max(one.stable for one in several), max(one.within_s for one in several)
+
+
+def _lacks(task: Task, endpoints: Endpoints) -> bool:
+    """Whether criteria look at a system that agents cannot reach; what only must not change may be missing."""
+    ways_in = {SourceKind.ROWS: endpoints.portal, SourceKind.FILES: endpoints.sftp}
+    gone = [
+        name for name, one in task.sources.items() if one.at is None and ways_in.get(one.kind, endpoints.fhir) is None
+    ]
+    asked = [one.assertion for one in task.criteria if one.assertion is not None]
+    only = [one for one in asked if (check := checks.find(one.check)) is not None and len(check.kinds) == 1]
+    return any(_reads(one, name, task.sources[name].kind) for one in only for name in gone)
 
 
 def _reads(assertion: Assertion, name: str, kind: SourceKind) -> bool:
