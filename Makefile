@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make demo` and `make test` set up by themselves, inside this folder only.
+# Everything a newcomer needs: `make demo` and `make test` set up by themselves, inside this folder, but for two Debian packages.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)

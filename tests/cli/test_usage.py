@@ -417,6 +417,8 @@ def test_a_look_that_is_still_to_come_proves_nothing_and_is_refused(run: Run, wr
     ended = run("usage", "record", "metrics.json")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert f"was at {tomorrow}, which is still to come" in ended.stderr
+    # Who only asks what a file comes to is told.
+    assert "which is still to come" in run("usage", "decide", "metrics.json").stderr
 
 
 def test_a_run_that_was_left_open_is_ended(run: Run) -> None:

@@ -16,6 +16,7 @@ from meruit.gate.verifier import VERSION
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.errors import AuthorError, MeruitError, Unreachable, nearest
 from meruit.model.evidence import Fault
+from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.record import Record
 from meruit.model.task import Reveal, Task
 from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
@@ -190,7 +191,8 @@ def _rejection(result: VerificationResult, reveal: Reveal) -> VerificationReject
         told["verdict"] = str(result.verdict)
     if reveal in (Reveal.AXES, Reveal.CRITERIA):
         told["score"] = round(result.score, 4)
-        told["axes"] = {name: round(axis.score, 4) for name, axis in result.axes.items()}
+        named = {name: round(axis.score, 4) for name, axis in result.axes.items() if name != DEFAULT_AXIS}
+        told |= {"axes": named} if named else {}
     message = "The criteria are not met."
     if reveal is Reveal.CRITERIA:
         missed = [one.criterion_id for one in result.criterion_results if one.status is not Status.MET]

@@ -20,6 +20,7 @@ from meruit.cli.output import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from meruit.cli.usage_files import Judged
     from meruit.config import Settings
     from meruit.model.metering import MeteredRun, UsageRecord
     from meruit.model.usage import UsagePolicy
@@ -104,6 +105,7 @@ def decide(*, file: str, interval: float, anchor: str, manifest: str | None, wan
     if wants_write:
         put_back(judged, listing)
         note(f"written to {', '.join([*(one.path for one in judged), *([] if listing is None else [listing.path])])}")
+    _tell_ahead(judged)
     if as_json:
         print_json(judged_json(judged, several=several))
     elif several:
@@ -114,6 +116,14 @@ def decide(*, file: str, interval: float, anchor: str, manifest: str | None, wan
         note(f"{file} names no run, so nothing is verified")
         return ExitCode.COULD_NOT_VERIFY
     return code_of(one.verdict.status for one in judged)
+
+
+def _tell_ahead(judged: "list[Judged]") -> None:
+    from meruit.cli.usage_files import ahead
+
+    for one in judged:
+        for look in ahead(one.file):
+            note(f"{one.path}: attempt {look.id!r} is dated {look.at.isoformat()}, which is still to come")
 
 
 @usage.command()

@@ -89,6 +89,12 @@ def _judged(path: str, content: bytes, document: Document, policy: UsagePolicy) 
     return Judged(path, content, file, msgspec.structs.replace(verdict, told_by=TOLD_BY), file.run_id)
 
 
+def ahead(file: MetricsFile) -> list[Attempt]:
+    """The looks that are still to come, by our clock."""
+    latest = datetime.now(UTC) + MAX_AHEAD
+    return [one for one in file.attempts if one.at > latest]
+
+
 def load_manifest(path: str) -> Manifest:
     """A manifest; raises DocumentError."""
     content, document = loaded(path)
@@ -184,11 +190,8 @@ def _runs_in(path: str) -> list[Recordable]:
     if places.at(("id",)) is not None and places.at(("run_id",)) is None:
         return [Recordable(_told(places, path))]
     file = read_metrics(document, looked=False)
-    latest = datetime.now(UTC) + MAX_AHEAD
     problems = [
-        Problem(f"attempt {one.id!r}", f"was at {one.at.isoformat()}, which is still to come")
-        for one in file.attempts
-        if one.at > latest
+        Problem(f"attempt {one.id!r}", f"was at {one.at.isoformat()}, which is still to come") for one in ahead(file)
     ]
     if problems:
         raise DocumentError(path, problems)

@@ -334,7 +334,10 @@ class LookNow(NamedTuple):
         held = held_all(writing, self.tenant, self.run_ids)
         for run_id, one in held.items():
             if one.record.run.ended_at is not None:
-                record = msgspec.structs.replace(one.record, next_look_at=now, waits="")
+                # Who is due already stays so: another who wants to know may be about to look.
+                due = one.record.next_look_at
+                due = now if due is None else min(due, now)
+                record = msgspec.structs.replace(one.record, next_look_at=due, waits="")
                 held[run_id] = one._replace(record=record)
                 save(writing, self.tenant, held[run_id])
         return [one.record for one in held.values()]

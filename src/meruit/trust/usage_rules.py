@@ -170,8 +170,8 @@ def stable(run: UsageRun, look: Attempt, apart: timedelta, policy: UsagePolicy) 
         UsageStatus.VERIFIED,
         UsageCode.STABLE,
         f"✅ Data stable across {_rounded(apart, policy)} minute interval",
-        f"Two equal looks, far enough apart, at the highest count seen, with tokens in {covered.have} of "
-        f"{covered.expected} steps. A look that differs withdraws it.",
+        "Two equal looks, far enough apart, at the highest count seen, or at one that a person accepted, with tokens in "
+        f"{covered.have} of {covered.expected} steps. A look that differs withdraws it.",
     )
 
 
