@@ -170,7 +170,7 @@ def stable(run: UsageRun, look: Attempt, apart: timedelta, policy: UsagePolicy) 
         UsageStatus.VERIFIED,
         UsageCode.STABLE,
         f"✅ Data stable across {_rounded(apart, policy)} minute interval",
-        "Two equal looks, far enough apart, at the highest count seen, or at one that a person accepted, with tokens in "
+        "Two equal looks, far enough apart, at the highest count seen, or one that a person accepted, with tokens in "
         f"{covered.have} of {covered.expected} steps. A look that differs withdraws it.",
     )
 
