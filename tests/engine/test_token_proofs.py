@@ -12,7 +12,7 @@ from tests.stores.metering import ENDED, POLICY
 from meruit.engine.recheck import verify
 from meruit.model.metering import MeteredRun, UsageRecord
 from meruit.model.money import Bill, TokenUse
-from meruit.model.usage import Acknowledgement, Attempt
+from meruit.model.usage import Acknowledgement, Anchor, Attempt
 from meruit.money.token_terms import token_use
 from meruit.stores import stepping
 from meruit.stores.erasing import erase
@@ -133,6 +133,16 @@ def test_what_a_file_says_is_proven_by_what_the_provider_said_later(desk: TokenD
     assert "1 of 1 settlements recomputed" in desk.audited()[0]
 
 
+def test_a_file_in_between_leaves_it_to_the_operators_rules_which_looks_are_compared(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    slow = msgspec.structs.replace(POLICY, interval_min=120, anchor=Anchor.SPAN)
+    for told_by in ("", "file", "", ""):
+        desk.look(FIRST, policy=slow, told_by=told_by)
+    assert desk.contract.state is SETTLED
+    assert checked(desk, desk.bundle()).failed is None
+
+
 # Whoever has no key, and changes what the bundle holds.
 
 
@@ -234,7 +244,7 @@ def otherwise(run: bytes, **fields: Any) -> bytes:
         (lambda f, _: with_proof(f, run=b"{}"), "run 'r' or a look at it cannot be read"),
         (lambda f, _: with_proof(f, looks=[b"[]", b"1"]), "run 'r' or a look at it cannot be read"),
         (lambda f, p: with_proof(f, looks=[one.replace(b"{", b"{ ", 1) for one in p.looks]), "as it is recorded"),
-        (lambda f, p: with_proof(f, looks=[*map(hearsay, p.looks)]), "paid what a file says of run 'r'"),
+        (lambda f, p: with_proof(f, looks=[*map(hearsay, p.looks)]), "no rules verify the tokens of run 'r'"),
         (lambda f, p: with_proof(f, run=otherwise(p.run, ended_at=None)), "no rules verify the tokens of run 'r'"),
         (lambda f, p: with_proof(f.changed(UsageEntry, attempts=1), looks=p.looks[:1]), "no rules verify"),
         (lambda f, _: f.with_bill(1, usage=billed(f) * 2), "paid the tokens of one run twice"),

@@ -257,8 +257,6 @@ def _tokens_again(proofs: Proofs, usage: Sequence[TokenUse], deal: Deal, index: 
             )
         if use.looks < found.looks:
             raise Flaw(Step.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it")
-        if found.verdict.told_by:
-            raise Flaw(Step.SETTLEMENT, f"settlement {number} paid what a {found.verdict.told_by} says of run {run}")
         if found.verdict.tokens != use.tokens:
             raise Flaw(Step.SETTLEMENT, f"settlement {number} paid other tokens of run {run} than its provider counted")
         if not found.as_specified:

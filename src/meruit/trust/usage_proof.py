@@ -63,11 +63,16 @@ class Proofs:
             for entry in told
             if entry.by
         ]
-        for policy in (_SPECIFIED, *_LENIENT):
-            verdict = decide(read.run.for_judging, read.looks[:count], policy, accepted)
-            if verdict.status is UsageStatus.VERIFIED:
-                return Proven(read.run, count, verdict, policy is _SPECIFIED)
-        raise _unpaid(f"no rules verify the tokens of run {short(run_id)} by the looks that the log spoke for")
+        # What a file says is paid by nobody; which looks are compared is for the rules to say, and some leave it out.
+        looks, judged = read.looks[:count], read.run.for_judging
+        asked = [one for one in looks if not one.told_by]
+        for place, (some, policy) in enumerate(product((looks, asked), (_SPECIFIED, *_LENIENT))):
+            verdict = decide(judged, some, policy, accepted)
+            if verdict.status is UsageStatus.VERIFIED and not verdict.told_by:
+                return Proven(read.run, count, verdict, place == 0)
+        raise _unpaid(
+            f"no rules verify the tokens of run {short(run_id)} by what the log says that its provider counted"
+        )
 
     def _of(self, run_id: str, file: UsageFile) -> _Read:
         if run_id not in self._read:
