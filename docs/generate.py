@@ -56,7 +56,10 @@ def assertions_page() -> Iterator[str]:
 def commands_page() -> Iterator[str]:
     yield HEAD + "# Commands\n"
     yield "Results go to stdout, talk to stderr. `--json` gives one JSON document. `NO_COLOR` is honoured.\n"
-    yield "Exit codes: 0 passed, 1 not passed, 2 bad usage or input, 3 could not verify, 130 interrupted.\n"
+    yield (
+        "Exit codes: 0 passed, 1 not passed, 2 bad usage or input, 3 could not verify, 4 a credential is missing or "
+        "was refused, 130 interrupted.\n"
+    )
     context = click.Context(meruit, info_name="meruit", terminal_width=100, max_content_width=100)
     for name in meruit.list_commands(context):
         command = meruit.get_command(context, name)
