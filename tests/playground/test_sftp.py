@@ -270,8 +270,10 @@ def test_what_is_open_takes_its_full_size_whichever_session_has_it_open(
             await sparse.write(b"x", 59)
             with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
                 await other.write(b"x", 59)
-            with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
-                await two.truncate("inbound/roster.csv", 60)
+            # What was refused takes no room, however often.
+            for _ in range(3):
+                with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
+                    await two.truncate("inbound/roster.csv", 60)
             await other.write(b"x" * 39)
             with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
                 await one.open("inbound/roster.csv", "rb")

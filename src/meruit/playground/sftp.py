@@ -86,6 +86,10 @@ class OpenFile:
         self.content.extend(bytes(size - len(self.content)))
         self.changed = True
 
+    def release(self) -> None:
+        """Give its room back at once, whoever still knows of it: an exception that was raised here does."""
+        self._beside.discard(self)
+
     def _must_have_room(self, size: int) -> None:
         if sum(len(one.content) for one in self._beside) - len(self.content) + size > MAX_BYTES:
             raise OSError(errno.ENOSPC, f"open files have {MAX_BYTES} bytes at most, together")
@@ -248,9 +252,12 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
         async def close(self, file_obj: object) -> None:
             opened = _opened(file_obj)
             self._open -= 1
-            if opened.changed:
-                opened.changed = False
-                await _in_thread(self._drop.put, opened.key, bytes(opened.content))
+            try:
+                if opened.changed:
+                    opened.changed = False
+                    await _in_thread(self._drop.put, opened.key, bytes(opened.content))
+            finally:
+                opened.release()
 
         def read(self, file_obj: object, offset: int, size: int) -> bytes:
             return _opened(file_obj).read(offset, size)
@@ -275,8 +282,11 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
                     raise IsADirectoryError(errno.EISDIR, "this is a directory")
                 beside = opened_by[self._user]
                 opened = OpenFile(found.key, found.content(), reads=False, writes=True, appends=False, beside=beside)
-                opened.resize(attrs.size)
-                await _in_thread(self._drop.put, opened.key, bytes(opened.content))
+                try:
+                    opened.resize(attrs.size)
+                    await _in_thread(self._drop.put, opened.key, bytes(opened.content))
+                finally:
+                    opened.release()
 
         lsetstat = setstat
 
