@@ -66,7 +66,7 @@ class Troubled(Endless):
     async def answer(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None = None
     ) -> ModelAnswer:
-        asyncio.get_running_loop().call_later(0.2, signal.raise_signal, signal.SIGINT)
+        asyncio.get_running_loop().call_later(1.5, signal.raise_signal, signal.SIGINT)
         raise Unreachable("the model is away")
 
 

@@ -89,7 +89,9 @@ def asked_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         real = getattr(Writing, question)
 
         def counted(self: Writing, statement: Any, *values: Any, real: Any = real) -> Any:
-            asked.append(str(statement))
+            # Services that other tests of this process share look for contracts whose time is over.
+            if "FROM contracts" not in str(statement):
+                asked.append(str(statement))
             return real(self, statement, *values)
 
         monkeypatch.setattr(Writing, question, counted)
