@@ -18,6 +18,7 @@ from meruit.stores import stepping
 from meruit.stores.erasing import erase
 from meruit.stores.store import Store
 from meruit.stores.usage_runs import Acknowledge
+from meruit.trust import usage_proof
 from meruit.trust.bundle import Bundle, RunProof, UsageFile, pack, read, unpack
 from meruit.trust.entries import GateEntry, SettlementEntry, UsageEntry
 from meruit.trust.findings import Findings, Step
@@ -347,3 +348,11 @@ def test_the_story_of_a_run_is_whole_and_nobody_elses(
     found = signed_again(desk, whole, lie(Forgery.of(whole)))
     assert found.failed is Step.SEQUENCE
     assert said in next(one.message for one in found.steps if one.step is Step.SEQUENCE)
+
+
+def test_a_story_without_end_is_not_read(desk: TokenDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = paid(desk)
+    monkeypatch.setattr(usage_proof, "MAX_ENTRIES", 0)
+    found = checked(desk, pack(whole))
+    assert found.failed is Step.SEQUENCE
+    assert "there are more than 0 entries of run 'r'" in str(found)

@@ -469,3 +469,16 @@ def test_a_decorated_verifier_is_known_by_what_it_decorates() -> None:
 
     assert asked(made("return attempt"), None) == 2
     assert made("return attempt").version == made("return attempt").version != made("return 7").version
+
+
+def test_a_verifier_that_uses_what_is_not_there_yet_has_a_version_too() -> None:
+    def made() -> tuple[str, str]:
+        def verify(output: Any) -> Any:
+            return output, later
+
+        before = verifier_from(verify).version
+        later = 1
+        return before, verifier_from(verify).version
+
+    before, after = made()
+    assert before != after

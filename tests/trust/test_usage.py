@@ -1097,6 +1097,18 @@ def test_every_name_of_a_model_is_found_without_comparing_any_two(known: list[st
     )
 
 
+def test_one_model_that_a_run_spells_in_two_ways_is_one() -> None:
+    half, whole = Tokens(5, 5, 1), Tokens(10, 10, 2)
+    models = {"m": half, "openai/m": half}
+    run = UsageRun(ENDED, (UsageStep("s", local=whole, models=tuple(models), by_model=models),))
+    for billed, status in (({"m": whole}, UsageStatus.VERIFIED), ({"m": half, "n": half}, UsageStatus.WARNING)):
+        looks = [
+            Attempt(f"a{hour}", ENDED + timedelta(hours=hour), whole, {"s": whole}, models=(*billed,), by_model=billed)
+            for hour in (1, 2)
+        ]
+        assert decide(run, [replace(one, assurance=Assurance.LANE) for one in looks]).status is status
+
+
 def test_thousands_of_models_take_no_long_time() -> None:
     models = {f"m{number}-2025-01-{number % 28 + 1:02}": Tokens(1, 1) for number in range(4_000)}
     total = Tokens(4_000, 4_000)
