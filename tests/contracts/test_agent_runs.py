@@ -934,6 +934,8 @@ def test_rejections_of_all_members_use_the_budget_of_their_team(here: Place) -> 
     assert here.run().verification.attempts_used == 3
     # What the other member still has passes as ever; rejected, it is over as well.
     assert here.write(y[1]).ending is Ending.TEAM_BUDGET
+    # It was verified while there was something left; nothing is used up twice.
+    assert here.run().verification.attempts_used == 3
     assert [one["reason"] for kind, _, one in here.told() if kind == "verification_exhausted"] == ["team_budget"] * 2
 
 

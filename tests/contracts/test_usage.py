@@ -718,6 +718,14 @@ def test_a_look_is_due_when_somebody_asks_for_it(here: Place, clock: Clock) -> N
     assert [here.found(), here.found("open")] == answered
 
 
+def test_who_is_due_already_is_not_put_off_by_another_who_asks(here: Place, clock: Clock) -> None:
+    here.write(here.record())
+    (first,) = here.write(LookNow(here.tenant, ["r"]))
+    clock.now += timedelta(seconds=5)
+    (second,) = here.write(LookNow(here.tenant, ["r"]))
+    assert first.next_look_at == second.next_look_at < clock.now
+
+
 # People and money
 
 
