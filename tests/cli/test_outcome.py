@@ -13,6 +13,7 @@ import pytest
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.cli import outcome as outcome_file
+from meruit.cli import output
 from meruit.engine.registrar import Registrar, Submission
 from meruit.model.outcome import Labels, OutcomeRecord
 from meruit.stores.location import Location
@@ -217,7 +218,7 @@ class Terminal(io.StringIO):
 def test_a_person_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with outcome_file.progress_shown("exporting") as progress:
+    with output.progress_shown("exporting") as progress:
         progress(1, 4)
         progress(4, 4)
     assert "exporting" in terminal.getvalue()

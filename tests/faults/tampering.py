@@ -27,12 +27,8 @@ from meruit.stores.erasing import erase
 from meruit.stores.location import Location
 from meruit.stores.records import AddVersions, NewOutcome, NewVersion, record
 from meruit.stores.store import Store, Surroundings
-from meruit.trust import usage_proof
 from meruit.trust.bundle import (
     ALWAYS,
-    GOVERNANCE,
-    PARTS,
-    RESULT,
     Annotations,
     Bundle,
     ConsistencyProof,
@@ -47,8 +43,11 @@ from meruit.trust.bundle import (
     statement_about,
     unpack,
 )
-from meruit.trust.commitment import commitment
+from meruit.trust.commitment import commitment, committed
 from meruit.trust.entries import (
+    GOVERNANCE,
+    PARTS,
+    RESULT,
     AwardEntry,
     CriteriaEntry,
     Entry,
@@ -757,7 +756,7 @@ class Forgery(NamedTuple):
                 return msgspec.structs.replace(entry, dossier=commitment(bytes.fromhex(kept.salt), kept.body))
             case UsageEntry(run=run, attempts=attempts) if self.usage is not None and run in self.usage.runs:
                 proof = self.usage.runs[run]
-                content = usage_proof.committed(proof.run, proof.looks[:attempts])
+                content = committed(proof.run, proof.looks[:attempts])
                 return msgspec.structs.replace(entry, evidence=commitment(bytes.fromhex(proof.salt), content))
             case _:
                 return entry

@@ -12,10 +12,9 @@ from meruit.stores import outbox, tables, usage_reading
 from meruit.stores.store import Store
 from meruit.stores.usage_rows import record_of
 from meruit.stores.usage_runs import Look, Looked, RecordRun, contract_of
-from meruit.trust.commitment import matches
+from meruit.trust.commitment import committed, matches
 from meruit.trust.entries import UsageEntry, read_entry
 from meruit.trust.usage import decide
-from meruit.trust.usage_proof import committed
 
 BEGUN = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)

@@ -15,19 +15,18 @@ from hypothesis import strategies as st
 from tests.faults.tampering import TENANT, Forgery, World, _consistency, _root, _subtree, make_world
 
 from meruit.trust import bundle as bundles
-from meruit.trust.bundle import (
-    PARTS,
-    Bundle,
-    ConsistencyProof,
-    LoggedEntry,
-    pack,
-    pack_files,
-    read,
-    statement_about,
-    unpack,
-)
+from meruit.trust.bundle import Bundle, ConsistencyProof, LoggedEntry, pack, pack_files, read, statement_about, unpack
 from meruit.trust.checking import check, findings
-from meruit.trust.entries import CriteriaEntry, Entry, ErasureEntry, EvidenceEntry, KeyEntry, VerdictEntry, entry_bytes
+from meruit.trust.entries import (
+    PARTS,
+    CriteriaEntry,
+    Entry,
+    ErasureEntry,
+    EvidenceEntry,
+    KeyEntry,
+    VerdictEntry,
+    entry_bytes,
+)
 from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.merkle import inclusion_proof, leaf_hash
 from meruit.trust.note import Checkpoint

@@ -15,8 +15,9 @@ from meruit.model.access import Scope
 from meruit.model.contract import ContractState
 from meruit.stores.database import NotFound
 from meruit.trust.bundle import CONTRACT, ContractFile, Manifest, Salted, pack, pack_files, unpack
-from meruit.trust.checking import NO_CRITERIA, Deal, check
+from meruit.trust.checking import Deal, check
 from meruit.trust.entries import (
+    NO_CRITERIA,
     AwardEntry,
     DisputeEntry,
     Entry,

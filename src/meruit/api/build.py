@@ -65,9 +65,8 @@ from meruit.stores import runs as task_runs
 from meruit.stores.agent_runs import RunMoved as AgentRunMoved
 from meruit.stores.audit import TooMany
 from meruit.stores.benchmarks import BenchmarkTaken
-from meruit.stores.database import NotFound, StoreUnavailable
+from meruit.stores.database import MAX_PAGE, NotFound, StoreUnavailable
 from meruit.stores.moves import Expire
-from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.recorder import Committed
 from meruit.stores.runs import RunMoved
 from meruit.stores.store import Store

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from meruit.api.once import HEADER
 from meruit.model.outcome import MAX_LABEL
-from meruit.stores.outcomes import MAX_PAGE
+from meruit.stores.database import MAX_PAGE
 from meruit.trust.entries import OUR_CONTRACT
 
 JSON = "application/json"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.outcome import opened
+from meruit.cli.open_store import opened
 from meruit.cli.output import (
     ExitCode,
     json_option,

@@ -75,3 +75,8 @@ def print_standing(standing: "Standing", *, verdict: bool = False, called: str |
     if standing.bill is not None:
         print_bill(standing.bill, standing.contract)
     say(visible(where_it_stands(standing.contract, called)))
+
+
+def how_sound(violations: int) -> str:
+    """The conclusion in words."""
+    return f"{violations:,} violations" if violations else "the books are sound"

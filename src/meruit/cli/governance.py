@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.outcome import progress_shown
-from meruit.cli.output import ExitCode, json_option, note, print_json, say, shown, table
+from meruit.cli.output import ExitCode, json_option, note, print_json, progress_shown, say, shown, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

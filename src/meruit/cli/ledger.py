@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.outcome import opened
+from meruit.cli.open_store import opened
 from meruit.cli.output import ExitCode, json_option, note, print_json, say, store_options, table, tenant_option, visible
 
 if TYPE_CHECKING:
@@ -197,6 +197,7 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
     """
     import msgspec
 
+    from meruit.cli.bills import how_sound
     from meruit.money.invariants import broken
     from meruit.stores.ledger import books, tenants
 
@@ -216,11 +217,6 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
             say(visible(f"{one}: {what}"))
         say(f"{how_sound(len(violations))}: {contracts:,} contracts")
     return ExitCode.NOT_PASSED if violations else ExitCode.PASSED
-
-
-def how_sound(violations: int) -> str:
-    """The conclusion in words."""
-    return f"{violations:,} violations" if violations else "the books are sound"
 
 
 @ledger.command()

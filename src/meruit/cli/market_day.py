@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.cli.bills import amount, is_held, print_standing
-from meruit.cli.ledger import how_sound
+from meruit.cli.bills import amount, how_sound, is_held, print_standing
 from meruit.cli.output import say, table
 from meruit.cli.trading import by_command_line, written
 from meruit.documents.authoring import parse_work

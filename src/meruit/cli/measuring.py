@@ -12,8 +12,7 @@ import click
 import msgspec
 
 from meruit.cli.arena import Desk
-from meruit.cli.outcome import progress_shown
-from meruit.cli.output import ExitCode, note, print_json, say, shown, table, visible
+from meruit.cli.output import ExitCode, note, print_json, progress_shown, say, shown, table, visible
 from meruit.cli.standings import (
     COULD_NOT,
     Progress,

@@ -2,18 +2,19 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from meruit.cli.open_store import opened
 from meruit.cli.output import (
     ExitCode,
     json_option,
     note,
     page_options,
     print_json,
+    progress_shown,
     say,
     shown,
     store_options,
@@ -25,7 +26,6 @@ from meruit.cli.output import (
 if TYPE_CHECKING:
     from meruit.model.difference import CriterionDifference
     from meruit.stores.outcomes import Narrowed
-    from meruit.stores.store import Store
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -55,34 +55,6 @@ def narrowed(chosen: dict[str, str | None]) -> "Narrowed | None":
         names = " and ".join(f"--{name.replace('_', '-')}" for name, _ in given)
         raise click.UsageError(f"{names} cannot be combined; give one of them")
     return Narrowed(Filter(given[0][0]), given[0][1]) if given else None
-
-
-@contextmanager
-def opened(data: str | None, database_url: str | None) -> "Iterator[Store]":
-    """The records there, closed in the end."""
-    from meruit.app import open_store
-    from meruit.config import location_of
-
-    store = open_store(location_of(data, database_url))
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def progress_shown(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """How far it is, on stderr: a bar where a person looks, else nothing until the caller sums up."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    with click.progressbar(length=1, label=doing, file=sys.stderr, show_pos=True) as bar:
-
-        def move(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield move
 
 
 @click.group()

@@ -3,7 +3,8 @@
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
@@ -197,3 +198,18 @@ def shown(value: Any) -> str:
             return ", ".join(shown(item) for item in value)
         case _:
             return str(value)
+
+
+@contextmanager
+def progress_shown(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """How far it is, on stderr: a bar where a person looks, else nothing until the caller sums up."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    with click.progressbar(length=1, label=doing, file=sys.stderr, show_pos=True) as bar:
+
+        def move(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield move

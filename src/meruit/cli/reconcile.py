@@ -112,7 +112,7 @@ def reconcile(  # noqa: PLR0913 - one a thing that can be said
 def _listed(place: Place, choice: "Choice", *, verbose: bool, as_json: bool) -> int:
     import msgspec
 
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.stores.usage_due import chosen
 
     with opened(place.data, place.database_url) as store, store.database.reading() as connection:
@@ -181,7 +181,7 @@ def _reconciled(place: Place, choice: "Callable[[], Choice]", config: str | None
 
     from meruit.app import build_reconciler
     from meruit.cli.crew import heeding
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.config import Settings
 
     settings = Settings.load(config)

@@ -147,7 +147,7 @@ def compare(  # noqa: PLR0913 - one an option
 
 
 def _built(source: str | None, place: Place, agents: Sequence[str], cost: str, question: str | None) -> "Report":
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.reports.population import CostKind
     from meruit.reports.report import QUESTION, build
     from meruit.reports.runs_file import read_runs

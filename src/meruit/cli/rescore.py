@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.outcome import filter_options, narrowed, opened, progress_shown
+from meruit.cli.open_store import opened
+from meruit.cli.outcome import filter_options, narrowed
 from meruit.cli.output import (
     ExitCode,
     config_option,
@@ -15,6 +16,7 @@ from meruit.cli.output import (
     note,
     once,
     print_json,
+    progress_shown,
     python_full_option,
     say,
     store_options,

@@ -9,7 +9,7 @@ import msgspec
 
 from meruit.app import build_marketplace, open_store
 from meruit.cli.bills import amount, print_standing
-from meruit.cli.outcome import opened
+from meruit.cli.open_store import opened
 from meruit.cli.output import ExitCode, Place, note, print_json, table, visible
 from meruit.config import Settings, location_of
 from meruit.engine.registrar import Registrar

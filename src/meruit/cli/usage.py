@@ -20,7 +20,7 @@ from meruit.cli.output import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from meruit.cli.usage_files import Judged
+    from meruit.cli.usage_shown import Judged
     from meruit.config import Settings
     from meruit.model.metering import MeteredRun, UsageRecord
     from meruit.model.usage import UsagePolicy
@@ -190,7 +190,7 @@ def record(
 @json_option
 def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """End a run whose process died, so that it can be looked at."""
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.cli.usage_shown import print_runs
     from meruit.documents.places import read_moment
     from meruit.engine.metering import end_run
@@ -233,7 +233,7 @@ def list_runs(  # noqa: PLR0913 - one an option
     """List recorded runs, the newest first."""
     import msgspec
 
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.cli.usage_shown import print_runs
     from meruit.model.usage import UsageStatus
     from meruit.stores.usage_reading import page
@@ -268,7 +268,7 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
     """Show a run with its steps, what they used by their own account, and every attempt."""
     import msgspec
 
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.cli.usage_shown import print_run
     from meruit.stores.usage_reading import attempts, find
 
@@ -296,7 +296,7 @@ def explain(
     """
     import msgspec
 
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.cli.usage_shown import Explained, as_claimed, code_of, print_explained
     from meruit.stores.usage_reading import attempts, find
     from meruit.trust.looking import next_look
@@ -364,7 +364,7 @@ def acknowledge(
 
     Exit codes: as `usage explain` has them.
     """
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.cli.trading import by_command_line, line_of_text
     from meruit.cli.usage_shown import code_of, print_verdict
     from meruit.model.usage import Acknowledgement
@@ -406,7 +406,7 @@ def export(  # noqa: PLR0913 - one an option
 
     import msgspec
 
-    from meruit.cli.outcome import opened
+    from meruit.cli.open_store import opened
     from meruit.documents.usage_files import write_manifest, write_metrics
     from meruit.engine.exporting import whole_file
     from meruit.stores.usage_reading import attempts, everything, find

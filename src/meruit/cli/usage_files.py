@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from meruit.cli.usage_shown import Judged
 from meruit.config import read_bytes
 from meruit.documents.document import Document
 from meruit.documents.places import Places
@@ -29,23 +30,12 @@ from meruit.documents.usage_files import (
 from meruit.engine.exporting import whole_file
 from meruit.model.errors import DocumentError, MeruitError, Problem
 from meruit.model.metering import MeteredRun
-from meruit.model.usage import Attempt, UsagePolicy, UsageVerdict
+from meruit.model.usage import Attempt, UsagePolicy
 from meruit.trust.usage import decide
 
 METRICS = "metrics.json"
 MAX_AHEAD = timedelta(hours=1)
 """By how much the clock of whoever wrote a file may be ahead of ours."""
-
-
-class Judged(NamedTuple):
-    """A file, and what may be claimed of the run in it."""
-
-    path: str
-    content: bytes
-    file: MetricsFile
-    verdict: UsageVerdict
-    run_id: str | None
-    framework: str | None = None
 
 
 class Manifest(NamedTuple):

@@ -7,13 +7,24 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.cli.output import ExitCode, say, shown, table, visible
-from meruit.cli.usage_files import Judged
+from meruit.documents.usage_files import MetricsFile
 from meruit.model.metering import UsageRecord
 from meruit.model.usage import Attempt, Tokens, UsageStatus, UsageVerdict
 from meruit.trust.looking import NextLook
 
 LONGEST_CELL = 60
 UNKNOWN = "–"
+
+
+class Judged(NamedTuple):
+    """A file, and what may be claimed of the run in it."""
+
+    path: str
+    content: bytes
+    file: MetricsFile
+    verdict: UsageVerdict
+    run_id: str | None
+    framework: str | None = None
 
 
 def code_of(statuses: Iterable[UsageStatus]) -> ExitCode:

@@ -17,9 +17,9 @@ from meruit.model.canonical import from_canonical, payload_bytes
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Checked, Measured, Missing
 from meruit.model.verdict import CriterionResult, VerificationResult
-from meruit.trust.bundle import PARTS, Bundle, statement_about
+from meruit.trust.bundle import Bundle, statement_about
 from meruit.trust.checking import Signed, Story, check, findings, fine
-from meruit.trust.entries import VerdictEntry
+from meruit.trust.entries import PARTS, VerdictEntry
 from meruit.trust.findings import Findings, Flaw, State, Step, StepFinding
 from meruit.trust.note import VerifierKey
 

@@ -29,9 +29,10 @@ from meruit.money.payable import PAYABLE, why_asked
 from meruit.money.token_terms import why_usage_waits
 from meruit.registry import flags
 from meruit.stores.replay import transfer_told
-from meruit.trust.bundle import PARTS, Bundle, ContractFile, short
+from meruit.trust.bundle import Bundle, ContractFile, short
 from meruit.trust.checking import Deal, Move, Story, fine
 from meruit.trust.entries import (
+    PARTS,
     AwardEntry,
     DisputeEntry,
     GovernanceEntry,

@@ -13,8 +13,7 @@ from meruit.gate.verdict import Said, read_said
 from meruit.model.outcome import from_micros
 from meruit.stores import tables
 from meruit.stores.agent_rows import run_of
-from meruit.stores.database import NotFound
-from meruit.stores.outcomes import MAX_PAGE
+from meruit.stores.database import MAX_PAGE, NotFound
 from meruit.stores.submissions import accounted_of, submission_of
 from meruit.stores.writing import Merged, Writing
 

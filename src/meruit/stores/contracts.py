@@ -18,8 +18,7 @@ from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.stores import tables
-from meruit.stores.database import NotFound
-from meruit.stores.outcomes import MAX_PAGE
+from meruit.stores.database import MAX_PAGE, NotFound
 from meruit.stores.records import result_from
 
 FOLLOWING = (*("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),)

@@ -14,6 +14,8 @@ from sqlalchemy.pool import QueuePool
 from meruit.model.errors import MeruitError, Unreachable
 from meruit.stores.location import FILE, Location
 
+MAX_PAGE = 500
+
 BUSY_S = 30.0
 """How long a writer waits for another process to finish."""
 CONNECT_S = 10

@@ -10,9 +10,8 @@ from meruit.model.events import Event, Numbered
 from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.stores import tables, webhooks
-from meruit.stores.database import NotFound
+from meruit.stores.database import MAX_PAGE, NotFound
 from meruit.stores.outbox import check_holder, numbered
-from meruit.stores.outcomes import MAX_PAGE
 from meruit.stores.writing import Writing
 
 MAX_ERROR_CHARS = 300

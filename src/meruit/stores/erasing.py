@@ -11,8 +11,7 @@ from meruit.stores.blobs import Shelf
 from meruit.stores.database import NotFound
 from meruit.stores.store import Store
 from meruit.stores.writing import Writing
-from meruit.trust.bundle import GOVERNANCE, PARTS, RESULT
-from meruit.trust.entries import ErasureEntry
+from meruit.trust.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
 
 
 class Erased(NamedTuple):

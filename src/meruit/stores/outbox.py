@@ -9,7 +9,7 @@ from meruit.model.errors import MeruitError
 from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, Numbered
 from meruit.model.outcome import from_micros, written
 from meruit.stores import tables
-from meruit.stores.outcomes import MAX_PAGE
+from meruit.stores.database import MAX_PAGE
 from meruit.stores.writing import Writing
 
 LEASE = "deliver"

@@ -16,10 +16,8 @@ from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, Ve
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.stores import tables
 from meruit.stores.blobs import Shelf
-from meruit.stores.database import NotFound
+from meruit.stores.database import MAX_PAGE, NotFound
 from meruit.stores.records import result_from
-
-MAX_PAGE = 500
 
 
 class Filter(StrEnum):

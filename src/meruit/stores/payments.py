@@ -30,9 +30,8 @@ from meruit.stores.records import AddVersions, NewVersion
 from meruit.stores.stepping import Step, fingerprint
 from meruit.stores.usage_runs import Price
 from meruit.stores.works import WorkFound, find_for_writing
-from meruit.trust.checking import NO_CRITERIA
 from meruit.trust.commitment import SALT_BYTES
-from meruit.trust.entries import ReleaseEntry, ReversalEntry, SettlementEntry
+from meruit.trust.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry
 
 DUPLICATE = "duplicate_claim"
 RULE_FAILED = "rule_failed"

@@ -14,8 +14,7 @@ from meruit.model.run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.task import Reveal
 from meruit.model.verdict import AxisScore, Bounds, Verdict
 from meruit.stores import tables
-from meruit.stores.database import NotFound
-from meruit.stores.outcomes import MAX_PAGE
+from meruit.stores.database import MAX_PAGE, NotFound
 
 OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
 MAX_OVERDUE = 500

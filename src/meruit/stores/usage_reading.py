@@ -9,8 +9,7 @@ from meruit.model.metering import UsageRecord
 from meruit.model.outcome import in_micros
 from meruit.model.usage import Attempt, Moment, UsageStatus
 from meruit.stores import tables
-from meruit.stores.database import NotFound
-from meruit.stores.outcomes import MAX_PAGE
+from meruit.stores.database import MAX_PAGE, NotFound
 from meruit.stores.usage_rows import BLOCK, kept_of, record_of
 
 LANES_BLOCK = 5_000

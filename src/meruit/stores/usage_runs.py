@@ -36,11 +36,10 @@ from meruit.stores.usage_rows import (
     save_prices,
 )
 from meruit.stores.writing import Writing
-from meruit.trust.commitment import SALT_BYTES, commitment
+from meruit.trust.commitment import SALT_BYTES, commitment, committed
 from meruit.trust.entries import UsageEntry
 from meruit.trust.looking import Schedule, is_early, next_look
 from meruit.trust.usage import decide
-from meruit.trust.usage_proof import committed
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 """Between them a time can be reckoned with."""

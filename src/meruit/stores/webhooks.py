@@ -12,8 +12,7 @@ from meruit.model.events import EventType
 from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.stores import tables
-from meruit.stores.database import NotFound
-from meruit.stores.outcomes import MAX_PAGE
+from meruit.stores.database import MAX_PAGE, NotFound
 from meruit.stores.writing import Writing
 
 MAX_WEBHOOKS = 100

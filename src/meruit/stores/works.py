@@ -19,8 +19,8 @@ from meruit.model.work import PRIVATE_INPUTS
 from meruit.stores import tables
 from meruit.stores.blobs import Part, Shelf
 from meruit.stores.contracts import terms_shown
-from meruit.stores.database import NotFound
-from meruit.stores.outcomes import MAX_PAGE, criteria_body
+from meruit.stores.database import MAX_PAGE, NotFound
+from meruit.stores.outcomes import criteria_body
 from meruit.stores.records import Idempotent, Replay, commit_criteria, keep_reply, replayed
 from meruit.stores.writing import Writing
 

@@ -13,17 +13,11 @@ import msgspec
 
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
-from meruit.trust.entries import VerdictEntry, entry_bytes
+from meruit.trust.entries import PARTS, VerdictEntry, entry_bytes
 from meruit.trust.findings import Flaw, Step
 from meruit.trust.statement import test_result
 
 FORMAT = "meruit-bundle/1"
-PARTS = ("input", "output", "metadata")
-"""Of the work, as files and as an erasure name them."""
-RESULT = "result"
-"""What an erasure calls the results of all versions."""
-GOVERNANCE = "governance"
-"""What an erasure calls all that governance went by."""
 MAX_BUNDLE_BYTES = 128 * 1024 * 1024
 MAX_FILES = 5_000
 MAX_FILE_BYTES = 64 * 1024 * 1024

@@ -11,9 +11,7 @@ from meruit.trust.bundle import (
     CHECKPOINT,
     CONTRACT,
     FIRST_CHECKPOINT,
-    GOVERNANCE,
     KEY,
-    RESULT,
     STATEMENT,
     Annotations,
     Bundle,
@@ -25,7 +23,10 @@ from meruit.trust.bundle import (
 )
 from meruit.trust.commitment import matches, salt_of
 from meruit.trust.entries import (
+    GOVERNANCE,
+    NO_CRITERIA,
     OUR_CONTRACT,
+    RESULT,
     AwardEntry,
     CriteriaEntry,
     DisputeEntry,
@@ -50,8 +51,6 @@ from meruit.trust.note import Checkpoint, VerifierKey, open_checkpoint
 from meruit.trust.statement import open_envelope
 from meruit.trust.usage_proof import UsageStory, check_usage, usage_story
 
-NO_CRITERIA = criteria_digest_of(b'{"criteria":[]}')
-"""What work is judged by that is paid by completion alone."""
 Move: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
 
 

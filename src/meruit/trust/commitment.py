@@ -1,5 +1,6 @@
 """Speaking for content without holding it: a salted hash that outlives what it stands for."""
 
+from collections.abc import Iterable
 from hashlib import sha256
 
 SALT_BYTES = 16
@@ -35,3 +36,8 @@ def salt_of(written: str) -> bytes:
 def matches(committed: str, salt: bytes, content: bytes) -> bool:
     """Whether this is the content that was committed to."""
     return len(salt) == SALT_BYTES and committed == commitment(salt, content)
+
+
+def committed(run: bytes, looks: Iterable[bytes]) -> bytes:
+    """What the audit log commits to: the run, and the looks that were kept by then, in their order."""
+    return b"\n".join((run, *looks))

@@ -8,6 +8,13 @@ import msgspec
 
 from meruit.model.record import Record
 
+PARTS = ("input", "output", "metadata")
+"""Of the work, as files and as an erasure name them."""
+RESULT = "result"
+"""What an erasure calls the results of all versions."""
+GOVERNANCE = "governance"
+"""What an erasure calls all that governance went by."""
+
 OUR_CONTRACT = re.compile(r"con_[0-9a-f]{34}")
 """The id of a contract that was awarded here; nobody may choose one like it."""
 # Sorted keys, ASCII names, no floats: these bytes are RFC 8785's canonical form.
@@ -238,3 +245,7 @@ def read_entry(data: bytes) -> Entry:
 def criteria_digest_of(body: bytes) -> str:
     """The digest of criteria from their canonical bytes."""
     return sha256(body).hexdigest()
+
+
+NO_CRITERIA = criteria_digest_of(b'{"criteria":[]}')
+"""What work is judged by that is paid by completion alone."""

@@ -1,6 +1,6 @@
 """The tokens that a contract paid for, for a stranger: what the log says of each run, and what its looks come to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import product
 from typing import NamedTuple, TypeAlias
@@ -78,11 +78,6 @@ class Proofs:
         if run_id not in self._read:
             self._read[run_id] = _read(run_id, file.runs[run_id])
         return self._read[run_id]
-
-
-def committed(run: bytes, looks: Iterable[bytes]) -> bytes:
-    """What the audit log commits to: the run, and the looks that were kept by then, in their order."""
-    return b"\n".join((run, *looks))
 
 
 def usage_story(entries: Mapping[int, Entry], tenant: str, about: Annotations) -> UsageStory:
