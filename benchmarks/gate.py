@@ -16,17 +16,17 @@ from pydantic import BaseModel
 from tests.postgres import running
 
 from benchmarks.measure import Row
-from meruit.engine.agent import Agent
-from meruit.engine.durable import Crew
-from meruit.engine.gating import Gate, Passed
-from meruit.engine.memory import seldom_collected
-from meruit.engine.worker import work
+from meruit.api.gc import seldom_collected
+from meruit.gate.agent import Agent
+from meruit.gate.gate import Gate, Passed
 from meruit.gate.run import Request, RunState
+from meruit.gate.runner.engine import Crew
+from meruit.gate.runner.worker import work
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.runs import ClaimRun, QueueRun
 from meruit.gate.verdict import VerificationRejected
-from meruit.stores import agent_reading
-from meruit.stores.agent_runs import ClaimRun, QueueRun
-from meruit.stores.location import Location
-from meruit.stores.store import Store
+from meruit.store.location import Location
+from meruit.store.store import Store
 from meruit.testing import ScriptedModel, submits
 
 RUNS, AT_ONCE = 2_000, 256

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from meruit.model.run import Interval
+from meruit.model.task_run import Interval
 from meruit.reports.statistics import mean_of, ratio_interval, share_of, totals_drawn, wilson
 
 WORLDS = 2_000

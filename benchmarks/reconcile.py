@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.measure import Row
-from meruit.engine.reconcile import Account, Reconciler
 from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, Page, UsageRow, Window
 from meruit.model.usage import Tokens, UsageStatus
-from meruit.stores.location import Location
-from meruit.stores.store import Store, Surroundings
-from meruit.stores.usage_due import Choice
-from meruit.stores.usage_runs import RecordRuns
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+from meruit.usage.reconcile.reconciler import Account, Reconciler
+from meruit.usage.store.due import Choice
+from meruit.usage.store.write import RecordRuns
 
 SIZES = (10_000, 100_000)
 ALONE = 100

@@ -12,13 +12,13 @@ import orjson
 
 from benchmarks.measure import Row
 from benchmarks.schema import DOCUMENT, SCHEMA
-from meruit.engine.registrar import Registrar, Submission
-from meruit.engine.rescore import LocalRunner, Summary, rescore
-from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import SuccessCriteria
-from meruit.stores.location import Location
-from meruit.stores.records import RecordAll
-from meruit.stores.store import Store, utc_now
+from meruit.outcomes.rescore.run import LocalRunner, Summary, rescore
+from meruit.outcomes.service import Registrar, Submission
+from meruit.outcomes.store.write import RecordAll
+from meruit.store.location import Location
+from meruit.store.store import Store, utc_now
+from meruit.verify.engine import VerificationEngine
 
 STORED = 5_000
 BASELINE = 200

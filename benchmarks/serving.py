@@ -15,15 +15,15 @@ def ours(folder: str, url: str | None) -> None:
     from litestar import Response, post
     from litestar.params import JSONBody
 
-    from meruit.api import build
-    from meruit.api.access import ANYONE
-    from meruit.api.logs import configure_logs
+    from meruit.api import app as build
+    from meruit.api.auth import ANYONE
+    from meruit.api.logging import configure_logs
+    from meruit.api.request import Asked
+    from meruit.api.routes.verify import VerifyRequest
     from meruit.api.server import Stopping, run
-    from meruit.api.service import Asked
-    from meruit.api.verify import VerifyRequest
     from meruit.config import Settings
-    from meruit.stores.location import Location
-    from meruit.stores.store import Store
+    from meruit.store.location import Location
+    from meruit.store.store import Store
 
     @post(NOTHING, status_code=200, guards=[ANYONE])
     async def nothing(data: JSONBody[VerifyRequest], request: Asked) -> Response[bytes]:  # noqa: ARG001 - read, unused

@@ -11,18 +11,18 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.measure import Row
+from meruit.contracts.marketplace import Marketplace
+from meruit.contracts.store.read import Standing
+from meruit.contracts.store.transaction import Actor, Request
+from meruit.contracts.store.work import WorkFound
+from meruit.contracts.transitions import Award
 from meruit.documents.authoring import parse_work
-from meruit.engine.dossier import HandedIn
-from meruit.engine.registrar import Registrar
-from meruit.engine.verify import VerificationEngine
-from meruit.engine.work import Marketplace
+from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
-from meruit.stores.contracts import Standing
-from meruit.stores.location import FILE, Location
-from meruit.stores.moves import Award
-from meruit.stores.stepping import Actor, Request
-from meruit.stores.store import Store
-from meruit.stores.works import WorkFound
+from meruit.outcomes.service import Registrar
+from meruit.store.location import FILE, Location
+from meruit.store.store import Store
+from meruit.verify.engine import VerificationEngine
 
 CONTRACTS = 2_000
 AT_ONCE = 64

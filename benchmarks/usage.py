@@ -17,12 +17,12 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from benchmarks.measure import Row
-from meruit.engine.columns import Arithmetic, Column, Plain
-from meruit.engine.lanes import GUARD, LightRun, Neighbours, arithmetic
-from meruit.engine.projecting import Counted
 from meruit.model.metering import LaneKind, UsageRow
 from meruit.model.outcome import in_micros
 from meruit.model.usage import Tokens
+from meruit.usage.attribution.cohorts import GUARD, LightRun, Neighbours, arithmetic
+from meruit.usage.attribution.columns import Arithmetic, Column, Plain
+from meruit.usage.attribution.project import Counted
 
 RUNS = 1_000_000
 SIZES = (100_000, 1_000_000)

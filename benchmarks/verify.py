@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks import specified
 from benchmarks.measure import Row, interleaved
-from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import SuccessCriteria
+from meruit.verify.engine import VerificationEngine
 
 CHEAP: list[dict[str, Any]] = [
     {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000, "bonus": 0.02},

@@ -12,10 +12,10 @@ ROOT = str(Path(__file__).resolve().parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-LONG = ("engine/test_cluster.py", "faults/test_", "e2e/test_", "test_docs.py", "cli/test_demo.py")
+LONG = ("outcomes/rescore/test_ray.py", "faults/test_", "e2e/test_", "test_docs.py", "cli/commands/test_demo.py")
 """What takes long is begun first: the last test of all is one that every other worker waits for."""
 
-pytest_plugins = ["tests.at_hand", "tests.migrating", "tests.postgres", "tests.servers.running"]
+pytest_plugins = ["tests.at_hand", "tests.migrating", "tests.postgres", "tests.servers.running", "tests.fixtures"]
 
 # A loaded machine is no bug: speed lives in benchmarks/, never in a test. The same examples each time, so that a change
 # is judged by what it changes; `make thorough` looks for new ones.

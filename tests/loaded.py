@@ -12,14 +12,15 @@ from importlib import import_module
 from typing import NoReturn
 
 import meruit.cli
+import meruit.cli.commands
 
-LATER = ("alembic.config", "meruit.api.build", "meruit.engine.market", "sqlalchemy.dialects.sqlite")
+LATER = ("alembic.config", "meruit.api.app", "meruit.contracts.client", "sqlalchemy.dialects.sqlite")
 """What commands load only when they run; one that is not named here is loaded then, as ever."""
 
 
 def main() -> None:
     """Serve until our input ends."""
-    for module in pkgutil.iter_modules(meruit.cli.__path__, "meruit.cli."):
+    for module in pkgutil.iter_modules(meruit.cli.commands.__path__, "meruit.cli.commands."):
         import_module(module.name)
     for name in LATER:
         import_module(name)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from meruit.stores import opening
-from meruit.stores.location import FILE, KEY_FILE, Location
+from meruit.store import migrate as opening
+from meruit.store.location import FILE, KEY_FILE, Location
 
 UPGRADE = opening.upgrade
 """As it is."""

@@ -20,8 +20,8 @@ import psycopg
 import pytest
 from tests.migrating import UPGRADE
 
-from meruit.stores import opening
-from meruit.stores.location import Location
+from meruit.store import migrate as opening
+from meruit.store.location import Location
 
 VERSION = "pginstall18"
 USER = "postgres"

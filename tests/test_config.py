@@ -22,19 +22,19 @@ from meruit.config import (
     load_payload,
     read_bytes,
 )
-from meruit.engine.custom import CustomCode
-from meruit.engine.registrar import Registrar
+from meruit.errors import ConfigError, CriteriaError, DocumentError, ExtractorConflict
 from meruit.judge.plan import Trait, compile_plan
 from meruit.model import limits
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import ConfigError, CriteriaError, DocumentError, ExtractorConflict
 from meruit.model.governance import GovernanceResult, Policy
 from meruit.model.kinds import Tier
 from meruit.model.limits import MAX_CODE_BYTES
 from meruit.model.verdict import GovernanceStatus
+from meruit.outcomes.service import Registrar
 from meruit.registry import metrics
-from meruit.stores.location import Location
-from meruit.stores.store import Store
+from meruit.store.location import Location
+from meruit.store.store import Store
+from meruit.verify.custom_code import CustomCode
 
 SPECIFIED = Path(__file__).parent.parent / DEFAULT_PATH
 
@@ -42,7 +42,7 @@ WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "t
 
 STRANGERS = '''\
 import sys
-from meruit.metrics.extractor import MetricExtractor
+from meruit.metrics.support.extractor import MetricExtractor
 
 
 class Counting(MetricExtractor):

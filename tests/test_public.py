@@ -16,10 +16,10 @@ import meruit
 from meruit.app import published_schema
 from meruit.config import Settings
 from meruit.documents.authoring import parse_criteria
-from meruit.engine.verify import VerificationEngine
+from meruit.verify.engine import VerificationEngine
 
 # The specification's two examples, to the letter, are also the demo's stories.
-STORIES = Path(meruit.__file__).parent / "cli" / "stories"
+STORIES = Path(meruit.__file__).parent / "cli" / "demo" / "stories"
 SUMMARISATION = (STORIES / "summarisation" / "criteria.yaml").read_text(encoding="utf-8")
 CLASSIFICATION = (STORIES / "classification" / "criteria.yaml").read_text(encoding="utf-8")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meruit.model.errors import MeruitError, UnknownName
+from meruit.errors import MeruitError, UnknownName
 from meruit.model.evidence import Checked
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work

@@ -18,7 +18,7 @@ class AgentOutput(BaseModel):
         return f"the sum is {self.total}"
 
 
-# A script in place of a model; for a real one, meruit.sources.chat.ChatEndpoint.
+# A script in place of a model; for a real one, meruit.gate.chat.endpoint.ChatEndpoint.
 model = ScriptedModel([submits(total=5000), submits(total=5050)])
 agent = Agent("adder", "Add up the numbers.", model, output_type=AgentOutput)
 result = agent.run_sync("What is the sum of 1 to 100?")

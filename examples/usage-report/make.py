@@ -12,7 +12,7 @@ import msgspec
 from meruit.model.metering import CallState, Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.prices import Ledger, PriceQuote
 from meruit.model.usage import Assurance, Attempt, FetchError, Tokens, UsageStatus, summed
-from meruit.trust.usage import decide
+from meruit.usage.decision import decide
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 TASKS = ("billing-1", "billing-2", "intake-1", "intake-2", "prior-auth-1", "prior-auth-2", "referral-1", "referral-2")

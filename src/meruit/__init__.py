@@ -8,36 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meruit.app import open_market, open_records
-    from meruit.bridges.by_criteria import Verified, criteria
+    from meruit.bridges.criteria_verifier import Verified, criteria
     from meruit.config import Settings, load_criteria
+    from meruit.contracts.bill import calculate_cost
+    from meruit.contracts.client import Market
+    from meruit.contracts.marketplace import Marketplace
     from meruit.documents.authoring import parse_criteria
-    from meruit.engine.agent import Agent, RunResult
-    from meruit.engine.catalogue import Prepared
-    from meruit.engine.custom import CustomCode
-    from meruit.engine.definition import AgentError
-    from meruit.engine.dossier import HandedIn
-    from meruit.engine.gating import Gate, Passed, Rejected
-    from meruit.engine.market import Market
-    from meruit.engine.metering import RunMeter, metered_run
-    from meruit.engine.registrar import Registrar, Submission
-    from meruit.engine.team import Team, WorkItem
-    from meruit.engine.tools import Deferred, Pause, tool
-    from meruit.engine.verify import VerificationEngine
-    from meruit.engine.work import Marketplace
+    from meruit.errors import ConfigError, CriteriaError, MeruitError, Unreachable
+    from meruit.gate.agent import Agent, RunResult
+    from meruit.gate.chat.endpoint import ChatEndpoint, ModelRefused
     from meruit.gate.context import AgentContext, ExecutionContext
+    from meruit.gate.definition import AgentError
+    from meruit.gate.gate import Gate, Passed, Rejected
     from meruit.gate.state import VerificationOutcome, VerificationState
+    from meruit.gate.team import Team, WorkItem
+    from meruit.gate.tools import Deferred, Pause, tool
     from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
+    from meruit.governance.dossier import HandedIn
+    from meruit.governance.evaluate import govern
+    from meruit.governance.remote import RemoteGovernance
     from meruit.judge.verdict import rejudge
     from meruit.metrics.content import ContainsExtractor
     from meruit.metrics.custom import CustomExtractor
-    from meruit.metrics.extractor import MetricExtractor
     from meruit.metrics.labels import ClassificationExtractor
     from meruit.metrics.latency import LatencyExtractor
+    from meruit.metrics.support.extractor import MetricExtractor
     from meruit.metrics.text import TextQualityExtractor
     from meruit.model.chat import ChatModel, ModelAnswer, ToolCall, ToolSpec
     from meruit.model.contract import Budget, Contract, ContractState, Execution, Terms, WorkSubmission
     from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
-    from meruit.model.errors import ConfigError, CriteriaError, MeruitError, Unreachable
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import Disposition, Dossier, Flag, GovernanceClient, GovernanceResult, Policy
     from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale, Tier
@@ -57,49 +56,50 @@ if TYPE_CHECKING:
         VerificationResult,
     )
     from meruit.model.work import Work
-    from meruit.money.bill import calculate_cost
+    from meruit.outcomes.service import Registrar, Submission
     from meruit.registry import Ask
     from meruit.sandbox.contract import Failure, SandboxResult
     from meruit.sandbox.sandbox import Sandbox
-    from meruit.sources.chat import ChatEndpoint, ModelRefused
-    from meruit.sources.governance import RemoteGovernance
-    from meruit.stores.location import Location
-    from meruit.stores.store import Store
-    from meruit.trust.governance import govern
-    from meruit.trust.usage import decide
+    from meruit.store.location import Location
+    from meruit.store.store import Store
+    from meruit.usage.decision import decide
+    from meruit.usage.meter import RunMeter, metered_run
+    from meruit.verify.catalogue import Prepared
+    from meruit.verify.custom_code import CustomCode
+    from meruit.verify.engine import VerificationEngine
 
 _HOMES = {
     "app": ("open_market", "open_records"),
-    "bridges.by_criteria": ("Verified", "criteria"),
-    "engine.agent": ("Agent", "RunResult"),
-    "engine.gating": ("Gate", "Passed", "Rejected"),
-    "engine.team": ("Team", "WorkItem"),
-    "engine.tools": ("Deferred", "Pause", "tool"),
+    "bridges.criteria_verifier": ("Verified", "criteria"),
+    "gate.agent": ("Agent", "RunResult"),
+    "gate.gate": ("Gate", "Passed", "Rejected"),
+    "gate.team": ("Team", "WorkItem"),
+    "gate.tools": ("Deferred", "Pause", "tool"),
     "gate.context": ("AgentContext", "ExecutionContext"),
     "gate.state": ("VerificationOutcome", "VerificationState"),
     "gate.verdict": ("CouldNotVerify", "VerificationExhausted", "VerificationRejected"),
-    "engine.market": ("Market",),
+    "contracts.client": ("Market",),
     "config": ("Settings", "load_criteria"),
     "documents.authoring": ("parse_criteria",),
-    "engine.catalogue": ("Prepared",),
-    "engine.custom": ("CustomCode",),
-    "engine.definition": ("AgentError",),
-    "engine.dossier": ("HandedIn",),
-    "engine.metering": ("RunMeter", "metered_run"),
-    "engine.registrar": ("Registrar", "Submission"),
-    "engine.verify": ("VerificationEngine",),
-    "engine.work": ("Marketplace",),
+    "verify.catalogue": ("Prepared",),
+    "verify.custom_code": ("CustomCode",),
+    "gate.definition": ("AgentError",),
+    "governance.dossier": ("HandedIn",),
+    "usage.meter": ("RunMeter", "metered_run"),
+    "outcomes.service": ("Registrar", "Submission"),
+    "verify.engine": ("VerificationEngine",),
+    "contracts.marketplace": ("Marketplace",),
     "judge.verdict": ("rejudge",),
     "metrics.content": ("ContainsExtractor",),
     "metrics.custom": ("CustomExtractor",),
-    "metrics.extractor": ("MetricExtractor",),
+    "metrics.support.extractor": ("MetricExtractor",),
     "metrics.labels": ("ClassificationExtractor",),
     "metrics.latency": ("LatencyExtractor",),
     "metrics.text": ("TextQualityExtractor",),
     "model.chat": ("ChatModel", "ModelAnswer", "ToolCall", "ToolSpec"),
     "model.contract": ("Budget", "Contract", "ContractState", "Execution", "Terms", "WorkSubmission"),
     "model.criterion": ("Assertion", "CustomMetric", "SuccessCriteria", "SuccessCriterion"),
-    "model.errors": ("ConfigError", "CriteriaError", "MeruitError", "Unreachable"),
+    "errors": ("ConfigError", "CriteriaError", "MeruitError", "Unreachable"),
     "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
     "model.governance": ("Disposition", "Dossier", "Flag", "GovernanceClient", "GovernanceResult", "Policy"),
     "model.kinds": ("Aggregation", "ComparisonOperator", "MetricType", "MissingPolicy", "Scale", "Tier"),
@@ -119,16 +119,16 @@ _HOMES = {
         "VerificationResult",
     ),
     "model.work": ("Work",),
-    "money.bill": ("calculate_cost",),
+    "contracts.bill": ("calculate_cost",),
     "registry": ("Ask",),
     "sandbox.contract": ("Failure", "SandboxResult"),
     "sandbox.sandbox": ("Sandbox",),
-    "sources.chat": ("ChatEndpoint", "ModelRefused"),
-    "sources.governance": ("RemoteGovernance",),
-    "stores.location": ("Location",),
-    "stores.store": ("Store",),
-    "trust.governance": ("govern",),
-    "trust.usage": ("decide",),
+    "gate.chat.endpoint": ("ChatEndpoint", "ModelRefused"),
+    "governance.remote": ("RemoteGovernance",),
+    "store.location": ("Location",),
+    "store.store": ("Store",),
+    "governance.evaluate": ("govern",),
+    "usage.decision": ("decide",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from meruit.config import CUSTOM, ExtractorSettings, Settings, location_of
-from meruit.engine.custom import CustomCode
-from meruit.engine.plainly import describe
-from meruit.engine.verify import VerificationEngine
+from meruit.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.metrics.content import ContainsExtractor
-from meruit.metrics.extractor import Family, MetricExtractor
 from meruit.metrics.labels import ClassificationExtractor
 from meruit.metrics.latency import LatencyExtractor
+from meruit.metrics.support.extractor import Family, MetricExtractor
 from meruit.metrics.text import TextQualityExtractor
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.contract import CAP_NAMES, WorkSubmission
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
-from meruit.model.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.model.governance import GovernanceClient, Policy
 from meruit.model.kinds import CONTAINMENT, ComparisonOperator, Tier
 from meruit.model.task import MAX_CRITERIA
 from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics, usage_sources
-from meruit.stores.location import FILE, Location
+from meruit.store.location import FILE, Location
+from meruit.verify.custom_code import CustomCode
+from meruit.verify.engine import VerificationEngine
+from meruit.verify.sanitize import describe
 
 if TYPE_CHECKING:
     import httpx
 
-    from meruit.engine.benchmarks import Benchmarks
-    from meruit.engine.ground import Ground
-    from meruit.engine.market import Market
-    from meruit.engine.reconcile import Reconciler
-    from meruit.engine.registrar import Registrar
-    from meruit.engine.work import Marketplace
-    from meruit.playground.ground import Worlds
+    from meruit.benchmarks.environment import Ground
+    from meruit.benchmarks.service import Benchmarks
+    from meruit.contracts.client import Market
+    from meruit.contracts.marketplace import Marketplace
+    from meruit.outcomes.service import Registrar
+    from meruit.playground.environment import Worlds
     from meruit.playground.host import Host
-    from meruit.stores.store import Store
+    from meruit.store.store import Store
+    from meruit.usage.reconcile.reconciler import Reconciler
 
 BUILT_IN: dict[str, type[Family]] = {
     kind.__name__: kind for kind in (LatencyExtractor, TextQualityExtractor, ClassificationExtractor, ContainsExtractor)
@@ -73,8 +73,8 @@ def build_engine(
 def open_store(location: Location, *, make: bool = False) -> "Store":
     """The records there; raises StoreError for a place that holds none, unless they are to be made."""
     # SQLAlchemy takes a moment to load, which commands that keep no records should not pay.
-    from meruit.stores.database import StoreError
-    from meruit.stores.store import Store
+    from meruit.store.database import StoreError
+    from meruit.store.store import Store
 
     if not make and location.url is None and not (location.folder / FILE).exists():
         raise StoreError(
@@ -91,8 +91,8 @@ def open_records(data: str | Path | None = None, database_url: str | None = None
 
 def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplace":
     """Contracts as the settings want them believed; raises ConfigError naming what governance does not know."""
-    from meruit.engine.work import Marketplace
-    from meruit.trust.governance import unknown_rules
+    from meruit.contracts.marketplace import Marketplace
+    from meruit.governance.evaluate import unknown_rules
 
     chosen = settings.governance
     policy = Policy(off=[*chosen.off], limits={name: dict(limits) for name, limits in chosen.limits.items()})
@@ -104,8 +104,8 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
     remote = None
     if chosen.url is not None:
         # Whatever speaks HTTP takes a moment to load.
-        from meruit.sources.governance import RemoteGovernance
-        from meruit.sources.outbound import OutboundRefused, check_url
+        from meruit.governance.remote import RemoteGovernance
+        from meruit.sources.http_guard import OutboundRefused, check_url
 
         try:
             check_url(chosen.url, chosen.networks)
@@ -121,7 +121,7 @@ def build_worlds(
     host: "Host", settings: Settings, client: "httpx.AsyncClient", environ: Mapping[str, str], *, for_others: bool
 ) -> "Worlds":
     """The worlds of task runs; `for_others` keeps them to the sources that the settings name."""
-    from meruit.playground.ground import Worlds
+    from meruit.playground.environment import Worlds
 
     configured = settings.benchmarks.sources
     return Worlds(host, client=client, environment=environ, configured=configured, any_address=not for_others)
@@ -136,8 +136,8 @@ def build_task_engine(settings: Settings) -> VerificationEngine:
 
 def build_benchmarks(settings: Settings, store: "Store", ground: "Ground") -> "Benchmarks":
     """Benchmarks and runs in a store."""
-    from meruit.engine.benchmarks import Benchmarks
-    from meruit.engine.registrar import Registrar
+    from meruit.benchmarks.service import Benchmarks
+    from meruit.outcomes.service import Registrar
 
     return Benchmarks(Registrar(build_task_engine(settings), store, max_criteria=MAX_CRITERIA), ground)
 
@@ -149,8 +149,8 @@ async def build_reconciler(
     """What asks the accounts of the settings; raises ConfigError naming the one that cannot be asked."""
     import httpx
 
-    from meruit.engine.reconcile import Account, Reconciler
-    from meruit.sources.usage.opening import credential_fingerprint, open_source
+    from meruit.usage.providers.opening import credential_fingerprint, open_source
+    from meruit.usage.reconcile.reconciler import Account, Reconciler
 
     async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
         accounts: dict[str, Account] = {}
@@ -178,8 +178,8 @@ def open_market(
     tenant: str = DEFAULT_TENANT,
 ) -> "Market":
     """Work, contracts and money in a data folder or a Postgres database, made when new; a context manager."""
-    from meruit.engine.market import Market
-    from meruit.engine.registrar import Registrar
+    from meruit.contracts.client import Market
+    from meruit.outcomes.service import Registrar
 
     chosen = settings or Settings()
     store = open_records(data, database_url)
@@ -244,7 +244,7 @@ def published_schema(which: Literal["criteria", "work", "benchmark", "settings",
             return head | _work_schema()
         case "benchmark":
             # The checks, whose settings are part of it, take a moment to load.
-            from meruit.engine.benchmark_schema import benchmark_schema
+            from meruit.benchmarks.schema import benchmark_schema
 
             return head | benchmark_schema()
         case "settings":

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 from meruit.documents.authoring import parse_benchmark, parse_criteria, read_model
 from meruit.documents.document import parse
+from meruit.errors import ConfigError, DocumentError, MeruitError, Problem
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import ConfigError, DocumentError, MeruitError, Problem
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,
@@ -28,7 +28,7 @@ from meruit.model.limits import (
 from meruit.model.metering import UsageAccount
 from meruit.model.task import Benchmark, TaskSource
 from meruit.model.usage import INTERVAL_MIN, Anchor, UsagePolicy
-from meruit.stores.location import Location
+from meruit.store.location import Location
 
 if TYPE_CHECKING:
     from meruit.playground.seed import Seed

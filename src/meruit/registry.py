@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
 
+from meruit.errors import AssertionFaults, AuthorError, MeruitError, UnknownName, nearest
 from meruit.model.criterion import Assertion
-from meruit.model.errors import AssertionFaults, AuthorError, MeruitError, UnknownName, nearest
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
 from meruit.model.governance import Action, Dossier, Suspicion
 from meruit.model.kinds import MetricType
@@ -348,6 +348,6 @@ class UsageRegistry(Registry[UsageProvider]):
 
 metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
 checks = CheckRegistry("checks", "; `meruit checks` lists all")
-flags = FlagRegistry("trust.flags", "; `meruit governance rules` lists all")
-settlement_rules = SettlementRegistry("money.rules", "; `meruit ledger rules` lists all")
-usage_sources = UsageRegistry("sources.usage", "; `meruit usage sources` lists all", "usage source")
+flags = FlagRegistry("governance.flags", "; `meruit governance rules` lists all")
+settlement_rules = SettlementRegistry("contracts.rules", "; `meruit ledger rules` lists all")
+usage_sources = UsageRegistry("usage.providers", "; `meruit usage sources` lists all", "usage source")

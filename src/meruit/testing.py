@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from meruit.engine.definition import OUTPUT_TOOL, AgentError, Misfit, output_type_of
-from meruit.engine.verifying import verdict_on
+from meruit.errors import MeruitError, nearest
+from meruit.gate.ask_verifier import verdict_on
 from meruit.gate.context import AgentContext, ExecutionContext
+from meruit.gate.definition import OUTPUT_TOOL, AgentError, Misfit, output_type_of
 from meruit.gate.verdict import Said
 from meruit.gate.verifier import INJECTED
 from meruit.model.chat import ModelAnswer, ToolCall, ToolSpec, Usage
-from meruit.model.errors import MeruitError, nearest
 
 Line = ModelAnswer | Exception | Callable[[Sequence[dict[str, Any]]], ModelAnswer]
 

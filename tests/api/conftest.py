@@ -17,19 +17,19 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from meruit.api.build import assemble, build_app
-from meruit.api.hosting import Hosting
+from meruit.api.app import assemble, build_app
+from meruit.api.playground_host import Hosting
 from meruit.api.server import Stopping
 from meruit.app import build_engine
 from meruit.config import BenchmarkSettings, ServiceSettings, Settings
-from meruit.engine.verify import VerificationEngine
 from meruit.model.access import DEFAULT_TENANT, Role
 from meruit.model.task import TaskSource
 from meruit.model.world import SourceKind
-from meruit.stores import tables
-from meruit.stores.keys import NewKey
-from meruit.stores.location import Location
-from meruit.stores.store import Store, Surroundings
+from meruit.store import tables
+from meruit.store.keys import NewKey
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+from meruit.verify.engine import VerificationEngine
 
 PATIENCE_S = 60.0
 HERE = ("127.0.0.1", 1)

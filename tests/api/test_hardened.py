@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment
 
-from meruit.api import events
+from meruit.api.routes import events
 from meruit.model.access import Role
-from meruit.stores import audit
-from meruit.stores.keys import Revoke
+from meruit.store import log as audit
+from meruit.store.keys import Revoke
 
 OUTPUT = {"output": {"text": "the cat sat"}}
 

@@ -11,8 +11,8 @@ from tests.api.conftest import CRITERIA, ROUGE, WORK, Deploy, Deployment
 
 from meruit.app import build_engine
 from meruit.config import Settings
-from meruit.engine.verify import VerificationEngine
 from meruit.model.access import Role
+from meruit.verify.engine import VerificationEngine
 
 JSON = {"Content-Type": "application/json"}
 MAX_REPLY_BYTES = 64 * 1024

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.api.conftest import CRITERIA, WORK, Deployment, new_tenant, out_of_reach
 from tests.api.running import Bench, scoring, task, task_in_trouble
-from tests.api.test_access import (
+from tests.api.test_auth import (
     MOVES,
     OPEN_TO_ALL,
     WHO_MAY,
@@ -31,8 +31,8 @@ from tests.api.test_access import (
 )
 
 from meruit.api.problems import PROBLEM_TYPE
+from meruit.events.store.webhooks import AddWebhook
 from meruit.model.access import Role
-from meruit.stores.webhooks import AddWebhook
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CASES_EACH = 24 if settings().max_examples < 1_000 else 256

@@ -17,10 +17,10 @@ from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.testing import TestClient
 from tests.api.conftest import Deployment
 
-from meruit.api.body import StrictRequest
-from meruit.api.logs import JsonFormatter, configure_logs
+from meruit.api.json_body import StrictRequest
+from meruit.api.logging import JsonFormatter, configure_logs
 from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, ApiProblem, handlers
-from meruit.model.errors import CriteriaError, DocumentError, Problem, Unavailable
+from meruit.errors import CriteriaError, DocumentError, Problem, Unavailable
 
 SECRET = "canary-1234"
 

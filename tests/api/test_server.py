@@ -25,10 +25,10 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 
 from meruit.api import server
-from meruit.api.body import StrictRequest
+from meruit.api.json_body import StrictRequest
 from meruit.api.problems import handlers
 from meruit.api.server import MAX_HEAD_BYTES, Stopping, is_loopback, run
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 
 PATIENCE_S = 30
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from meruit.stores.location import Location
-from meruit.stores.store import Store
+from meruit.store.location import Location
+from meruit.store.store import Store
 
 
 @pytest.fixture

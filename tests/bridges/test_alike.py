@@ -23,7 +23,7 @@ from meruit.bridges import gate
 from meruit.bridges.langgraph import GateState, gate_node
 from meruit.bridges.openai_agents import gated_run
 from meruit.bridges.pydantic_ai import gated
-from meruit.engine.gating import Gate, Passed
+from meruit.gate.gate import Gate, Passed
 from meruit.gate.verdict import CouldNotVerify, VerificationExhausted
 
 LONGEST = 60

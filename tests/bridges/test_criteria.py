@@ -15,26 +15,29 @@ from tests.bridges.outputs import at_once
 import meruit
 from meruit.bridges import Verified, criteria
 from meruit.config import load_benchmark
-from meruit.engine.agent import Agent, RunResult
-from meruit.engine.durable import Crew
-from meruit.engine.gating import Gate, Passed, Rejected
-from meruit.engine.inline import InlineEngine
+from meruit.errors import CriteriaError, MeruitError
+from meruit.events.store import outbox
+from meruit.gate.agent import Agent, RunResult
 from meruit.gate.context import AgentContext
+from meruit.gate.gate import Gate, Passed, Rejected
 from meruit.gate.run import Request, RunState
+from meruit.gate.runner.engine import Crew
+from meruit.gate.runner.local import InlineEngine
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.runs import QueueRun
 from meruit.gate.verdict import CouldNotVerify, VerificationExhausted
 from meruit.gate.verifier import verifier_of
 from meruit.model.access import Scope
-from meruit.model.errors import CriteriaError, MeruitError
 from meruit.model.task import Reveal
 from meruit.model.verdict import Verdict
 from meruit.model.world import World
-from meruit.playground.fhir_resources import keep
-from meruit.playground.ground import seed_of
+from meruit.outcomes.store import read as outcomes
+from meruit.playground.environment import seed_of
+from meruit.playground.fhir.resources import keep
 from meruit.playground.seed import sow
 from meruit.playground.state import State
-from meruit.stores import agent_reading, audit, outbox, outcomes
-from meruit.stores.agent_runs import QueueRun
-from meruit.stores.store import Store
+from meruit.store import log as audit
+from meruit.store.store import Store
 from meruit.testing import ScriptedModel, calls, says, submits
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -16,11 +16,11 @@ from tests.bridges.outputs import AgentOutput, FinalResult
 
 from meruit.bridges.langchain_messages import ONE_ONLY
 from meruit.bridges.langgraph import GateState, gate_node
-from meruit.engine.definition import AgentError
+from meruit.gate.definition import AgentError
 from meruit.gate.run import RunState
+from meruit.gate.store import read as agent_reading
 from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
-from meruit.stores import agent_reading
-from meruit.stores.store import Store
+from meruit.store.store import Store
 
 # Any, here and below: LangGraph's states are mappings, and its graphs generic over four of them.
 Graph = CompiledStateGraph[Any, Any, Any, Any]

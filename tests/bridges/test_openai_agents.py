@@ -20,11 +20,11 @@ from pydantic import BaseModel
 from tests.bridges.outputs import AgentOutput, FinalResult
 
 from meruit.bridges.openai_agents import GatedRun, gated_run
-from meruit.engine.definition import AgentError
+from meruit.gate.definition import AgentError
 from meruit.gate.run import RunState
+from meruit.gate.store import read as agent_reading
 from meruit.gate.verdict import VerificationExhausted, VerificationRejected
-from meruit.stores import agent_reading
-from meruit.stores.store import Store
+from meruit.store.store import Store
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -20,14 +20,14 @@ from tests.bridges.outputs import AgentOutput, FinalResult
 
 from meruit.bridges import pydantic_ai as bridge
 from meruit.bridges.pydantic_ai import gate_validator, gated, most_retries
-from meruit.engine.definition import AgentError
-from meruit.engine.gating import Gate
 from meruit.gate.context import AgentContext
+from meruit.gate.definition import AgentError
+from meruit.gate.gate import Gate
 from meruit.gate.limits import Limits
 from meruit.gate.run import RunState
+from meruit.gate.store import read as agent_reading
 from meruit.gate.verdict import VerificationExhausted, VerificationRejected
-from meruit.stores import agent_reading
-from meruit.stores.store import Store
+from meruit.store.store import Store
 
 Says = Callable[[int], dict[str, Any]]
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from meruit.documents.authoring import parse_criteria
-from meruit.engine.verify import VerificationEngine
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Missing, Skipped
 from meruit.model.verdict import CriterionResult
 from meruit.model.work import Work
 from meruit.model.world import FACTS, Snapshot, SourceKind, in_work, item
 from meruit.registry import checks, faults_of
+from meruit.verify.engine import VerificationEngine
 
 Held = TypeVar("Held")
 Details = Mapping[str, Any]

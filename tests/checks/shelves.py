@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from meruit.checks import dotted
-from meruit.checks.assertion import Fields, Selecting, fields_of
-from meruit.checks.matchers import Dialect
-from meruit.checks.running import Finding, prepare
-from meruit.checks.scene import Scene
-from meruit.checks.selection import FieldResult, decide
+from meruit.checks.formats import json_path as dotted
+from meruit.checks.framework.assertion import Fields, Selecting, fields_of
+from meruit.checks.framework.compile import Finding, prepare
+from meruit.checks.framework.context import Scene
+from meruit.checks.framework.selection import FieldResult, decide
+from meruit.checks.matching.matchers import Dialect
+from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
-from meruit.model.errors import AuthorError
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.model.world import FACTS, Item, Snapshot, SourceKind, in_work, item

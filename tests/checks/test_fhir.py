@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meruit.checks.fhir_shape import misshapen
+from meruit.checks.fhir_types.cardinality import misshapen
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work

@@ -12,12 +12,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.checks.questions import Holding, judged
 
-from meruit.checks import formats
-from meruit.checks.formats import Parse, by_ending
-from meruit.checks.globs import MAX_GLOB, glob
-from meruit.checks.unreadable import Unreadable
+from meruit.checks.framework import file_formats as formats
+from meruit.checks.framework.file_formats import Parse, by_ending
+from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.globs import MAX_GLOB, glob
+from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
-from meruit.model.errors import AuthorError
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.world import Encoding, Item, Snapshot, SourceKind, item
 from meruit.registry import checks

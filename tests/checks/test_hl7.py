@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.checks.questions import Sending, failing
 
 from meruit import VerificationEngine
-from meruit.checks.er7 import read_batch
+from meruit.benchmarks.evidence import shaped
+from meruit.checks.formats.hl7v2 import read_batch
 from meruit.checks.hl7 import Sent
 from meruit.documents.authoring import parse_criteria
-from meruit.engine.evidence_shapes import shaped
-from meruit.model.errors import AuthorError, CriteriaError
+from meruit.errors import AuthorError, CriteriaError
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.verdict import Status
 from meruit.model.world import SourceKind

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.checks.questions import Holding, judged
 
 from meruit.checks.portal import MAX_COPIES, MAX_QUERY, compiled
+from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
-from meruit.model.errors import AuthorError
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.model.world import Encoding, Item, Snapshot, SourceKind, in_work, item

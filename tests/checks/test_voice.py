@@ -11,14 +11,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meruit.checks.spoken import Token, digits_of, follows, hear, negator, spans, units, words
-from meruit.engine.verify import VerificationEngine
+from meruit.checks.values.speech import Token, digits_of, follows, hear, negator, spans, units, words
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Fault, Missing, Skipped
 from meruit.model.verdict import CriterionResult
 from meruit.model.work import Work
 from meruit.model.world import FACTS, Encoding, Item, Snapshot, SourceKind, in_work, item
 from meruit.registry import checks, faults_of
+from meruit.verify.engine import VerificationEngine
 
 Turn = tuple[str, str]
 """Speaker and text."""

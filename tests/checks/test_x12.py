@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.checks.questions import Sending, failing
 
 from meruit import VerificationEngine
-from meruit.checks import guides
-from meruit.checks.guides import complaints, guides_of
-from meruit.checks.interchange import read
+from meruit.benchmarks.evidence import shaped
+from meruit.checks.formats import x12_guides as guides
+from meruit.checks.formats.x12 import read
+from meruit.checks.formats.x12_guides import complaints, guides_of
 from meruit.checks.x12 import OUTCOMES, Answer, Envelope
 from meruit.documents.authoring import parse_criteria
-from meruit.engine.evidence_shapes import shaped
-from meruit.model.errors import AuthorError, CriteriaError
+from meruit.errors import AuthorError, CriteriaError
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.verdict import Status
 from meruit.model.work import Work

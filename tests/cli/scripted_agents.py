@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from meruit.engine.agent import Agent
-from meruit.engine.definition import Definition
-from meruit.engine.team import Team, WorkItem
-from meruit.engine.tools import Deferred
+from meruit.errors import Unreachable
+from meruit.gate.agent import Agent
+from meruit.gate.definition import Definition
+from meruit.gate.team import Team, WorkItem
+from meruit.gate.tools import Deferred
 from meruit.gate.verdict import VerificationRejected
 from meruit.model.chat import ModelAnswer, ToolSpec
-from meruit.model.errors import Unreachable
 from meruit.testing import ScriptedModel, calls, says, submits
 
 EVIDENCE = "the-answer-is-three"

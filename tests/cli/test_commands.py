@@ -21,8 +21,8 @@ import pytest
 
 import meruit.cli
 from meruit.cli import COMMANDS, LazyCommands
-from meruit.cli.demo import CASES
-from meruit.cli.output import ExitCode, complain
+from meruit.cli.commands.demo import CASES
+from meruit.cli.terminal import ExitCode, complain
 from meruit.registry import metrics
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -303,7 +303,7 @@ def test_a_full_disk_is_not_a_failure_of_the_work(run: Run, monkeypatch: pytest.
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("meruit.cli.verify.print_json", refuse)
+    monkeypatch.setattr("meruit.cli.commands.verify.print_json", refuse)
     ended = run(*VERIFY, "--json")
     assert (ended.returncode, ended.stderr) == (3, "error: could not go on: No space left on device\n")
 
@@ -329,7 +329,7 @@ def test_an_interruption_is_130(run: Run, monkeypatch: pytest.MonkeyPatch, inter
     def stop(*_: object, **__: object) -> None:
         raise interrupt
 
-    monkeypatch.setattr("meruit.cli.loading.build_engine", stop)
+    monkeypatch.setattr("meruit.cli.shared.engine.build_engine", stop)
     ended = run(*VERIFY)
     assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (130, "", "")
 

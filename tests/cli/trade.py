@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from meruit.money.invariants import broken
-from meruit.stores.ledger import books, tenants
-from meruit.stores.location import Location
-from meruit.stores.store import Store, Surroundings
+from meruit.contracts.invariants import broken
+from meruit.contracts.store.ledger import books, tenants
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

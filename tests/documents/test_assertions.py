@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.documents.authoring import parse_criteria
+from meruit.errors import CriteriaError
 from meruit.model.criterion import Assertion
-from meruit.model.errors import CriteriaError
 from meruit.registry import checks, faults_of
 
 

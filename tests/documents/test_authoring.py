@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 import meruit
 from meruit.documents.authoring import parse_criteria, read_model
 from meruit.documents.document import MAX_PROBLEMS, parse
-from meruit.model.errors import ConfigError, CriteriaError, DocumentError, MeruitError
+from meruit.errors import ConfigError, CriteriaError, DocumentError, MeruitError
 from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, Scale
 
 # The specification's two examples, to the letter, are also the demo's stories.
-STORIES = Path(meruit.__file__).parent / "cli" / "stories"
+STORIES = Path(meruit.__file__).parent / "cli" / "demo" / "stories"
 SUMMARIZATION = (STORIES / "summarisation" / "criteria.yaml").read_text(encoding="utf-8")
 CLASSIFICATION = (STORIES / "classification" / "criteria.yaml").read_text(encoding="utf-8")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from meruit.config import holds_benchmark, load_benchmark
 from meruit.documents.authoring import parse_benchmark
 from meruit.documents.document import MAX_PROBLEMS
-from meruit.model.errors import DocumentError
+from meruit.errors import DocumentError
 from meruit.model.task import Benchmark, Binary
 
 GOOD = """\

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from meruit.documents import tree, yaml_events
 from meruit.documents.document import MAX_BYTES, MAX_PROBLEMS, Document, parse
 from meruit.documents.tree import MAX_DEPTH, MAX_NODES, Path
-from meruit.model.errors import DocumentError, Problem
+from meruit.errors import DocumentError, Problem
 from meruit.model.numbers import MAX_DIGITS, exact
 
 SOON_S = 5

@@ -7,8 +7,8 @@ import pytest
 
 from meruit.documents.authoring import parse_work
 from meruit.documents.document import MAX_PROBLEMS
+from meruit.errors import DocumentError
 from meruit.model.contract import WorkSubmission
-from meruit.model.errors import DocumentError
 from meruit.model.money import as_micros
 
 METRICS = ("accuracy", "latency_ms", "word_count")

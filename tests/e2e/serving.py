@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import httpx
 from sqlalchemy import update
 
-from meruit.stores import tables
-from meruit.stores.database import connect
-from meruit.stores.location import Location
-from meruit.trust.merkle import is_consistent, is_included, leaf_hash
-from meruit.trust.note import Checkpoint, VerifierKey, open_checkpoint
+from meruit.log.merkle import is_consistent, is_included, leaf_hash
+from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
+from meruit.store import tables
+from meruit.store.database import connect
+from meruit.store.location import Location
 
 PATIENCE_S = 60.0
 """How long anything may take; a loaded machine is no bug."""

@@ -16,22 +16,22 @@ from tests.servers.lying import BASE, Answer, LyingFhir, behind, bundle, fhir, i
 from tests.servers.running import Emulator, FhirServer, SshServer
 
 from meruit.app import build_benchmarks, build_worlds, open_store
+from meruit.benchmarks.service import Benchmarks
+from meruit.benchmarks.store.read import RunMoved
 from meruit.config import Settings
 from meruit.documents.authoring import parse_benchmark
-from meruit.engine.benchmarks import Benchmarks
+from meruit.errors import AuthorError, Unreachable
 from meruit.model.access import Scope
-from meruit.model.errors import AuthorError, Unreachable
 from meruit.model.evidence import Fault
-from meruit.model.run import CriterionRun, RunStatus, TaskRun
+from meruit.model.task_run import CriterionRun, RunStatus, TaskRun
 from meruit.model.verdict import Bounds, Verdict
-from meruit.playground import ground
+from meruit.playground import environment as ground
 from meruit.playground.host import Host
-from meruit.sources import opening
+from meruit.sources import open as opening
 from meruit.sources.fhir import FhirSource
-from meruit.sources.reading import settled
-from meruit.stores.location import Location
-from meruit.stores.runs import RunMoved
-from meruit.stores.store import Store
+from meruit.sources.retry import settled
+from meruit.store.location import Location
+from meruit.store.store import Store
 
 TENANT = "clinic"
 SCOPE = Scope(TENANT)

@@ -17,19 +17,19 @@ import pytest
 import yaml
 
 from meruit.app import build_benchmarks, build_engine, build_worlds, open_store
+from meruit.benchmarks.lint import TaskReport, lint_task
+from meruit.benchmarks.service import Benchmarks, Started
 from meruit.config import Settings, load_benchmark
-from meruit.engine.benchmarks import Benchmarks, Started
-from meruit.engine.lint import Severity
-from meruit.engine.task_lint import TaskReport, lint_task
-from meruit.engine.verify import VerificationEngine
 from meruit.model.access import Scope
-from meruit.model.run import CriterionRun, CriterionStatus, TaskRun
 from meruit.model.task import Benchmark, Task
+from meruit.model.task_run import CriterionRun, CriterionStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.model.world import World
-from meruit.playground.ground import seed_of
+from meruit.playground.environment import seed_of
 from meruit.playground.host import Host
-from meruit.stores.location import Location
+from meruit.store.location import Location
+from meruit.verify.engine import VerificationEngine
+from meruit.verify.lint.criteria import Severity
 
 FOLDER = Path(__file__).parents[2] / "examples" / "front-desk"
 EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "expected.yaml").read_text(encoding="utf-8"))

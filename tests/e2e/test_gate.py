@@ -8,22 +8,23 @@ import pytest
 from pydantic import BaseModel, RootModel
 from tests.servers.chat import Break, Breaks, Call, ChatServer, Fails, Json, Play, Says, Script, TooMany
 
-from meruit.engine import durable
-from meruit.engine.agent import Agent
-from meruit.engine.definition import OUTPUT_TOOL, AgentError
-from meruit.engine.driving import NUDGE, SECOND_OUTPUT
-from meruit.engine.durable import MAX_ERRORS, Crew
-from meruit.engine.inline import InlineEngine
+from meruit.events.store import outbox
+from meruit.gate.agent import Agent
+from meruit.gate.chat.endpoint import ChatEndpoint
 from meruit.gate.context import AgentContext
+from meruit.gate.definition import OUTPUT_TOOL, AgentError
+from meruit.gate.loop import NUDGE, SECOND_OUTPUT
 from meruit.gate.run import AgentRun, Request, RunState, Submission
+from meruit.gate.runner import engine as durable
+from meruit.gate.runner.engine import MAX_ERRORS, Crew
+from meruit.gate.runner.local import InlineEngine
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.runs import QueueRun
 from meruit.gate.verdict import VerificationRejected
 from meruit.model.chat import Usage
 from meruit.model.events import EventType
-from meruit.sources.chat import ChatEndpoint
-from meruit.stores import agent_reading, outbox
-from meruit.stores.agent_runs import QueueRun
-from meruit.stores.location import Location
-from meruit.stores.store import Store
+from meruit.store.location import Location
+from meruit.store.store import Store
 
 TENANT = "default"
 KEY = "sk-end-to-end-0123456789"

@@ -26,7 +26,7 @@ from tests.e2e.serving import (
     serving,
 )
 
-from meruit.stores.location import Location
+from meruit.store.location import Location
 
 CLIENTS = 8
 ROUNDS = {"sqlite": 6, "postgresql": 4} if "MERUIT_DEATHS" in os.environ else {"sqlite": 3, "postgresql": 2}

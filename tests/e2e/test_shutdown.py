@@ -27,7 +27,7 @@ from tests.e2e.serving import (
 )
 
 from meruit.api.server import GRACE_S
-from meruit.stores.location import Location
+from meruit.store.location import Location
 
 SLOW = 3
 """Requests that are under way when the signal comes."""

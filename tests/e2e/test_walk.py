@@ -9,8 +9,8 @@ import httpx
 import pytest
 from tests.e2e.serving import PATIENCE_S, SETTINGS, Json, check_receipt, environment, request, serving
 
-from meruit.stores.location import Location
-from meruit.trust.note import VerifierKey
+from meruit.log.note import VerifierKey
+from meruit.store.location import Location
 
 
 @pytest.fixture

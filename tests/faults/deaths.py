@@ -27,9 +27,9 @@ from sqlalchemy.pool import NullPool
 from tests.faults.deaths_invariants import Seen, broken, cursor_of, look, told_of
 from tests.faults.deaths_requests import ROUND, WORKLOADS, Asked, Groups, Kind, Request, told
 
-from meruit.stores import tables
-from meruit.stores.location import FILE, Location
-from meruit.stores.store import Store
+from meruit.store import tables
+from meruit.store.location import FILE, Location
+from meruit.store.store import Store
 
 ROTATE = 250
 """Deaths in one data directory."""

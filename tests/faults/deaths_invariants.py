@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, func, select, tuple_
 from tests.faults.deaths_requests import CONSUMER, INPUT, METADATA, Asked, Kind, Made, Request
-from tests.stores.making import naive_root
+from tests.outcomes.making import naive_root
 
-from meruit.stores import audit, tables
-from meruit.stores.store import Store
-from meruit.trust.commitment import SALT_BYTES, matches
-from meruit.trust.entries import (
+from meruit.log.commitment import SALT_BYTES, matches
+from meruit.log.entries import (
     CriteriaEntry,
     Entry,
     EvidenceEntry,
@@ -22,8 +20,11 @@ from meruit.trust.entries import (
     criteria_digest_of,
     read_entry,
 )
-from meruit.trust.merkle import Frontier, is_consistent, leaf_hash
-from meruit.trust.note import open_checkpoint
+from meruit.log.merkle import Frontier, is_consistent, leaf_hash
+from meruit.log.note import open_checkpoint
+from meruit.store import log as audit
+from meruit.store import tables
+from meruit.store.store import Store
 
 MAX_IN = 500
 """Values of one IN."""

@@ -8,17 +8,19 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select, update
-from tests.stores.making import body_of, criteria_of, judged
+from tests.outcomes.making import body_of, criteria_of, judged
 
+from meruit.log.entries import criteria_digest_of
 from meruit.model.access import Role
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
-from meruit.stores import audit, criteria, keys, tables
-from meruit.stores.recorder import Write
-from meruit.stores.records import AddVersions, Idempotent, NewOutcome, NewVersion, Replay, record
-from meruit.stores.store import Store
-from meruit.stores.writing import Writing
-from meruit.trust.entries import criteria_digest_of
+from meruit.outcomes.store import criteria
+from meruit.outcomes.store.write import AddVersions, Idempotent, NewOutcome, NewVersion, Replay, record
+from meruit.store import keys, tables
+from meruit.store import log as audit
+from meruit.store.recorder import Write
+from meruit.store.store import Store
+from meruit.store.transaction import Writing
 
 TENANTS = ("acme", "zeta")
 CONSUMER = "test"

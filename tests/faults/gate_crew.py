@@ -16,10 +16,11 @@ from sqlalchemy import text
 from tests.faults.gate_worker import agents
 from tests.faults.started import ROOT
 
+from meruit.events.store import outbox
 from meruit.gate.run import AgentRun, Request, RunState
-from meruit.stores import agent_reading, outbox
-from meruit.stores.agent_runs import CancelRun, EndRun, QueueRun
-from meruit.stores.store import Store
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.runs import CancelRun, EndRun, QueueRun
+from meruit.store.store import Store
 
 PATIENCE_S = 60.0
 """For a loaded machine; nothing here takes a tenth of it on one that is not."""

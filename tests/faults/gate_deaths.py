@@ -29,9 +29,9 @@ from tests.faults.gate_rules import Death, Ending, Told, broken, broken_log, end
 from tests.faults.gate_stories import ITEMS, Story, made_up, told_stories
 
 from meruit.gate import state
-from meruit.stores import tables
-from meruit.stores.location import Location
-from meruit.stores.store import Store, Surroundings
+from meruit.store import tables
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
 
 MAX_DEATHS = 4
 """Of one run: a worker more, and nobody would take it any more."""
@@ -340,7 +340,7 @@ def main() -> None:
     folder, url, engine, wanted, seed, *naive = sys.argv[1:]
     began = time.monotonic()
     if engine == "dbos":
-        import meruit.engine.dbos_engine as _loaded  # noqa: F401 - before any fork: it takes long
+        import meruit.gate.runner.dbos as _loaded  # noqa: F401 - before any fork: it takes long
     for name in naive:
         NAIVE[name]()
     # Of a mistake that is made on purpose, the first sign is enough.

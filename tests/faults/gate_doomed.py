@@ -13,21 +13,21 @@ from pydantic import BaseModel
 from tests.faults.gate_killing import Killer, Say, Step
 from tests.faults.gate_stories import ITEMS, SHORT_TURNS, Move, Story, call_id
 
-from meruit.engine.agent import Agent
-from meruit.engine.durable import Crew
-from meruit.engine.feeding import Feeding, Pace
-from meruit.engine.inline import GATHER_S, InlineEngine, alone
-from meruit.engine.team import Team, WorkItem
-from meruit.engine.tools import Deferred, Pause
+from meruit.errors import Unreachable
+from meruit.gate.agent import Agent
 from meruit.gate.context import AgentContext
 from meruit.gate.run import OVER, AgentRun, Request, RunState
+from meruit.gate.runner.engine import Crew
+from meruit.gate.runner.local import GATHER_S, InlineEngine, alone
+from meruit.gate.runner.polling import Feeding, Pace
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.runs import MEMBERS, CancelRun, QueueRun, ResumeRun
+from meruit.gate.team import Team, WorkItem
+from meruit.gate.tools import Deferred, Pause
 from meruit.gate.verdict import VerificationRejected
 from meruit.model.chat import ModelAnswer, ToolSpec
-from meruit.model.errors import Unreachable
-from meruit.stores import agent_reading
-from meruit.stores.agent_runs import MEMBERS, CancelRun, QueueRun, ResumeRun
-from meruit.stores.recorder import Committed
-from meruit.stores.store import Store
+from meruit.store.recorder import Committed
+from meruit.store.store import Store
 from meruit.testing import calls, says
 
 TENANT = "acme"
@@ -215,7 +215,7 @@ class Life:
     def _engine(self) -> Feeding:
         if self.dbos:
             # Slow to import, and here only where it is wanted.
-            from meruit.engine.dbos_engine import DbosEngine
+            from meruit.gate.runner.dbos import DbosEngine
 
             return DbosEngine(self.store, CREW, concurrency=4, deps=self.world, pace=PACE, watch=self._watch)
         return InlineEngine(self.store, CREW, concurrency=4, deps=self.world, pace=PACE, watch=self._watch)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import event
 from tests.faults.deaths import label
 
-from meruit.stores.agent_runs import (
+from meruit.gate.store.runs import (
     CancelRun,
     ClaimRun,
     EndRun,
@@ -20,7 +20,7 @@ from meruit.stores.agent_runs import (
     ResumeRun,
     WakeRun,
 )
-from meruit.stores.store import Store
+from meruit.store.store import Store
 
 Say = Callable[..., None]
 BEGIN, COMMIT, COMMITTED = "before it is written", "before COMMIT", "after COMMIT"

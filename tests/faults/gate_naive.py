@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.engine import journal
+from meruit.gate import journal
 from meruit.gate.accounting import Accounted, account
 from meruit.gate.state import Decided, Misshapen, VerificationState
-from meruit.stores import agent_runs, submissions
-from meruit.stores.agent_rows import load_held, save
-from meruit.stores.writing import Writing
+from meruit.gate.store import runs as agent_runs
+from meruit.gate.store import submissions
+from meruit.gate.store.rows import load_held, save
+from meruit.store.transaction import Writing
 
 
 class Count(NamedTuple):

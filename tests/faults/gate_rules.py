@@ -15,11 +15,12 @@ from tests.faults.gate_killing import redone
 from tests.faults.gate_stories import ITEMS, Expected, Story, expected
 
 from meruit.gate.run import AgentRun
-from meruit.stores import agent_reading, tables
-from meruit.stores.store import Store
-from meruit.stores.submissions import committed
-from meruit.trust.commitment import matches
-from meruit.trust.entries import GateEntry, read_entry
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.submissions import committed
+from meruit.log.commitment import matches
+from meruit.log.entries import GateEntry, read_entry
+from meruit.store import tables
+from meruit.store.store import Store
 
 LOG_RULES = (
     log_rules.the_log_only_grew,

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from meruit.engine.agent import Agent
-from meruit.engine.durable import Crew
-from meruit.engine.feeding import Pace
-from meruit.engine.tools import Deferred, Pause
-from meruit.engine.worker import work
+from meruit.gate.agent import Agent
+from meruit.gate.runner.engine import Crew
+from meruit.gate.runner.polling import Pace
+from meruit.gate.runner.worker import work
+from meruit.gate.tools import Deferred, Pause
 from meruit.gate.verdict import VerificationRejected
-from meruit.stores.location import Location
-from meruit.stores.store import Store
+from meruit.store.location import Location
+from meruit.store.store import Store
 from meruit.testing import ScriptedModel, calls, says, submits
 
 HOLD_S = 0.01
@@ -136,7 +136,7 @@ def _child(order: dict[str, Any]) -> None:
 def main() -> None:
     """Fork a worker for each line."""
     # Before any fork: it takes longer than all that a test does with a worker.
-    import meruit.engine.dbos_engine as _loaded  # noqa: F401
+    import meruit.gate.runner.dbos as _loaded  # noqa: F401
 
     # Nobody waits for them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -24,22 +24,23 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from sqlalchemy import Connection, select
+from tests.contracts.trading import BEGINNING, sent
 from tests.faults import deaths_invariants as log_rules
 from tests.faults.deaths import Killer, Point
 from tests.faults.deaths_invariants import Seen, look, told_of
 from tests.faults.deaths_requests import Asked, Kind
 from tests.faults.deaths_requests import Request as Rescored
 from tests.faults.market_stories import Ask, Caller, Story, stories
-from tests.stores.making import together
-from tests.stores.trading import BEGINNING, sent
+from tests.outcomes.making import together
 
-from meruit.money.invariants import broken as broken_books
-from meruit.stores import tables, works
-from meruit.stores.contracts import Standing
-from meruit.stores.ledger import books
-from meruit.stores.location import Location
-from meruit.stores.records import Replay
-from meruit.stores.store import Store, Surroundings
+from meruit.contracts.invariants import broken as broken_books
+from meruit.contracts.store import work as works
+from meruit.contracts.store.ledger import books
+from meruit.contracts.store.read import Standing
+from meruit.outcomes.store.write import Replay
+from meruit.store import tables
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
 
 ROTATE = 250
 """Deaths in one data directory; a server's database is kept."""

@@ -5,22 +5,34 @@ from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import select
-from tests.stores.trading import COPY, ENGINE, GOOD, LEAKED, WEAK, sent, written
+from tests.contracts.trading import COPY, ENGINE, GOOD, LEAKED, WEAK, sent, written
 
+from meruit.contracts.lifecycle import Decision
+from meruit.contracts.marketplace import Marketplace
+from meruit.contracts.store import work as works
+from meruit.contracts.store.transaction import Actor, Request
+from meruit.contracts.store.work import SubmitWork
+from meruit.contracts.transitions import (
+    Award,
+    Complete,
+    Dispute,
+    Expire,
+    Release,
+    Resolve,
+    Reverse,
+    Settle,
+    Start,
+    Void,
+)
 from meruit.documents.authoring import parse_work
-from meruit.engine.dossier import HandedIn
-from meruit.engine.registrar import Registrar
-from meruit.engine.work import Marketplace
+from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
-from meruit.money.lifecycle import Decision
-from meruit.stores import tables, works
-from meruit.stores.moves import Award, Complete, Dispute, Expire, Release, Resolve, Reverse, Settle, Start, Void
-from meruit.stores.outcomes import criteria_body
-from meruit.stores.recorder import Write
-from meruit.stores.records import AddVersions, Idempotent, NewVersion, result_from
-from meruit.stores.stepping import Actor, Request
-from meruit.stores.store import Store
-from meruit.stores.works import SubmitWork
+from meruit.outcomes.service import Registrar
+from meruit.outcomes.store.read import criteria_body
+from meruit.outcomes.store.write import AddVersions, Idempotent, NewVersion, result_from
+from meruit.store import tables
+from meruit.store.recorder import Write
+from meruit.store.store import Store
 
 BY = "harness"
 

@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
+from tests.benchmarks.benching import DONE, UNTOUCHED, MemoryGround, asked, benchmark, task
 from tests.faults.deaths import Killer, Observer, Point
-from tests.stores.benching import DONE, UNTOUCHED, MemoryGround, asked, benchmark, task
-from tests.stores.making import naive_root
+from tests.outcomes.making import naive_root
 
 from meruit.app import build_benchmarks
+from meruit.benchmarks.service import Benchmarks
 from meruit.config import Settings
-from meruit.engine.benchmarks import Benchmarks
+from meruit.log.merkle import Frontier
 from meruit.model.access import Scope
-from meruit.model.run import ENDED, RunStatus
 from meruit.model.task import Task
+from meruit.model.task_run import ENDED, RunStatus
 from meruit.model.world import World
-from meruit.stores import tables
-from meruit.stores.location import Location
-from meruit.stores.store import Store
-from meruit.trust.merkle import Frontier
+from meruit.store import tables
+from meruit.store.location import Location
+from meruit.store.store import Store
 
 TENANT = "acme"
 CRITERIA = 3

@@ -12,22 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.trust.contract_bundles import ENDINGS, Stall, bundles_of, outcome_of
+from tests.audit.contract_bundles import ENDINGS, Stall, bundles_of, outcome_of
 
 from meruit import SuccessCriteria, VerificationEngine
-from meruit.engine.bundle import export
-from meruit.judge.verdict import rejudge
-from meruit.model.access import Scope
-from meruit.model.canonical import canonical, from_canonical, payload_bytes
-from meruit.model.governance import GovernanceCheck
-from meruit.model.money import Bill
-from meruit.model.outcome import Labels
-from meruit.model.verdict import VerificationResult
-from meruit.stores.erasing import erase
-from meruit.stores.location import Location
-from meruit.stores.records import AddVersions, NewOutcome, NewVersion, record
-from meruit.stores.store import Store, Surroundings
-from meruit.trust.bundle import (
+from meruit.audit.bundle import (
     ALWAYS,
     Annotations,
     Bundle,
@@ -43,8 +31,12 @@ from meruit.trust.bundle import (
     statement_about,
     unpack,
 )
-from meruit.trust.commitment import commitment, committed
-from meruit.trust.entries import (
+from meruit.audit.export import export
+from meruit.audit.findings import Flaw, Step
+from meruit.audit.statement import envelope
+from meruit.judge.verdict import rejudge
+from meruit.log.commitment import commitment, committed
+from meruit.log.entries import (
     GOVERNANCE,
     PARTS,
     RESULT,
@@ -64,10 +56,18 @@ from meruit.trust.entries import (
     entry_bytes,
     read_entry,
 )
-from meruit.trust.findings import Flaw, Step
-from meruit.trust.merkle import consistency_proof, inclusion_proof, leaf_hash, node_hash
-from meruit.trust.note import Checkpoint, SigningKey
-from meruit.trust.statement import envelope
+from meruit.log.merkle import consistency_proof, inclusion_proof, leaf_hash, node_hash
+from meruit.log.note import Checkpoint, SigningKey
+from meruit.model.access import Scope
+from meruit.model.canonical import canonical, from_canonical, payload_bytes
+from meruit.model.governance import GovernanceCheck
+from meruit.model.money import Bill
+from meruit.model.outcome import Labels
+from meruit.model.verdict import VerificationResult
+from meruit.outcomes.store.erase import erase
+from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion, record
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
 
 ENGINE = VerificationEngine()
 TENANT = "acme"

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from tests.faults.tampering import CONTRACTS, KINDS, LATENCY, Forgery, World, make_world, tampered
 
-from meruit.engine.recheck import MAX_CRITERIA, verify
+from meruit.audit.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, pack_files, unpack
+from meruit.audit.findings import State, Step
+from meruit.audit.verify.outcome import MAX_CRITERIA, verify
+from meruit.log.entries import CriteriaEntry, Entry, VerdictEntry
 from meruit.model.canonical import canonical
-from meruit.trust.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, pack_files, unpack
-from meruit.trust.entries import CriteriaEntry, Entry, VerdictEntry
-from meruit.trust.findings import State, Step
 
 SHARDS = 6
 EACH = 30
@@ -168,7 +168,7 @@ def test_hostile_zips_fail_at_the_first_step(world: World) -> None:
 WEIGHED = """
 import sys
 from pathlib import Path
-from meruit.trust.checking import check
+from meruit.audit.verify.entries import check
 
 flaw = check(Path(sys.argv[1]).read_bytes()).flaw
 (peak,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))

@@ -15,9 +15,9 @@ from tests.faults.usage_week import MONDAY, Week, check, kept
 from tests.faults.usage_world import DAY, HOUR, MODEL, World
 
 from meruit.model.usage import FetchError, UsageStatus
-from meruit.playground.billing import ProviderServer
-from meruit.stores.location import Location
-from meruit.stores.store import Store, utc_now
+from meruit.playground.billing.server import ProviderServer
+from meruit.store.location import Location
+from meruit.store.store import Store, utc_now
 
 IN_FULL = "MERUIT_DEATHS" in os.environ
 RUNS, MORTALITY, DEATHS = (10_000, 0.8, 150) if IN_FULL else (1_000, 0.6, 45)

@@ -18,16 +18,16 @@ from random import Random
 
 from tests.faults.usage_world import ACCOUNT, MODEL, TENANT, at_once, key
 
-from meruit.engine import reconcile
-from meruit.engine.reconcile import Account, Reconciler
 from meruit.model.metering import MeteredCall, MeteredRun, MeteredStep, UsageAccount
 from meruit.model.usage import Tokens, UsagePolicy
-from meruit.playground.billing import ADMIN_KEY
-from meruit.sources.usage.opening import open_source
-from meruit.stores.location import Location
-from meruit.stores.store import Store, utc_now
-from meruit.stores.usage_runs import RecordRuns
-from meruit.trust.looking import Schedule
+from meruit.playground.billing.server import ADMIN_KEY
+from meruit.store.location import Location
+from meruit.store.store import Store, utc_now
+from meruit.usage.providers.opening import open_source
+from meruit.usage.reconcile import reconciler as reconcile
+from meruit.usage.reconcile.reconciler import Account, Reconciler
+from meruit.usage.schedule import Schedule
+from meruit.usage.store.write import RecordRuns
 
 RUNS_A_LIFE = 20
 LASTS_S = 300

@@ -14,9 +14,8 @@ import httpx
 import msgspec
 from sqlalchemy import select
 from tests.faults.usage_world import ACCOUNT, DAY, HOUR, MINUTE, MODEL, NOON, TENANT, USED, World, at_once, key
-from tests.trust.usage_oracle import Opinion, opinion
+from tests.usage.oracle import Opinion, opinion
 
-from meruit.engine.reconcile import LEASE, Account, Passed, Reconciler
 from meruit.model.metering import (
     Lane,
     LaneKind,
@@ -29,14 +28,15 @@ from meruit.model.metering import (
     Window,
 )
 from meruit.model.usage import Attempt, FetchError, Tokens, UsagePolicy, UsageStatus
-from meruit.playground.billing_faults import Dip, Down, Faults, Outage
-from meruit.sources.usage.opening import open_source
-from meruit.stores import tables
-from meruit.stores.recorder import Write
-from meruit.stores.store import Store
-from meruit.stores.usage_rows import kept_of, record_of
-from meruit.stores.usage_runs import Look, RecordRuns
-from meruit.trust.usage import is_equal
+from meruit.playground.billing.faults import Dip, Down, Faults, Outage
+from meruit.store import tables
+from meruit.store.recorder import Write
+from meruit.store.store import Store
+from meruit.usage.decision import is_equal
+from meruit.usage.providers.opening import open_source
+from meruit.usage.reconcile.reconciler import LEASE, Account, Passed, Reconciler
+from meruit.usage.store.rows import kept_of, record_of
+from meruit.usage.store.write import Look, RecordRuns
 
 MONDAY = NOON.replace(hour=0) - timedelta(days=NOON.weekday())
 RUNS_A_LANE = 40

@@ -6,18 +6,19 @@ from decimal import Decimal
 from typing import Any, Self
 
 from sqlalchemy import func, select
-from tests.trust.usage_oracle import Opinion, opinion
+from tests.usage.oracle import Opinion, opinion
 
-from meruit.engine.reconcile import Account, AccountPassed, Passed, Reconciler
 from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, UsageAccount, UsageRecord
 from meruit.model.usage import Attempt, Tokens
-from meruit.playground.billing import ADMIN_KEY, ProviderServer
-from meruit.sources.usage.opening import credential_fingerprint, open_source
-from meruit.stores import tables, usage_reading
-from meruit.stores.location import Location
-from meruit.stores.store import Store, Surroundings
-from meruit.stores.usage_due import Choice
-from meruit.stores.usage_runs import RecordRun
+from meruit.playground.billing.server import ADMIN_KEY, ProviderServer
+from meruit.store import tables
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+from meruit.usage.providers.opening import credential_fingerprint, open_source
+from meruit.usage.reconcile.reconciler import Account, AccountPassed, Passed, Reconciler
+from meruit.usage.store import read as usage_reading
+from meruit.usage.store.due import Choice
+from meruit.usage.store.write import RecordRun
 
 TENANT = "acme"
 ACCOUNT = "main"

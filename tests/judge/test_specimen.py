@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from meruit.errors import MeruitError
 from meruit.judge.compare import bracket, compile_test
 from meruit.judge.plan import Plan, Trait, compile_plan
 from meruit.judge.verdict import MAX_KNOWN, Circumstances, conclude, evidence_of, governed, rejudge
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
-from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped
 from meruit.model.kinds import MetricType
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, Status

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meruit.errors import AuthorError
 from meruit.metrics.content import (
     ContainsExtractor,
     contains_keywords,
@@ -20,8 +21,7 @@ from meruit.metrics.content import (
     matches_pattern,
     matches_schema,
 )
-from meruit.metrics.wanted import MAX_WANTED, MAX_WANTED_CHARS
-from meruit.model.errors import AuthorError
+from meruit.metrics.support.keywords import MAX_WANTED, MAX_WANTED_CHARS
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, metrics
@@ -355,7 +355,7 @@ def test_a_refusal_says_what_the_engine_lacks() -> None:
 def test_a_refused_pattern_writes_nothing_to_the_terminal() -> None:
     code = (
         "from meruit.metrics.content import matches_pattern as m\n"
-        "from meruit.model.errors import AuthorError\n"
+        "from meruit.errors import AuthorError\n"
         "from meruit.registry import Ask\n"
         "try: m(Ask({'pattern': '(?=a)'}))\n"
         "except AuthorError: pass\n"

@@ -13,8 +13,9 @@ from rouge_score import rouge_scorer
 from sacrebleu import corpus_bleu
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from meruit.metrics import rouge
-from meruit.metrics.bleu import words_13a
+from meruit.errors import MeruitError
+from meruit.metrics.support import rouge
+from meruit.metrics.support.bleu import words_13a
 from meruit.metrics.text import (
     TextQualityExtractor,
     bleu_score,
@@ -24,7 +25,6 @@ from meruit.metrics.text import (
     rouge_longest,
     word_count,
 )
-from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.work import Work
 from meruit.registry import Finding, metrics

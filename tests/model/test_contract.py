@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from meruit.contracts.store.read import terms_body, terms_of
 from meruit.model.canonical import canonical
 from meruit.model.contract import (
     CAP_NAMES,
@@ -34,7 +35,6 @@ from meruit.model.money import CURRENCIES
 from meruit.model.numbers import in_units
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.threshold import LARGEST_MICROS
-from meruit.stores.contracts import terms_body, terms_of
 
 CRITERION = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
 AMOUNTS = st.integers(0, LARGEST_MICROS).map(in_units)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 from meruit.model.metering import CallState, FetchFailed, MeteredCall, MeteredRun, MeteredStep, UsageAccount
 from meruit.model.usage import FetchError, Tokens, UsageRun, UsageStep
 

@@ -16,12 +16,13 @@ import asyncssh
 import httpx
 import pytest
 
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 from meruit.model.world import SourceKind
 from meruit.playground import host as hosting
-from meruit.playground import portal, sftp
-from meruit.playground.fhir_resources import Refused
+from meruit.playground import sftp
+from meruit.playground.fhir.resources import Refused
 from meruit.playground.host import Host, Playground, Served, UnknownPlayground
+from meruit.playground.portal import app as portal
 from meruit.playground.seed import Seed
 from meruit.playground.state import QUOTA_BYTES, REFUSED, Full, State
 

@@ -14,7 +14,7 @@ from hl7.client import MLLPClient
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meruit.checks import er7
+from meruit.checks.formats import hl7v2 as er7
 from meruit.model.world import SourceKind
 from meruit.playground import mllp
 from meruit.playground.mllp import END, START, Frames, Piece

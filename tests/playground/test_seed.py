@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meruit.model.errors import DocumentError, MeruitError
+from meruit.errors import DocumentError, MeruitError
 from meruit.model.world import SourceKind
 from meruit.playground.seed import read_seed, sow
 from meruit.playground.state import State

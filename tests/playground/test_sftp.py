@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 from meruit.model.world import SourceKind
-from meruit.playground import drop, sftp
-from meruit.playground.drop import Drop, key_of
+from meruit.playground import files as drop
+from meruit.playground import sftp
+from meruit.playground.files import Drop, key_of
 from meruit.playground.state import State
 
 SECRET = "s3cret-of-the-playground"

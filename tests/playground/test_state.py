@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 import meruit.playground.state
-from meruit.model.errors import MeruitError, Unreachable
+from meruit.errors import MeruitError, Unreachable
 from meruit.model.world import SourceKind
 from meruit.playground.state import MAX_APPENDED, NAMES, REFUSED, SPARE_BYTES, Full, State
 

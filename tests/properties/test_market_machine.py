@@ -20,19 +20,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from sqlalchemy import select
+from tests.contracts.trading import BEGINNING, COPY, ENGINE, GOOD, LEAKED, REFERENCE, WEAK, Hands, Trading, sent
 from tests.postgres import NewDatabase
-from tests.stores.trading import BEGINNING, COPY, ENGINE, GOOD, LEAKED, REFERENCE, WEAK, Hands, Trading, sent
 
-from meruit.money.invariants import broken
-from meruit.money.lifecycle import WrongState
-from meruit.stores import ledger, tables
-from meruit.stores.contracts import Standing
-from meruit.stores.location import Location
-from meruit.stores.moves import Award, Expire
-from meruit.stores.outcomes import criteria_body, criteria_from
-from meruit.stores.recorder import Write
-from meruit.stores.records import AddVersions, NewVersion, Replay
-from meruit.stores.store import Store, Surroundings
+from meruit.contracts.invariants import broken
+from meruit.contracts.lifecycle import WrongState
+from meruit.contracts.store import ledger
+from meruit.contracts.store.read import Standing
+from meruit.contracts.transitions import Award, Expire
+from meruit.outcomes.store.read import criteria_body, criteria_from
+from meruit.outcomes.store.write import AddVersions, NewVersion, Replay
+from meruit.store import tables
+from meruit.store.location import Location
+from meruit.store.recorder import Write
+from meruit.store.store import Store, Surroundings
 
 EXAMPLES, POSTGRES_EXAMPLES = 25, 5
 STEPS = 30

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.reports.worlds import NOON, recorded, worlds
 
 from meruit.model.metering import MeteredStep, UsageRecord
-from meruit.model.run import Interval
+from meruit.model.task_run import Interval
 from meruit.model.usage import Attempt, Tokens, UsageStatus
 from meruit.reports import charts, sections
-from meruit.reports.comparing import Point
+from meruit.reports.compare import Point
 from meruit.reports.markup import LONGEST, Markup, escaped, joined, tag
+from meruit.reports.number_format import chance, money, number, places, share
 from meruit.reports.page import PARTS, render
 from meruit.reports.report import Report, build
-from meruit.reports.words import chance, money, number, places, share
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "usage-report" / "make.py"
 CHROMIUM = shutil.which("chromium")

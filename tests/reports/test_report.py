@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.reports.worlds import NOON, recorded, worlds
 
 from meruit.model.metering import UsageRecord
-from meruit.model.run import Interval
+from meruit.model.task_run import Interval
 from meruit.model.usage import Tokens, UsageStatus
-from meruit.reports.comparing import Among, Comparison, Point, front
+from meruit.reports.agent_summary import Measure, Standing
+from meruit.reports.compare import Among, Comparison, Point, front
 from meruit.reports.page import render
 from meruit.reports.population import CostKind, ReportError
 from meruit.reports.report import MOST_AGENTS, Report, build
-from meruit.reports.standing import Measure, Standing
 
 WARNING, VERIFIED = UsageStatus.WARNING, UsageStatus.VERIFIED
 

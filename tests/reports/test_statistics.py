@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.judge.benchmark import pass_at_k, pass_hat_k
+from meruit.benchmarks.score import pass_at_k, pass_hat_k
 from meruit.reports.statistics import (
     MDE_FACTOR,
     cliffs_delta,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.errors import AuthorError
+from meruit.errors import AuthorError
 from meruit.sources import credentials
 from meruit.sources.credentials import Token, hidden
-from meruit.sources.reading import Trouble
+from meruit.sources.retry import Trouble
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.servers.lying import BASE, DATE, LyingFhir, behind, bundle, fhir, is_list, outcome, resource
 
-from meruit.model.errors import AuthorError
+from meruit.errors import AuthorError
 from meruit.model.world import Snapshot
 from meruit.sources.credentials import Token
 from meruit.sources.fhir import FhirSource
-from meruit.sources.reading import Limits, Policy, Retry, settled
+from meruit.sources.retry import Limits, Policy, Retry, settled
 
 TYPES = ["Observation"]
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tests.servers.lying import BASE, LyingFhir, behind, deleted, fhir, history, outcome, resource, written
 
 from meruit.model.world import Snapshot
-from meruit.playground import fhir as playground
+from meruit.playground.fhir import app as playground
 from meruit.playground.state import State
 from meruit.sources import fhir as fhir_source
 from meruit.sources.fhir import LAG_S, FhirSource
-from meruit.sources.reading import Limits, Policy, settled
+from meruit.sources.retry import Limits, Policy, settled
 
 KEPT = ["history-type", "history-system"]
 WAITING = "no whole history tells what was created"

@@ -12,7 +12,7 @@ from tests.servers.running import FhirServer
 
 from meruit.model.world import Snapshot
 from meruit.sources.fhir import FhirSource
-from meruit.sources.reading import settled
+from meruit.sources.retry import settled
 
 _numbers = count()
 

@@ -18,12 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.servers.running import Emulator
 
-from meruit.model.errors import AuthorError
+from meruit.errors import AuthorError
 from meruit.model.world import Encoding, Snapshot
-from meruit.sources import files, objects
+from meruit.sources import file_items as files
+from meruit.sources import objects
 from meruit.sources.credentials import Token
 from meruit.sources.objects import FolderSource, GcsSource, crc32c
-from meruit.sources.reading import Limits, Policy, Retry
+from meruit.sources.retry import Limits, Policy, Retry
 
 ONCE = Policy(retry=Retry(tries=1))
 HELD = {"a.txt": b"one", "out/b.json": b'{"v": 1.00}', "out/deep/c.bin": bytes(range(256)), "out/empty": b""}

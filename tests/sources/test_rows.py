@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from meruit.model.world import Snapshot, SourceKind
-from meruit.sources.reading import Limits, Policy, Retry
+from meruit.sources.retry import Limits, Policy, Retry
 from meruit.sources.rows import EventsSource, RowsSource
 
 URL = "https://portal.test/state?view=all"

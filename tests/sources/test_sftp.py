@@ -12,11 +12,12 @@ import asyncssh
 import pytest
 from tests.servers.running import SshServer
 
-from meruit.model.errors import AuthorError, MeruitError
+from meruit.errors import AuthorError, MeruitError
 from meruit.model.world import Encoding, Snapshot
-from meruit.sources import files, sftp
+from meruit.sources import file_items as files
+from meruit.sources import sftp
 from meruit.sources.credentials import Token
-from meruit.sources.reading import Limits, Policy, Retry
+from meruit.sources.retry import Limits, Policy, Retry
 from meruit.sources.sftp import Login, SftpSource
 
 ONCE = Policy(retry=Retry(tries=1))

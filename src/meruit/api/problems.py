@@ -11,9 +11,9 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import ExceptionHandlersMap
 
-from meruit.api.body import BodyError, field_problem
-from meruit.api.logs import log
-from meruit.model.errors import DocumentError, MeruitError, Problem
+from meruit.api.json_body import BodyError, field_problem
+from meruit.api.logging import log
+from meruit.errors import DocumentError, MeruitError, Problem
 
 PROBLEM_TYPE = "application/problem+json"
 MAX_ERRORS = 100

@@ -16,9 +16,9 @@ from typing import Any
 import uvicorn
 from litestar.types import ASGIApp
 
-from meruit.api.logs import Level
-from meruit.engine.memory import seldom_collected
-from meruit.model.errors import MeruitError
+from meruit.api.gc import seldom_collected
+from meruit.api.logging import Level
+from meruit.errors import MeruitError
 
 GRACE_S = 10
 """How long answers that were begun may take once a shutdown began."""

@@ -7,10 +7,10 @@ from litestar import Response
 from litestar.params import HeaderParameter, PathParameter, QueryParameter
 from msgspec import Meta
 
-from meruit.api.once import HEADER
+from meruit.api.idempotency import HEADER
+from meruit.log.entries import OUR_CONTRACT
 from meruit.model.outcome import MAX_LABEL
-from meruit.stores.database import MAX_PAGE
-from meruit.trust.entries import OUR_CONTRACT
+from meruit.store.database import MAX_PAGE
 
 JSON = "application/json"
 

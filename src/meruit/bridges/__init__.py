@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meruit.bridges.by_criteria import Verified, criteria
-    from meruit.bridges.plain import gate
+    from meruit.bridges.criteria_verifier import Verified, criteria
+    from meruit.bridges.function import gate
 
 __all__ = ["Verified", "criteria", "gate"]
 # No module has the name of what it gives: Python would put the module in its place.
-_HOMES = {"Verified": "by_criteria", "criteria": "by_criteria", "gate": "plain"}
+_HOMES = {"Verified": "criteria_verifier", "criteria": "criteria_verifier", "gate": "function"}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from meruit.bridges.written import candidate_in
-from meruit.engine.definition import OUTPUT_TOOL, AgentError, OutputType
+from meruit.bridges.candidates import candidate_in
+from meruit.gate.definition import OUTPUT_TOOL, AgentError, OutputType
 
 MARK = "meruit"
 """Of the messages that are the gate's."""

@@ -7,11 +7,11 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import msgspec
 
-from meruit.bridges.plain import apart
-from meruit.engine.definition import AgentError
-from meruit.engine.gating import Gate, Kept, Passed
-from meruit.engine.journal import Answered
+from meruit.bridges.function import apart
 from meruit.gate.accounting import Accounted, account
+from meruit.gate.definition import AgentError
+from meruit.gate.gate import Gate, Kept, Passed
+from meruit.gate.journal import Answered
 from meruit.gate.state import Decided, Ending, VerificationState
 from meruit.gate.verdict import Breakage, VerificationExhausted
 from meruit.model.record import Record

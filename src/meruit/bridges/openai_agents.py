@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple
 
-from meruit.bridges.written import candidate_in
-from meruit.engine.definition import AgentError
-from meruit.engine.gating import Gate, Passed
+from meruit.bridges.candidates import candidate_in
 from meruit.gate.context import AgentContext
+from meruit.gate.definition import AgentError
+from meruit.gate.gate import Gate, Passed
 
 try:
     from agents import Agent, AgentOutputSchema, AgentOutputSchemaBase, ModelBehaviorError, Runner, RunResult, Usage

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from meruit.bridges.written import candidate_in
-from meruit.engine.definition import OUTPUT_TOOL, AgentError
-from meruit.engine.gating import Gate, Passed
+from meruit.bridges.candidates import candidate_in
 from meruit.gate.context import AgentContext
+from meruit.gate.definition import OUTPUT_TOOL, AgentError
+from meruit.gate.gate import Gate, Passed
 from meruit.gate.limits import Limits
 
 try:

@@ -6,19 +6,19 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_validator
 
-from meruit.checks import dotted
-from meruit.checks.assertion import LATER, Rule, Selecting, as_rule, compiled_rules, fields_of
-from meruit.checks.fhir_search import Search, compile_search
-from meruit.checks.fhir_shape import misshapen
-from meruit.checks.fhir_types import RESOURCE_TYPES
-from meruit.checks.matchers import Dialect, holds_template
-from meruit.checks.numerals import numeral, plainly
-from meruit.checks.references import made_own
-from meruit.checks.running import state_check
-from meruit.checks.scene import BASE, Scene
-from meruit.checks.selection import FieldResult, decide, field_result
-from meruit.checks.unreadable import Unreadable
-from meruit.model.errors import AuthorError, nearest
+from meruit.checks.fhir_types.cardinality import misshapen
+from meruit.checks.fhir_types.reference import made_own
+from meruit.checks.fhir_types.resource_types import RESOURCE_TYPES
+from meruit.checks.fhir_types.search import Search, compile_search
+from meruit.checks.formats import json_path as dotted
+from meruit.checks.framework.assertion import LATER, Rule, Selecting, as_rule, compiled_rules, fields_of
+from meruit.checks.framework.compile import state_check
+from meruit.checks.framework.context import BASE, Scene
+from meruit.checks.framework.selection import FieldResult, decide, field_result
+from meruit.checks.matching.matchers import Dialect, holds_template
+from meruit.checks.values.decimals import numeral, plainly
+from meruit.checks.values.errors import Unreadable
+from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.model.world import Item, Snapshot, SourceKind, in_work, item

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
-from meruit.checks.assertion import LATER, Rule, Selecting, as_rule, fields_of
-from meruit.checks.formats import FORMATS, Parse, by_ending
-from meruit.checks.formulas import GivenText
-from meruit.checks.globs import glob, literal
-from meruit.checks.matchers import Dialect
-from meruit.checks.running import state_check
-from meruit.checks.scene import Scene
-from meruit.checks.selection import FieldResult, decide, field_result
-from meruit.checks.unreadable import Unreadable
-from meruit.model.errors import AuthorError, nearest
+from meruit.checks.framework.assertion import LATER, Rule, Selecting, as_rule, fields_of
+from meruit.checks.framework.compile import state_check
+from meruit.checks.framework.context import Scene
+from meruit.checks.framework.file_formats import FORMATS, Parse, by_ending
+from meruit.checks.framework.selection import FieldResult, decide, field_result
+from meruit.checks.matching.formulas import GivenText
+from meruit.checks.matching.matchers import Dialect
+from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.globs import glob, literal
+from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.model.world import Item, Snapshot, SourceKind, in_work, item

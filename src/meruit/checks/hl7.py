@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from meruit.checks.assertion import Count, Fields, Range, Selecting, fields_of
-from meruit.checks.er7 import Message, Path, compile_path, read_batch, values
-from meruit.checks.matchers import Dialect
-from meruit.checks.parts import Addressed, BatchReader, decide_each
-from meruit.checks.running import state_check
-from meruit.checks.scene import Scene
-from meruit.checks.selection import FieldResult
+from meruit.checks.formats.hl7v2 import Message, Path, compile_path, read_batch, values
+from meruit.checks.framework.assertion import Count, Fields, Range, Selecting, fields_of
+from meruit.checks.framework.batches import Addressed, BatchReader, decide_each
+from meruit.checks.framework.compile import state_check
+from meruit.checks.framework.context import Scene
+from meruit.checks.framework.selection import FieldResult
+from meruit.checks.matching.matchers import Dialect
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.model.world import Snapshot, SourceKind, in_work, item

@@ -8,12 +8,11 @@ from typing import Any, Self
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
-from meruit.checks import dotted
-from meruit.checks.assertion import LATER, Rule, Selecting, Shown, as_rule, compiled_rules, fields_of
-from meruit.checks.matchers import Dialect
-from meruit.checks.running import state_check
-from meruit.checks.scene import Scene, Seen, unread
-from meruit.checks.selection import (
+from meruit.checks.formats import json_path as dotted
+from meruit.checks.framework.assertion import LATER, Rule, Selecting, Shown, as_rule, compiled_rules, fields_of
+from meruit.checks.framework.compile import state_check
+from meruit.checks.framework.context import Scene, Seen, unread
+from meruit.checks.framework.selection import (
     MAX_LISTED,
     FieldResult,
     as_garbled,
@@ -24,7 +23,8 @@ from meruit.checks.selection import (
     not_kept,
     parsed,
 )
-from meruit.model.errors import AuthorError, nearest
+from meruit.checks.matching.matchers import Dialect
+from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.model.world import Item, Snapshot, SourceKind, in_work, item

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from meruit.checks.assertion import Change, Shown, StateAssertion
-from meruit.checks.running import reader_of, state_check
-from meruit.checks.scene import Book, Scene, for_evidence, unread
-from meruit.model.errors import AuthorError
+from meruit.checks.framework.assertion import Change, Shown, StateAssertion
+from meruit.checks.framework.compile import reader_of, state_check
+from meruit.checks.framework.context import Book, Scene, for_evidence, unread
+from meruit.errors import AuthorError
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.model.world import Snapshot, SourceKind, in_work, item

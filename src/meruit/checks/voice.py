@@ -10,18 +10,18 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator, model_validator
 
-from meruit.checks import dotted
-from meruit.checks.assertion import Credit, Shown, StateAssertion
-from meruit.checks.formulas import GivenText
-from meruit.checks.judging import Given
-from meruit.checks.lookalikes import is_plain, unmasked
-from meruit.checks.numerals import numeral, plainly
-from meruit.checks.running import state_check
-from meruit.checks.scene import Scene, Seen, for_evidence, hidden, unread
-from meruit.checks.selection import as_garbled, blamed, grounds, not_kept, parsed
-from meruit.checks.spoken import Pause, Span, Token, digits_of, hear, negator, spans, units
-from meruit.checks.unreadable import Unreadable
-from meruit.model.errors import AuthorError, nearest
+from meruit.checks.formats import json_path as dotted
+from meruit.checks.framework.assertion import Credit, Shown, StateAssertion
+from meruit.checks.framework.compile import state_check
+from meruit.checks.framework.context import Scene, Seen, for_evidence, hidden, unread
+from meruit.checks.framework.selection import as_garbled, blamed, grounds, not_kept, parsed
+from meruit.checks.matching.compare import Given
+from meruit.checks.matching.formulas import GivenText
+from meruit.checks.values.confusables import is_plain, unmasked
+from meruit.checks.values.decimals import numeral, plainly
+from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.speech import Pause, Span, Token, digits_of, hear, negator, spans, units
+from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.model.world import Item, Snapshot, SourceKind, in_work, item

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from meruit.checks.assertion import Fields, Rule, Selecting, as_rule, fields_of
-from meruit.checks.guides import Guide, complaints, guides_of
-from meruit.checks.interchange import Flaw, Interchange, Path, Transaction, compile_path, flaws, read, values
-from meruit.checks.matchers import Dialect, matcher
-from meruit.checks.parts import Addressed, BatchReader, decide_each
-from meruit.checks.running import state_check
-from meruit.checks.scene import Scene, for_evidence
-from meruit.checks.selection import FieldResult
-from meruit.model.errors import AuthorError, nearest
+from meruit.checks.formats.x12 import Flaw, Interchange, Path, Transaction, compile_path, flaws, read, values
+from meruit.checks.formats.x12_guides import Guide, complaints, guides_of
+from meruit.checks.framework.assertion import Fields, Rule, Selecting, as_rule, fields_of
+from meruit.checks.framework.batches import Addressed, BatchReader, decide_each
+from meruit.checks.framework.compile import state_check
+from meruit.checks.framework.context import Scene, for_evidence
+from meruit.checks.framework.selection import FieldResult
+from meruit.checks.matching.matchers import Dialect, matcher
+from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.model.world import Snapshot, SourceKind, in_work, item

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from meruit.cli.output import ExitCode, complain
+from meruit.cli.terminal import ExitCode, complain
 
 COMMANDS = (
     "agent",
@@ -36,7 +36,7 @@ COMMANDS = (
     "work",
     "worker",
 )
-"""One file each in this folder, with a function of the same name."""
+"""One file each in commands/, with a function of the same name."""
 
 
 class LazyCommands(click.Group):
@@ -50,14 +50,14 @@ class LazyCommands(click.Group):
         """The command of that name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"meruit.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"meruit.cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the arguments begin with, or say which is nearest."""
-        from meruit.model.errors import nearest
+        from meruit.errors import nearest
 
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise click.UsageError(f"no command is named {args[0]!r}{nearest(args[0], COMMANDS)}", ctx)
@@ -85,7 +85,7 @@ def meruit() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
-    from meruit.model.errors import MeruitError, Unavailable, Unreachable
+    from meruit.errors import MeruitError, Unavailable, Unreachable
 
     try:
         code = meruit.main(args=arguments, prog_name="meruit", standalone_mode=False)

@@ -11,9 +11,9 @@ from pydantic_core import ErrorDetails
 from meruit.documents.complaints import ABOUT_A_KEY, found, message, short
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, told
 from meruit.documents.tree import DUPLICATE, Path, spelled
+from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.contract import WorkSubmission
 from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
-from meruit.model.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.limits import MAX_CUSTOM_METRICS
 from meruit.model.task import Benchmark
 from meruit.registry import faults_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from meruit.model.errors import nearest
+from meruit.errors import nearest
 
 SHOWN = 60
 """Characters of a value that a message repeats."""

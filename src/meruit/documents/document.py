@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from meruit.documents.json_events import NotJson, json_events
 from meruit.documents.tree import Path, Refused, Tree, build
 from meruit.documents.yaml_events import yaml_events
-from meruit.model.errors import DocumentError, Problem
+from meruit.errors import DocumentError, Problem
 
 MAX_BYTES = 5_000_000
 """Of one file."""

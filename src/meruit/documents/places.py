@@ -9,7 +9,7 @@ import msgspec
 from meruit.documents.complaints import found
 from meruit.documents.document import Document, told
 from meruit.documents.tree import Path, spelled
-from meruit.model.errors import DocumentError, Problem
+from meruit.errors import DocumentError, Problem
 
 R = TypeVar("R", bound=msgspec.Struct)
 

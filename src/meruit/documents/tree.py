@@ -6,7 +6,7 @@ from decimal import Decimal
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from meruit.model.errors import Problem
+from meruit.errors import Problem
 from meruit.model.numbers import MAX_DIGITS, WRITTEN, Number, plain
 
 MAX_DEPTH = 64

@@ -3,7 +3,7 @@
 from math import inf
 from typing import Any
 
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 from meruit.model.record import Record
 
 DEFAULT_ATTEMPTS = 5

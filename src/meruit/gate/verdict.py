@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 from meruit.model.record import Record
 
 MAX_CODE = 100

@@ -7,8 +7,8 @@ from hashlib import sha256
 from types import CellType, CodeType, FunctionType, MethodType, NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
+from meruit.errors import MeruitError
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.model.errors import MeruitError
 
 METHOD = "verify"
 VERSION, DETERMINISTIC = "verify_version", "verify_deterministic"

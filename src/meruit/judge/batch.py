@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from meruit.errors import MeruitError
 from meruit.judge.aggregate import aggregate
 from meruit.judge.compare import EXACT_INTEGERS, Bracket, Interval
 from meruit.judge.plan import Plan, Rule
-from meruit.model.errors import MeruitError
 from meruit.model.verdict import Status, Verdict
 
 BLOCK_ROWS = 32_768

@@ -8,10 +8,10 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from meruit.errors import MeruitError
 from meruit.judge.aggregate import Aggregate, Tally, aggregate
 from meruit.judge.plan import Plan, Rule, Trait, compile_plan
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Skipped, Value
 from meruit.model.kinds import Aggregation
 from meruit.model.numbers import MICRO

@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from meruit.metrics.extractor import Family
-from meruit.metrics.safe_pattern import matching, pattern
-from meruit.metrics.safe_schema import SafeSchema, compile_schema
-from meruit.metrics.wanted import Search, check_params, flag, share
-from meruit.model.errors import AuthorError
+from meruit.errors import AuthorError
+from meruit.metrics.support.extractor import Family
+from meruit.metrics.support.keywords import Search, check_params, flag, share
+from meruit.metrics.support.pattern import matching, pattern
+from meruit.metrics.support.schema import SafeSchema, compile_schema
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from meruit.metrics.extractor import MetricExtractor
+from meruit.errors import MeruitError
+from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.canonical import digest, payload_bytes
-from meruit.model.errors import MeruitError
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_TIMEOUT_MS

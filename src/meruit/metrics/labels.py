@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from meruit.metrics.extractor import Family
+from meruit.metrics.support.extractor import Family
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from meruit.metrics.extractor import Family
+from meruit.metrics.support.extractor import Family
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.work import CLAIMED, Work

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from meruit.metrics.bleu import bleu, words_13a
-from meruit.metrics.extractor import Family
-from meruit.metrics.rouge import rouge_l, rouge_pairs, rouge_words, words_alphanumeric
-from meruit.model.errors import MeruitError, nearest
+from meruit.errors import MeruitError, nearest
+from meruit.metrics.support.bleu import bleu, words_13a
+from meruit.metrics.support.extractor import Family
+from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words, words_alphanumeric
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work

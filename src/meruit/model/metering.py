@@ -9,7 +9,7 @@ from typing import Annotated, Protocol
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 from meruit.model.prices import Ledger, PriceQuote
 from meruit.model.record import Record
 from meruit.model.usage import Acknowledgement, FetchError, Moment, Tokens, UsageRun, UsageStep, UsageVerdict, summed

@@ -8,8 +8,8 @@ from litestar.types import ASGIApp
 
 from meruit.model.record import Record
 from meruit.model.world import SourceKind
+from meruit.playground.http import Asked, Find, answer, playground_of, serve
 from meruit.playground.seed import EVENT as SEED
-from meruit.playground.serving import Asked, Find, answer, playground_of, serve
 from meruit.playground.state import Event, State
 
 MAX_PAGE = 500

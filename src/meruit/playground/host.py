@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
-from meruit.model.errors import MeruitError, Unreachable
+from meruit.errors import MeruitError, Unreachable
 from meruit.model.outcome import in_micros
 from meruit.model.record import Record
 from meruit.model.world import World
@@ -350,7 +350,11 @@ class Host:
 
     def _make_systems(self) -> dict[str, Application]:
         # They bring a web framework with them, which whoever only looks at a state does not need.
-        from meruit.playground import call, events, fhir, portal, x12
+        from meruit.playground import events
+        from meruit.playground import phone_call as call
+        from meruit.playground.fhir import app as fhir
+        from meruit.playground.portal import app as portal
+        from meruit.playground.x12 import app as x12
 
         def base(playground_id: str) -> str:
             return f"{self.public_url}{PREFIX}/{playground_id}/fhir"
@@ -488,8 +492,8 @@ async def _refuse(send: Send, status: int, detail: str) -> None:
 
 
 async def _refuse_fhir(send: Send, status: int, detail: str) -> None:
-    from meruit.playground.fhir_json import write
-    from meruit.playground.fhir_resources import outcome
+    from meruit.playground.fhir.json import write
+    from meruit.playground.fhir.resources import outcome
 
     await _say(send, status, b"application/fhir+json", write(outcome("error", "login", detail)))
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from meruit.checks import er7
-from meruit.checks.unreadable import Unreadable
-from meruit.model.errors import MeruitError
+from meruit.checks.formats import hl7v2 as er7
+from meruit.checks.values.errors import Unreadable
+from meruit.errors import MeruitError
 from meruit.model.world import SourceKind
 from meruit.playground.state import Clock, Full, State
 

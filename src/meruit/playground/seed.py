@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.checks.fhir_search import compile_search
-from meruit.checks.unreadable import Unreadable
+from meruit.checks.fhir_types.search import compile_search
+from meruit.checks.values.errors import Unreadable
 from meruit.documents.document import Document, parse, told
 from meruit.documents.tree import Path, spelled
-from meruit.model.errors import AuthorError, DocumentError, MeruitError, Problem, nearest
+from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.record import Record
 from meruit.model.world import SourceKind
-from meruit.playground.fhir_bundles import linked
-from meruit.playground.fhir_endpoint import query_of
-from meruit.playground.fhir_json import Json, write
-from meruit.playground.fhir_json import parse as parse_json
-from meruit.playground.fhir_resources import IDENTITY, TYPES, Refused, keep
-from meruit.playground.payer import AUTH_RULE, DECIDED, text
+from meruit.playground.fhir.bundles import linked
+from meruit.playground.fhir.endpoint import query_of
+from meruit.playground.fhir.json import Json, write
+from meruit.playground.fhir.json import parse as parse_json
+from meruit.playground.fhir.resources import IDENTITY, TYPES, Refused, keep
+from meruit.playground.portal.payer import AUTH_RULE, DECIDED, text
 from meruit.playground.state import State
 
 MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
@@ -138,7 +138,7 @@ class _Reader:
 
     def _call(self, path: Path, value: Any) -> Json:
         # Brings a web framework with it.
-        from meruit.playground.call import WrongScript, read_script
+        from meruit.playground.phone_call import WrongScript, read_script
 
         written = self._mapping(path, value)
         try:

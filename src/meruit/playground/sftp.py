@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from meruit.model.errors import MeruitError
-from meruit.playground.drop import MAX_BYTES, MAX_FILE_BYTES, Drop, key_of
+from meruit.errors import MeruitError
+from meruit.playground.files import MAX_BYTES, MAX_FILE_BYTES, Drop, key_of
 from meruit.playground.state import Full, State
 
 if TYPE_CHECKING:

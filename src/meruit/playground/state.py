@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from meruit.model.errors import MeruitError, Unreachable
+from meruit.errors import MeruitError, Unreachable
 from meruit.model.record import Record
 from meruit.model.world import Item, Snapshot, SourceKind, World, item
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from meruit.model.run import Interval
+from meruit.model.task_run import Interval
 from meruit.model.usage import UsageStatus
-from meruit.reports.comparing import Comparison, Point, Scale
+from meruit.reports.compare import Comparison, Point, Scale
 from meruit.reports.markup import Child, Markup, tag
-from meruit.reports.reconciling import LookKind, Part, StepsOf, StepUse, Timeline, TimelineRow, TokenClass, Waterfall
-from meruit.reports.words import chance, factor, number, share, signed
+from meruit.reports.number_format import chance, factor, number, share, signed
+from meruit.reports.reconciliation import LookKind, Part, StepsOf, StepUse, Timeline, TimelineRow, TokenClass, Waterfall
 
 WIDTH = 460.0
 """Of every drawing, in its own units: on a phone nearly as many pixels, so that its words stay readable."""

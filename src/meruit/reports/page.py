@@ -6,8 +6,8 @@ from importlib.resources import files
 
 from meruit.reports import sections
 from meruit.reports.markup import Child, Markup, joined, tag, void
+from meruit.reports.number_format import UNKNOWN, share
 from meruit.reports.report import Report
-from meruit.reports.words import UNKNOWN, share
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """What a browser may load for the page: nothing."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from meruit.model.errors import MeruitError
+from meruit.errors import MeruitError
 from meruit.model.metering import UsageRecord
 from meruit.model.prices import Ledger
 from meruit.model.record import Record

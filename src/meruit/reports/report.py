@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from meruit.model.errors import nearest
+from meruit.errors import nearest
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import INTERVAL_MIN, Attempt, Moment
-from meruit.reports.comparing import (
+from meruit.reports.agent_summary import Measure, Money, Standing, amount, standing, typical
+from meruit.reports.compare import (
     Among,
     Comparison,
     Field,
@@ -37,7 +38,7 @@ from meruit.reports.population import (
     excluded,
     exclusion_counts,
 )
-from meruit.reports.reconciling import (
+from meruit.reports.reconciliation import (
     Attempts,
     LedgerLine,
     StepsOf,
@@ -49,7 +50,6 @@ from meruit.reports.reconciling import (
     ledger,
     timeline,
 )
-from meruit.reports.standing import Measure, Money, Standing, amount, standing, typical
 from meruit.reports.statistics import RESAMPLES, SEED
 
 QUESTION = "Which agent does the work, how surely, and at what cost, as far as that is verified?"

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from meruit.model.errors import DocumentError, Problem
+from meruit.errors import DocumentError, Problem
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import Attempt, Tokens, UsagePolicy, UsageVerdict
-from meruit.trust.usage import decide
+from meruit.usage.decision import decide
 
 COSTS = ("quoted", "billed", "settled")
 

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from meruit.model.run import Interval
+from meruit.model.task_run import Interval
 from meruit.model.usage import UsageStatus
 from meruit.reports import charts
-from meruit.reports.comparing import Among, Comparison, Scale, left_out
+from meruit.reports.agent_summary import Measure, Share, Standing
+from meruit.reports.compare import Among, Comparison, Scale, left_out
 from meruit.reports.markup import Child, Markup, joined, named, tag
+from meruit.reports.number_format import UNKNOWN, chance, factor, money, number, places, share, signed
 from meruit.reports.population import Excluded, ExclusionCount
-from meruit.reports.reconciling import LedgerLine, Part, Sum, TokenClass, Waterfall
+from meruit.reports.reconciliation import LedgerLine, Part, Sum, TokenClass, Waterfall
 from meruit.reports.report import Report, TaskLine
-from meruit.reports.standing import Measure, Share, Standing
 from meruit.reports.statistics import FEWEST_TASKS, FEWEST_TO_RESAMPLE, MDE_FACTOR
-from meruit.reports.words import UNKNOWN, chance, factor, money, number, places, share, signed
 
 MOST_LISTED = 5_000
 """Lines of a list that a page shows; the JSON beside it has all."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from statistics import NormalDist
 
 from meruit.model.record import Record
-from meruit.model.run import Interval
+from meruit.model.task_run import Interval
 
 FEWEST_TASKS = 5
 """With fewer there is no interval: Student's t would promise what so few tasks cannot keep."""

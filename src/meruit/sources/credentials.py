@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 from urllib.parse import quote
 
-from meruit.model.errors import AuthorError
-from meruit.sources.reading import Trouble
+from meruit.errors import AuthorError
+from meruit.sources.retry import Trouble
 
 COMMAND_S = 30.0
 """How long a command may take to print a token."""

@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 import httpx
 
-from meruit.model.errors import AuthorError
+from meruit.errors import AuthorError
 from meruit.model.world import Item, Read, Snapshot, SourceKind
-from meruit.sources.asking import Asker, base
 from meruit.sources.credentials import Token
 from meruit.sources.fhir_replies import (
     Declared,
@@ -27,7 +26,8 @@ from meruit.sources.fhir_replies import (
     read_past,
     version_of,
 )
-from meruit.sources.reading import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, each, some, whole
+from meruit.sources.http import Asker, base
+from meruit.sources.retry import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, each, some, whole
 
 PAGE = 200
 """How many resources are asked for at a time."""

@@ -8,9 +8,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from meruit.model.world import Item, item
-from meruit.sources import slices
-from meruit.sources.asking import NOT_IMPLEMENTED, OK, Reply, not_whole, quote_of
-from meruit.sources.reading import INCOMPLETE, Trouble
+from meruit.sources import json_text as slices
+from meruit.sources.http import NOT_IMPLEMENTED, OK, Reply, not_whole, quote_of
+from meruit.sources.retry import INCOMPLETE, Trouble
 
 MAX_VERSION_DIGITS = 20
 MARK_CHARS = 16

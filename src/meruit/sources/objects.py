@@ -12,12 +12,12 @@ from urllib.parse import quote, urlencode
 import httpx
 import msgspec
 
-from meruit.model.errors import AuthorError
+from meruit.errors import AuthorError
 from meruit.model.world import Item, Snapshot, SourceKind
-from meruit.sources.asking import NOT_FOUND, OK, Asker, Reply, base, check_status, not_whole, quote_of
 from meruit.sources.credentials import Token
-from meruit.sources.files import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
-from meruit.sources.reading import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, each, persist, whole
+from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
+from meruit.sources.http import NOT_FOUND, OK, Asker, Reply, base, check_status, not_whole, quote_of
+from meruit.sources.retry import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, each, persist, whole
 
 GOOGLE = "https://storage.googleapis.com"
 PAGE = 1_000

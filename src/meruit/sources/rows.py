@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 
 from meruit.model.world import Snapshot, SourceKind, item
-from meruit.sources import slices
-from meruit.sources.asking import OK, Asker, Reply, base, not_whole, quote_of
+from meruit.sources import json_text as slices
 from meruit.sources.credentials import Token
-from meruit.sources.reading import DEFAULT, INCOMPLETE, Policy, Reading, Trouble, whole
+from meruit.sources.http import OK, Asker, Reply, base, not_whole, quote_of
+from meruit.sources.retry import DEFAULT, INCOMPLETE, Policy, Reading, Trouble, whole
 
 KINDS = {"hl7_outbound": SourceKind.HL7, "x12_response": SourceKind.X12, "voice_turn": SourceKind.VOICE}
 """What kind of item the events of a type are."""

@@ -4,12 +4,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meruit.model.errors import AuthorError, MeruitError
+from meruit.errors import AuthorError, MeruitError
 from meruit.model.world import Item, Snapshot, SourceKind
 from meruit.sources.credentials import Token, hidden
-from meruit.sources.files import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
-from meruit.sources.outbound import OutboundFailed, OutboundRefused
-from meruit.sources.reading import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, persist, whole, within
+from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
+from meruit.sources.http_guard import OutboundFailed, OutboundRefused
+from meruit.sources.retry import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, persist, whole, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -1,0 +1,168 @@
+"""Who is let in, and to which routes."""
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+from litestar.middleware import AbstractAuthenticationMiddleware, AuthenticationResult
+from litestar.types import ASGIApp
+
+from meruit.api.db_threads import beside
+from meruit.api.problems import ApiProblem
+from meruit.api.rate_limit import Throttle
+from meruit.api.server import is_loopback
+from meruit.model.access import DEFAULT_TENANT, Caller, Role
+from meruit.store import keys
+from meruit.store.store import Store
+
+PUBLIC = "public"
+"""The option of a route that needs no key."""
+KNOWN_S = 2.0
+"""How long a key is believed without asking the database; what is revoked elsewhere still works for so long."""
+MAX_KNOWN = 10_000
+_SCHEME = "bearer "
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="meruit"'}
+
+Connected = ASGIConnection[Any, Any, Any, Any]
+
+
+class Doorkeeper:
+    """Knows whose key it is."""
+
+    def __init__(self, store: Store, throttle: Throttle, timer: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._throttle = throttle
+        self._timer = timer
+        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._open_until = 0.0
+        self._locked = False
+
+    def forget(self) -> None:
+        """Ask the database anew from here on: a key was made or revoked."""
+        self._known.clear()
+        self._open_until = 0.0
+
+    async def caller(self, connection: Connected) -> Caller:
+        """Who asks; raises ApiProblem 401 or 429."""
+        found = await self.recognised(connection)
+        if found.key_id:
+            self._throttle.admit(found.key_id)
+        return found
+
+    async def recognised(self, connection: Connected) -> Caller:
+        """Who asks, without counting it as a request; raises ApiProblem 401 or 429."""
+        presented = connection.headers.get("authorization")
+        if presented is None:
+            return await self._without_a_key(connection)
+        if not presented.lower().startswith(_SCHEME):
+            raise _unauthorized("the header Authorization must read `Bearer KEY`")
+        return await self._with_key(presented[len(_SCHEME) :].strip(), _address(connection))
+
+    async def _with_key(self, presented: str, address: str) -> Caller:
+        # What is remembered is the hash: a dump of our memory lets nobody in.
+        name = sha256(presented.encode("utf-8", "replace")).digest()
+        now = self._timer()
+        known = self._known.get(name)
+        if known is not None and known[1] > now:
+            return known[0]
+        # Looked up in any case: a neighbour's wrong keys must not keep a right one out.
+        found = await beside(self._look_up, presented)
+        if found is None:
+            self._known.pop(name, None)
+            self._throttle.failed(address)
+            raise _unauthorized("no such key, or it is revoked or expired")
+        self._known[name] = (found, now + KNOWN_S)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return found
+
+    def _look_up(self, presented: str) -> Caller | None:
+        with self._store.database.reading() as connection:
+            return keys.caller(connection, presented, self._store.surroundings.clock())
+
+    async def _without_a_key(self, connection: Connected) -> Caller:
+        """A service that has no keys yet serves its own machine, and no page that a browser on it has open."""
+        if not await self._is_open():
+            raise _unauthorized("a key is needed: send it as `Authorization: Bearer KEY`")
+        if not is_loopback(_address(connection)):
+            raise _unauthorized("without a key only this machine is served; `meruit keys create` makes one")
+        if _from_elsewhere(connection):
+            raise _unauthorized("without a key no web page and no proxy is served; `meruit keys create` makes one")
+        return Caller(DEFAULT_TENANT, Role.ADMIN, "")
+
+    async def _is_open(self) -> bool:
+        if self._locked:
+            return False
+        now = self._timer()
+        if now >= self._open_until:
+            self._locked = await beside(self._has_keys)
+            self._open_until = now + KNOWN_S
+        return not self._locked
+
+    def _has_keys(self) -> bool:
+        with self._store.database.reading() as connection:
+            return keys.any_exists(connection)
+
+
+_HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
+_OF_OTHERS = frozenset({"origin", "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
+"""What a browser adds for a page, and a proxy for whoever it speaks for."""
+
+
+def _from_elsewhere(connection: Connected) -> bool:
+    """Whether a request from this machine plainly came for somebody else."""
+    hosts = [value for name, value in connection.scope["headers"] if name == b"host"]
+    named = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+    if named is None or not is_loopback(named[1]):
+        return True
+    if connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return True
+    return not _OF_OTHERS.isdisjoint(connection.headers.keys())
+
+
+def _address(connection: Connected) -> str:
+    return connection.client.host if connection.client is not None else ""
+
+
+def _unauthorized(detail: str) -> ApiProblem:
+    return ApiProblem(401, "unauthorized", detail, headers=_CHALLENGE)
+
+
+def authentication(doorkeeper: Doorkeeper) -> type[AbstractAuthenticationMiddleware]:
+    """The middleware that asks the doorkeeper about every route that is not public."""
+
+    class Authentication(AbstractAuthenticationMiddleware):
+        def __init__(self, app: ASGIApp) -> None:
+            super().__init__(app, exclude_from_auth_key=PUBLIC)
+
+        async def authenticate_request(self, connection: Connected) -> AuthenticationResult:
+            caller = await doorkeeper.caller(connection)
+            connection.scope["state"]["caller"] = caller
+            return AuthenticationResult(user=caller, auth=None)
+
+    return Authentication
+
+
+def allow(*roles: Role) -> Callable[[Connected, BaseRouteHandler], Awaitable[None]]:
+    """A guard that lets only these roles pass."""
+    allowed = frozenset(roles)
+
+    # Awaitable, because Litestar sends any other guard through a thread.
+    async def guard(connection: Connected, _handler: BaseRouteHandler) -> None:
+        caller: Caller = connection.user
+        if caller.role not in allowed:
+            named = ", ".join(sorted(allowed))
+            raise ApiProblem(403, "forbidden", f"a key of the role {caller.role} may not do this; it takes {named}")
+
+    return guard
+
+
+ANYONE = allow(*Role)
+READERS = allow(Role.OPERATOR, Role.AUDITOR, Role.ADMIN)
+OPERATORS = allow(Role.OPERATOR, Role.ADMIN)
+ADMINS = allow(Role.ADMIN)

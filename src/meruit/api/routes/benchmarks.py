@@ -1,0 +1,198 @@
+"""`/v1/benchmarks`: tasks published for all time, with what they are judged by; nothing of it is for agents."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import JSONBody, PathParameter
+from msgspec import Meta
+
+from meruit.api.auth import OPERATORS, READERS
+from meruit.api.problems import MAX_ERRORS, ApiProblem
+from meruit.api.request import Asked, Service
+from meruit.api.wire import Body, Key, Limit, Place, encoded, whole
+from meruit.benchmarks.store import published as benchmarks
+from meruit.benchmarks.store.published import BenchmarkView
+from meruit.documents.authoring import parse_benchmark
+from meruit.errors import DocumentError, Problem
+from meruit.model.canonical import canonical
+from meruit.model.record import Record
+from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, SLUG, Benchmark, Task, TaskSource
+from meruit.outcomes.service import Unsupported
+from meruit.outcomes.store.write import Idempotent, Replay
+from meruit.playground.environment import CONFIGURED, seed_of
+from meruit.store.database import NotFound
+
+_SLUG = SLUG.strip("^$")
+MAX_BENCHMARK_VERSION = 1_000_000
+BENCHMARK_SLUG, BENCHMARK_NAME = whole(_SLUG), whole(rf"{_SLUG}(@[1-9][0-9]{{0,6}})?")
+BenchmarkPath = Annotated[
+    str, PathParameter(pattern=BENCHMARK_NAME, description="`slug@version`, or `slug` for the newest.")
+]
+TaskPath = Annotated[str, PathParameter(pattern=BENCHMARK_SLUG)]
+
+
+class BenchmarkRequest(Body, frozen=True, omit_defaults=True):
+    """A benchmark, as its file holds it."""
+
+    benchmark: Annotated[str, Meta(pattern=BENCHMARK_SLUG, description="Its name.")]
+    # Any: what a task may say is documented with benchmark files, and checked by their reader.
+    tasks: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_TASKS)]
+    version: Annotated[int, Meta(ge=1, le=MAX_BENCHMARK_VERSION)] = 1
+    title: str = ""
+    description: str = ""
+    attachments: Annotated[dict[str, str | dict[str, Any]], Meta(max_length=MAX_ATTACHMENTS)] = msgspec.field(
+        default_factory=dict
+    )
+    """The files that seeds name: as text, or as `{"base64": …}`."""
+
+
+class BenchmarkReply(Record, frozen=True):
+    """A benchmark with all that it says."""
+
+    benchmark: str
+    version: int
+    digest: str
+    title: str
+    created_at: str
+    created_by: str
+    # Any: as its author wrote it.
+    document: dict[str, Any]
+
+
+class BenchmarkPage(Record, frozen=True):
+    """Benchmarks, the last published first, without their tasks."""
+
+    benchmarks: list[BenchmarkView]
+    next: int | None
+    """Give it as `before` for the next page; None at the end."""
+
+
+class TaskReply(Record, frozen=True):
+    """One task with all that it says."""
+
+    benchmark: str
+    version: int
+    # Any: as its author wrote it.
+    task: dict[str, Any]
+
+
+@post("/v1/benchmarks", status_code=201, guards=[OPERATORS], summary="Publish a benchmark", tags=["benchmarks"])
+async def publish(data: JSONBody[BenchmarkRequest], request: Asked, key: Key = None) -> Response[BenchmarkView]:
+    """Keep a benchmark for all time under its name and version; the same again changes nothing."""
+    service = request.service
+
+    async def act(once: Idempotent | None) -> bytes | Replay:
+        # Large ones take long enough to hold up everybody else.
+        benchmark = await asyncio.to_thread(_read, msgspec.to_builtins(data), service)
+        view = await service.benchmarks.publish(request.caller.tenant, request.actor.by, benchmark)
+        return await request.kept(once, msgspec.json.encode(view))
+
+    return await request.answer_once(key, 201, act)
+
+
+@get("/v1/benchmarks", guards=[READERS], summary="List benchmarks", tags=["benchmarks"])
+async def list_benchmarks(request: Asked, before: Place = None, limit: Limit = 50) -> Response[BenchmarkPage]:
+    """Every version of every benchmark, the last published first."""
+    tenant = request.caller.tenant
+    found = await request.service.read(
+        lambda connection: benchmarks.page(connection, tenant, before=before, limit=limit)
+    )
+    return encoded(BenchmarkPage(found, found[-1].seq if len(found) == limit else None))
+
+
+@get("/v1/benchmarks/{benchmark:str}", guards=[READERS], summary="Read a benchmark", tags=["benchmarks"])
+async def read_benchmark(benchmark: BenchmarkPath, request: Asked) -> Response[BenchmarkReply]:
+    """All of it: tasks, seeds, and what agents are judged by."""
+
+    def ask() -> bytes:
+        view, found = request.service.benchmarks.find(request.caller.tenant, benchmark)
+        document = found.model_dump(exclude_defaults=True, mode="json", by_alias=True)
+        told = {name: getattr(view, name) for name in BenchmarkReply.__struct_fields__ if name != "document"}
+        return msgspec.json.encode(told | {"document": {**document, "version": view.version}})
+
+    return encoded(await asyncio.to_thread(ask))
+
+
+@get("/v1/tasks/{benchmark:str}/{task:str}", guards=[READERS], summary="Read a task", tags=["benchmarks"])
+async def read_task(benchmark: BenchmarkPath, task: TaskPath, request: Asked) -> Response[TaskReply]:
+    """One task of a benchmark: what agents are told, and what they are judged by."""
+
+    def ask() -> bytes:
+        found = request.service.benchmarks.find(request.caller.tenant, benchmark).benchmark
+        one = found.task(task)
+        if one is None:
+            raise NotFound(f"no task {task!r} in {found.name}")
+        document = one.model_dump(exclude_defaults=True, mode="json", by_alias=True)
+        return msgspec.json.encode({"benchmark": found.benchmark, "version": found.version, "task": document})
+
+    return encoded(await asyncio.to_thread(ask))
+
+
+def _read(written: Mapping[str, Any], service: Service) -> Benchmark:
+    """The benchmark that somebody wrote; raises ApiProblem, and Unsupported for assertions that do not run."""
+    try:
+        benchmark = parse_benchmark(written)
+    except DocumentError as refused:
+        if _is_benchmark(written):
+            # All that is wrong with it are its assertions.
+            raise Unsupported(refused.name, refused.problems) from None
+        detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
+        raise ApiProblem(400, "bad_benchmark", detail, errors=refused.problems) from None
+    problems = [*_foreign(benchmark, service.hosting.sources)]
+    if problems:
+        detail = "a benchmark that is published here reads playgrounds, and sources that the operator configured"
+        raise ApiProblem(422, "unknown_source", detail, errors=problems)
+    problems = [*_unsown(benchmark)]
+    if problems:
+        raise ApiProblem(422, "bad_seed", "a task's world cannot be made of its seed", errors=problems)
+    return benchmark
+
+
+def _is_benchmark(written: Mapping[str, Any]) -> bool:
+    try:
+        Benchmark.model_validate(written)
+    except ValueError:
+        return False
+    return True
+
+
+def _foreign(benchmark: Benchmark, configured: Mapping[str, TaskSource]) -> Iterator[Problem]:
+    """What speaks against each source that is not the playground's."""
+    for number, task in enumerate(benchmark.tasks):
+        for name, source in task.sources.items():
+            if source.at is not None and (why := _against(source, configured)) is not None:
+                yield Problem(f"tasks[{number}].sources.{name}", why)
+
+
+def _against(source: TaskSource, configured: Mapping[str, TaskSource]) -> str | None:
+    address = source.at or ""
+    if not address.startswith(CONFIGURED):
+        return f"the service reads no address that a benchmark names; write at: {CONFIGURED}NAME"
+    found = configured.get(address.removeprefix(CONFIGURED))
+    if found is None:
+        return f"no source is configured under the name {address.removeprefix(CONFIGURED)[:100]!r}"
+    if found.kind is not source.kind:
+        return f"the configured source is of the kind {found.kind}, not {source.kind}"
+    if source.model_dump(exclude_defaults=True, exclude={"kind", "at"}):
+        return "a configured source takes nothing but its kind; how it is reached stands in the configuration"
+    return None
+
+
+def _unsown(benchmark: Benchmark) -> Iterator[Problem]:
+    """What is wrong with each seed; one that many tasks share is read once."""
+    read = set[bytes]()
+    for number, task in enumerate(benchmark.tasks):
+        mark = canonical(task.seed)
+        if mark not in read:
+            read.add(mark)
+            yield from _faults(benchmark, task, f"tasks[{number}].seed")
+
+
+def _faults(benchmark: Benchmark, task: Task, where: str) -> Iterator[Problem]:
+    try:
+        seed_of(benchmark, task)
+    except DocumentError as refused:
+        yield from (Problem(f"{where}: {one.where}" if one.where else where, one.message) for one in refused.problems)

@@ -1,0 +1,214 @@
+"""`/v1/events` and `/v1/webhooks`: what happened, followed or delivered."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import HeaderParameter, JSONBody, PathParameter, QueryParameter
+from litestar.response import Stream
+from msgspec import Meta
+
+from meruit.api.auth import OPERATORS, READERS
+from meruit.api.problems import ApiProblem
+from meruit.api.request import Asked
+from meruit.api.wire import PRINTABLE, Body, Limit, Place, encoded, whole
+from meruit.errors import MeruitError
+from meruit.events.store import deliveries, outbox, webhooks
+from meruit.events.store.deliveries import DeadLetter, Redeliver
+from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
+from meruit.model.events import EventType, Numbered
+from meruit.model.record import Record
+from meruit.sources.http_guard import check_url
+from meruit.store.database import StoreError
+
+STREAM = "text/event-stream"
+MAX_URL = 2_000
+MAX_SUBJECT = 500
+MAX_FOLLOWING = 32
+"""Streams of events that one key may hold open."""
+_WEBHOOK = whole("whk_[0-9a-f]{34}")
+WebhookId = Annotated[str, PathParameter(pattern=_WEBHOOK)]
+WebhookQuery = Annotated[str | None, QueryParameter(pattern=_WEBHOOK, required=False)]
+Seq = Annotated[int, PathParameter(ge=1, le=2**53)]
+Types = Annotated[
+    str | None,
+    QueryParameter(
+        required=False, max_length=1_000, description="Event types, separated by commas; all when not given."
+    ),
+]
+Subject = Annotated[
+    str | None,
+    QueryParameter(
+        required=False,
+        min_length=1,
+        max_length=MAX_SUBJECT,
+        pattern=PRINTABLE,
+        description=(
+            "What events are about, by its id, such as an agent's run; everything when not given. "
+            "A member of a team is a subject of its own."
+        ),
+    ),
+]
+LastEventId = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID",
+        required=False,
+        pattern=whole("[0-9]{1,15}"),
+        description="The id of the last event that you have; a browser sends it by itself.",
+    ),
+]
+After = Annotated[
+    int | None,
+    QueryParameter(
+        ge=0, le=2**53, required=False, description="Go on after this event; only what is new when not given."
+    ),
+]
+
+
+class WebhookRequest(Body, frozen=True):
+    """Where events are to be sent."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=MAX_URL)]
+    types: Annotated[list[EventType], Meta(max_length=len(EventType))] = msgspec.field(default_factory=list)
+    """Empty for every type."""
+
+
+class WebhookPage(Record, frozen=True):
+    """Webhooks by their ids, without secrets."""
+
+    webhooks: list[Webhook]
+    next: str | None
+
+
+class DeadLetterPage(Record, frozen=True):
+    """What could not be delivered, oldest event first."""
+
+    dead: list[DeadLetter]
+    next: int | None
+
+
+@get(
+    "/v1/events",
+    guards=[READERS],
+    summary="Follow what happens",
+    tags=["events"],
+    media_type=STREAM,
+    responses={
+        200: ResponseSpec(
+            bytes,
+            media_type=STREAM,
+            description="Server-sent events; each `data` is an event.",
+            generate_examples=False,
+        )
+    },
+)
+async def follow_events(
+    request: Asked,
+    after: After = None,
+    types: Types = None,
+    subject: Subject = None,
+    last: LastEventId = None,
+) -> Stream:
+    """Events of your tenant as server-sent events, until you leave; each has an id to go on after."""
+    service, tenant = request.service, request.caller.tenant
+    wanted = _types(types)
+    start = int(last) if last is not None else after
+    if start is None:
+        start = await service.read(outbox.newest)
+    if service.followers[request.caller.key_id] >= MAX_FOLLOWING:
+        raise ApiProblem(429, "too_many_streams", f"a key follows events {MAX_FOLLOWING} times at once at most")
+    about = None if subject is None else frozenset({subject})
+    following = service.dispatcher.follow(tenant, start, wanted, service.ended, subjects=about)
+
+    async def lines() -> AsyncIterator[bytes]:
+        service.followers[request.caller.key_id] += 1
+        try:
+            # Said at once, so that a caller knows that it is connected.
+            yield b": following\n\n"
+            async for numbered in following:
+                # A key may be revoked while its owner listens.
+                if not await _still_welcome(request):
+                    return
+                yield b": still here\n\n" if numbered is None else _line(numbered)
+        finally:
+            service.followers[request.caller.key_id] -= 1
+
+    return Stream(lines(), media_type=STREAM)
+
+
+async def _still_welcome(request: Asked) -> bool:
+    try:
+        return await request.service.doorkeeper.recognised(request) == request.caller
+    except ApiProblem:
+        return False
+
+
+def _line(numbered: Numbered) -> bytes:
+    kind, data = numbered.event.event_type.encode(), numbered.event.to_json()
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (numbered.seq, kind, data)
+
+
+def _types(types: str | None) -> frozenset[str] | None:
+    if types is None:
+        return None
+    wanted = frozenset(types.split(","))
+    if unknown := wanted - set(EventType):
+        known = ", ".join(EventType)
+        raise ApiProblem(400, "unknown_event_type", f"{len(unknown)} of the types are unknown; there are {known}")
+    return wanted
+
+
+@post("/v1/webhooks", status_code=201, guards=[OPERATORS], summary="Have events delivered", tags=["events"])
+async def create_webhook(data: JSONBody[WebhookRequest], request: Asked) -> Response[IssuedWebhook]:
+    """Send your tenant's events to a URL from now on; the secret that signs them is in this reply and nowhere else."""
+    service = request.service
+    try:
+        check_url(data.url, service.settings.webhook_networks)
+        wish = AddWebhook(request.caller.tenant, data.url, frozenset(data.types), service.store.surroundings.entropy)
+        made = await service.store.recorder.record(wish)
+    except StoreError:
+        # Ours to answer for, and no word on the URL.
+        raise
+    except MeruitError as refused:
+        raise ApiProblem(400, "bad_webhook", str(refused)) from None
+    return encoded(made, 201)
+
+
+@get("/v1/webhooks", guards=[READERS], summary="List webhooks", tags=["events"])
+async def list_webhooks(request: Asked, after: WebhookQuery = None, limit: Limit = 50) -> WebhookPage:
+    """The webhooks of your tenant, without their secrets."""
+    tenant = request.caller.tenant
+    found = await request.service.read(lambda connection: webhooks.page(connection, tenant, after=after, limit=limit))
+    return WebhookPage(found, found[-1].id if len(found) == limit else None)
+
+
+@delete("/v1/webhooks/{webhook_id:str}", guards=[OPERATORS], summary="Remove a webhook", tags=["events"])
+async def delete_webhook(webhook_id: WebhookId, request: Asked) -> None:
+    """Send nothing more to it; what still waits for it is forgotten."""
+    await request.service.store.recorder.record(RemoveWebhook(request.caller.tenant, webhook_id))
+
+
+@get("/v1/webhooks/{webhook_id:str}/dead", guards=[READERS], summary="List dead letters", tags=["events"])
+async def list_dead(webhook_id: WebhookId, request: Asked, after: Place = None, limit: Limit = 50) -> DeadLetterPage:
+    """What a webhook was not sent although it was tried to the end."""
+    tenant = request.caller.tenant
+    found = await request.service.read(
+        lambda connection: deliveries.dead(connection, tenant, webhook_id, after=after or 0, limit=limit)
+    )
+    return DeadLetterPage(found, found[-1].seq if len(found) == limit else None)
+
+
+@post(
+    "/v1/webhooks/{webhook_id:str}/dead/{seq:int}/redeliver",
+    status_code=202,
+    guards=[OPERATORS],
+    summary="Try a dead letter again",
+    tags=["events"],
+)
+async def redeliver(webhook_id: WebhookId, seq: Seq, request: Asked) -> Response[None]:
+    """Make a dead letter due now; events of its subject that came later may have been delivered already."""
+    await request.service.store.recorder.record(Redeliver(request.caller.tenant, webhook_id, seq))
+    return Response(None, status_code=202)

@@ -1,0 +1,132 @@
+"""`/v1/governance`: whether an outcome can be believed, for whoever else asks."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, post
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from meruit.api.auth import OPERATORS
+from meruit.api.json_body import BodyError, field_problem
+from meruit.api.problems import ApiProblem
+from meruit.api.request import Asked
+from meruit.api.wire import Body, Label, encoded
+from meruit.errors import Problem
+from meruit.governance.dossier import moment, number, numbers
+from meruit.governance.evaluate import excesses, govern
+from meruit.model.evidence import Provenance
+from meruit.model.governance import Dossier, GovernanceResult, MetricFact, Policy
+from meruit.registry import metrics
+
+CONTEXT = "execution_context"
+DOSSIER = f"{CONTEXT}.dossier"
+MAX_AT_ONCE = 2
+MAX_PROBLEMS = 10
+"""How many things wrong with a dossier are told."""
+_asked = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="governance")
+"""Threads of its own: however many ask, those who complete and settle have theirs."""
+
+SAID = {"claimed_ms": "duration_ms", "claimed_tokens": "total_tokens"}
+"""What a context calls differently."""
+
+# Any: an asker's metrics and context may hold whatever JSON it has.
+Named = Annotated[dict[str, Any], Meta(description="Values by the names of their metrics.")]
+Context = Annotated[
+    dict[str, Any],
+    Meta(
+        description="All that is known of the run: a `dossier`, or `agent_id`, `work_id`, `claimed_metrics`, "
+        "`measured_metrics`, `duration_ms`, `started_at` and the like."
+    ),
+]
+
+
+class OutcomeQuestion(Body, frozen=True):
+    """An outcome, and what is known of it."""
+
+    contract_id: Label
+    claimed_metrics: Named = msgspec.field(default_factory=dict)
+    execution_context: Context = msgspec.field(default_factory=dict)
+
+
+@post(
+    "/v1/governance/validate_outcome",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Can an outcome be believed?",
+    tags=["governance"],
+)
+async def validate_outcome(data: JSONBody[OutcomeQuestion], request: Asked) -> Response[GovernanceResult]:
+    """Ask every rule of this service about an outcome; nothing is kept, and nothing remembered here is used."""
+    policy = request.service.marketplace.policy
+    if policy is None:
+        why = "this service asks no governance (verification.governance_check in its configuration)"
+        raise ApiProblem(409, "governance_off", why)
+    return encoded(await asyncio.get_running_loop().run_in_executor(_asked, _answer, data, policy))
+
+
+def _answer(data: OutcomeQuestion, policy: Policy) -> GovernanceResult:
+    return govern(_dossier(data), policy)
+
+
+def _dossier(data: OutcomeQuestion) -> Dossier:
+    """What the asker gathered, or what its context tells."""
+    context = data.execution_context
+    gathered = context.get("dossier")
+    if gathered is None:
+        return _bounded(_gathered(data.contract_id, data.claimed_metrics, context), CONTEXT)
+    try:
+        dossier = msgspec.convert(gathered, Dossier)
+    except msgspec.ValidationError as refused:
+        problem = field_problem(str(refused))
+        raise _refused([problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))]) from None
+    if dossier.contract_id not in ("", data.contract_id):
+        raise _refused([Problem(f"{DOSSIER}.contract_id", "is another than contract_id")])
+    return _bounded(dossier, DOSSIER)
+
+
+def _bounded(dossier: Dossier, where: str) -> Dossier:
+    """The same; raises BodyError for one that holds more than any outcome has."""
+    told = SAID if where == CONTEXT else {}
+    problems = [*islice(excesses(dossier), MAX_PROBLEMS)]
+    if problems:
+        raise _refused(one._replace(where=f"{where}.{told.get(one.where, one.where)}") for one in problems)
+    return dossier
+
+
+def _refused(problems: Iterable[Problem]) -> BodyError:
+    several = [*problems]
+    return BodyError("; ".join(map(str, several)), several)
+
+
+def _gathered(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
+    claims, measured = (context.get(name) for name in ("claimed_metrics", "measured_metrics"))
+    if not isinstance(claims, Mapping) and not isinstance(measured, Mapping):
+        claims = said
+    return Dossier(
+        contract_id=contract_id,
+        work_id=_text(context.get("work_id")),
+        agent_id=_text(context.get("agent_id")),
+        consumer_id=_text(context.get("consumer_id")),
+        metrics=[
+            MetricFact(name, name, value, found.kind if (found := metrics.find(name)) else None, Provenance.COMPUTED)
+            for name, value in numbers(measured).items()
+        ],
+        claims=numbers(claims),
+        success=context.get("success") is True,
+        claimed_ms=number(context.get("duration_ms")),
+        observed_ms=number(context.get("observed_ms")),
+        output_tokens=number(context.get("output_tokens")),
+        started_at=moment(context.get("started_at")),
+        ended_at=moment(context.get("ended_at")),
+        received_at=moment(context.get("received_at")),
+        claimed_tokens=number(context.get("total_tokens")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

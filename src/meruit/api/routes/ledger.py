@@ -1,0 +1,199 @@
+"""`/v1/ledger`: what every account comes to, and what moved on it."""
+
+import re
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from litestar import Response, get
+from litestar.params import QueryParameter
+from sqlalchemy import Connection, select
+
+from meruit.api.auth import ANYONE, READERS
+from meruit.api.problems import ApiProblem
+from meruit.api.request import Asked
+from meruit.api.wire import PRINTABLE, encoded, whole
+from meruit.contracts.postings import PLATFORM
+from meruit.contracts.store import ledger
+from meruit.contracts.store.ledger import Statement
+from meruit.errors import Problem
+from meruit.model.access import Caller, Role
+from meruit.model.money import CURRENCIES
+from meruit.model.numbers import in_units
+from meruit.model.outcome import MAX_LABEL, from_micros, in_micros, written
+from meruit.model.record import Record
+from meruit.store import tables
+
+MAX_LINES = 10_000
+"""Of one reply; the rest is on the next page."""
+MAX_ACCOUNTS = 10_000
+"""In one reply."""
+KINDS = ("agent:", "consumer:", "escrow:")
+"""How the accounts of parties and contracts begin."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
+
+Account = Annotated[
+    str | None,
+    QueryParameter(
+        min_length=1,
+        max_length=MAX_LABEL + len(max(KINDS, key=len)),
+        pattern=PRINTABLE,
+        required=False,
+        description="`agent:ID`, `consumer:ID`, `escrow:CONTRACT` or `platform`; an agent's own when left out.",
+    ),
+]
+Currency = Annotated[str, QueryParameter(pattern=whole("[A-Z]{3}"), description="An ISO 4217 code.")]
+# Text, because Litestar would take moments without a zone, which nobody can place.
+Since = Annotated[
+    str | None, QueryParameter(name="from", max_length=40, required=False, description="RFC 3339; included.")
+]
+Until = Annotated[
+    str | None, QueryParameter(name="to", max_length=40, required=False, description="RFC 3339; left out.")
+]
+
+
+class BalanceView(Record, frozen=True):
+    """What an account comes to, in decimal text; a consumer is below zero by what it has put up."""
+
+    account: str
+    currency: str
+    balance: str
+
+
+class Balances(Record, frozen=True):
+    """Every account; contracts' escrows as one. Those of a currency sum to zero."""
+
+    balances: list[BalanceView]
+
+
+class MovementView(Record, frozen=True):
+    """One movement of an account, in decimal text."""
+
+    at: datetime
+    contract_id: str
+    operation: str
+    amount: str
+    balance: str
+    """After it."""
+    leaf: int
+    """Its entry in the audit log."""
+
+
+class StatementView(Record, frozen=True):
+    """What moved on an account in a period."""
+
+    account: str
+    currency: str
+    opening: str
+    closing: str
+    lines: list[MovementView]
+    since: datetime | None = msgspec.field(name="from")
+    until: datetime | None = msgspec.field(name="to")
+    """Where this page ends, if it is not the last."""
+    next: str | None
+    """Give it as `from` for the next page; None at the end."""
+
+
+@get("/v1/ledger/balances", guards=[READERS], summary="What every account comes to", tags=["ledger"])
+async def read_balances(request: Asked) -> Response[Balances]:
+    """All accounts of your tenant by currency and name."""
+    tenant = request.caller.tenant
+    found = await request.service.read(lambda connection: ledger.balances(connection, tenant))
+    if len(found) > MAX_ACCOUNTS:
+        why = f"there are more than {MAX_ACCOUNTS:,} accounts; ask for the statement of those that you need"
+        raise ApiProblem(409, "too_many_accounts", why)
+    return encoded(Balances([BalanceView(one.account, one.currency, in_units(one.micros)) for one in found]))
+
+
+@get("/v1/ledger/statement", guards=[ANYONE], summary="What moved on an account", tags=["ledger"])
+async def read_statement(
+    request: Asked, currency: Currency, account: Account = None, since: Since = None, until: Until = None
+) -> Response[StatementView]:
+    """The movements of an account from a moment to before another, the oldest first; an agent sees its own."""
+    caller = request.caller
+    named = _account(caller, account)
+    if currency not in CURRENCIES:
+        raise _bad("currency", "expected the code of a currency, such as USD or EUR")
+    begin, end = _moment("from", since), _moment("to", until)
+    if begin is not None and end is not None and begin > end:
+        raise _bad("from", "the period ends before it begins")
+
+    def ask(connection: Connection) -> StatementView:
+        following = _following(connection, caller.tenant, named, currency, begin, end)
+        until = end if following is None else following
+        found = ledger.statement(connection, caller.tenant, named, currency, begin, until)
+        return _shown(found, following)
+
+    return encoded(await request.service.read(ask))
+
+
+def _account(caller: Caller, asked: str | None) -> str:
+    """The account that is meant; an agent has one."""
+    if caller.role is Role.AGENT:
+        own = f"agent:{caller.agent_id or ''}"
+        if asked not in (None, own):
+            raise ApiProblem(403, "forbidden", "an agent sees its own account; leave account out")
+        return own
+    if asked is None:
+        raise _bad("account", "is required")
+    if asked != PLATFORM and not asked.startswith(KINDS):
+        raise _bad("account", f"expected {PLATFORM}, or a name that begins with {', '.join(KINDS)}")
+    return asked
+
+
+def _moment(field: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        # `fromisoformat` alone takes weeks, days without a time and moments without a zone.
+        if _MOMENT.fullmatch(text):
+            moment = datetime.fromisoformat(text.upper())
+            written(moment)
+            return moment
+    except (ValueError, OverflowError):
+        pass
+    raise _bad(field, "expected a moment with its zone, as 2026-01-31T00:00:00Z; write a plus sign as %2B")
+
+
+def _bad(field: str, message: str) -> ApiProblem:
+    problem = Problem(field, message)
+    return ApiProblem(400, "invalid", str(problem), errors=[problem])
+
+
+def _following(
+    connection: Connection, tenant: str, account: str, currency: str, begin: datetime | None, end: datetime | None
+) -> datetime | None:
+    """Where the next page begins; None when all fits on this one."""
+    table = tables.postings
+    query = select(table.c.at).where(table.c.tenant == tenant, table.c.account == account, table.c.currency == currency)
+    if begin is not None:
+        query = query.where(table.c.at >= in_micros(begin))
+    if end is not None:
+        query = query.where(table.c.at < in_micros(end))
+    query = query.order_by(table.c.at, table.c.leaf)
+    beyond = connection.execute(query.offset(MAX_LINES).limit(1)).scalar()
+    if beyond is None:
+        return None
+    # What moved at one moment stays together, so that a page can be asked for by its moment.
+    if connection.execute(query.limit(1)).scalar() == beyond:
+        raise ApiProblem(409, "too_many_lines", f"more than {MAX_LINES:,} movements have one and the same moment")
+    return from_micros(beyond)
+
+
+def _shown(found: Statement, following: datetime | None) -> StatementView:
+    return StatementView(
+        account=found.account,
+        currency=found.currency,
+        opening=in_units(found.opening),
+        closing=in_units(found.closing),
+        lines=[
+            MovementView(
+                *(line.at, line.contract_id, line.operation),
+                *(in_units(line.micros), in_units(line.balance), line.leaf),
+            )
+            for line in found.lines
+        ],
+        since=found.since,
+        until=found.until,
+        next=None if following is None else written(following),
+    )

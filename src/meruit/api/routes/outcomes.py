@@ -1,0 +1,162 @@
+"""`/v1/outcomes`: what was decided, its versions, and the proof of it."""
+
+import asyncio
+from typing import Annotated, Any
+
+from litestar import Response, get
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromQuery, PathParameter, QueryParameter
+from sqlalchemy import Connection
+
+from meruit.api.auth import ANYONE, READERS
+from meruit.api.problems import ApiProblem
+from meruit.api.request import Asked
+from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, Place, VersionQuery, encoded, whole
+from meruit.audit.bundle import Receipt
+from meruit.audit.export import export, receipt
+from meruit.model.access import Role
+from meruit.model.difference import Difference, difference
+from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
+from meruit.model.record import Record
+from meruit.model.verdict import Verdict
+from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store.read import Filter, Narrowed
+
+OutcomeId = Annotated[str, PathParameter(pattern=whole("out_[0-9a-f]{34}"))]
+Digest = Annotated[str | None, QueryParameter(pattern=whole("[0-9a-f]{64}"), required=False)]
+ZIP = "application/zip"
+
+
+class OutcomePage(Record, frozen=True):
+    """Outcomes, newest first."""
+
+    outcomes: list[OutcomeSummary]
+    next: int | None
+    """Give it as `before` for the next page; None at the end."""
+
+
+class AgentOutcomePage(Record, frozen=True):
+    """An agent's own outcomes, newest first."""
+
+    outcomes: list[AgentOutcome]
+    next: int | None
+
+
+class OutcomeVersions(Record, frozen=True):
+    """Every verdict on an outcome, oldest first."""
+
+    versions: list[VerdictVersion]
+
+
+@get("/v1/outcomes", guards=[ANYONE], summary="List outcomes", tags=["outcomes"])
+async def list_outcomes(
+    request: Asked,
+    contract_id: LabelQuery = None,
+    agent_id: LabelQuery = None,
+    verdict: FromQuery[Verdict | None] = None,
+    criteria_digest: Digest = None,
+    before: Place = None,
+    limit: Limit = 50,
+) -> Response[OutcomePage | AgentOutcomePage]:
+    """The newest outcomes, at most one filter; an agent sees its own."""
+    caller, service = request.caller, request.service
+    given = {
+        Filter.CONTRACT: contract_id,
+        Filter.AGENT: agent_id,
+        Filter.VERDICT: verdict,
+        Filter.CRITERIA: criteria_digest,
+    }
+    narrowed = [Narrowed(by, str(value)) for by, value in given.items() if value is not None]
+    if len(narrowed) > 1:
+        raise ApiProblem(400, "too_many_filters", f"give one of {', '.join(Filter)}, not {len(narrowed)}")
+    if caller.role is Role.AGENT and criteria_digest is not None:
+        raise ApiProblem(403, "forbidden", "an agent does not ask about criteria")
+
+    def ask(connection: Connection) -> list[OutcomeSummary]:
+        one = narrowed[0] if narrowed else None
+        return outcomes.page(connection, caller.scope, narrowed=one, before=before, limit=limit)
+
+    found = await service.read(ask)
+    last = found[-1].seq if len(found) == limit else None
+    if caller.role is Role.AGENT:
+        return encoded(AgentOutcomePage([outcomes.for_agent(one) for one in found], last))
+    return encoded(OutcomePage(found, last))
+
+
+@get(
+    "/v1/outcomes/{outcome_id:str}",
+    guards=[ANYONE],
+    summary="Read an outcome",
+    tags=["outcomes"],
+    # A union is no type to mypy, and the one way to say this.
+    responses={
+        200: ResponseSpec(
+            OutcomeRecord | AgentOutcome,  # type: ignore[arg-type]
+            description="The whole record; to an agent, its end.",
+            generate_examples=False,
+        )
+    },
+)
+async def read_outcome(outcome_id: OutcomeId, request: Asked, version: VersionQuery = None) -> Response[Any]:
+    """The whole record, in its latest version unless another is asked for; to an agent, how its own work ended."""
+    caller, service = request.caller, request.service
+    if caller.role is Role.AGENT:
+        found = await service.read(lambda connection: outcomes.summary(connection, caller.scope, outcome_id))
+        return encoded(outcomes.for_agent(found))
+
+    def ask(connection: Connection) -> bytes:
+        record = outcomes.full(connection, caller.scope, outcome_id, service.store.shelf, version)
+        return record.model_dump_json().encode()
+
+    return encoded(await service.read(ask))
+
+
+@get("/v1/outcomes/{outcome_id:str}/versions", guards=[READERS], summary="List its verdicts", tags=["outcomes"])
+async def list_verdicts(outcome_id: OutcomeId, request: Asked) -> Response[OutcomeVersions]:
+    """Every verdict on an outcome, oldest first."""
+    scope = request.caller.scope
+    found = await request.service.read(lambda connection: outcomes.versions(connection, scope, outcome_id))
+    return encoded(OutcomeVersions(found))
+
+
+@get("/v1/outcomes/{outcome_id:str}/diff", guards=[READERS], summary="Compare two of its verdicts", tags=["outcomes"])
+async def compare_verdicts(
+    outcome_id: OutcomeId,
+    request: Asked,
+    old: Annotated[int | None, QueryParameter(name="from", ge=1, le=MAX_VERSION, required=False)] = None,
+    new: Annotated[int | None, QueryParameter(name="to", ge=1, le=MAX_VERSION, required=False)] = None,
+) -> Response[Difference]:
+    """What changed between two versions, criterion by criterion; the last two unless others are asked for."""
+    scope = request.caller.scope
+
+    def ask(connection: Connection) -> Difference:
+        latest = outcomes.summary(connection, scope, outcome_id).version
+        to = latest if new is None else new
+        since = max(to - 1, 1) if old is None else old
+        pair = [outcomes.version(connection, scope, outcome_id, number).result for number in (since, to)]
+        if pair[0] is None or pair[1] is None:
+            raise ApiProblem(410, "erased", "the results of this outcome were erased")
+        return difference(pair[0], pair[1])
+
+    return encoded(await request.service.read(ask))
+
+
+@get("/v1/outcomes/{outcome_id:str}/receipt", guards=[READERS], summary="Prove a verdict", tags=["audit"])
+async def read_receipt(outcome_id: OutcomeId, request: Asked, version: VersionQuery = None) -> Response[Receipt]:
+    """The verdict's entry in the audit log, with the proof that a signed checkpoint covers it."""
+    made = await asyncio.to_thread(receipt, request.service.store, request.caller.scope, outcome_id, version)
+    return encoded(made)
+
+
+@get(
+    "/v1/outcomes/{outcome_id:str}/bundle",
+    guards=[READERS],
+    summary="All that a stranger needs to check it",
+    tags=["audit"],
+    media_type=ZIP,
+)
+async def read_bundle(outcome_id: OutcomeId, request: Asked) -> Response[bytes]:
+    """A zip file for `meruit audit verify`."""
+    made = await asyncio.to_thread(export, request.service.store, request.caller.scope, outcome_id)
+    headers = {"Content-Disposition": f'attachment; filename="{outcome_id}.zip"'}
+    return Response(made, media_type=ZIP, headers=headers)

@@ -1,0 +1,224 @@
+"""`/v1/playgrounds`: systems that agents can act on, made, remembered, put back and taken down; for operators.
+
+The systems themselves are not here: each playground's stand at `/playgrounds/{id}/…`, and its secret is their key.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from litestar import Response, delete, get, post
+from litestar.params import JSONBody, PathParameter, QueryParameter
+from msgspec import Meta
+
+from meruit.api.auth import OPERATORS
+from meruit.api.db_threads import beside
+from meruit.api.playground_host import Hosting
+from meruit.api.problems import MAX_ERRORS, ApiProblem
+from meruit.api.request import Asked
+from meruit.api.wire import Body, Limit, encoded, whole
+from meruit.errors import DocumentError, MeruitError
+from meruit.model.access import Scope
+from meruit.model.record import Record
+from meruit.model.task_run import ENDED
+from meruit.playground.events import EventPage, page
+from meruit.playground.host import ID, Endpoints, Playground
+from meruit.playground.seed import Seed, read_seed
+from meruit.playground.state import START, Full
+from meruit.store.database import NotFound
+
+PLAYGROUND_ID = whole(ID)
+PlaygroundId = Annotated[str, PathParameter(pattern=PLAYGROUND_ID)]
+PlaygroundQuery = Annotated[str | None, QueryParameter(pattern=PLAYGROUND_ID, required=False)]
+EventQuery = Annotated[int, QueryParameter(ge=0, le=2**53, required=False, description="Those after this one.")]
+CheckpointName = Annotated[str, Meta(pattern=whole("[a-z0-9][a-z0-9_-]{0,62}"))]
+
+
+class PlaygroundRequest(Body, frozen=True):
+    """A playground to be made."""
+
+    # Any: what a seed may say is documented with seeds, and checked by their reader.
+    seed: dict[str, Any] | None = None
+    """What it holds at the start; nothing when not given."""
+
+
+class CheckpointRequest(Body, frozen=True):
+    """What something to be remembered is called."""
+
+    name: CheckpointName
+
+
+class ResetRequest(Body, frozen=True):
+    """Where to go back to."""
+
+    name: CheckpointName = START
+    """A checkpoint; the start when not given."""
+
+
+class PlaygroundView(Record, frozen=True):
+    """One playground, and how to get in."""
+
+    id: str
+    secret: str
+    endpoints: Endpoints
+    task_run_id: str | None
+    """The task run whose world it is."""
+    checkpoints: list[str] | None = None
+    """What is remembered; not told in lists."""
+
+
+class PlaygroundPage(Record, frozen=True):
+    """Playgrounds, oldest first."""
+
+    playgrounds: list[PlaygroundView]
+    next: str | None
+    """Give it as `after` for the next page; None at the end."""
+
+
+@post("/v1/playgrounds", status_code=201, guards=[OPERATORS], summary="Make a playground", tags=["playgrounds"])
+async def create_playground(data: JSONBody[PlaygroundRequest], request: Asked) -> Response[PlaygroundView]:
+    """A FHIR store, an HL7 listener, a portal, a file drop, a clearing house and a telephone, with a seed in them."""
+    hosting, tenant = request.service.hosting, request.caller.tenant
+    await hosting.begin()
+    seed = None if data.seed is None else await asyncio.to_thread(_read, data.seed)
+    with _told():
+        made = await hosting.create(tenant, seed)
+    return encoded(await _view(hosting, tenant, made), 201)
+
+
+@get("/v1/playgrounds", guards=[OPERATORS], summary="List playgrounds", tags=["playgrounds"])
+async def list_playgrounds(
+    request: Asked, after: PlaygroundQuery = None, limit: Limit = 50
+) -> Response[PlaygroundPage]:
+    """Those that this process serves, oldest first, the worlds of task runs included."""
+    hosting, tenant = request.service.hosting, request.caller.tenant
+    ids = [one for one in hosting.listing(tenant) if after is None or one > after][:limit]
+    shown = [_shown(hosting, hosting.find(tenant, one)) for one in ids]
+    return encoded(PlaygroundPage(shown, ids[-1] if len(ids) == limit else None))
+
+
+@get("/v1/playgrounds/{playground_id:str}", guards=[OPERATORS], summary="Read a playground", tags=["playgrounds"])
+async def read_playground(playground_id: PlaygroundId, request: Asked) -> Response[PlaygroundView]:
+    """Where its systems are, how to get in, and what is remembered of it."""
+    hosting, tenant = request.service.hosting, request.caller.tenant
+    return encoded(await _view(hosting, tenant, hosting.find(tenant, playground_id)))
+
+
+@post(
+    "/v1/playgrounds/{playground_id:str}/checkpoint",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Remember a playground",
+    tags=["playgrounds"],
+)
+async def checkpoint(
+    playground_id: PlaygroundId, data: JSONBody[CheckpointRequest], request: Asked
+) -> Response[PlaygroundView]:
+    """Remember all that it holds under a name, in place of what that name stood for."""
+    hosting, tenant = request.service.hosting, request.caller.tenant
+    with _told():
+        await hosting.checkpoint(tenant, playground_id, data.name)
+    return encoded(await _view(hosting, tenant, hosting.find(tenant, playground_id)))
+
+
+@post(
+    "/v1/playgrounds/{playground_id:str}/reset",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Put a playground back",
+    tags=["playgrounds"],
+)
+async def reset(playground_id: PlaygroundId, data: JSONBody[ResetRequest], request: Asked) -> Response[PlaygroundView]:
+    """Put back what a checkpoint remembers: the start, unless another is named."""
+    hosting, tenant = request.service.hosting, request.caller.tenant
+    known = await asyncio.to_thread(hosting.state_of(tenant, playground_id).checkpoints)
+    if data.name not in known:
+        raise NotFound(f"no checkpoint {data.name!r}; there are {', '.join(known)}")
+    await hosting.reset(tenant, playground_id, data.name)
+    return encoded(await _view(hosting, tenant, hosting.find(tenant, playground_id)))
+
+
+@post(
+    "/v1/playgrounds/{playground_id:str}/branch",
+    status_code=201,
+    guards=[OPERATORS],
+    summary="Branch a playground",
+    tags=["playgrounds"],
+)
+async def branch(playground_id: PlaygroundId, request: Asked) -> Response[PlaygroundView]:
+    """Another playground that goes on from where this one is, with a secret and a life of its own."""
+    await request.no_body()
+    hosting, tenant = request.service.hosting, request.caller.tenant
+    with _told():
+        made = await hosting.branch(tenant, playground_id)
+    return encoded(await _view(hosting, tenant, made), 201)
+
+
+@delete(
+    "/v1/playgrounds/{playground_id:str}",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Take a playground down",
+    tags=["playgrounds"],
+)
+async def remove_playground(playground_id: PlaygroundId, request: Asked) -> Response[PlaygroundView]:
+    """End it, and forget all that it held; the world of a task run that is under way stays."""
+    hosting, tenant = request.service.hosting, request.caller.tenant
+    found = _shown(hosting, hosting.find(tenant, playground_id))
+    run_id = found.task_run_id
+    if run_id is not None:
+        run = await beside(request.service.benchmarks.run, Scope(tenant), run_id)
+        if run.status not in ENDED:
+            raise ApiProblem(409, "in_use", f"task run {run_id} is under way in it; cancel that first")
+    await hosting.discard(playground_id)
+    return encoded(found)
+
+
+@get(
+    "/v1/playgrounds/{playground_id:str}/events",
+    guards=[OPERATORS],
+    summary="List what was done in a playground",
+    tags=["playgrounds"],
+)
+async def list_events(
+    playground_id: PlaygroundId, request: Asked, after: EventQuery = 0, limit: Limit = 50
+) -> Response[EventPage]:
+    """What agents and systems did, oldest first; what its seed brought was done by nobody."""
+    state = request.service.hosting.state_of(request.caller.tenant, playground_id)
+    return encoded(await asyncio.to_thread(page, state, after, limit))
+
+
+async def _view(hosting: Hosting, tenant: str, found: Playground) -> PlaygroundView:
+    known = await asyncio.to_thread(hosting.state_of(tenant, found.id).checkpoints)
+    return _shown(hosting, found, known)
+
+
+def _shown(hosting: Hosting, found: Playground, checkpoints: list[str] | None = None) -> PlaygroundView:
+    return PlaygroundView(found.id, found.secret, found.endpoints, hosting.task_run_of(found.id), checkpoints)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell why there can be no more of them, or no more in them."""
+    try:
+        yield
+    except (ApiProblem, NotFound):
+        raise
+    except Full as refused:
+        raise ApiProblem(507, "full", str(refused)) from None
+    except MeruitError as refused:
+        raise ApiProblem(503, "cannot_be_made", str(refused)) from None
+
+
+def _read(written: dict[str, Any]) -> Seed:
+    """A seed that is all in the request; raises ApiProblem."""
+
+    def none(name: str) -> bytes:
+        raise MeruitError(f"{name!r} cannot be read: a seed that is sent names no files; write what they hold")
+
+    try:
+        return read_seed(written, none)
+    except DocumentError as refused:
+        detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
+        raise ApiProblem(422, "bad_seed", detail, errors=refused.problems) from None

@@ -1,0 +1,246 @@
+"""`/v1/verify`: work in, verdict out; recorded unless the caller wants none of that."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, post
+from litestar.params import JSONBody
+from msgspec import Meta
+
+from meruit.api.auth import allow
+from meruit.api.problems import ApiProblem
+from meruit.api.request import Asked, Service
+from meruit.api.wire import Body, Key, Label, whole
+from meruit.errors import Unavailable
+from meruit.log.entries import OUR_CONTRACT
+from meruit.model.access import Caller, Role
+from meruit.model.outcome import Labels
+from meruit.model.record import Record
+from meruit.model.verdict import Verdict, VerificationResult
+from meruit.model.work import PRIVATE_INPUTS
+from meruit.outcomes.service import Judged, Ready, Submission
+from meruit.outcomes.store.write import Idempotent, Replay
+
+MAX_BATCH = 100
+SMALL_BYTES = 16 * 1024
+"""Requests up to this size are compiled where they arrive."""
+SUBMITTERS = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
+
+# Any: work is whatever JSON the agent was given and gave back.
+Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
+CriteriaReference = Annotated[
+    str,
+    Meta(
+        pattern=whole(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?"),
+        description="Registered criteria: `name` for the latest version, or `name@version`.",
+    ),
+]
+
+
+class WorkItem(Body, frozen=True):
+    """One piece of work."""
+
+    output: Payload
+    """What the agent returned."""
+    input: Payload = msgspec.field(default_factory=dict)
+    """What it was given, references included."""
+    metadata: Payload = msgspec.field(default_factory=dict)
+    """How the run went: `duration_ms` and so on, as whoever ran it measured."""
+    contract_id: Label | None = None
+    agent_id: Label | None = None
+    consumer_id: Label | None = None
+    domain: Label | None = None
+
+
+class VerifyRequest(WorkItem, frozen=True, kw_only=True):
+    """One piece of work and what it is judged by."""
+
+    criteria: CriteriaReference | dict[str, Any]
+    """Registered criteria by name, or criteria as a file holds them."""
+    record: bool | None = None
+    """Whether to keep the outcome; as the service is configured when not given."""
+
+
+class BatchRequest(Body, frozen=True):
+    """Up to a hundred pieces of work, judged by the same criteria."""
+
+    criteria: CriteriaReference | dict[str, Any]
+    items: Annotated[list[WorkItem], Meta(min_length=1, max_length=MAX_BATCH)]
+    record: bool | None = None
+
+
+class VerifyReply(Record, frozen=True):
+    """The verdict, and where it is kept."""
+
+    outcome_id: str | None
+    """None when it was not recorded."""
+    version: int | None
+    recorded: bool
+    result: VerificationResult
+
+
+class AgentReply(Record, frozen=True):
+    """What an agent learns: how it ended. It has no field for anything else."""
+
+    outcome_id: str | None
+    version: int | None
+    recorded: bool
+    verdict: Verdict
+    success: bool
+    score: float
+
+
+class BatchSummary(Record, frozen=True):
+    """How many ended how."""
+
+    total: int
+    succeeded: int
+    verdicts: dict[str, int]
+
+
+class BatchReply(Record, frozen=True):
+    """Every verdict, in the order of the items."""
+
+    summary: BatchSummary
+    results: list[VerifyReply]
+
+
+class AgentBatchReply(Record, frozen=True):
+    """What an agent learns of its items, in their order."""
+
+    summary: BatchSummary
+    results: list[AgentReply]
+
+
+@post("/v1/verify", status_code=200, guards=[SUBMITTERS], summary="Judge one piece of work", tags=["verify"])
+async def verify_one(
+    data: JSONBody[VerifyRequest], request: Asked, key: Key = None
+) -> Response[VerifyReply | AgentReply]:
+    """Judge work by criteria; a recorded outcome is durable before this answers."""
+    return await _answer(data, [data], request, key)
+
+
+@post("/v1/verify/batch", status_code=200, guards=[SUBMITTERS], summary="Judge up to 100 pieces", tags=["verify"])
+async def verify_batch(
+    data: JSONBody[BatchRequest], request: Asked, key: Key = None
+) -> Response[BatchReply | AgentBatchReply]:
+    """Judge several pieces of work by the same criteria; all are recorded together, or none."""
+    return await _answer(data, data.items, request, key)
+
+
+async def _answer(
+    data: VerifyRequest | BatchRequest,
+    items: Sequence[WorkItem],
+    request: Asked,
+    key: str | None,
+) -> Response[Any]:
+    caller, service = request.caller, request.service
+    recording = service.record_by_default if data.record is None else data.record
+    if caller.role is Role.AGENT and not recording:
+        # Else it could search for a threshold without leaving a trace.
+        raise ApiProblem(403, "forbidden", "what an agent hands in is recorded; leave record out")
+    size = len(await request.body())
+    labels = [_labels(caller, item) for item in items]
+
+    async def act(once: Idempotent | None) -> bytes | Replay:
+        ready = await _criteria(caller, data.criteria, service, size)
+        judged = [
+            await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, size))
+            for item, label in zip(items, labels, strict=True)
+        ]
+        for one in judged:
+            service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
+        reply = _reply(caller, judged, recorded=recording, single=isinstance(data, VerifyRequest))
+        return (await _record(caller, judged, once, reply, service) if recording else None) or reply
+
+    return await request.answer_once(key if recording else None, 200, act)
+
+
+async def _record(
+    caller: Caller, judged: Sequence[Judged], once: Idempotent | None, reply: bytes, service: Service
+) -> Replay | None:
+    if once is not None:
+        once = once._replace(reply=reply)
+    done = await service.registrar.record(caller.tenant, judged, once, by_agent=caller.role is Role.AGENT)
+    if isinstance(done, Replay):
+        return done
+    service.instruments.recorded_total.inc(len(judged))
+    return None
+
+
+def _labels(caller: Caller, item: WorkItem) -> Labels:
+    """Whose work it is; an agent speaks for itself only, and not about how it was measured."""
+    agent_id = item.agent_id
+    if caller.role is Role.AGENT:
+        if agent_id not in (None, caller.agent_id):
+            raise ApiProblem(403, "forbidden", "an agent's key hands in that agent's work; leave agent_id out")
+        if item.contract_id is not None or item.consumer_id is not None:
+            why = "whose contract it is says whoever gave the work out; leave contract_id and consumer_id out"
+            raise ApiProblem(403, "forbidden", why)
+        if item.metadata:
+            why = "how a run went is told by whoever ran it, not by the agent; leave metadata out"
+            raise ApiProblem(403, "forbidden", why)
+        private = sorted(PRIVATE_INPUTS & item.input.keys())
+        if private:
+            raise ApiProblem(403, "forbidden", f"an agent does not say what it is compared with: {', '.join(private)}")
+        agent_id = caller.agent_id
+    if item.contract_id is not None and OUR_CONTRACT.fullmatch(item.contract_id):
+        # A verdict under its name that pays nothing would be mistaken for the one that does.
+        why = "that is a contract of this service: hand the output in with POST /v1/contracts/ID/complete"
+        raise ApiProblem(422, "complete_the_contract", why)
+    return Labels(item.contract_id, agent_id, item.consumer_id, item.domain)
+
+
+async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Service, size: int) -> Ready:
+    if isinstance(wanted, str):
+        name, _, version = wanted.partition("@")
+        if version and caller.role is Role.AGENT:
+            raise ApiProblem(403, "forbidden", "an agent is judged by the latest version; leave @version out")
+        try:
+            found = await asyncio.to_thread(service.registrar.named, caller.tenant, name, int(version or 0) or None)
+        except Unavailable:
+            if caller.role is not Role.AGENT:
+                raise
+            # Every single problem names a metric or a threshold.
+            why = "what these criteria ask for does not run here; tell whoever registered them"
+            raise ApiProblem(422, "unavailable_here", why) from None
+        return found[1]
+    if caller.role is Role.AGENT:
+        raise ApiProblem(
+            403, "forbidden", "an agent is judged by registered criteria; name them, as in `criteria: name`"
+        )
+    if size > SMALL_BYTES:
+        # Compiling large criteria takes long enough to hold up everybody else.
+        return await asyncio.to_thread(service.registrar.ready, wanted)
+    return service.registrar.ready(wanted)
+
+
+def _reply(caller: Caller, judged: Sequence[Judged], *, recorded: bool, single: bool) -> bytes:
+    version = 1 if recorded else None
+    shown = [_shown(caller, one, version) for one in judged]
+    if single:
+        return msgspec.json.encode(shown[0], order="deterministic")
+    verdicts = Counter(one.result.verdict.value for one in judged)
+    summary = BatchSummary(len(judged), sum(one.result.success for one in judged), dict(sorted(verdicts.items())))
+    return msgspec.json.encode({"summary": summary, "results": shown}, order="deterministic")
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """A VerifyReply whose result is written already."""
+
+    outcome_id: str | None
+    version: int | None
+    recorded: bool
+    result: msgspec.Raw
+
+
+def _shown(caller: Caller, one: Judged, version: int | None) -> _Written | AgentReply:
+    result, outcome_id = one.result, one.outcome_id if version is not None else None
+    if caller.role is Role.AGENT:
+        return AgentReply(
+            *(outcome_id, version, version is not None, result.verdict, result.success, result.score),
+        )
+    return _Written(outcome_id, version, version is not None, msgspec.Raw(one.result_json))

@@ -1,0 +1,178 @@
+"""`/v1/work`: work that somebody gives out, with what it is judged and paid by."""
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import JSONBody, PathParameter
+from msgspec import Meta
+from sqlalchemy import Connection
+
+from meruit.api.auth import ANYONE, OPERATORS, READERS
+from meruit.api.problems import MAX_ERRORS, ApiProblem
+from meruit.api.request import Asked, Service
+from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, Limit, Place, Reason, encoded
+from meruit.contracts.bill import TooMuch
+from meruit.contracts.marketplace import NullAgentPasses
+from meruit.contracts.store import read as contracts
+from meruit.contracts.store import work as works
+from meruit.contracts.store.transaction import Actor
+from meruit.contracts.store.work import SubmitWork, WorkFound, WorkView
+from meruit.documents.authoring import parse_work
+from meruit.errors import DocumentError, MeruitError, UnknownName
+from meruit.model.access import Role
+from meruit.model.contract import (
+    MAX_CANARIES,
+    MAX_DEADLINE_HOURS,
+    MAX_DISPUTE_HOURS,
+    MAX_TEXT,
+    MIN_CANARY,
+    AgentWork,
+    BonusOnFailure,
+    CapSplit,
+    SettleWhen,
+)
+from meruit.model.outcome import MAX_LABEL
+from meruit.model.record import Record
+from meruit.outcomes.store.write import Idempotent, Replay
+from meruit.store.database import StoreError
+
+WorkId = Annotated[str, PathParameter(pattern=WORK_ID)]
+Share = Annotated[float | int | str, Meta(description="From 0 to 1; as a number, or exactly as decimal text.")]
+Canary = Annotated[str, Meta(min_length=MIN_CANARY, max_length=MAX_LABEL)]
+
+
+class BonusCap(Body, frozen=True, omit_defaults=True):
+    """A cap, as some write it."""
+
+    max_total: Amount | None = None
+
+
+class BudgetRequest(Body, frozen=True, omit_defaults=True):
+    """What the consumer is ready to spend; the cap on bonuses has four names, of which one is given."""
+
+    max_cpc: Amount | None = None
+    """The most that an award may pay for completion."""
+    max_cpa_total: Amount | None = None
+    """The most that bonuses add up to; 0 means none."""
+    max_cpa_bonus: Amount | None = None
+    max_bonus: Amount | None = None
+    cpa_bonus: BonusCap | None = None
+
+
+class TermsRequest(Body, frozen=True, omit_defaults=True):
+    """What a contract on the work is paid by; what is left out is as usual."""
+
+    currency: Annotated[str, Meta(examples=["USD", "EUR"], description="An ISO 4217 code.")] | None = None
+    cpc_rate: Amount | None = None
+    """Paid for each completed contract; the award may say it."""
+    max_cpa_total: Amount | None = None
+    max_penalty_rate: Share | None = None
+    """Penalties take at most this share of the CPC."""
+    bonus_on_failure: BonusOnFailure | None = None
+    cap_split: CapSplit | None = None
+    claimed_may_earn: bool | None = None
+    """Whether what an agent says of itself earns."""
+    settle: SettleWhen | None = None
+    dispute_window_hours: Annotated[int, Meta(ge=1, le=MAX_DISPUTE_HOURS)] | None = None
+    deadline_hours: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_HOURS)] | None = None
+    platform_fee_rate: Share | None = None
+    rules: Annotated[list[str], Meta(min_length=1, max_length=32)] | None = None
+    """Settlement rules, in the order in which they apply."""
+
+
+class WorkRequest(Body, frozen=True, omit_defaults=True):
+    """Work to be given out; all but title, description, domain and the public part of the input is private."""
+
+    title: Label
+    description: Annotated[str, Meta(max_length=MAX_TEXT)] = ""
+    """What the agent is told to do."""
+    domain: Label | None = None
+    consumer_id: Label | None = None
+    """Who pays; the tenant when not given."""
+    # Any: work is whatever JSON the agent is given.
+    input: Annotated[dict[str, Any], Meta(description="References and schemas in it stay private.")] | None = None
+    private: Annotated[dict[str, Any], Meta(description="Judged, and never shown to agents.")] | None = None
+    success_criteria: Annotated[dict[str, Any], Meta(description="As a criteria file holds them.")] | None = None
+    """What earns and costs; none is allowed."""
+    budget: BudgetRequest | None = None
+    terms: TermsRequest | None = None
+    canaries: Annotated[list[Canary], Meta(max_length=MAX_CANARIES)] | None = None
+    """Strings planted in references: an output that has one saw them."""
+    impossible: bool = False
+    """Planted work that nobody can pass honestly."""
+    accept_null_agent: Reason | None = None
+    """Why criteria that an agent passes by doing nothing are meant; recorded."""
+
+
+class WorkPage(Record, frozen=True):
+    """Work, newest first, without criteria and input."""
+
+    work: list[WorkView]
+    next: int | None
+    """Give it as `before` for the next page; None at the end."""
+
+
+@post("/v1/work", status_code=201, guards=[OPERATORS], summary="Give work out", tags=["work"])
+async def submit_work(data: JSONBody[WorkRequest], request: Asked, key: Key = None) -> Response[WorkView]:
+    """Publish work; its criteria are compiled and tried on agents that do nothing before anything is kept."""
+    service = request.service
+
+    async def act(once: Idempotent | None) -> bytes | Replay:
+        # Compiling and trying take long enough to hold up everybody else.
+        wish = await asyncio.to_thread(_published, service, request.actor, data, once)
+        done = await service.store.recorder.record(wish)
+        return done if isinstance(done, Replay) else _written(done)
+
+    return await request.answer_once(key, 201, act)
+
+
+def _written(work: WorkFound) -> bytes:
+    return contracts.encode(works.shown(work))
+
+
+def _published(service: Service, actor: Actor, data: WorkRequest, once: Idempotent | None) -> SubmitWork:
+    marketplace = service.marketplace
+    try:
+        submission = parse_work(
+            msgspec.to_builtins(data),
+            known_metrics=marketplace.registrar.engine.catalogue.names(),
+            max_criteria=service.max_criteria,
+        )
+    except DocumentError as refused:
+        detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
+        raise ApiProblem(400, "bad_work", detail, errors=refused.problems) from None
+    try:
+        return marketplace.publish(actor, submission, once, _written)
+    except NullAgentPasses as refused:
+        raise ApiProblem(422, "null_agent_passes", str(refused)) from None
+    except UnknownName as refused:
+        raise ApiProblem(422, "unknown_rule", f"terms.rules: {refused}") from None
+    except (DocumentError, StoreError, TooMuch):
+        # Each is told by its own handler.
+        raise
+    except MeruitError as refused:
+        raise ApiProblem(422, "cannot_be_published", str(refused)) from None
+
+
+@get("/v1/work", guards=[READERS], summary="List work", tags=["work"])
+async def list_work(request: Asked, before: Place = None, limit: Limit = 50) -> Response[WorkPage]:
+    """The newest work."""
+    tenant = request.caller.tenant
+    found = await request.service.read(lambda connection: works.page(connection, tenant, before=before, limit=limit))
+    last = found[-1].seq if len(found) == limit else None
+    return encoded(WorkPage([works.shown(one) for one in found], last))
+
+
+@get("/v1/work/{work_id:str}", guards=[ANYONE], summary="Read work", tags=["work"])
+async def read_work(work_id: WorkId, request: Asked) -> Response[WorkView | AgentWork]:
+    """All of it; to an agent that has a contract on it, what it needs to do it."""
+    caller, service = request.caller, request.service
+
+    def ask(connection: Connection) -> WorkView | AgentWork:
+        work = works.find_visible(connection, caller.scope, work_id)
+        given = works.input_of(connection, caller.tenant, work, service.store.shelf)
+        return works.shown_to_agent(work, given) if caller.role is Role.AGENT else works.shown(work, given)
+
+    return encoded(contracts.encode(await service.read(ask)))

@@ -1,0 +1,183 @@
+"""What is seen of every request: its id, its headers of caution, one log line, and numbers for Prometheus."""
+
+import re
+import time
+from collections.abc import Callable
+from http import HTTPMethod
+from typing import Any
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from meruit.api.logging import log
+from meruit.model.access import Caller
+
+NO_ROUTE = "-"
+"""The route of a request that fits none."""
+OTHER_METHOD = "other"
+DOCS_PATH = "/schema"
+GONE = 499
+"""The status counted for a caller that left before the answer began."""
+FAILED = 500
+
+_METHODS = frozenset(HTTPMethod)
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_NO_STORE = (b"cache-control", b"no-store")
+_NO_SNIFF = (b"x-content-type-options", b"nosniff")
+_NO_CONTENT = (b"content-security-policy", b"default-src 'none'")
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+class Instruments:
+    """The numbers one service counts, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = own = CollectorRegistry()
+        self.requests_total = Counter(
+            "meruit_requests", "Requests answered.", ("method", "route", "status"), registry=own
+        )
+        self.request_seconds = Histogram(
+            "meruit_request_seconds", "From first byte in to last byte out.", ("route",), buckets=_SECONDS, registry=own
+        )
+        self.requests_in_flight = Gauge("meruit_requests_in_flight", "Requests being answered now.", registry=own)
+        self.verdicts_total = Counter("meruit_verdicts", "Verdicts given.", ("verdict",), registry=own)
+        self.recorded_total = Counter("meruit_recorded", "Outcomes recorded.", registry=own)
+        self.contract_events_total = Counter(
+            "meruit_contract_events", "What happened to contracts.", ("event",), registry=own
+        )
+        self.agent_events_total = Counter(
+            "meruit_agent_events", "What happened to agents' runs and their verifications.", ("event",), registry=own
+        )
+        self.usage_events_total = Counter(
+            "meruit_usage_events",
+            "What happened to runs' usage, and what came to be claimed of it.",
+            ("event",),
+            registry=own,
+        )
+        self.agent_runs = Gauge("meruit_agent_runs", "Runs of agents that are not over.", ("status",), registry=own)
+        self.group_size = Histogram(
+            "meruit_group_size", "Outcomes written in one transaction.", buckets=_SIZES, registry=own
+        )
+        self.recorder_queue = Gauge("meruit_recorder_queue", "Outcomes waiting to be written.", registry=own)
+        self.outbox_lag = Gauge("meruit_outbox_lag", "How far the delivery of events is behind.", registry=own)
+        self.webhook_attempts_total = Counter("meruit_webhook_attempts", "Deliveries tried.", ("result",), registry=own)
+        self.dead_letters_total = Counter("meruit_dead_letters", "Events given up on.", registry=own)
+        ProcessCollector(registry=own)
+
+    def exposition(self) -> bytes:
+        """All numbers in Prometheus's text format."""
+        return generate_latest(self.registry)
+
+
+class Observing:
+    """An ASGI app around the whole service, so that also what no route takes is seen."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        instruments: Instruments,
+        *,
+        new_id: Callable[[], str],
+        over: Callable[[dict[str, Any]], None] = lambda _state: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """With `over`, who hears of the end of each request, however it ends, with its state."""
+        self._app = app
+        self._over = over
+        self._instruments = instruments
+        self._new_id = new_id
+        self._clock = clock
+        # Looking a labelled child up costs more than counting; routes, methods and statuses are few.
+        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        begun = self._clock()
+        request_id = _client_id(scope["headers"]) or self._new_id()
+        # Litestar's own state lives in the same mapping, which is typed as a plain dict.
+        state: dict[str, Any] = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        added = _headers(request_id, scope["path"])
+        status = 0
+        bytes_in = 0
+
+        async def counted() -> Any:
+            nonlocal bytes_in
+            message = await receive()
+            if message["type"] == "http.request":
+                bytes_in += len(message.get("body", b""))
+            return message
+
+        async def announced(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = list(message["headers"])
+                present = {name for name, _ in headers}
+                # A copy: a cached response sends the same message again.
+                message = {**message, "headers": headers + [header for header in added if header[0] not in present]}
+            await send(message)
+
+        self._instruments.requests_in_flight.inc()
+        try:
+            await self._app(scope, counted, announced)
+        except Exception:
+            status = status or FAILED
+            raise
+        finally:
+            self._over(state)
+            self._instruments.requests_in_flight.dec()
+            self._tell(scope, status=status or GONE, seconds=self._clock() - begun, bytes_in=bytes_in)
+
+    def _tell(self, scope: Any, *, status: int, seconds: float, bytes_in: int) -> None:
+        """Count one request and write its line."""
+        method = scope["method"] if scope["method"] in _METHODS else OTHER_METHOD
+        route = scope.get("path_template", NO_ROUTE)
+        self._counter(method, route, status).inc()
+        self._histogram(route).observe(seconds)
+        fields: dict[str, Any] = {
+            "request_id": scope["state"]["request_id"],
+            "method": method,
+            "route": route,
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+            "bytes_in": bytes_in,
+        }
+        caller = scope["state"].get("caller")
+        if isinstance(caller, Caller):
+            fields |= {"key_id": caller.key_id, "tenant": caller.tenant, "role": caller.role}
+        log("request", **fields)
+
+    def _counter(self, method: str, route: str, status: int) -> Counter:
+        found = self._counters.get((method, route, status))
+        if found is None:
+            found = self._instruments.requests_total.labels(method, route, str(status))
+            self._counters[method, route, status] = found
+        return found
+
+    def _histogram(self, route: str) -> Histogram:
+        found = self._histograms.get(route)
+        if found is None:
+            found = self._histograms[route] = self._instruments.request_seconds.labels(route)
+        return found
+
+
+def _client_id(headers: Any) -> str | None:
+    """The id the caller chose, if it is one that can stand in a log."""
+    for name, value in headers:
+        if name == b"x-request-id":
+            return value.decode() if _REQUEST_ID.fullmatch(value) else None
+    return None
+
+
+def _headers(request_id: str, path: str) -> list[tuple[bytes, bytes]]:
+    """What every response carries; the pages of the API's documentation load scripts and styles."""
+    common = [(b"x-request-id", request_id.encode()), _NO_SNIFF, _NO_STORE]
+    is_docs = path == DOCS_PATH or path.startswith(f"{DOCS_PATH}/")
+    return common if is_docs else [*common, _NO_CONTENT]

@@ -1,0 +1,426 @@
+"""An outcome packed for a stranger: the files of a bundle, and the steps in which they are checked."""
+
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from io import BytesIO
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from meruit.audit.findings import Flaw, Step
+from meruit.audit.statement import test_result
+from meruit.log.entries import PARTS, VerdictEntry, entry_bytes
+from meruit.model.record import Record
+from meruit.model.verdict import Status, Verdict, VerificationResult
+
+FORMAT = "meruit-bundle/1"
+MAX_BUNDLE_BYTES = 128 * 1024 * 1024
+MAX_FILES = 5_000
+MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_CRITERIA_BYTES = 5_000_000
+"""Of one set: as long as a criteria file may be."""
+MAX_UNPACKED_BYTES = 256 * 1024 * 1024
+
+MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT = "manifest.json", "key.txt", "checkpoint.txt", "first-checkpoint.txt"
+CONSISTENCY, ENTRIES, SALTS, STATEMENT = "consistency.json", "entries.json", "salts.json", "statement.dsse.json"
+CONTRACT = "contract.json"
+"""Only where an agent had a contract on the work."""
+USAGE = "usage.json"
+"""Only where the contract paid for tokens."""
+ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, ENTRIES, SALTS, STATEMENT})
+_NAMED = ALWAYS | {CONTRACT, USAGE}
+_PIECE = re.compile(
+    r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
+)
+_FOLDERS = frozenset({"work/", "criteria/", "verdicts/"})
+"""What other programs than ours add to a zip when they pack a bundle anew."""
+_NO_MOMENT = (1980, 1, 1, 0, 0, 0)
+"""The earliest that a zip can say: equal bundles give equal bytes."""
+_LISTED = b"PK\x01\x02"
+"""How a zip begins each line of its list of files."""
+_LISTED_BYTES = 46
+"""Of such a line, without the file's name and what programs add."""
+_BEFORE = struct.Struct("<4s5H3L2H")
+"""What a zip writes before each file, besides its name."""
+_AFTER = struct.Struct("<4s3L")
+"""What it writes after one whose sizes were not known before."""
+_END = struct.Struct("<4s4H2LH")
+"""What it ends with."""
+_ENCRYPTED = 0x1
+_SIZES_AFTER = 0x8
+
+
+class Manifest(Record, frozen=True, forbid_unknown_fields=True):
+    """What the bundle is about, and what is in it."""
+
+    format: str
+    outcome: str
+    versions: list[int]
+    files: list[str]
+    """All but this one, sorted."""
+
+
+class LoggedEntry(Record, frozen=True, forbid_unknown_fields=True):
+    """An entry of the log, and the proof that it is one."""
+
+    index: int
+    body: bytes
+    proof: list[bytes]
+    """RFC 6962, against the checkpoint of the bundle."""
+
+
+class Entries(Record, frozen=True, forbid_unknown_fields=True):
+    """Every entry that the outcome's story needs, by index."""
+
+    entries: list[LoggedEntry]
+
+
+class ConsistencyProof(Record, frozen=True, forbid_unknown_fields=True):
+    """That the log of the checkpoint continues that of the first checkpoint."""
+
+    proof: list[bytes]
+
+
+class Salts(Record, frozen=True, forbid_unknown_fields=True):
+    """In hex; None or absent where the part was erased."""
+
+    input: str | None
+    output: str | None
+    metadata: str | None
+    results: dict[str, str]
+    """By version."""
+
+    def of_work(self) -> dict[str, str]:
+        """By part, those that are left."""
+        salts = {"input": self.input, "output": self.output, "metadata": self.metadata}
+        return {part: salt for part, salt in salts.items() if salt is not None}
+
+
+class _Signature(Record, frozen=True, forbid_unknown_fields=True):
+    keyid: str
+    sig: bytes
+
+
+class Envelope(Record, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The signed statement as an export writes it; DSSE allows more, which no signature would cover."""
+
+    payload: bytes
+    payload_type: str
+    signatures: list[_Signature]
+
+
+class Salted(Record, frozen=True, forbid_unknown_fields=True):
+    """A piece, and the salt that its commitment was made with, in hex."""
+
+    salt: str
+    body: bytes
+
+
+class ContractFile(Record, frozen=True, forbid_unknown_fields=True):
+    """What a contract was paid by, and on what grounds."""
+
+    terms: bytes
+    """In canonical form."""
+    governance: dict[str, Salted]
+    """By version of the verdict: what was known, and the flags; absent where erased."""
+    bills: dict[str, bytes]
+    """By number of the settlement."""
+    work: bytes
+    """As it is kept, in canonical form: what was planted in it, too."""
+
+
+class RunProof(Record, frozen=True, forbid_unknown_fields=True):
+    """A run whose tokens were paid, and the looks at its provider's count that the log speaks for."""
+
+    salt: str
+    """In hex."""
+    run: bytes
+    looks: list[bytes]
+    """In the order in which they were kept."""
+
+
+class UsageFile(Record, frozen=True, forbid_unknown_fields=True):
+    """What the tokens that a contract paid for rest on."""
+
+    runs: dict[str, RunProof]
+    """By the run's id."""
+
+
+class Receipt(Record, frozen=True):
+    """What shows later that a verdict was in the log: to be kept by whoever relies on it."""
+
+    format: str
+    outcome: str
+    version: int
+    index: int
+    entry: bytes
+    proof: list[bytes]
+    checkpoint: str
+    vkey: str
+
+
+class Bundle(NamedTuple):
+    """The content of a bundle, read and not yet believed."""
+
+    manifest: Manifest
+    key: str
+    checkpoint: str
+    first_checkpoint: str
+    consistency: ConsistencyProof
+    entries: list[LoggedEntry]
+    salts: Salts
+    criteria: dict[str, bytes]
+    """By digest."""
+    work: dict[str, bytes]
+    """By part."""
+    results: dict[int, bytes]
+    """By version."""
+    statement: bytes
+    contract: ContractFile | None = None
+    """None for work that nobody had a contract on."""
+    usage: UsageFile | None = None
+    """None where no tokens were paid."""
+
+
+# What other bundles do not say is left out of their statements, so that they are to the byte what they always were.
+class Annotations(Record, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the signed statement says about the bundle, so that its end cannot be cut off."""
+
+    outcome: str
+    version: int
+    contract: str
+    contract_seq: int
+    """The contract's newest entry."""
+    log_size: int
+    first_log_size: int
+    """When the criteria of version 1 were first signed for."""
+    usage: dict[str, int] = msgspec.field(default_factory=dict)
+    """The number of the newest entry of each run whose tokens were paid."""
+
+
+def pack(bundle: Bundle) -> bytes:
+    """The bundle as one file, its manifest's list of files made here; raises Flaw where it is too large."""
+    files = _files(bundle)
+    _refuse_large({name: len(content) for name, content in files.items()})
+    files[MANIFEST] = msgspec.structs.replace(bundle.manifest, files=sorted(files)).to_json()
+    return pack_files(files)
+
+
+def pack_files(files: Mapping[str, bytes]) -> bytes:
+    """Files as a zip; equal files give equal bytes."""
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name, _NO_MOMENT)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            opened.writestr(info, files[name])
+    return packed.getvalue()
+
+
+def unpack(data: bytes) -> dict[str, bytes]:
+    """The files of a zip; raises Flaw for whatever no bundle holds, before much of it is unpacked."""
+    if len(data) > MAX_BUNDLE_BYTES:
+        raise Flaw(Step.BUNDLE, f"it is longer than {MAX_BUNDLE_BYTES} bytes")
+    # Counted before the list is read: millions of empty files take little room in a zip and much in memory.
+    if data.count(_LISTED) > 2 * MAX_FILES:
+        raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as opened:
+            infos = sorted(opened.infolist(), key=lambda info: info.header_offset)
+            _refuse_odd(infos)
+            packed = _packed(data, infos, opened.start_dir)
+        files = {info.filename: _content(info, data[packed[info.filename]]) for info in infos}
+        return {name: content for name, content in files.items() if name not in _FOLDERS}
+    except Flaw:
+        raise
+    except Exception as problem:  # noqa: BLE001 - what a damaged zip makes its reader raise is written nowhere
+        raise Flaw(Step.BUNDLE, f"it is no zip that can be read: {problem}") from None
+
+
+def read(files: Mapping[str, bytes]) -> Bundle:
+    """A bundle from its files; raises Flaw unless they are just those that its manifest lists, each in its form."""
+    missing = sorted(ALWAYS - files.keys())
+    if missing:
+        raise Flaw(Step.BUNDLE, f"{missing[0]} is missing")
+    manifest = _record(Manifest, MANIFEST, files)
+    if manifest.format != FORMAT:
+        raise Flaw(Step.BUNDLE, f"its format is {short(manifest.format)}; this version reads {FORMAT}")
+    if manifest.files != sorted(files.keys() - {MANIFEST}):
+        raise Flaw(Step.BUNDLE, f"{MANIFEST} lists other files than there are")
+    pieces: dict[str, dict[str, bytes]] = {"work": {}, "criteria": {}, "verdicts": {}}
+    for name in files.keys() - _NAMED:
+        folder, piece = _place(name)
+        pieces[folder][piece] = files[name]
+    _record(Envelope, STATEMENT, files)
+    return Bundle(
+        manifest=manifest,
+        key=_text(KEY, files),
+        checkpoint=_text(CHECKPOINT, files),
+        first_checkpoint=_text(FIRST_CHECKPOINT, files),
+        consistency=_record(ConsistencyProof, CONSISTENCY, files),
+        entries=_record(Entries, ENTRIES, files).entries,
+        salts=_record(Salts, SALTS, files),
+        criteria=pieces["criteria"],
+        work=pieces["work"],
+        results={int(version): kept for version, kept in pieces["verdicts"].items()},
+        statement=files[STATEMENT],
+        contract=_record(ContractFile, CONTRACT, files) if CONTRACT in files else None,
+        usage=_record(UsageFile, USAGE, files) if USAGE in files else None,
+    )
+
+
+def statement_about(
+    latest: VerdictEntry, about: Annotations, work: Mapping[str, bytes], result: VerificationResult | None
+) -> dict[str, Any]:
+    """The in-toto statement of the latest verdict; without its result it names no criteria one by one."""
+    judged = [] if result is None else result.criterion_results
+    ids = {
+        status: [one.criterion_id for one in judged if one.status is status]
+        for status in (Status.MET, Status.INDETERMINATE, Status.EXCLUDED, Status.NOT_MET)
+    }
+    entry = {latest.outcome: sha256(entry_bytes(latest)).hexdigest()}
+    return test_result(
+        entry | {f"work/{part}.json": sha256(work[part]).hexdigest() for part in PARTS if part in work},
+        Verdict(latest.verdict),
+        passed=ids[Status.MET],
+        warned=[*ids[Status.INDETERMINATE], *ids[Status.EXCLUDED]],
+        failed=ids[Status.NOT_MET],
+        configuration={f"criteria/{latest.criteria}.json": latest.criteria},
+        annotations=about.to_dict(),
+    )
+
+
+def _files(bundle: Bundle) -> dict[str, bytes]:
+    return {
+        KEY: bundle.key.encode(),
+        CHECKPOINT: bundle.checkpoint.encode(),
+        FIRST_CHECKPOINT: bundle.first_checkpoint.encode(),
+        CONSISTENCY: bundle.consistency.to_json(),
+        ENTRIES: Entries(bundle.entries).to_json(),
+        SALTS: bundle.salts.to_json(),
+        STATEMENT: bundle.statement,
+        **({} if bundle.contract is None else {CONTRACT: bundle.contract.to_json()}),
+        **({} if bundle.usage is None else {USAGE: bundle.usage.to_json()}),
+        **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
+        **{f"work/{part}.json": content for part, content in bundle.work.items()},
+        **{f"verdicts/{version}.json": kept for version, kept in bundle.results.items()},
+    }
+
+
+def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
+    """What a zip may hold and a bundle may not."""
+    if len(infos) > MAX_FILES:
+        raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
+    if len({info.filename for info in infos}) < len(infos):
+        raise Flaw(Step.BUNDLE, "two of its files have one name")
+    for info in infos:
+        if info.filename not in (_NAMED if info.file_size else _NAMED | _FOLDERS):
+            _place(info.filename)
+        # A name is cut at a zero byte, and what was cut off would go unseen.
+        if info.filename != info.orig_filename:
+            raise Flaw(Step.BUNDLE, f"no bundle holds a file {short(info.orig_filename)}")
+        if info.flag_bits & _ENCRYPTED:
+            raise Flaw(Step.BUNDLE, f"{info.filename} is encrypted")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Flaw(Step.BUNDLE, f"{info.filename} is packed in a way that bundles are not")
+    _refuse_large({info.filename: info.file_size for info in infos})
+
+
+def _packed(data: bytes, infos: Sequence[zipfile.ZipInfo], start_of_list: int) -> dict[str, slice]:
+    """Where the packed content of each file is; raises Flaw for a zip in which another reader could find others."""
+    listed = sum(_LISTED_BYTES + len(info.filename) + len(info.extra) for info in infos)
+    end = _END.pack(b"PK\x05\x06", 0, 0, len(infos), len(infos), listed, start_of_list, 0)
+    if data[start_of_list + listed :] != end:
+        raise Flaw(Step.BUNDLE, "the zip does not end with the list of its files, or has a comment")
+    places = {}
+    reached = 0
+    for info in infos:
+        if info.header_offset != reached:
+            raise Flaw(Step.BUNDLE, "there is something before or between its files in the zip")
+        places[info.filename], reached = _place_in_zip(data, info)
+    if reached != start_of_list:
+        raise Flaw(Step.BUNDLE, "there is something between its files and their list in the zip")
+    return places
+
+
+def _place_in_zip(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
+    """Where a file's packed content is, and where the next begins; raises Flaw if the list says otherwise."""
+    sizes = info.CRC, info.compress_size, info.file_size
+    sizes_after = bool(info.flag_bits & _SIZES_AFTER)
+    mark, _, flags, method, _, _, *told, name, extra = _BEFORE.unpack_from(data, info.header_offset)
+    begin = info.header_offset + _BEFORE.size
+    before = mark, flags, method, (*told,), data[begin : begin + name]
+    begin += name + extra
+    end = begin + info.compress_size
+    after = data[end : end + _AFTER.size] if sizes_after else b""
+    if before != (
+        *(b"PK\x03\x04", info.flag_bits, info.compress_type),
+        *((0, 0, 0) if sizes_after else sizes, info.filename.encode()),
+    ) or after != (_AFTER.pack(b"PK\x07\x08", *sizes) if sizes_after else b""):
+        raise Flaw(Step.BUNDLE, f"the zip says otherwise of {info.filename} in its list")
+    return slice(begin, end), end + len(after)
+
+
+def _content(info: zipfile.ZipInfo, packed: bytes) -> bytes:
+    """A file, unpacked no further than one byte past what the zip says of it."""
+    content, whole = packed, True
+    if info.compress_type == zipfile.ZIP_DEFLATED:
+        unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
+        content = unpacking.decompress(packed, info.file_size + 1)
+        whole = unpacking.eof and not unpacking.unused_data
+    if not whole or len(content) != info.file_size:
+        raise Flaw(Step.BUNDLE, f"{info.filename} is not as long as the zip says")
+    if zlib.crc32(content) != info.CRC:
+        raise Flaw(Step.BUNDLE, f"{info.filename} was damaged")
+    return content
+
+
+def _refuse_large(sizes: Mapping[str, int]) -> None:
+    """What could not be read again is not written either."""
+    for name, size in sizes.items():
+        most = MAX_CRITERIA_BYTES if name.startswith("criteria/") else MAX_FILE_BYTES
+        if size > most:
+            raise Flaw(Step.BUNDLE, f"{name} is longer than {most} bytes")
+    if sum(sizes.values()) > MAX_UNPACKED_BYTES:
+        raise Flaw(Step.BUNDLE, f"its files are longer than {MAX_UNPACKED_BYTES} bytes together")
+
+
+def _place(name: str) -> tuple[str, str]:
+    """The folder of a file, and what it is in it."""
+    found = _PIECE.fullmatch(name)
+    if found is None:
+        raise Flaw(Step.BUNDLE, f"no bundle holds a file {short(name)}")
+    folder, piece = (group for group in found.groups() if group is not None)
+    return folder, piece
+
+
+_R = TypeVar("_R", bound=Record)
+
+
+def _record(kind: type[_R], name: str, files: Mapping[str, bytes]) -> _R:
+    """A file of ours, in the one form that we write: another could hide something from one of two readers."""
+    try:
+        found = kind.from_json(files[name])
+        same = found.to_json() == files[name]
+    except (ValueError, RecursionError) as problem:
+        raise Flaw(Step.BUNDLE, f"{name} cannot be read: {problem}") from None
+    if not same:
+        raise Flaw(Step.BUNDLE, f"{name} is not written as an export writes it")
+    return found
+
+
+def _text(name: str, files: Mapping[str, bytes]) -> str:
+    try:
+        return files[name].decode()
+    except UnicodeDecodeError:
+        raise Flaw(Step.BUNDLE, f"{name} is no text") from None
+
+
+def short(text: str) -> str:
+    """A stranger's text, short enough for a message."""
+    return repr(text if len(text) <= 100 else f"{text[:100]}…")

@@ -1,0 +1,263 @@
+"""Taking an outcome out of a store: as a bundle that a stranger can check, or as the receipt of one verdict."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Connection, select
+
+from meruit.audit.bundle import (
+    FORMAT,
+    Annotations,
+    Bundle,
+    ConsistencyProof,
+    ContractFile,
+    LoggedEntry,
+    Manifest,
+    Receipt,
+    RunProof,
+    Salted,
+    Salts,
+    UsageFile,
+    pack,
+    statement_about,
+)
+from meruit.audit.statement import envelope
+from meruit.log.entries import OUR_CONTRACT, UsageEntry, VerdictEntry, read_entry
+from meruit.log.merkle import Subtree, consistency_proof, inclusion_proof
+from meruit.log.note import SigningKey
+from meruit.model.access import Scope
+from meruit.model.money import Bill
+from meruit.model.outcome import VerdictVersion
+from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store.write import result_from
+from meruit.store import log as audit
+from meruit.store import tables
+from meruit.store.checkpoint import checkpoint, resigned
+from meruit.store.database import NotFound, StoreError, StoreUnavailable
+from meruit.store.log_tiles import Tiles
+from meruit.store.store import Store
+from meruit.usage.store.read import spoken_for
+from meruit.usage.store.write import contract_of
+
+RECEIPT_FORMAT = "meruit-receipt/1"
+MAX_TRIES = 20
+"""How often a checkpoint is asked for, while others keep writing to the same contract."""
+
+Sleep = Callable[[float], None]
+T = TypeVar("T")
+
+
+class _Signed(NamedTuple):
+    """A checkpoint that the store's key signed, and the hashes of the log."""
+
+    size: int
+    note: str
+    subtree: Subtree
+
+
+def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.sleep) -> bytes:
+    """A bundle of the outcome, all versions of its verdict included; raises NotFound.
+
+    Waits up to a second where the newest entries are not signed for yet.
+    """
+    if scope.only_own:
+        # An agent is never shown what it was judged by.
+        raise NotFound(f"no outcome {outcome_id!r}")
+
+    def needed(connection: Connection) -> int:
+        contract_id = outcomes.summary(connection, scope, outcome_id).contract_id
+        last = audit.last_in_contract(connection, scope.tenant, contract_id)
+        (newest,) = audit.window(connection, scope.tenant, contract_id, last, last)
+        of_runs = [told[-1].position for told in _runs_paid(connection, scope.tenant, contract_id).values()]
+        return max(newest.position, *of_runs, _key_leaf(connection, store)) + 1
+
+    return pack(
+        _when_signed(store, needed, lambda found, signed: _bundle(store, scope, outcome_id, found, signed), sleep)
+    )
+
+
+def receipt(
+    store: Store, scope: Scope, outcome_id: str, version: int | None = None, *, sleep: Sleep = time.sleep
+) -> Receipt:
+    """The proof that a verdict is in the log, the latest unless another is asked for; raises NotFound."""
+
+    def wanted(connection: Connection) -> VerdictVersion:
+        number = outcomes.summary(connection, scope, outcome_id).version if version is None else version
+        return outcomes.version(connection, scope, outcome_id, number)
+
+    def taken(connection: Connection, signed: _Signed) -> Receipt:
+        verdict = wanted(connection)
+        logged = _logged(audit.leaf(connection, verdict.leaf), signed)
+        return Receipt(
+            format=RECEIPT_FORMAT,
+            outcome=outcome_id,
+            version=verdict.version,
+            index=logged.index,
+            entry=logged.body,
+            proof=logged.proof,
+            checkpoint=signed.note,
+            vkey=store.signer.vkey,
+        )
+
+    return _when_signed(store, lambda connection: wanted(connection).leaf + 1, taken, sleep)
+
+
+def _when_signed(
+    store: Store,
+    needed: Callable[[Connection], int],
+    read: Callable[[Connection, _Signed], T],
+    sleep: Sleep,
+) -> T:
+    """Read one state of the store, once a checkpoint covers what is needed; at most one is signed a second."""
+    for _ in range(MAX_TRIES):
+        with store.database.reading() as connection:
+            size = needed(connection)
+            latest = audit.latest_checkpoint(connection)
+            if latest is not None and latest.size >= size:
+                return read(connection, _ours(store.signer, latest, Tiles(connection)))
+        checkpoint(store, size, sleep)
+    raise StoreUnavailable("the contract is being written to without a pause; try again later")
+
+
+def _ours(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> _Signed:
+    """The checkpoint by this store's key, with hashes that are read once."""
+    subtree = cache(tiles.subtree)
+    return _Signed(*resigned(signer, found, subtree), subtree)
+
+
+def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _Signed) -> Bundle:
+    row = _row(connection, scope.tenant, outcome_id)
+    contract_id, last = row.contract_id, audit.last_in_contract(connection, scope.tenant, row.contract_id)
+    begin = 1 if OUR_CONTRACT.fullmatch(contract_id) else _first(connection, row.evidence_leaf)
+    window = audit.window(connection, scope.tenant, contract_id, begin, last)
+    entries = [read_entry(leaf.body) for leaf in window]
+    verdicts = [one for one in entries if isinstance(one, VerdictEntry) and one.outcome == outcome_id]
+    criteria = {verdict.criteria: verdict.criteria_index for verdict in verdicts}
+    others = [audit.leaf(connection, index) for index in sorted({*criteria.values(), _key_leaf(connection, store)})]
+    begun = _first_checkpoint(connection, verdicts[0].criteria_index, store)
+    work = outcomes.evidence(connection, scope, outcome_id, store.shelf)._asdict()
+    work = {part: content for part, content in work.items() if content is not None}
+    kept = _results(connection, scope.tenant, outcome_id)
+    latest = verdicts[-1]
+    paid = _runs_paid(connection, scope.tenant, contract_id)
+    about = Annotations(
+        *(outcome_id, latest.version, contract_id, last, signed.size, begun.size),
+        usage={run: len(told) for run, told in paid.items()},
+    )
+    result = result_from(kept[latest.version][1]) if latest.version in kept else None
+    return Bundle(
+        manifest=Manifest(FORMAT, outcome_id, [verdict.version for verdict in verdicts], []),
+        key=f"{store.signer.vkey}\n",
+        checkpoint=signed.note,
+        first_checkpoint=begun.note,
+        consistency=ConsistencyProof(consistency_proof(begun.size, signed.size, signed.subtree)),
+        entries=sorted(
+            (_logged(leaf, signed) for leaf in (*window, *others, *chain.from_iterable(paid.values()))),
+            key=lambda entry: entry.index,
+        ),
+        salts=Salts(
+            _hex(row.input_salt),
+            _hex(row.output_salt),
+            _hex(row.metadata_salt),
+            {str(version): salt.hex() for version, (salt, _) in kept.items()},
+        ),
+        criteria={digest: outcomes.criteria_body(connection, scope.tenant, digest) for digest in criteria},
+        work=work,
+        results={version: result for version, (_, result) in kept.items()},
+        statement=envelope(statement_about(latest, about, work, result), store.signer),
+        contract=_contract(connection, scope.tenant, contract_id, outcome_id),
+        usage=UsageFile({run: _proof(connection, scope.tenant, run, told) for run, told in paid.items()})
+        if paid
+        else None,
+    )
+
+
+def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[str, Sequence[audit.Leaf]]:
+    """What the log says of each run whose tokens the contract paid for, at any time."""
+    table = tables.settlements
+    paid = connection.execute(
+        select(table.c.bill).where(table.c.tenant == tenant, table.c.contract_id == contract_id)
+    ).scalars()
+    runs = sorted({use.run_id for one in paid for use in Bill.from_json(one).usage})
+    told = {run: contract_of(run) for run in runs}
+    return {
+        run: audit.window(connection, tenant, name, 1, audit.last_in_contract(connection, tenant, name))
+        for run, name in told.items()
+    }
+
+
+def _proof(connection: Connection, tenant: str, run_id: str, told: Sequence[audit.Leaf]) -> RunProof:
+    """The run, and the looks at it that the log speaks for by now."""
+    kept = spoken_for(connection, tenant, run_id)
+    entries = [read_entry(leaf.body) for leaf in told]
+    count = max(entry.attempts for entry in entries if isinstance(entry, UsageEntry))
+    return RunProof(kept.salt.hex(), kept.run, kept.looks[:count])
+
+
+def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id: str) -> ContractFile | None:
+    """What the contract was paid by, and on what grounds; None where there was none."""
+    of, works = tables.contracts, tables.works
+    agreed = connection.execute(
+        select(of.c.terms, works.c.body)
+        .join(works, (works.c.tenant == of.c.tenant) & (works.c.id == of.c.work_id))
+        .where(of.c.tenant == tenant, of.c.id == contract_id)
+    ).first()
+    if agreed is None:
+        return None
+    checks, bills = tables.governance_checks, tables.settlements
+    checked = connection.execute(
+        select(checks).where(checks.c.tenant == tenant, checks.c.outcome_id == outcome_id, checks.c.body.is_not(None))
+    )
+    paid = connection.execute(select(bills).where(bills.c.tenant == tenant, bills.c.contract_id == contract_id))
+    return ContractFile(
+        terms=agreed.terms,
+        governance={str(row.version): Salted(row.salt.hex(), row.body) for row in checked},
+        bills={str(row.number): row.bill for row in paid},
+        work=agreed.body,
+    )
+
+
+def _first_checkpoint(connection: Connection, criteria_index: int, store: Store) -> _Signed:
+    """The first that was signed once the criteria were committed to."""
+    found = audit.checkpoint_covering(connection, criteria_index + 1)
+    if found is None:
+        raise StoreError("the checkpoints of the audit log are gone; restore the database from a copy")
+    return _ours(store.signer, found, Tiles(connection))
+
+
+def _logged(leaf: audit.Leaf, signed: _Signed) -> LoggedEntry:
+    return LoggedEntry(leaf.position, leaf.body, inclusion_proof(leaf.position, signed.size, signed.subtree))
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def _row(connection: Connection, tenant: str, outcome_id: str) -> Any:
+    table = tables.outcomes
+    return connection.execute(select(table).where(table.c.tenant == tenant, table.c.id == outcome_id)).one()
+
+
+def _first(connection: Connection, evidence_leaf: int) -> int:
+    """The number of the outcome's first entry in its contract."""
+    table = tables.log_leaves
+    return int(connection.execute(select(table.c.contract_seq).where(table.c.seq == evidence_leaf)).scalar_one())
+
+
+def _key_leaf(connection: Connection, store: Store) -> int:
+    """Where the log admits the key; a store does so when it is opened."""
+    table = tables.log_keys
+    return int(connection.execute(select(table.c.seq).where(table.c.vkey == store.signer.vkey)).scalar_one())
+
+
+def _results(connection: Connection, tenant: str, outcome_id: str) -> dict[int, tuple[bytes, bytes]]:
+    """Salt and result of each version, those left out that were erased."""
+    table = tables.verdicts
+    query = select(table.c.version, table.c.salt, table.c.result).where(
+        table.c.tenant == tenant, table.c.outcome_id == outcome_id, table.c.result.is_not(None)
+    )
+    return {row.version: (row.salt, row.result) for row in connection.execute(query)}
+
+
+def _hex(salt: bytes | None) -> str | None:
+    return None if salt is None else salt.hex()

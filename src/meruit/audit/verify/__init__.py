@@ -1,0 +1,1 @@
+"""Checks a bundle step by step: entries, outcome, settlement, usage."""

@@ -1,0 +1,465 @@
+"""Doing again what a bundle says about belief and money: the flags from what was known, the bills from the verdicts."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.audit.bundle import Bundle, ContractFile, short
+from meruit.audit.findings import Flaw, State, Step, StepFinding
+from meruit.audit.verify.entries import Deal, Move, Story, fine
+from meruit.audit.verify.usage import Proofs
+from meruit.contracts.bill import RuleFailed, bill, fee_and_payout, hold_for
+from meruit.contracts.invariants import Books, Settlement, broken
+from meruit.contracts.lifecycle import Decision
+from meruit.contracts.payable import PAYABLE, why_asked
+from meruit.contracts.postings import Parties
+from meruit.contracts.replay import transfer_told
+from meruit.contracts.token_terms import why_usage_waits
+from meruit.errors import UnknownName
+from meruit.governance.dossier import About, Planted, dossier_of
+from meruit.governance.evaluate import govern, together
+from meruit.log.entries import (
+    PARTS,
+    AwardEntry,
+    DisputeEntry,
+    GovernanceEntry,
+    MoneyEntry,
+    ReleaseEntry,
+    ResolutionEntry,
+    ReversalEntry,
+    SettlementEntry,
+)
+from meruit.model.canonical import canonical, from_canonical
+from meruit.model.contract import Contract, ContractState, Escrow, Terms, kept_work
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, History
+from meruit.model.money import Bill, TokenUse
+from meruit.model.numbers import in_units
+from meruit.model.usage import UsageStatus
+from meruit.model.verdict import GovernanceStatus, VerificationResult
+from meruit.model.work import Work
+from meruit.registry import flags
+from meruit.verify.sanitize import describe
+
+_NO_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
+Results = Mapping[int, VerificationResult]
+_STATES = {
+    Escrow.HELD: ContractState.VERIFICATION_PENDING,
+    Escrow.PAID: ContractState.SETTLED,
+    Escrow.RELEASED: ContractState.FAILED,
+}
+SAID = {
+    Disposition.CLEAR: GovernanceStatus.CLEAR,
+    Disposition.HOLD: GovernanceStatus.REVIEW,
+    Disposition.INVALID: GovernanceStatus.INVALID,
+}
+
+
+def check_governance(bundle: Bundle, story: Story, results: Results, notes: list[str]) -> StepFinding:
+    """That what was known of the outcome leads to the flags that were raised; raises Flaw."""
+    if story.deal is None or bundle.contract is None:
+        return StepFinding(Step.GOVERNANCE, State.SKIPPED, "nobody had a contract on this work")
+    _check_carried(results)
+    if not story.deal.governance:
+        return StepFinding(Step.GOVERNANCE, State.SKIPPED, "nobody was asked whether it can be believed")
+    again = 0
+    for entry in story.deal.governance:
+        kept = bundle.contract.governance.get(str(entry.version))
+        if kept is None:
+            notes.append(f"not rerun: governance of version {entry.version}: what it went by was erased")
+            continue
+        checked = _read_check(kept.body, entry.version)
+        _check_said(entry, checked, results.get(entry.version))
+        _check_known(bundle, story.deal, checked, results.get(entry.version))
+        notes += _not_asked(checked)
+        why = _governed_again(checked)
+        if why:
+            notes.append(f"not rerun: governance of version {entry.version}: {why}")
+        else:
+            again += 1
+    state = State.OK if again else State.SKIPPED
+    return StepFinding(
+        Step.GOVERNANCE, state, f"{again} of {len(story.deal.governance)} judged again, with the same flags"
+    )
+
+
+def _check_carried(results: Results) -> None:
+    """That a version says of belief what the one before it says, or that a person let it stand."""
+    for version, result in results.items():
+        before = results.get(version - 1, result)
+        released = result.governance is GovernanceStatus.RELEASED and before.governance not in PAYABLE
+        same = result.governance is before.governance or released
+        if not same or result.governance_flags != before.governance_flags:
+            raise Flaw(
+                Step.GOVERNANCE, f"version {version} is believed otherwise than the one before it, for no reason"
+            )
+
+
+def _read_check(body: bytes, version: int) -> GovernanceCheck:
+    try:
+        checked = GovernanceCheck.from_json(body)
+        same = msgspec.json.encode(msgspec.json.decode(body)) == body and _said(body) == _said(checked.to_json())
+    except (ValueError, RecursionError) as problem:
+        why = describe(problem)
+        raise Flaw(Step.GOVERNANCE, f"version {version}: what governance went by cannot be read: {why}") from None
+    if not same:
+        raise Flaw(Step.GOVERNANCE, f"version {version}: what governance went by is not written as it is recorded")
+    return checked
+
+
+def _said(body: bytes) -> str:
+    """What a record says, in its order; a limit or a confidence of 1 is as good as one of 1.0."""
+    return json.dumps(json.loads(body, parse_int=float))
+
+
+def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: VerificationResult | None) -> None:
+    """That log, record and result tell the same."""
+    said = (str(checked.result.concluded), tuple(checked.result.names))
+    if said != (entry.disposition, entry.flags):
+        raise Flaw(Step.GOVERNANCE, f"version {entry.version}: the log says another answer than the record")
+    if result is None:
+        return
+    if (SAID[checked.result.concluded], checked.result.names) != (result.governance, result.governance_flags):
+        raise Flaw(Step.GOVERNANCE, f"version {entry.version}: the result says another answer than the record")
+
+
+def _check_known(bundle: Bundle, deal: Deal, checked: GovernanceCheck, result: VerificationResult | None) -> None:
+    """That the dossier is about this work, and what was planted in it; what earlier outcomes said must be believed."""
+    if result is None or len(bundle.work) < len(PARTS) or bundle.contract is None:
+        return
+    work = {part: json.loads(bundle.work[part]) for part in PARTS}
+    award = deal.award
+    drawn = dossier_of(
+        About(award.contract, award.work, award.agent, award.consumer),
+        Work(output=work["output"], input=work["input"], metadata=work["metadata"]),
+        result,
+        _planted(bundle.contract),
+        claimed_may_earn=_terms(bundle.contract, Step.GOVERNANCE).claimed_may_earn,
+    )
+    if _own(drawn) != _own(checked.dossier):
+        raise Flaw(Step.GOVERNANCE, "the dossier tells of other work, or of another result")
+
+
+def _planted(contract: ContractFile) -> Planted:
+    """What was hidden in the work before anybody was awarded it."""
+    try:
+        submission = kept_work(contract.work).submission
+        same = canonical(from_canonical(contract.work)) == contract.work
+    except (ValueError, RecursionError) as problem:
+        raise Flaw(Step.GOVERNANCE, f"the work cannot be read: {describe(problem)}") from None
+    if not same:
+        raise Flaw(Step.GOVERNANCE, "the work is not written as it is recorded")
+    return Planted(submission.canaries, submission.impossible)
+
+
+def _own(dossier: Dossier) -> bytes:
+    """What of a dossier follows from the work alone; governance itself decides over success later."""
+    return msgspec.structs.replace(dossier, success=False, history=History()).to_json()
+
+
+def _not_asked(checked: GovernanceCheck) -> list[str]:
+    """What the operator decided about the rules, and whoever checks may want to know."""
+    if checked.policy is None:
+        return []
+    left_out = sorted({rule.name for rule in flags} - checked.rules.keys())
+    return [
+        *([f"governance did not ask the rules {', '.join(left_out)}"] if left_out else []),
+        *(f"governance went by limits of the operator's own for {name}" for name in sorted(checked.policy.limits)),
+    ]
+
+
+def _governed_again(checked: GovernanceCheck) -> str:
+    """Why the rules were not asked again; empty when they were, with the same answer; raises Flaw for another."""
+    if checked.policy is None:
+        if checked.result != checked.remote:
+            raise Flaw(Step.GOVERNANCE, "the answer is not that of whoever was asked")
+        return "only somebody else was asked"
+    installed = {rule.name: rule.version for rule in flags}
+    missing = sorted(name for name, version in checked.rules.items() if installed.get(name) != version)
+    if missing:
+        return f"the rule {missing[0]} is not installed here in the version that was asked"
+    again = govern(checked.dossier, checked.policy, checked.rules.keys())
+    again = again if checked.remote is None else together(again, checked.remote)
+    if GovernanceResult.from_json(again.to_json()) != checked.result:
+        raise Flaw(Step.GOVERNANCE, "the rules come to another answer on the same dossier")
+    return ""
+
+
+def check_settlement(
+    bundle: Bundle, story: Story, results: Results, agreed: SuccessCriteria | None, notes: list[str]
+) -> StepFinding:
+    """That verdicts and terms lead to what was paid, and that no money was made or lost; raises Flaw.
+
+    `agreed` are the criteria of the contract.
+    """
+    deal, contract = story.deal, bundle.contract
+    if deal is None or contract is None:
+        return StepFinding(Step.SETTLEMENT, State.SKIPPED, "nobody had a contract on this work")
+    terms = _terms(contract, Step.SETTLEMENT)
+    if (deal.award.currency, deal.award.hold_micros) != (terms.currency, hold_for(agreed, terms)):
+        raise Flaw(Step.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
+    money = _moved(deal)
+    settled = [(index, entry) for index, entry in deal.money if isinstance(entry, SettlementEntry)]
+    proofs = Proofs(bundle.usage, deal.usage)
+    judged_by = {verdict.version: verdict.criteria for verdict in story.verdicts}
+    again = 0
+    for index, entry in settled:
+        if judged_by[entry.version] != deal.criteria:
+            raise Flaw(Step.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's")
+        own_rules = _tokens_again(proofs, _bill(contract, entry).usage, deal, index, entry.number)
+        why = _settled_again(
+            contract, entry, _Agreed(terms, agreed, deal.award.hold_micros), results.get(entry.version)
+        )
+        why = why or own_rules
+        if why:
+            notes.append(f"not recomputed: settlement {entry.number}: {why}")
+        else:
+            again += 1
+    _check_runs(contract, deal, money)
+    if deal.usage and terms.token_rates is None:
+        notes.append("what tokens cost is the bills' word: the prices that are frozen with a run are not in the log")
+    _check_books(deal, contract, story, money)
+    moved = f"{len(deal.money)} transfers, and no money made or lost"
+    if settled and not again:
+        told = f"none of {len(settled)} settlements could be recomputed; {moved}"
+        return StepFinding(Step.SETTLEMENT, State.SKIPPED, told)
+    return fine(Step.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
+
+
+def _check_runs(contract: ContractFile, deal: Deal, money: "_Money") -> None:
+    """That nothing is told of runs whose tokens nobody paid, and nothing stays paid that is not verified any more."""
+    bills = [_bill(contract, entry) for _, entry in deal.money if isinstance(entry, SettlementEntry)]
+    if strange := sorted(deal.usage.keys() - {use.run_id for bill in bills for use in bill.usage}):
+        raise Flaw(Step.SETTLEMENT, f"no bill is for the tokens of run {short(strange[0])}")
+    if money.live is None or money.disputed:
+        # What is disputed stays as it is until somebody decides.
+        return
+    for use in _bill(contract, money.live).usage:
+        _, newest = deal.usage[use.run_id][-1]
+        if newest.status != UsageStatus.VERIFIED:
+            raise Flaw(Step.SETTLEMENT, f"run {short(use.run_id)} is not verified any more, and stays paid")
+
+
+def _tokens_again(proofs: Proofs, usage: Sequence[TokenUse], deal: Deal, index: int, number: int) -> str:
+    """Whose tokens only an operator's own rules verify; empty where the specified ones do; raises Flaw for others."""
+    if len({use.run_id for use in usage}) < len(usage):
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid the tokens of one run twice")
+    own_rules = ""
+    for use in usage:
+        found, run = proofs.proven(use.run_id, index), short(use.run_id)
+        if (found.run.id, found.run.contract_id) != (use.run_id, deal.award.contract):
+            raise Flaw(
+                Step.SETTLEMENT, f"settlement {number} paid the tokens of run {run}, which is not of its contract"
+            )
+        if use.looks < found.looks:
+            raise Flaw(Step.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it")
+        if found.verdict.tokens != use.tokens:
+            raise Flaw(Step.SETTLEMENT, f"settlement {number} paid other tokens of run {run} than its provider counted")
+        if not found.as_specified:
+            own_rules = f"the looks at run {run} verify its tokens only by rules of the operator's own"
+    return own_rules
+
+
+class _Agreed(NamedTuple):
+    """What a contract is paid by."""
+
+    terms: Terms
+    criteria: SuccessCriteria | None
+    hold: int
+
+
+def _settled_again(
+    contract: ContractFile, entry: SettlementEntry, agreed: _Agreed, result: VerificationResult | None
+) -> str:
+    """Why a settlement was not recomputed; empty when it was, to the same bill; raises Flaw for another."""
+    terms = agreed.terms
+    owed, number = _bill(contract, entry), entry.number
+    if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
+        raise Flaw(Step.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
+    waits = why_usage_waits(owed.usage, terms)
+    if waits:
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits}")
+    if result is None:
+        return "the result it rests on was erased"
+    held = why_asked(result, agreed.criteria, terms)
+    # What governance holds is released by a version that says so; a word with the settlement is not enough.
+    if held and (not entry.reason or result.governance not in PAYABLE):
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid what nobody had released: {held}")
+    try:
+        recomputed = bill(result, terms, agreed.hold, owed.usage)
+    except (UnknownName, RuleFailed) as problem:
+        return str(problem)
+    if recomputed.total != owed.total:
+        paid, due = in_units(owed.total), in_units(recomputed.total)
+        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid {paid}, the terms give {due}")
+    if recomputed != owed:
+        raise Flaw(Step.SETTLEMENT, f"bill {number} is not the one that the terms give")
+    return ""
+
+
+def _terms(contract: ContractFile, step: Step) -> Terms:
+    try:
+        document = from_canonical(contract.terms)
+        terms = Terms.model_validate(document)
+        same = canonical(document) == contract.terms
+    except (ValueError, RecursionError) as problem:
+        raise Flaw(step, f"the terms cannot be read: {describe(problem)}") from None
+    if not same:
+        raise Flaw(step, "the terms are not written as they are recorded")
+    return terms
+
+
+def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
+    """The bill of a settlement, the same as the log's."""
+    body = contract.bills[str(entry.number)]
+    try:
+        owed = Bill.from_json(body)
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise Flaw(Step.SETTLEMENT, f"bill {entry.number} cannot be read: {describe(problem)}") from None
+    if owed.to_json() != body:
+        raise Flaw(Step.SETTLEMENT, f"bill {entry.number} is not written as it is recorded")
+    logged = (
+        *(entry.currency, entry.base_micros, entry.bonus_micros, entry.penalty_micros, entry.total_micros),
+        *(entry.fee_micros, entry.payout_micros, entry.released_micros),
+    )
+    if logged != (
+        *(owed.currency, owed.base, owed.bonus, owed.penalty, owed.total),
+        *(owed.fee, owed.payout, owed.released),
+    ):
+        raise Flaw(Step.SETTLEMENT, f"the log says another settlement {entry.number} than its bill")
+    return owed
+
+
+class _Money(NamedTuple):
+    """How far the entries of a contract have brought its money."""
+
+    escrow: Escrow = Escrow.HELD
+    live: SettlementEntry | None = None
+    """What is paid, and not taken back."""
+    number: int = 0
+    """Of the last settlement."""
+    version: int = 0
+    """Of the verdict that was settled last."""
+    disputed: bool = False
+    decided: str = Decision.UPHOLD
+    """What a resolution has decided, until it is done."""
+
+
+def _moved(deal: Deal) -> _Money:
+    """The money after every move, each of which begins where the one before it ended; raises Flaw."""
+    money = _Money()
+    for index, entry in deal.moves[1:]:
+        after = _after(money, entry)
+        if after is None:
+            # Any: what a struct is tagged with may be a number elsewhere.
+            kind: Any = entry.__struct_config__.tag
+            raise Flaw(Step.SETTLEMENT, f"entry {index}, a {kind}, cannot follow what came before it")
+        money = after
+    if money.decided != Decision.UPHOLD:
+        raise Flaw(Step.SETTLEMENT, f"a dispute was resolved by {money.decided}, and that was not done")
+    return money
+
+
+def _after(money: _Money, entry: Move) -> _Money | None:  # noqa: PLR0911 - one return a kind of move
+    """The money after a move; None for one that cannot be."""
+    held, done = money.escrow is Escrow.HELD, money.decided == Decision.UPHOLD
+    if money.disputed != isinstance(entry, ResolutionEntry):
+        return None
+    match entry:
+        case SettlementEntry() if done and held and _is_next(money, entry):
+            return _Money(Escrow.PAID, entry, entry.number, entry.version)
+        case ReversalEntry() if money.live is not None and _is_all(money.live, entry):
+            left = money.decided if money.decided == Decision.VOID else Decision.UPHOLD
+            return money._replace(escrow=Escrow.HELD, live=None, decided=left)
+        case ReleaseEntry(why="void") if held and money.decided != Decision.REVERSE:
+            return money._replace(escrow=Escrow.RELEASED, decided=Decision.UPHOLD)
+        case DisputeEntry() if done and money.escrow is not Escrow.RELEASED:
+            return money._replace(disputed=True)
+        case ResolutionEntry(decision=decision) if decision in [*Decision]:
+            return money._replace(disputed=False, decided=decision)
+        case _:
+            return None
+
+
+def _is_next(money: _Money, entry: SettlementEntry) -> bool:
+    return entry.number == money.number + 1 and entry.version > money.version
+
+
+def _is_all(live: SettlementEntry, entry: ReversalEntry) -> bool:
+    return (entry.number, entry.currency, entry.total_micros) == (live.number, live.currency, live.total_micros)
+
+
+def _check_books(deal: Deal, contract: ContractFile, story: Story, money: _Money) -> None:
+    """Every invariant of the ledger, over what the log tells of this contract alone."""
+    parties = Parties(deal.award.contract, deal.award.consumer, deal.award.agent)
+    known: dict[tuple[str, int], Any] = {}
+    transfers = [transfer_told(index, entry, parties, known) for index, entry in deal.money]
+    balances: Counter[tuple[str, str]] = Counter()
+    for transfer in transfers:
+        for account, micros in transfer.postings:
+            balances[transfer.currency, account] += micros
+    books = Books(
+        balances=balances,
+        transfers=transfers,
+        contracts=[_as_it_stands(deal.award, contract, money, story.evidence.outcome)],
+        settlements=[
+            Settlement(
+                *(entry.contract, entry.number, entry.outcome, entry.version, _bill(contract, entry), index),
+                sha256(contract.bills[str(entry.number)]).hexdigest(),
+            )
+            for index, entry in deal.money
+            if isinstance(entry, SettlementEntry)
+        ],
+        verdicts=frozenset((entry.outcome, entry.version) for entry in story.verdicts),
+        moves=frozenset((entry.contract, *_move(entry)) for _, entry in deal.money),
+        logged=transfers,
+        terms={deal.award.contract: deal.award.terms},
+        bills={
+            (entry.contract, entry.number): entry.bill for _, entry in deal.money if isinstance(entry, SettlementEntry)
+        },
+    )
+    found = broken(books)
+    if found:
+        raise Flaw(Step.SETTLEMENT, found[0])
+
+
+def _move(entry: MoneyEntry) -> tuple[str, int]:
+    match entry:
+        case AwardEntry():
+            return "award", 0
+        case SettlementEntry():
+            return "settle", entry.number
+        case ReversalEntry():
+            return "reverse", entry.number
+        case ReleaseEntry():
+            return entry.why, 0
+
+
+def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _Money, outcome: str) -> Contract:
+    """The contract as its entries leave it; open, paid or given back."""
+    state = _STATES[money.escrow]
+    frozen = money.disputed and money.escrow is Escrow.HELD
+    return Contract(
+        id=award.contract,
+        seq=0,
+        work_id=award.work,
+        agent_id=award.agent,
+        consumer_id=award.consumer,
+        domain=None,
+        state=ContractState.DISPUTED if money.disputed else state,
+        escrow=Escrow.FROZEN if frozen else money.escrow,
+        currency=award.currency,
+        hold_micros=award.hold_micros,
+        terms=contract.terms,
+        awarded_at=_NO_MOMENT,
+        expires_at=_NO_MOMENT,
+        settlement=0 if money.live is None else money.live.number,
+        total_micros=0 if money.live is None else money.live.total_micros,
+        outcome_id=outcome,
+        disputed_from=state if money.disputed else None,
+    )

@@ -1,0 +1,1 @@
+"""Task sets, the runs of agents on them, and their scores."""

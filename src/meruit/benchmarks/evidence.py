@@ -1,0 +1,128 @@
+"""Evidence as the specification shapes it, and what of a completed run may be told to whom."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from meruit.benchmarks.store.read import CriterionFound
+from meruit.model.evidence import Cause
+from meruit.model.task import Reveal
+from meruit.model.task_run import (
+    Completion,
+    CriterionLine,
+    CriterionRun,
+    CriterionStatus,
+    TaskRun,
+)
+from meruit.model.verdict import AxisScore, CriterionResult, Status, VerificationResult
+from meruit.registry import checks
+
+_STATUS = {
+    Status.MET: CriterionStatus.PASSED,
+    Status.NOT_MET: CriterionStatus.FAILED,
+    Status.INDETERMINATE: CriterionStatus.ERROR,
+    Status.EXCLUDED: CriterionStatus.SKIPPED,
+}
+_PHRASES = "phraseResults"
+_FIELD_KEYS = ("path", "expected", "actual", "passed")
+_PHRASE_KEYS = ("phrase", "found", "turn")
+
+
+def status_of(judged: CriterionResult) -> CriterionStatus:
+    """How a criterion ended, in the specification's words."""
+    return _STATUS[judged.status]
+
+
+def criterion_run(found: CriterionFound, judged: CriterionResult) -> CriterionRun:
+    """A criterion run with its evidence."""
+    status = status_of(judged)
+    return CriterionRun(
+        id=found.id,
+        task_run_id=found.task_run_id,
+        position=found.position,
+        label=judged.criterion_id,
+        check=judged.metric,
+        axis=judged.axis,
+        weight=judged.weight,
+        status=status,
+        score=judged.score if status in (CriterionStatus.PASSED, CriterionStatus.FAILED) else None,
+        passed=judged.met,
+        required=judged.required,
+        fault=judged.fault,
+        details=details_of(judged),
+        evidence=shaped(judged),
+        took_ms=None if found.took_us is None else found.took_us / 1000,
+    )
+
+
+def details_of(judged: CriterionResult) -> str | None:
+    """Why it ended so, in a sentence."""
+    if judged.error is not None:
+        return judged.error
+    found = judged.details or {}
+    told = found.get("message") or found.get("why")
+    if told is not None or judged.met:
+        return None if told is None else str(told)
+    failing = [one["path"] for one in found.get("fields", ()) if not one.get("passed", True)]
+    return f"does not fit: {', '.join(map(str, failing))}" if failing else None
+
+
+def shaped(judged: CriterionResult) -> dict[str, Any]:
+    """The evidence under the specification's name for this kind of check; what we know beyond it stays beside."""
+    found = dict(judged.details or {})
+    check = checks.find(judged.metric)
+    name = "fieldResults" if check is None else check.evidence
+    fields = found.pop("fields", None)
+    if fields is None:
+        return found
+    keys = _PHRASE_KEYS if name == _PHRASES else _FIELD_KEYS
+    return {name: [_in_order(one, keys) for one in fields], **found}
+
+
+def _in_order(one: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: one.get(key) for key in keys} | {key: value for key, value in one.items() if key not in keys}
+
+
+def completion(run: TaskRun, result: VerificationResult | None, lines: list[CriterionRun]) -> Completion:
+    """What whoever completes a run is told: of a run that counts only what its task reveals."""
+    if run.scored:
+        return _hidden(run, lines)
+    return Completion(
+        task_run_id=run.id,
+        status=run.status,
+        verdict=run.verdict,
+        score=run.score,
+        axes={name: shown_axis(axis) for name, axis in run.axes.items()} if run.verdict is not None else None,
+        coverage=run.coverage,
+        bounds=run.bounds,
+        reasons=None if result is None else result.reasons,
+        criteria=[_line(one) for one in lines],
+    )
+
+
+def _hidden(run: TaskRun, lines: list[CriterionRun]) -> Completion:
+    level = [Reveal.NONE, Reveal.VERDICT, Reveal.AXES, Reveal.CRITERIA].index(run.reveal)
+    if run.verdict is None or level == 0:
+        return Completion(run.id, run.status)
+    told = Completion(run.id, run.status, run.verdict, run.score)
+    if level == 1:
+        return told
+    axes = {name: shown_axis(axis) for name, axis in run.axes.items()}
+    passed = {one.label: one.passed for one in lines} if run.reveal is Reveal.CRITERIA else None
+    return Completion(run.id, run.status, run.verdict, run.score, axes, passed=passed)
+
+
+def shown_axis(axis: AxisScore) -> dict[str, Any]:
+    """An axis as the specification prints it."""
+    weight = int(axis.weight) if axis.weight == int(axis.weight) else axis.weight
+    return {"score": axis.score, "weight": weight}
+
+
+def _line(one: CriterionRun) -> CriterionLine:
+    return CriterionLine(
+        one.id, one.label, one.axis, one.weight, one.status, one.score, one.passed, one.details, one.evidence
+    )
+
+
+def hit_by_the_world(result: VerificationResult) -> bool:
+    """Whether something could not be judged because a source could not be read."""
+    return any(judged.cause is Cause.CHECK_ERROR for judged in result.criterion_results)

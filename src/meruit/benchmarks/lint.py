@@ -1,0 +1,249 @@
+"""Proving a task before anyone is measured by it: what passes on the untouched world, and what no mistake can fail."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.benchmarks.mutations import GRAVE, WorldMutant, world_mutants
+from meruit.checks.framework.assertion import as_range
+from meruit.checks.matching.formulas import Formula, formulas_in
+from meruit.errors import AuthorError
+from meruit.judge.plan import Rule
+from meruit.model.record import Record
+from meruit.model.task import Task
+from meruit.model.verdict import Status, Verdict, VerificationResult
+from meruit.model.world import FACTS, World, compacted, in_work
+from meruit.registry import checks
+from meruit.verify.engine import VerificationEngine
+from meruit.verify.lint.criteria import LintFinding, Severity
+
+MAX_SURVIVORS = 20
+"""Mutants of one task that are named."""
+MAX_LISTED = 300
+"""Characters of a list in a message."""
+
+
+class TaskReport(Record, frozen=True):
+    """What was tried on one task, and what was found."""
+
+    task: str
+    ok: bool
+    findings: list[LintFinding]
+    nothing: str
+    """The verdict on an agent that does nothing."""
+    free: dict[str, float] = msgspec.field(default_factory=dict)
+    """Criteria that an agent meets by doing nothing, and their weight."""
+    gold: str | None = None
+    """The verdict on the gold run, when there is one."""
+    mutants_tried: int = 0
+    failed_by: dict[str, str] = msgspec.field(default_factory=dict)
+    """For each criterion the first mutant of the gold world that fails it."""
+    survivors: list[str] = msgspec.field(default_factory=list)
+    """Mutants of the gold world that pass all the same, the first of them."""
+    survived: int = 0
+    """How many those are in all."""
+
+
+class _Survivor(NamedTuple):
+    """A mutant that passes, and the criteria that noticed in vain."""
+
+    mutant: WorldMutant
+    noticed: list[str]
+
+
+def lint_task(
+    engine: VerificationEngine,
+    task: Task,
+    before: World,
+    facts: Mapping[str, Any],
+    gold: World | None = None,
+    gold_before: World | None = None,
+) -> TaskReport:
+    """Try a task's criteria on the untouched world, on a gold run's world, and on mutants of that.
+
+    `gold_before` is where the gold run began, unless that was the same world.
+    """
+    prepared = engine.compile(task.success_criteria)
+    began = before if gold_before is None else gold_before
+
+    def judged(was: World, now: World) -> VerificationResult:
+        given = {FACTS: {**facts, **task.facts}, **in_work(was)}
+        return engine.verify_sync("lint", given, in_work(compacted(was, now)), prepared, {})
+
+    nothing = judged(before, before)
+    findings = [*_about_nothing(nothing, prepared.plan.rules), *_about_choices(nothing, prepared.plan.rules)]
+    free = {one.criterion_id: one.weight for one in nothing.criterion_results if one.status is Status.MET}
+    if gold is None:
+        return TaskReport(task.id, _clean(findings), findings, str(nothing.verdict), free)
+    good = judged(began, gold)
+    if good.verdict is not Verdict.PASS:
+        missed = ", ".join(one.criterion_id for one in good.criterion_results if one.status is not Status.MET)
+        why = f"the gold run does not pass ({good.verdict}, score {good.score:g}): {missed}"
+        findings.append(LintFinding(Severity.ERROR, "gold_fails", why))
+        return TaskReport(task.id, False, findings, str(nothing.verdict), free, str(good.verdict))  # noqa: FBT003
+    tried, failed_by, survivors = 0, dict[str, str](), list[_Survivor]()
+    for mutant in world_mutants(began, gold):
+        tried += 1
+        result = judged(began, mutant.world)
+        noticed = [one.criterion_id for one in result.criterion_results if one.status is Status.NOT_MET]
+        for criterion_id in noticed:
+            failed_by.setdefault(criterion_id, mutant.name)
+        if result.verdict is Verdict.PASS:
+            survivors.append(_Survivor(mutant, noticed))
+    findings += _about_mutants(good, failed_by, survivors)
+    return TaskReport(
+        task=task.id,
+        ok=_clean(findings),
+        findings=findings,
+        nothing=str(nothing.verdict),
+        free=free,
+        gold=str(good.verdict),
+        mutants_tried=tried,
+        failed_by=failed_by,
+        survivors=[one.mutant.name for one in survivors[:MAX_SURVIVORS]],
+        survived=len(survivors),
+    )
+
+
+def _clean(findings: list[LintFinding]) -> bool:
+    return not any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def _about_nothing(result: VerificationResult, rules: tuple[Rule, ...]) -> Iterator[LintFinding]:
+    if not rules:
+        yield LintFinding(Severity.ERROR, "no_criteria", "the task has no criteria, so nobody can pass it")
+    if result.verdict is Verdict.PASS or result.success:
+        yield LintFinding(Severity.ERROR, "null_agent_passes", "an agent that does nothing passes")
+    elif result.verdict is not Verdict.FAIL and result.score > 0:
+        message = f"an agent that does nothing earns a score of {result.score:.3g}"
+        advice = "; give what forbids `weight: 0` and `required: true`, where that should be nothing"
+        yield LintFinding(Severity.WARNING, "points_for_nothing", message + advice)
+    for rule, one in zip(rules, result.criterion_results, strict=True):
+        if one.details is not None and "unsupported_assertion" in one.details:
+            message = str(one.details.get("message", "this assertion cannot be run"))
+            yield LintFinding(Severity.ERROR, "unsupported_assertion", message, one.criterion_id)
+        elif one.status is Status.INDETERMINATE:
+            yield LintFinding(Severity.ERROR, str(one.cause), one.error or "cannot be judged", one.criterion_id)
+        elif one.status is Status.MET and not _is_guard(rule):
+            message = "passes on the untouched world: a point for doing nothing"
+            yield LintFinding(Severity.WARNING, "passes_on_nothing", message, one.criterion_id)
+
+
+def _is_guard(rule: Rule) -> bool:
+    """Whether the criterion forbids rather than asks, so that it passes as long as nothing is done."""
+    assertion = rule.criterion.assertion
+    if assertion is None:
+        return False
+    said, check = assertion.settings, checks.find(assertion.check)
+    if check is not None and check.last:
+        return True
+    only_forbids = "forbidden" in said and not any(said.get(asked) for asked in ("contains", "phrases", "order"))
+    return only_forbids or said.get("changed") == "none" or ("count" in said and _may_be_none(said["count"]))
+
+
+def _about_choices(result: VerificationResult, rules: Sequence[Rule]) -> Iterator[LintFinding]:
+    """Where an agent, by what it makes, chooses what it is judged by."""
+    said = [
+        (one.criterion_id, rule.criterion.assertion.settings)
+        for rule, one in zip(rules, result.criterion_results, strict=True)
+        if rule.criterion.assertion is not None
+    ]
+    made = {str(one["capture"]) for _, one in said if "capture" in one and _may_be_made(one)}
+    for criterion_id, one in said:
+        if one.get("match") == "first" and _may_be_made(one) and not _is_one(one.get("count")):
+            message = (
+                "`match: first` looks at the first by key, which an agent can make: ask for `count: 1` or `match: all`"
+            )
+            yield LintFinding(Severity.WARNING, "agent_chooses_first", message, criterion_id)
+        if chosen := _needed(one) & made:
+            message = f"`when` hangs on {min(chosen)}, captured from what the agent made, which may so have it skipped"
+            advice = "; read it from the state before with `let`, or ask for it in `fields`"
+            yield LintFinding(Severity.WARNING, "agent_chooses_when", message + advice, criterion_id)
+
+
+# Any, here and below: as an author wrote it.
+def _may_be_made(said: Mapping[str, Any]) -> bool:
+    """Whether what is selected may be the agent's; what did not change is not."""
+    return said.get("changed") != "none"
+
+
+def _is_one(count: Any) -> bool:
+    try:
+        return count is not None and as_range(count).high == 1
+    except ValueError:
+        return False
+
+
+def _needed(said: Mapping[str, Any]) -> set[str]:
+    """The names on which a condition hangs, those from which its own values are read among them."""
+    when, lets = said.get("when"), said.get("let")
+    lets = lets if isinstance(lets, Mapping) else {}
+    try:
+        names = set(Formula(when).names) if isinstance(when, str) else set[str]()
+        # A value may be read by earlier ones.
+        for name in reversed(list(lets)):
+            if name in names:
+                names.remove(name)
+                names.update(used for formula in formulas_in(lets[name]) for used in formula.names)
+    except AuthorError:
+        return set()  # A criterion that cannot be run is told of as such.
+    return names
+
+
+def _may_be_none(count: Any) -> bool:
+    try:
+        return as_range(count).low == 0
+    except ValueError:
+        return False  # A criterion that cannot be run is told of as such.
+
+
+def _about_mutants(
+    good: VerificationResult, failed_by: Mapping[str, str], survivors: list[_Survivor]
+) -> Iterator[LintFinding]:
+    for one in good.criterion_results:
+        if one.status is Status.MET and one.criterion_id not in failed_by:
+            message = "no mistake in the gold run's world fails it"
+            yield LintFinding(Severity.WARNING, "never_fails", message, one.criterion_id)
+    grave = [one.mutant for one in survivors if one.mutant.harm in GRAVE]
+    # What is an error comes first, so that it is never among those that are left out.
+    grave.sort(key=lambda mutant: mutant.harm != "undone")
+    for mutant in grave[:MAX_SURVIVORS]:
+        message = f"passes all the same with {mutant.name}; add a criterion that notices"
+        severity = Severity.ERROR if mutant.harm == "undone" else Severity.WARNING
+        yield LintFinding(severity, "mutant_passes", message)
+    if len(grave) > MAX_SURVIVORS:
+        message = f"passes all the same with {_mutants(len(grave) - MAX_SURVIVORS)} more like these"
+        yield LintFinding(Severity.WARNING, "mutant_passes", message)
+    yield from _about_fields([one for one in survivors if one.mutant.harm not in GRAVE])
+
+
+def _about_fields(slight: list[_Survivor]) -> Iterator[LintFinding]:
+    """Fields that may be wrong: those that nobody asks for, and those whose criterion is missed to no effect."""
+    unasked = [one.mutant.name for one in slight if not one.noticed]
+    if unasked:
+        verb = "passes" if len(unasked) == 1 else "pass"
+        message = f"{_mutants(len(unasked))} with one field wrong {verb}: {_listed(unasked)}"
+        yield LintFinding(Severity.WARNING, "fields_unasked", message)
+    missed: dict[str, list[str]] = {}
+    for one in slight:
+        for criterion_id in one.noticed:
+            missed.setdefault(criterion_id, []).append(one.mutant.name)
+    for criterion_id, names in missed.items():
+        message = f"missed, and passed all the same, by {_mutants(len(names))}: {_listed(names)}"
+        advice = "; make it required, or give it `credit: all` or more weight"
+        yield LintFinding(Severity.WARNING, "missed_to_no_effect", message + advice, criterion_id)
+
+
+def _mutants(number: int) -> str:
+    return "1 mutant" if number == 1 else f"{number:,} mutants"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """As many as there is room for, each whole, and how many more there are."""
+    said = names[0]
+    for number, name in enumerate(names[1:], start=1):
+        if len(said) + len(name) > MAX_LISTED:
+            return f"{said} and {len(names) - number:,} more"
+        said += f", {name}"
+    return said

@@ -1,0 +1,127 @@
+"""The benchmarks that were published: each for all time, found by name, its tasks compiled when they are needed."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from meruit.benchmarks.store import published
+from meruit.benchmarks.store.published import BenchmarkView, Publish, Published
+from meruit.errors import Problem
+from meruit.model.canonical import canonical, digest
+from meruit.model.task import Benchmark, Task, split_name
+from meruit.model.task_run import TaskRun
+from meruit.outcomes.service import Ready, Registrar, Unsupported
+from meruit.registry import faults_of
+from meruit.store.database import NotFound
+from meruit.store.store import Store
+
+MAX_KNOWN = 256
+"""Tasks that are kept compiled."""
+MAX_READ = 8
+"""Benchmarks that are kept as they were read."""
+
+
+class Known(NamedTuple):
+    """A task that somebody has run, and its criteria compiled."""
+
+    benchmark: Benchmark
+    task: Task
+    ready: Ready
+
+
+class Library:
+    """Publishes benchmarks, and finds them again."""
+
+    def __init__(self, registrar: Registrar) -> None:
+        self.registrar = registrar
+        self._known: OrderedDict[tuple[str, str, str], Known] = OrderedDict()
+        self._read: OrderedDict[str, Benchmark] = OrderedDict()
+        self._remembering = threading.Lock()
+
+    @property
+    def store(self) -> Store:
+        """Where all of it is kept."""
+        return self.registrar.store
+
+    async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
+        """Keep a benchmark for all time; raises Unsupported for criteria that cannot be judged, BenchmarkTaken."""
+        # Compiling many tasks takes long enough to hold up everybody else.
+        return await self.store.recorder.record(await asyncio.to_thread(self.publication, tenant, by, benchmark))
+
+    def publication(self, tenant: str, by: str, benchmark: Benchmark) -> Publish:
+        """The same, only to be recorded."""
+        sound(benchmark)
+        ready = [self.registrar.ready(task.success_criteria) for task in benchmark.tasks]
+        written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)
+        criteria = tuple({one.digest: (one.body, one.digest) for one in ready}.values())
+        return Publish(tenant, by, benchmark, canonical(written), digest(written), criteria)
+
+    def find(self, tenant: str, name: str) -> Published:
+        """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
+        parts = split_name(name)
+        if parts is None:
+            raise NotFound(f"no benchmark {name!r}; write slug@version")
+        with self.store.database.reading() as connection:
+            view = published.look_up(connection, tenant, *parts)
+            known = self._recalled(view.digest)
+            if known is None:
+                # A large one takes a second to read, and is asked for with each of its runs.
+                known = published.content(connection, tenant, view)
+        with self._remembering:
+            self._read[view.digest] = known
+            while len(self._read) > MAX_READ:
+                self._read.popitem(last=False)
+        return Published(view, known)
+
+    def _recalled(self, digest: str) -> Benchmark | None:
+        with self._remembering:
+            found = self._read.get(digest)
+            if found is not None:
+                self._read.move_to_end(digest)
+            return found
+
+    def task_of(self, tenant: str, run: TaskRun) -> Known:
+        """The run's task, compiled; published for all time, so it need not be read twice."""
+        key = (tenant, f"{run.benchmark}@{run.version}", run.task)
+        with self._remembering:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        benchmark = self.find(tenant, key[1]).benchmark
+        task = benchmark.task(run.task)
+        if task is None:
+            raise NotFound(f"no task {run.task!r} in {benchmark.name}")
+        known = Known(benchmark, task, self.registrar.ready(task.success_criteria))
+        with self._remembering:
+            self._known[key] = known
+            while len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        return known
+
+
+def chosen(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:
+    """The tasks that are meant, all where none is named; raises NotFound."""
+    if wanted is None:
+        return list(benchmark.tasks)
+    found = [benchmark.task(name) for name in dict.fromkeys(wanted)]
+    lacking = [name for name, task in zip(dict.fromkeys(wanted), found, strict=True) if task is None]
+    if lacking or not found:
+        known = ", ".join(task.id for task in benchmark.tasks)
+        raise NotFound(f"{benchmark.name} has no task {', '.join(map(repr, lacking)) or 'chosen'}; it has {known}")
+    return [task for task in found if task is not None]
+
+
+def sound(benchmark: Benchmark) -> None:
+    """Raise Unsupported where an assertion of some task cannot be run."""
+    problems = [
+        Problem(f"tasks[{number}].criteria[{place}].{'.'.join(map(str, where))}", why)
+        for number, task in enumerate(benchmark.tasks)
+        for place, criterion in enumerate(task.criteria)
+        if criterion.assertion is not None
+        for where, why in faults_of(criterion.assertion)
+    ]
+    if problems:
+        raise Unsupported("benchmark", problems)

@@ -1,0 +1,187 @@
+"""Task runs brought to one result: the specified mean and verdict, and how far they may be believed."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from itertools import groupby
+from typing import NamedTuple
+
+from meruit.judge.aggregate import PASS_SCORE
+from meruit.model.numbers import exact
+from meruit.model.task_run import BenchmarkScore, Interval, RunStatus, TaskScore
+from meruit.model.verdict import Bounds, Status, Verdict, VerificationResult
+
+# Student's t at 97.5 % for 1 to 10 degrees of freedom; a few tasks are no normal distribution.
+_T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
+_Z = 1.959964
+
+
+class Ended(NamedTuple):
+    """One task run that has ended, as far as the benchmark cares."""
+
+    id: str
+    task: str
+    status: RunStatus
+    verdict: Verdict | None = None
+    low: Fraction = Fraction(0)
+    """Its score if all that is missing had failed."""
+    high: Fraction = Fraction(0)
+    """And if all of it had been met."""
+    coverage: float = 1.0
+    begun: bool = True
+    """Whether an agent was let loose: a run that was cancelled afterwards might have gone any way."""
+
+
+def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkScore:
+    """What the runs come to; all of them must have ended. Timed-out runs count 0, cancelled ones do not count.
+
+    Whoever gives up a run cannot win by it: a verdict is given only if it is the same however that run had gone. A run
+    that a required criterion failed keeps its score, and the whole from passing.
+    """
+    counted = [run for run in ended if run.status is not RunStatus.CANCELLED]
+    by_task = _by_task(counted, tasks)
+    low, high = (_mean([getattr(run, side) for run in counted]) for side in ("low", "high"))
+    scores = [_task_score(task, runs) for task, runs in by_task.items() if runs]
+    pass_rate = float(_mean([Fraction(run.verdict is Verdict.PASS) for run in counted]))
+    worst = min(scores, key=lambda score: (score.score, score.passes / score.runs), default=None)
+    most = max((score.runs for score in scores), default=0)
+    return BenchmarkScore(
+        verdict=_verdict(counted, _given_up(ended, by_task)),
+        score=float(low),
+        exact=str(low),
+        bounds=Bounds(float(low), float(high)),
+        pass_rate=pass_rate,
+        pass_rate_interval=_wilson(pass_rate, len(scores)),
+        score_interval=_of_mean([[run.low for run in runs] for runs in by_task.values() if runs]),
+        worst_task=None if worst is None else worst.task,
+        coverage=float(_mean([Fraction(run.coverage) for run in counted])),
+        runs=len(counted),
+        timed_out=sum(run.status is RunStatus.TIMED_OUT for run in counted),
+        cancelled=sorted(run.id for run in ended if run.status is RunStatus.CANCELLED),
+        inconclusive=sum(run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR) for run in counted),
+        pass_at_k=_over_tasks(scores, most, pass_at_k),
+        pass_hat_k=_over_tasks(scores, most, pass_hat_k),
+        tasks=scores,
+        reasons=_reasons(counted, by_task),
+    )
+
+
+def _given_up(ended: Sequence[Ended], by_task: Mapping[str, list[Ended]]) -> int:
+    """How many runs might have gone any way: those cancelled once begun, and one of each task that has no other."""
+    begun = [run.task for run in ended if run.status is RunStatus.CANCELLED and run.begun]
+    return len(begun) + sum(not runs and task not in begun for task, runs in by_task.items())
+
+
+def _verdict(counted: Sequence[Ended], given_up: int) -> Verdict:
+    """By the mean at its worst and at its best, a run that was given up being worth anything between 0 and 1."""
+    number = len(counted) + given_up
+    if not number:
+        return Verdict.FAIL
+    worst = sum((run.low for run in counted), Fraction(0)) / number
+    best = (sum((run.high for run in counted), Fraction(0)) + given_up) / number
+    failed = [run for run in counted if run.verdict is Verdict.FAIL]
+    if len(failed) == number:
+        return Verdict.FAIL
+    verdict = _band(worst) if _band(worst) is _band(best) else Verdict.INCONCLUSIVE
+    # Points that a run has all the same are those beside a required criterion that failed.
+    capped = any(run.low for run in failed)
+    return Verdict.PARTIAL if verdict is Verdict.PASS and capped else verdict
+
+
+def _band(score: Fraction) -> Verdict:
+    """The specified bands."""
+    if score >= PASS_SCORE:
+        return Verdict.PASS
+    return Verdict.PARTIAL if score > 0 else Verdict.FAIL
+
+
+def pass_at_k(tries: int, passes: int, k: int) -> float:
+    """The chance that at least one of k tries passes, estimated from more tries without bias."""
+    return 1 - math.comb(tries - passes, k) / math.comb(tries, k)
+
+
+def pass_hat_k(tries: int, passes: int, k: int) -> float:
+    """The chance that all of k tries pass, likewise."""
+    return math.comb(passes, k) / math.comb(tries, k)
+
+
+def _by_task(counted: Sequence[Ended], tasks: Sequence[str]) -> Mapping[str, list[Ended]]:
+    grouped = {task: list(runs) for task, runs in groupby(sorted(counted, key=_task_of), key=_task_of)}
+    return {task: grouped.get(task, []) for task in tasks}
+
+
+def _task_of(run: Ended) -> str:
+    return run.task
+
+
+def _mean(numbers: Sequence[Fraction]) -> Fraction:
+    return sum(numbers, Fraction(0)) / len(numbers) if numbers else Fraction(0)
+
+
+def _task_score(task: str, runs: Sequence[Ended]) -> TaskScore:
+    low, high = (float(_mean([getattr(run, side) for run in runs])) for side in ("low", "high"))
+    verdicts = Counter(str(run.verdict or run.status) for run in runs)
+    passes = sum(run.verdict is Verdict.PASS for run in runs)
+    return TaskScore(task, len(runs), passes, low, Bounds(low, high), dict(sorted(verdicts.items())))
+
+
+def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, int, int], float]) -> dict[str, float]:
+    """The mean over the tasks that were tried at least k times."""
+    found = {}
+    for k in range(1, most + 1):
+        tried = [chance(score.runs, score.passes, k) for score in scores if score.runs >= k]
+        found[str(k)] = math.fsum(tried) / len(tried)
+    return found
+
+
+def _wilson(rate: float, number: int) -> Interval | None:
+    """Wilson's interval, a task counting once however often it is repeated: repeats of one task say little new."""
+    if not number:
+        return None
+    spread = _Z * _Z / number
+    middle = (rate + spread / 2) / (1 + spread)
+    reach = _Z * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
+    # At 0 and at 1 the last digit may fall on the wrong side.
+    return Interval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
+
+
+def _of_mean(by_task: Sequence[Sequence[Fraction]]) -> Interval | None:
+    """Student's interval of the mean score, runs of one task taken together as they depend on each other."""
+    number = len(by_task)
+    if number < 2:
+        return None
+    runs = sum(map(len, by_task))
+    mean = sum((sum(scores, Fraction(0)) for scores in by_task), Fraction(0)) / runs
+    apart = [sum((score - mean for score in scores), Fraction(0)) for scores in by_task]
+    variance = Fraction(number, number - 1) * sum((one * one for one in apart), Fraction(0)) / (runs * runs)
+    reach = _quantile(number - 1) * math.sqrt(variance)
+    return Interval(max(0.0, float(mean) - reach), min(1.0, float(mean) + reach))
+
+
+def _quantile(freedom: int) -> float:
+    """Student's t at 97.5 %; beyond the table by the expansion of Cornish and Fisher, right to three decimals."""
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    first = (_Z**3 + _Z) / 4
+    second = (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96
+    third = (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384
+    return _Z + first / freedom + second / freedom**2 + third / freedom**3
+
+
+def highest(result: VerificationResult) -> Fraction:
+    """A run's exact score if all that could not be measured had been met."""
+    counted = [one for one in result.criterion_results if one.status is not Status.EXCLUDED]
+    total = sum((exact(one.weight) for one in counted), Fraction(0))
+    if not total:
+        # Nothing of it applied, so that nobody knows.
+        return Fraction(result.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR))
+    missing = sum((exact(one.weight) for one in counted if one.status is Status.INDETERMINATE), Fraction(0))
+    return Fraction(result.exact) + missing / total
+
+
+def _reasons(counted: Sequence[Ended], by_task: Mapping[str, list[Ended]]) -> list[str]:
+    if not counted:
+        return ["no task run counts, so there is nothing that could pass"]
+    empty = [task for task, runs in by_task.items() if not runs]
+    return [f"no run of {', '.join(empty)} counts"] if empty else []

@@ -1,0 +1,87 @@
+"""Task runs and benchmark runs as they stand, with what they were judged by."""
+
+from fractions import Fraction
+
+import msgspec
+
+from meruit.benchmarks.evidence import completion, criterion_run
+from meruit.benchmarks.score import Ended, benchmark_score
+from meruit.benchmarks.store import read as runs
+from meruit.benchmarks.store.read import Kept
+from meruit.model.access import Scope
+from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, TaskRun
+from meruit.model.verdict import VerificationResult
+from meruit.outcomes.store import read as outcomes
+from meruit.store.database import NotFound
+from meruit.store.store import Store
+
+
+class RunReader:
+    """Reads runs from the records."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def _find(self, scope: Scope, run_id: str) -> Kept:
+        with self.store.database.reading() as connection:
+            return runs.find(connection, scope, run_id)
+
+    def run(self, scope: Scope, run_id: str) -> TaskRun:
+        """One task run; raises NotFound."""
+        return self._find(scope, run_id).run
+
+    def result(self, tenant: str, run: TaskRun) -> VerificationResult | None:
+        """The verdict on a run with all the evidence; None where it has none, or it was erased."""
+        if run.outcome_id is None or run.outcome_version is None:
+            return None
+        with self.store.database.reading() as connection:
+            return outcomes.version(connection, Scope(tenant), run.outcome_id, run.outcome_version).result
+
+    def completion(self, tenant: str, run: TaskRun) -> Completion:
+        """What whoever completed a run may be told of it."""
+        result = self.result(tenant, run)
+        return completion(run, result, self._criteria_of(tenant, run, result))
+
+    def criterion_runs(self, tenant: str, run: TaskRun) -> list[CriterionRun]:
+        """Every criterion of a run, with all the evidence; none before it is completed."""
+        return self._criteria_of(tenant, run, self.result(tenant, run))
+
+    def _criteria_of(self, tenant: str, run: TaskRun, result: VerificationResult | None) -> list[CriterionRun]:
+        if result is None:
+            return []
+        with self.store.database.reading() as connection:
+            found = runs.criterion_runs(connection, tenant, run)
+        return [criterion_run(one, result.criterion_results[one.position]) for one in found]
+
+    def criterion_run(self, tenant: str, run_id: str) -> CriterionRun:
+        """One criterion run with all its evidence; raises NotFound."""
+        with self.store.database.reading() as connection:
+            found = runs.criterion_run(connection, tenant, run_id)
+            result = outcomes.version(connection, Scope(tenant), found.outcome_id, found.version).result
+        if result is None:
+            raise NotFound(f"the evidence of {run_id!r} was erased")
+        return criterion_run(found, result.criterion_results[found.position])
+
+    def benchmark_run(self, scope: Scope, run_id: str) -> BenchmarkRun:
+        """A benchmark run, with its result once every task run has ended; raises NotFound."""
+        with self.store.database.reading() as connection:
+            found = runs.benchmark_run(connection, scope, run_id)
+            several = runs.of_benchmark_run(connection, scope.tenant, run_id) if found.ended else []
+        if not found.ended:
+            return found
+        tasks = list(dict.fromkeys(run.task for run in several))
+        return msgspec.structs.replace(found, result=benchmark_score(list(map(ended_run, several)), tasks))
+
+    def task_runs(self, scope: Scope, benchmark_run_id: str) -> list[TaskRun]:
+        """All task runs of a benchmark run; raises NotFound."""
+        with self.store.database.reading() as connection:
+            runs.benchmark_run(connection, scope, benchmark_run_id)
+            return runs.of_benchmark_run(connection, scope.tenant, benchmark_run_id)
+
+
+def ended_run(run: TaskRun) -> Ended:
+    """A run as the benchmark's result sees it."""
+    if run.exact is None or run.exact_high is None:
+        return Ended(run.id, run.task, run.status, begun=run.started_at is not None)
+    low, high = Fraction(run.exact), Fraction(run.exact_high)
+    return Ended(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)

@@ -1,0 +1,1 @@
+"""Tables and SQL of benchmarks and task runs."""

@@ -1,0 +1,121 @@
+"""Benchmarks that were published: `slug@version`, each for all time."""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
+
+from meruit.errors import MeruitError
+from meruit.model.canonical import from_canonical
+from meruit.model.events import EventType
+from meruit.model.outcome import from_micros
+from meruit.model.record import Record
+from meruit.model.task import Benchmark
+from meruit.outcomes.store.write import commit_criteria
+from meruit.store import tables
+from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.transaction import Writing
+
+
+class BenchmarkTaken(MeruitError):
+    """A name and version under which something else was published."""
+
+
+class BenchmarkView(Record, frozen=True):
+    """One line of a list."""
+
+    benchmark: str
+    version: int
+    seq: int
+    digest: str
+    title: str
+    tasks: int
+    created_at: datetime
+    created_by: str
+
+
+class Published(NamedTuple):
+    """A benchmark as it was published."""
+
+    view: BenchmarkView
+    benchmark: Benchmark
+
+
+class Publish(NamedTuple):
+    """A benchmark, to be measured by."""
+
+    tenant: str
+    by: str
+    benchmark: Benchmark
+    body: bytes
+    """In canonical form."""
+    digest: str
+    criteria: tuple[tuple[bytes, str], ...]
+    """Of each task in canonical form, with their digest."""
+
+    def __call__(self, writing: Writing) -> BenchmarkView:
+        """Keep it, the criteria of its tasks committed to in the log; the same a second time changes nothing."""
+        of, slug, version = tables.benchmarks, self.benchmark.benchmark, self.benchmark.version
+        key = ("benchmark", self.tenant, slug, str(version))
+        known: BenchmarkView | None = writing.fresh.get(key)
+        if known is None:
+            rows = writing.read(
+                select(*_LINE).where(of.c.tenant == self.tenant, of.c.slug == slug, of.c.version == version)
+            )
+            known = _view(rows[0]) if rows else None
+        if known is not None:
+            if known.digest != self.digest:
+                newest = f"{slug}@{version}"
+                raise BenchmarkTaken(f"{newest} is published and says something else; publish yours as a new version")
+            return known
+        for body, digest in self.criteria:
+            commit_criteria(writing, self.tenant, body, digest)
+        seq = writing.emit(
+            *(self.tenant, EventType.BENCHMARK_PUBLISHED, f"{slug}@{version}", f"{slug}@{version}:published"),
+            {"benchmark": slug, "version": version, "digest": self.digest, "tasks": len(self.benchmark.tasks)},
+        )
+        row = (seq, self.digest, self.benchmark.title, len(self.benchmark.tasks), writing.now.micros, self.by)
+        writing.insert(of, self.tenant, slug, version, *row, self.body)
+        view = BenchmarkView(slug, version, *row[:4], from_micros(row[4]), row[5])
+        writing.learn(key, view)
+        return view
+
+
+_LINE = [
+    tables.benchmarks.c[name]
+    for name in ("slug", "version", "seq", "digest", "title", "tasks", "created_at", "created_by")
+]
+
+
+def look_up(connection: Connection, tenant: str, slug: str, version: int | None = None) -> BenchmarkView:
+    """A benchmark's line, of the newest version unless one is named; raises NotFound."""
+    of = tables.benchmarks
+    query = select(*_LINE).where(of.c.tenant == tenant, of.c.slug == slug)
+    if version is not None:
+        query = query.where(of.c.version == version)
+    row = connection.execute(query.order_by(of.c.version.desc()).limit(1)).first()
+    if row is None:
+        raise NotFound(f"no benchmark {slug}{'' if version is None else f'@{version}'}")
+    return _view(row)
+
+
+def content(connection: Connection, tenant: str, view: BenchmarkView) -> Benchmark:
+    """All that a benchmark says."""
+    of = tables.benchmarks
+    query = select(of.c.body).where(of.c.tenant == tenant, of.c.slug == view.benchmark, of.c.version == view.version)
+    return Benchmark.model_validate(from_canonical(connection.execute(query).scalar_one()))
+
+
+def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[BenchmarkView]:
+    """The newest first."""
+    of = tables.benchmarks
+    query = select(*_LINE).where(of.c.tenant == tenant)
+    if before is not None:
+        query = query.where(of.c.seq < before)
+    return [_view(row) for row in connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE)))]
+
+
+# Any: a row of the columns above.
+def _view(row: Any) -> BenchmarkView:
+    at = from_micros(row.created_at)
+    return BenchmarkView(row.slug, row.version, row.seq, row.digest, row.title, row.tasks, at, row.created_by)

@@ -1,0 +1,275 @@
+"""Task runs and benchmark runs as they are kept, and how they are found."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, Select, func, or_, select
+
+from meruit.errors import MeruitError
+from meruit.model.access import Scope
+from meruit.model.outcome import from_micros, in_micros
+from meruit.model.record import Record
+from meruit.model.task import Reveal
+from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.verdict import AxisScore, Bounds, Verdict
+from meruit.store import tables
+from meruit.store.database import MAX_PAGE, NotFound
+
+OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
+MAX_OVERDUE = 500
+"""Runs that are declared timed out at a time."""
+JUDGING_S = 900
+"""How long after its deadline a run may still be judged that was completed in time; then whoever judged it has died."""
+
+
+class RunMoved(MeruitError):
+    """The run is in a state from which that cannot be done."""
+
+
+class Standing(Record, frozen=True):
+    """How a completed run ended, as its row keeps it."""
+
+    verdict: Verdict
+    score: float
+    exact: str
+    exact_high: str
+    bounds: Bounds
+    coverage: float
+    axes: dict[str, AxisScore]
+    judged_version: int | None = None
+
+
+class Asked(Record, frozen=True):
+    """That a run under way is being judged, as its row keeps it."""
+
+    at: int
+    """When its agent said that it was done, in microseconds."""
+
+
+class Kept(NamedTuple):
+    """A run, and what of its row is nobody's to read."""
+
+    run: TaskRun
+    input_address: str | None
+    """Where the world before is kept."""
+    asked_at: int | None = None
+    """Of a run under way that is being judged: when its agent said, in time, that it was done."""
+
+    def overdue(self, now_micros: int) -> bool:
+        """Whether the time of a run under way is over, also that for judging it where it was completed in time."""
+        if self.run.status is not RunStatus.RUNNING or self.run.deadline is None:
+            return False
+        more = 0 if self.asked_at is None else JUDGING_S * 1_000_000
+        return in_micros(self.run.deadline) + more < now_micros
+
+
+def kept(row: Row[Any]) -> Kept:
+    """A run as its row has it."""
+    status = RunStatus(row.status)
+    judging = status is RunStatus.RUNNING and row.body is not None
+    standing = None if row.body is None or judging else Standing.from_json(row.body)
+    run = TaskRun(
+        id=row.id,
+        seq=row.seq,
+        benchmark=row.slug,
+        version=row.version,
+        task=row.task,
+        attempt=row.attempt,
+        status=status,
+        scored=bool(row.scored),
+        reveal=Reveal(row.reveal),
+        created_at=from_micros(row.created_at),
+        created_by=row.created_by,
+        agent_id=row.agent_id,
+        benchmark_run_id=row.benchmark_run_id,
+        started_at=None if row.started_at is None else from_micros(row.started_at),
+        deadline=None if row.deadline is None else from_micros(row.deadline),
+        ended_at=None if row.ended_at is None else from_micros(row.ended_at),
+        playground_id=row.playground_id,
+        outcome_id=row.outcome_id,
+        outcome_version=row.outcome_version,
+        judged_version=None if standing is None else standing.judged_version,
+        verdict=None if standing is None else standing.verdict,
+        score=None if standing is None else standing.score,
+        exact=None if standing is None else standing.exact,
+        exact_high=None if standing is None else standing.exact_high,
+        bounds=None if standing is None else standing.bounds,
+        coverage=None if standing is None else standing.coverage,
+        axes={} if standing is None else standing.axes,
+    )
+    return Kept(run, row.input_address, Asked.from_json(row.body).at if judging else None)
+
+
+class RunFilter(StrEnum):
+    """By what a list of task runs can be narrowed; each has an index."""
+
+    BENCHMARK_RUN = "benchmark_run_id"
+    AGENT = "agent_id"
+    STATUS = "status"
+
+
+def _where(scope: Scope) -> list[Any]:
+    of = tables.task_runs
+    return [of.c.tenant == scope.tenant, *([of.c.agent_id == (scope.agent_id or "")] if scope.only_own else [])]
+
+
+def find(connection: Connection, scope: Scope, run_id: str) -> Kept:
+    """One run that the scope reaches; raises NotFound."""
+    row = connection.execute(select(tables.task_runs).where(*_where(scope), tables.task_runs.c.id == run_id)).first()
+    if row is None:
+        raise NotFound(f"no task run {run_id!r}")
+    return kept(row)
+
+
+def several(connection: Connection, tenant: str, ids: Sequence[str]) -> list[TaskRun]:
+    """Those of a tenant's runs, at most a page of them."""
+    of = tables.task_runs
+    query = select(of).where(of.c.tenant == tenant, of.c.id.in_(ids[:MAX_PAGE]))
+    return [kept(row).run for row in connection.execute(query)]
+
+
+def inputs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
+    """Where the worlds before some runs are or were kept."""
+    of = tables.task_runs
+    query = select(of.c.input_address).where(
+        of.c.tenant == tenant, of.c.id.in_(run_ids), of.c.input_address.is_not(None)
+    )
+    return list(connection.execute(query).scalars())
+
+
+def page(
+    connection: Connection,
+    scope: Scope,
+    *,
+    by: tuple[RunFilter, str] | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[TaskRun]:
+    """The newest first."""
+    of = tables.task_runs
+    query = select(of).where(*_where(scope))
+    if by is not None:
+        query = query.where(of.c[by[0].value] == by[1])
+    if before is not None:
+        query = query.where(of.c.seq < before)
+    return [kept(row).run for row in connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE)))]
+
+
+def of_benchmark_run(connection: Connection, tenant: str, run_id: str) -> list[TaskRun]:
+    """All task runs of a benchmark run, in their order."""
+    of = tables.task_runs
+    query = select(of).where(of.c.tenant == tenant, of.c.benchmark_run_id == run_id).order_by(of.c.seq)
+    return [kept(row).run for row in connection.execute(query)]
+
+
+def overdue(connection: Connection, now_micros: int, tenant: str | None = None) -> list[tuple[str, str]]:
+    """Tenant and id of runs whose time is over and of whom nobody has said so."""
+    of = tables.task_runs
+    # A run under way has a body only while it is judged.
+    over = or_(of.c.body.is_(None), of.c.deadline < now_micros - JUDGING_S * 1_000_000)
+    late = (of.c.status == RunStatus.RUNNING.value, of.c.deadline < now_micros, over)
+    query = select(of.c.tenant, of.c.id).where(*late)
+    if tenant is not None:
+        query = query.where(of.c.tenant == tenant)
+    return [(row.tenant, row.id) for row in connection.execute(query.order_by(of.c.deadline).limit(MAX_OVERDUE))]
+
+
+class CriterionFound(NamedTuple):
+    """A criterion run's row."""
+
+    id: str
+    task_run_id: str
+    outcome_id: str
+    version: int
+    position: int
+    status: CriterionStatus
+    score: float | None
+    took_us: int | None
+
+
+def criterion_run(connection: Connection, tenant: str, run_id: str) -> CriterionFound:
+    """One criterion run; raises NotFound."""
+    of = tables.criterion_runs
+    row = connection.execute(_criteria().where(of.c.tenant == tenant, of.c.id == run_id)).first()
+    if row is None:
+        raise NotFound(f"no criterion run {run_id!r}")
+    return _criterion(row)
+
+
+def criterion_runs(connection: Connection, tenant: str, run: TaskRun) -> list[CriterionFound]:
+    """Those of a task run's present verdict, in the order of the criteria."""
+    of = tables.criterion_runs
+    query = _criteria().where(
+        of.c.tenant == tenant,
+        of.c.task_run_id == run.id,
+        of.c.outcome_id == run.outcome_id,
+        of.c.version == run.outcome_version,
+    )
+    return [_criterion(row) for row in connection.execute(query.order_by(of.c.position))]
+
+
+def _criteria() -> Select[Any]:
+    of = tables.criterion_runs
+    return select(*(of.c[name] for name in CriterionFound._fields))
+
+
+def _criterion(row: Row[Any]) -> CriterionFound:
+    return CriterionFound(**row._asdict())._replace(status=CriterionStatus(row.status))
+
+
+def benchmark_run(connection: Connection, scope: Scope, run_id: str) -> BenchmarkRun:
+    """One benchmark run, not yet brought to a result; raises NotFound."""
+    of = tables.benchmark_runs
+    query = select(of).where(*_own(scope), of.c.id == run_id)
+    row = connection.execute(query).first()
+    if row is None:
+        raise NotFound(f"no benchmark run {run_id!r}")
+    return _benchmark_runs(connection, scope.tenant, [row])[0]
+
+
+def benchmark_run_page(
+    connection: Connection, scope: Scope, *, slug: str | None = None, before: int | None = None, limit: int = 50
+) -> list[BenchmarkRun]:
+    """The newest first."""
+    of = tables.benchmark_runs
+    query = select(of).where(*_own(scope))
+    if slug is not None:
+        query = query.where(of.c.slug == slug)
+    if before is not None:
+        query = query.where(of.c.seq < before)
+    rows = connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE))).all()
+    return _benchmark_runs(connection, scope.tenant, rows)
+
+
+def _own(scope: Scope) -> list[Any]:
+    of = tables.benchmark_runs
+    return [of.c.tenant == scope.tenant, *([of.c.agent_id == (scope.agent_id or "")] if scope.only_own else [])]
+
+
+def _benchmark_runs(connection: Connection, tenant: str, rows: Sequence[Row[Any]]) -> list[BenchmarkRun]:
+    of = tables.task_runs
+    query = (
+        select(of.c.benchmark_run_id, of.c.status, func.count())
+        .where(of.c.tenant == tenant, of.c.benchmark_run_id.in_([row.id for row in rows]))
+        .group_by(of.c.benchmark_run_id, of.c.status)
+    )
+    counts: dict[str, dict[str, int]] = {row.id: {} for row in rows}
+    for run_id, status, number in connection.execute(query):
+        counts[run_id][status] = number
+    return [
+        BenchmarkRun(
+            id=row.id,
+            seq=row.seq,
+            benchmark=row.slug,
+            version=row.version,
+            repeats=row.repeats,
+            scored=bool(row.scored),
+            created_at=from_micros(row.created_at),
+            created_by=row.created_by,
+            agent_id=row.agent_id,
+            counts=counts[row.id],
+            ended=not any(counts[row.id].get(status.value) for status in OPEN),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,458 @@
+"""Moves of task runs: each once, from the right state only, durable with the outcome it leads to."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Update, bindparam, func, select, update
+
+from meruit.benchmarks.score import highest
+from meruit.benchmarks.store.read import OPEN, Asked, Kept, RunMoved, Standing, kept
+from meruit.model.events import EventType
+from meruit.model.outcome import from_micros, in_micros
+from meruit.model.task import Reveal
+from meruit.model.task_run import ENDED, CriterionStatus, RunStatus, TaskRun
+from meruit.model.verdict import VerificationResult
+from meruit.outcomes.store.erase import release
+from meruit.outcomes.store.write import AddVersions, NewOutcome, Recorded
+from meruit.store import tables
+from meruit.store.blobs import Part
+from meruit.store.database import NotFound
+from meruit.store.transaction import Writing
+
+REREAD = "reread"
+"""Why a verdict may rest on what happened after its run had ended."""
+
+
+class CriterionRow(NamedTuple):
+    """One criterion of a run, to be written."""
+
+    id: str
+    position: int
+    status: CriterionStatus
+    score: float | None
+    took_us: int | None
+
+
+class NewTaskRun(NamedTuple):
+    """A run to be."""
+
+    id: str
+    task: str
+    attempt: int
+    reveal: Reveal
+
+
+class CreateRuns(NamedTuple):
+    """Task runs, alone or as a benchmark run."""
+
+    tenant: str
+    by: str
+    slug: str
+    version: int
+    runs: tuple[NewTaskRun, ...]
+    scored: bool
+    agent_id: str | None = None
+    benchmark_run_id: str | None = None
+    repeats: int = 1
+
+    def __call__(self, writing: Writing) -> list[TaskRun]:
+        """Write them down, not begun."""
+        about = {"benchmark": self.slug, "version": self.version, "agent_id": self.agent_id}
+        if self.benchmark_run_id is not None:
+            seq = writing.emit(
+                *(
+                    self.tenant,
+                    EventType.BENCHMARK_RUN_CREATED,
+                    self.benchmark_run_id,
+                    f"{self.benchmark_run_id}:created",
+                ),
+                {"benchmark_run_id": self.benchmark_run_id, **about, "task_runs": len(self.runs)},
+            )
+            writing.insert(
+                *(
+                    tables.benchmark_runs,
+                    self.tenant,
+                    self.benchmark_run_id,
+                    seq,
+                    self.slug,
+                    self.version,
+                    self.agent_id,
+                ),
+                *(self.repeats, int(self.scored), writing.now.micros, self.by, None),
+            )
+        return [self._one(writing, new, about) for new in self.runs]
+
+    def _one(self, writing: Writing, new: NewTaskRun, about: Mapping[str, Any]) -> TaskRun:
+        subject = self.benchmark_run_id or new.id
+        seq = writing.emit(
+            *(self.tenant, EventType.TASK_RUN_CREATED, subject, f"{new.id}:created"),
+            {"task_run_id": new.id, "benchmark_run_id": self.benchmark_run_id, **about, "task": new.task},
+        )
+        run = TaskRun(
+            id=new.id,
+            seq=seq,
+            benchmark=self.slug,
+            version=self.version,
+            task=new.task,
+            attempt=new.attempt,
+            status=RunStatus.PENDING,
+            scored=self.scored,
+            reveal=new.reveal,
+            created_at=from_micros(writing.now.micros),
+            created_by=self.by,
+            agent_id=self.agent_id,
+            benchmark_run_id=self.benchmark_run_id,
+        )
+        writing.insert(
+            *(tables.task_runs, self.tenant, run.id, seq, run.benchmark_run_id, run.benchmark, run.version, run.task),
+            *(run.attempt, run.agent_id, run.status.value, int(run.scored), run.reveal.value),
+            *(writing.now.micros, run.created_by, None, None, None, None, None, None, None, None),
+        )
+        writing.learn(_key(self.tenant, run.id), Kept(run, None))
+        return run
+
+
+class StartRun(NamedTuple):
+    """A run begins: its world stands, and was read."""
+
+    tenant: str
+    id: str
+    playground_id: str | None
+    input: Part
+    time_limit_s: int
+
+    def __call__(self, writing: Writing) -> TaskRun:
+        """Write what the agent starts from; the clock runs from here."""
+        found = _load(writing, self.tenant, self.id)
+        if found.run.status is not RunStatus.PENDING:
+            raise RunMoved(f"task run {self.id} is {found.run.status}; only a pending one can be started")
+        writing.keep(self.input.blob(self.tenant))
+        now = writing.now.micros
+        run = msgspec.structs.replace(
+            found.run,
+            status=RunStatus.RUNNING,
+            started_at=from_micros(now),
+            deadline=from_micros(now + self.time_limit_s * 1_000_000),
+            playground_id=self.playground_id,
+        )
+        _save(writing, self.tenant, Kept(run, self.input.address))
+        _tell(writing, self.tenant, EventType.TASK_RUN_STARTED, run, "started")
+        return run
+
+
+class BeginJudging(NamedTuple):
+    """An agent says that it is done: from here on its run is judged, and nobody declares it timed out meanwhile."""
+
+    tenant: str
+    id: str
+    asked_at: int
+    """When it said so, in microseconds."""
+
+    def __call__(self, writing: Writing) -> Kept:
+        """Write it down, or that it came too late; a run that has ended, or is being judged, stays as it is."""
+        found = _load(writing, self.tenant, self.id)
+        if found.run.status is RunStatus.PENDING:
+            raise _never_started(self.id)
+        if found.run.status in ENDED or found.asked_at is not None:
+            return found
+        if found.overdue(self.asked_at):
+            late = _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
+            return found._replace(run=late)
+        asked = found._replace(asked_at=self.asked_at)
+        _save(writing, self.tenant, asked)
+        return asked
+
+
+class GiveUpJudging(NamedTuple):
+    """Nothing came of judging a run: it is under way again, and its time runs as before."""
+
+    tenant: str
+    id: str
+    asked_at: int
+    """Which judging is given up; one that others have begun goes on."""
+
+    def __call__(self, writing: Writing) -> None:
+        """Forget that the agent said it was done."""
+        found = _load(writing, self.tenant, self.id)
+        if found.run.status is RunStatus.RUNNING and found.asked_at == self.asked_at:
+            _save(writing, self.tenant, found._replace(asked_at=None))
+
+
+class CompleteRun(NamedTuple):
+    """A run ends with a verdict."""
+
+    tenant: str
+    id: str
+    outcome: NewOutcome
+    criteria: tuple[CriterionRow, ...]
+
+    def __call__(self, writing: Writing) -> TaskRun:
+        """Record the outcome and a criterion run each; whoever comes second is told what the first was."""
+        found = _load(writing, self.tenant, self.id)
+        if found.run.status in ENDED:
+            return found.run
+        if found.run.status is RunStatus.PENDING:
+            raise _never_started(self.id)
+        if found.asked_at is None and found.overdue(writing.now.micros):
+            return _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
+        run = _decided(writing, self.tenant, found, self.outcome, self.criteria)
+        return _end(writing, self.tenant, found._replace(run=run), RunStatus.COMPLETED, EventType.TASK_RUN_COMPLETED)
+
+
+def _never_started(run_id: str) -> RunMoved:
+    return RunMoved(f"task run {run_id} was never started; start it, act, then complete it")
+
+
+class RereadRun(NamedTuple):
+    """A completed run that could not be judged whole is judged again on a world that was read later."""
+
+    tenant: str
+    id: str
+    expected: str
+    """The outcome that it replaces."""
+    outcome: NewOutcome
+    criteria: tuple[CriterionRow, ...]
+    read_at: str
+    """When; whatever happened to the world until then is judged with it."""
+
+    def __call__(self, writing: Writing) -> TaskRun:
+        """Record the new outcome beside the old one; a second caller is told what the first decided."""
+        found = _load(writing, self.tenant, self.id)
+        if found.run.status is not RunStatus.COMPLETED:
+            raise RunMoved(f"task run {self.id} is {found.run.status}; only a completed one can be checked again")
+        if found.run.outcome_id != self.expected:
+            return found.run
+        run = _decided(writing, self.tenant, found, self.outcome, self.criteria)
+        _save(writing, self.tenant, found._replace(run=run))
+        _tell_again(writing, self.tenant, run, {"reason": REREAD, "read_at": self.read_at})
+        return run
+
+
+class RejudgeRun(NamedTuple):
+    """A completed run is judged anew on what was found then: one more version of its verdict."""
+
+    tenant: str
+    id: str
+    versions: AddVersions
+    """Of the run's outcome alone."""
+    criteria: tuple[CriterionRow, ...]
+    benchmark_version: int
+    """Whose criteria it was judged by."""
+
+    def __call__(self, writing: Writing) -> TaskRun:
+        """Record the version; a run whose verdict somebody else has changed meanwhile stays as it is."""
+        found = _load(writing, self.tenant, self.id)
+        (new,) = self.versions.versions
+        if found.run.status is not RunStatus.COMPLETED or found.run.outcome_id != new.outcome_id:
+            raise RunMoved(f"task run {self.id} is {found.run.status}; only a completed one can be judged again")
+        recorded = self.versions(writing)
+        if not recorded:
+            return found.run
+        run = _judged(writing, self.tenant, found, recorded[0], new.result, self.criteria)
+        other = self.benchmark_version if self.benchmark_version != run.version else None
+        run = msgspec.structs.replace(run, judged_version=other)
+        _save(writing, self.tenant, found._replace(run=run))
+        _tell_again(writing, self.tenant, run)
+        return run
+
+
+class CancelRuns(NamedTuple):
+    """Runs that nobody waits for any more."""
+
+    tenant: str
+    ids: tuple[str, ...]
+
+    def __call__(self, writing: Writing) -> list[TaskRun]:
+        """Cancel those that have not ended; those that have stay as they are."""
+        return [self._one(writing, one) for one in self.ids]
+
+    def _one(self, writing: Writing, run_id: str) -> TaskRun:
+        found = _load(writing, self.tenant, run_id)
+        if found.run.status in ENDED:
+            return found.run
+        return _end(writing, self.tenant, found, RunStatus.CANCELLED, EventType.TASK_RUN_CANCELLED)
+
+
+class TimeOut(NamedTuple):
+    """Runs whose time is over."""
+
+    tenant: str
+    ids: tuple[str, ...]
+
+    def __call__(self, writing: Writing) -> list[TaskRun]:
+        """Declare them so; each is looked at again, as it may have been completed meanwhile, or be judged now."""
+        ended = []
+        for one in self.ids:
+            found = _load(writing, self.tenant, one)
+            if found.overdue(writing.now.micros):
+                ended.append(_end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT))
+        return ended
+
+
+def _decided(
+    writing: Writing, tenant: str, found: Kept, outcome: NewOutcome, criteria: Iterable[CriterionRow]
+) -> TaskRun:
+    return _judged(writing, tenant, found, outcome.write(writing), outcome.result, criteria)
+
+
+def _judged(
+    writing: Writing,
+    tenant: str,
+    found: Kept,
+    recorded: Recorded,
+    result: VerificationResult,
+    criteria: Iterable[CriterionRow],
+) -> TaskRun:
+    """The run with a verdict, and a criterion run each."""
+    for one in criteria:
+        writing.insert(
+            *(tables.criterion_runs, tenant, one.id, found.run.id, recorded.outcome_id, recorded.version),
+            *(one.position, one.status.value, one.score, one.took_us),
+        )
+    standing = standing_of(result)
+    return msgspec.structs.replace(
+        found.run,
+        outcome_id=recorded.outcome_id,
+        outcome_version=recorded.version,
+        verdict=standing.verdict,
+        score=standing.score,
+        exact=standing.exact,
+        exact_high=standing.exact_high,
+        bounds=standing.bounds,
+        coverage=standing.coverage,
+        axes=standing.axes,
+    )
+
+
+def standing_of(result: VerificationResult) -> Standing:
+    """What of a result a run's row keeps."""
+    high = str(highest(result))
+    return Standing(result.verdict, result.score, result.exact, high, result.bounds, result.coverage, result.axes)
+
+
+def _end(writing: Writing, tenant: str, found: Kept, status: RunStatus, event: EventType) -> TaskRun:
+    run = msgspec.structs.replace(found.run, status=status, ended_at=from_micros(writing.now.micros))
+    if found.input_address is not None:
+        # From here on it is the outcome's, with which it can be erased; without an outcome it is nobody's.
+        release(writing, tenant, [found.input_address])
+    _save(writing, tenant, found._replace(run=run, asked_at=None))
+    _tell(writing, tenant, event, run, status.value)
+    if run.benchmark_run_id is not None:
+        _count_down(writing, tenant, run)
+    return run
+
+
+def _count_down(writing: Writing, tenant: str, run: TaskRun) -> None:
+    """Tell when the last run of a benchmark run has ended."""
+    of = tables.task_runs
+    key = ("open_runs", tenant, run.benchmark_run_id or "")
+    left: int | None = writing.fresh.get(key)
+    if left is None:
+        query = select(func.count()).where(
+            of.c.tenant == tenant, of.c.benchmark_run_id == run.benchmark_run_id, of.c.status.in_(OPEN)
+        )
+        left = int(writing.read(query)[0][0])
+    writing.learn(key, left - 1)
+    if left > 1:
+        return
+    writing.change(_ENDED, of_tenant=tenant, of_id=run.benchmark_run_id, at=writing.now.micros)
+    writing.emit(
+        *(tenant, EventType.BENCHMARK_RUN_ENDED, run.benchmark_run_id or "", f"{run.benchmark_run_id}:ended"),
+        {
+            "benchmark_run_id": run.benchmark_run_id,
+            "benchmark": run.benchmark,
+            "version": run.version,
+            "agent_id": run.agent_id,
+        },
+    )
+
+
+def _tell(
+    writing: Writing, tenant: str, event: EventType, run: TaskRun, what: str, more: Mapping[str, str] | None = None
+) -> None:
+    """Names, states and verdicts; nothing of a rubric."""
+    writing.emit(
+        *(tenant, event, run.benchmark_run_id or run.id, f"{run.id}:{what}"),
+        {
+            "task_run_id": run.id,
+            "benchmark_run_id": run.benchmark_run_id,
+            "benchmark": run.benchmark,
+            "version": run.version,
+            "task": run.task,
+            "agent_id": run.agent_id,
+            "status": run.status,
+            "outcome_id": run.outcome_id,
+            "verdict": run.verdict,
+            **(more or {}),
+        },
+    )
+
+
+def _tell_again(writing: Writing, tenant: str, run: TaskRun, more: Mapping[str, str] | None = None) -> None:
+    """Another verdict counts from here on."""
+    what = f"rechecked:{run.outcome_id}:{run.outcome_version}"
+    _tell(writing, tenant, EventType.TASK_RUN_RECHECKED, run, what, more)
+
+
+def _key(tenant: str, run_id: str) -> tuple[str, ...]:
+    return ("task_run", tenant, run_id)
+
+
+def _load(writing: Writing, tenant: str, run_id: str) -> Kept:
+    # Only what this group has taught: another process may have moved the run since an earlier one.
+    known: Kept | None = writing.fresh.get(_key(tenant, run_id))
+    if known is not None:
+        return known
+    of = tables.task_runs
+    rows = writing.read(select(of).where(of.c.tenant == tenant, of.c.id == run_id))
+    if not rows:
+        raise NotFound(f"no task run {run_id!r}")
+    return kept(rows[0])
+
+
+def _save(writing: Writing, tenant: str, row: Kept) -> None:
+    run = row.run
+    body = None if row.asked_at is None else Asked(row.asked_at).to_json()
+    if run.verdict is not None and run.bounds is not None:
+        body = Standing(
+            *(run.verdict, run.score or 0.0, run.exact or "0", run.exact_high or "0"),
+            *(run.bounds, run.coverage or 0.0, run.axes, run.judged_version),
+        ).to_json()
+    writing.change(
+        _MOVED,
+        of_tenant=tenant,
+        of_id=run.id,
+        new_status=run.status.value,
+        new_started=None if run.started_at is None else in_micros(run.started_at),
+        new_deadline=None if run.deadline is None else in_micros(run.deadline),
+        new_ended=None if run.ended_at is None else in_micros(run.ended_at),
+        new_playground=run.playground_id,
+        new_input=row.input_address,
+        new_outcome=run.outcome_id,
+        new_outcome_version=run.outcome_version,
+        new_body=body,
+    )
+    writing.learn(_key(tenant, run.id), row)
+
+
+_MOVED: Update = (
+    update(tables.task_runs)
+    .where(tables.task_runs.c.tenant == bindparam("of_tenant"), tables.task_runs.c.id == bindparam("of_id"))
+    .values(
+        status=bindparam("new_status"),
+        started_at=bindparam("new_started"),
+        deadline=bindparam("new_deadline"),
+        ended_at=bindparam("new_ended"),
+        playground_id=bindparam("new_playground"),
+        input_address=bindparam("new_input"),
+        outcome_id=bindparam("new_outcome"),
+        outcome_version=bindparam("new_outcome_version"),
+        body=bindparam("new_body"),
+    )
+)
+_ENDED: Update = (
+    update(tables.benchmark_runs)
+    .where(tables.benchmark_runs.c.tenant == bindparam("of_tenant"), tables.benchmark_runs.c.id == bindparam("of_id"))
+    .values(ended_at=bindparam("at"))
+)

@@ -1,0 +1,201 @@
+"""Criteria as a verifier: the contract that an agent is paid by is the one that it is held to."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from meruit.app import build_engine, build_task_engine
+from meruit.config import Settings, load_benchmark, load_criteria
+from meruit.documents.authoring import parse_criteria
+from meruit.errors import AuthorError, MeruitError, Unreachable, nearest
+from meruit.gate.candidate import jsonable
+from meruit.gate.context import AgentContext, ExecutionContext, Judgement
+from meruit.gate.verdict import VerificationRejected
+from meruit.gate.verifier import VERSION
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Fault
+from meruit.model.kinds import DEFAULT_AXIS
+from meruit.model.record import Record
+from meruit.model.task import Reveal, Task
+from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
+from meruit.model.world import FACTS, World, compacted, in_work
+from meruit.verify.engine import VerificationEngine
+
+NOT_MET, NOT_MEASURABLE = "criteria_not_met", "not_measurable"
+MAX_NAMED = 10
+"""Criteria that an error names."""
+
+Given = Mapping[str, Any] | Callable[[AgentContext], Mapping[str, Any]]
+Worlds = Callable[[AgentContext], World | Awaitable[World]]
+
+
+class Verified(Record, frozen=True):
+    """The final result of an agent whose verifier is a set of criteria."""
+
+    # Any: the agent's output as JSON has it.
+    output: Any
+    verdict: Verdict
+    score: float
+    axes: dict[str, AxisScore]
+    criteria_digest: str | None
+    """Names the criteria for all time, as contracts and the audit log do."""
+
+
+def criteria(  # noqa: PLR0913 - one a thing that an author may say
+    source: str | Path | SuccessCriteria | Mapping[str, Any],
+    *,
+    task: str | None = None,
+    before: World | Worlds | None = None,
+    world: Worlds | None = None,
+    given: Given | None = None,
+    metadata: Given | None = None,
+    reveal: Reveal | str = Reveal.AXES,
+    settings: Settings | None = None,
+) -> Any:
+    """A `verify` for an output model, from a criteria file or from a task of a benchmark file.
+
+    `given` is the work's input, its private references included; without it, the run's query and payload. For a
+    task, `world` reads the systems after the agent acted, and `before` is what they held at the start. `reveal` says
+    how much a rejection tells the model: never a threshold, an expected value or evidence.
+    """
+    chosen = settings or Settings()
+    revealed = _reveal(reveal)
+    plan: _Plain | _OfTask
+    if task is None:
+        engine = build_engine(chosen)
+        rules = _Rules(_loaded(source, engine), engine, revealed)
+        plan = _Plain(given, metadata)
+    else:
+        if world is None:
+            raise MeruitError(f"task {task!r} is judged by what is true in the world: say how to read it, as world=…")
+        found, facts = _task(source, task)
+        rules = _Rules(found.success_criteria, build_task_engine(chosen), revealed)
+        plan = _OfTask(before, world, facts)
+    prepared = rules.engine.compile(rules.criteria)
+
+    # A plain function, because pydantic leaves only those alone in the body of a model.
+    async def verify(self: Any, agent_ctx: AgentContext, execution_ctx: ExecutionContext) -> Verified:
+        output = jsonable(self)
+        handed_in, left, facts = await plan.work(agent_ctx, output)
+        result = await rules.engine.verify(agent_ctx.run_id or "gate", handed_in, left, prepared, facts)
+        _refuse_unknown(result)
+        execution_ctx.record(Judgement(rules.written, dict(handed_in), dict(left), dict(facts), result))
+        if not _good(result, of_task=task is not None):
+            raise _rejection(result, rules.reveal)
+        return Verified(output, result.verdict, result.score, result.axes, result.criteria_digest)
+
+    setattr(verify, VERSION, prepared.plan.digest)
+    return verify
+
+
+class _Rules(NamedTuple):
+    criteria: SuccessCriteria
+    engine: VerificationEngine
+    reveal: Reveal
+
+    @property
+    def written(self) -> dict[str, Any]:
+        return self.criteria.model_dump(exclude_defaults=True)
+
+
+class _Plain(NamedTuple):
+    given: Given | None
+    metadata: Given | None
+
+    async def work(self, context: AgentContext, output: Any) -> tuple[Mapping[str, Any], ...]:
+        given = _of(self.given, context) if self.given is not None else {"query": context.query, **context.payload}
+        return given, _object(output), _of(self.metadata or {}, context)
+
+
+class _OfTask(NamedTuple):
+    before: World | Worlds | None
+    world: Worlds
+    facts: Mapping[str, Any]
+
+    async def work(self, context: AgentContext, output: Any) -> tuple[Mapping[str, Any], ...]:
+        before = await _read(self.before, context) if callable(self.before) else self.before or {}
+        after = await _read(self.world, context)
+        left = {**in_work(compacted(before, after)), "output": output}
+        return {FACTS: dict(self.facts), **in_work(before)}, left, {}
+
+
+def _reveal(level: str) -> Reveal:
+    if level not in [*Reveal]:
+        raise MeruitError(f"no level of what is revealed is named {level!r}; there are {', '.join(Reveal)}")
+    return Reveal(level)
+
+
+async def _read(worlds: Worlds, context: AgentContext) -> World:
+    read = worlds(context)
+    return await read if inspect.isawaitable(read) else read
+
+
+def _of(given: Given, context: AgentContext) -> Mapping[str, Any]:
+    return given(context) if callable(given) else given
+
+
+def _object(output: Any) -> dict[str, Any]:
+    if isinstance(output, dict):
+        return output
+    return {"text" if isinstance(output, str) else "output": output}
+
+
+def _loaded(source: str | Path | SuccessCriteria | Mapping[str, Any], engine: VerificationEngine) -> SuccessCriteria:
+    if isinstance(source, SuccessCriteria):
+        return source
+    known = engine.catalogue.names()
+    if isinstance(source, Mapping):
+        return parse_criteria(source, known_metrics=known)
+    return load_criteria(source, known_metrics=known)
+
+
+def _task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
+    """The task, and the names that its criteria may use."""
+    if not isinstance(source, str | Path):
+        raise MeruitError("a task is read from a benchmark file: give its path")
+    # Only for tasks: it brings the playground along.
+    from meruit.playground.environment import seed_of
+
+    benchmark = load_benchmark(source)
+    found = benchmark.task(wanted)
+    if found is None:
+        raise MeruitError(f"{source} has no task {wanted!r}{nearest(wanted, [one.id for one in benchmark.tasks])}")
+    return found, {**seed_of(benchmark, found).facts, **found.facts}
+
+
+def _good(result: VerificationResult, *, of_task: bool) -> bool:
+    return result.verdict is Verdict.PASS if of_task else result.success
+
+
+def _refuse_unknown(result: VerificationResult) -> None:
+    """What could not be measured through no fault of the agent's is nobody's rejection: it is tried again."""
+    if result.verdict is not Verdict.INCONCLUSIVE:
+        return
+    ours = [
+        one for one in result.criterion_results if one.status is Status.INDETERMINATE and one.fault is not Fault.AGENT
+    ]
+    if ours:
+        # Only which and what kind: the error itself may quote evidence, and this is told wherever the run is.
+        why = ", ".join(sorted({f"{one.criterion_id!r} ({one.cause})" for one in ours[:MAX_NAMED]}))
+        problem = f"{len(ours)} of {len(result.criterion_results)} criteria could not be measured: {why}"
+        # What an author wrote wrong stays wrong; everything else may pass.
+        raise (AuthorError if any(one.fault is Fault.AUTHOR for one in ours) else Unreachable)(problem)
+
+
+def _rejection(result: VerificationResult, reveal: Reveal) -> VerificationRejected:
+    """As much as the author lets the model know."""
+    code = NOT_MEASURABLE if result.verdict is Verdict.INCONCLUSIVE else NOT_MET
+    told: dict[str, Any] = {}
+    if reveal is not Reveal.NONE:
+        told["verdict"] = str(result.verdict)
+    if reveal in (Reveal.AXES, Reveal.CRITERIA):
+        told["score"] = round(result.score, 4)
+        named = {name: round(axis.score, 4) for name, axis in result.axes.items() if name != DEFAULT_AXIS}
+        told |= {"axes": named} if named else {}
+    message = "The criteria are not met."
+    if reveal is Reveal.CRITERIA:
+        missed = [one.criterion_id for one in result.criterion_results if one.status is not Status.MET]
+        message = f"{len(missed)} of {len(result.criterion_results)} criteria are not met."
+        told["not_met"] = missed
+    return VerificationRejected(message, code=code, metadata=told)

@@ -1,0 +1,1 @@
+"""FHIR data types and search, as far as checks need them."""

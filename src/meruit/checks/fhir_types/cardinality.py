@@ -1,0 +1,60 @@
+"""What R4 allows once: an agent that gives several answers where there is one place has given none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from meruit.checks.formats.json_path import CHOICE_TYPES
+
+SINGLE = frozenset(
+    """
+    active authored authoredOn birthDate created date description doNotPerform effectiveDateTime encounter end gender
+    id implicitRules intent issued language meta minutesDuration onsetDateTime priority recordedDate sent start status
+    subject
+    """.split()  # noqa: SIM905 - words are easier to read than quotes
+)
+"""Elements of a resource that hold one value in every type of R4 that has them, but for those below."""
+SEVERAL = {
+    "subject": frozenset(
+        """
+        Account Contract MedicinalProductContraindication MedicinalProductIndication MedicinalProductInteraction
+        MedicinalProductPackaged MedicinalProductUndesirableEffect
+        """.split()  # noqa: SIM905 - words are easier to read than quotes
+    ),
+}
+"""Where R4 has a list all the same: every one of its types that has one under such a name."""
+CHOICES = (
+    *("value", "medication", "effective", "onset", "abatement", "performed", "occurrence", "deceased", "multipleBirth"),
+    *("reported", "product", "serviced", "timing", "scheduled", "asNeeded", "dose", "rate"),
+)
+"""Elements of which a resource has one variant: `valueQuantity` or `valueString`."""
+VARIANTS = frozenset(base + kind for base in CHOICES for kind in CHOICE_TYPES)
+"""Every name of every variant: parts that have none of them, which are nearly all, need no closer look."""
+
+
+def misshapen(resource: Mapping[str, Any]) -> str | None:
+    """What stands there several times though R4 has it once; None where nothing does."""
+    kind = resource.get("resourceType")
+    for name, value in resource.items():
+        if isinstance(value, list) and name in SINGLE and kind not in SEVERAL.get(name, ()):
+            return f"{name} is a list, and R4 has one value there"
+    return _doubled(resource)
+
+
+# Any: parts of a document.
+def _doubled(part: Any) -> str | None:
+    """Two variants of one choice, at any depth."""
+    # Before all else: most parts are texts.
+    if isinstance(part, str):
+        return None
+    if isinstance(part, list):
+        return next((why for one in part if (why := _doubled(one)) is not None), None)
+    if not isinstance(part, Mapping):
+        return None
+    variants = VARIANTS.intersection(part)
+    for base in CHOICES if variants else ():
+        several = [name for name in variants if name.startswith(base) and name[len(base) :] in CHOICE_TYPES]
+        if len(several) > 1:
+            return f"{' and '.join(sorted(several)[:3])} stand side by side, and R4 has one of them"
+        if several and isinstance(part[several[0]], list):
+            return f"{several[0]} is a list, and R4 has one value there"
+    return next((why for one in part.values() if (why := _doubled(one)) is not None), None)

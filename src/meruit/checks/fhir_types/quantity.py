@@ -1,0 +1,74 @@
+"""Quantities as FHIR means them: a number with a unit, at least or at most so much, or from one to another."""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from meruit.checks.values.decimals import EXACTLY, numeral
+
+_MOST = Decimal("Infinity")
+
+
+class Amount(NamedTuple):
+    """From one number to another, both included."""
+
+    low: Decimal
+    high: Decimal
+    # Any is what JSON holds.
+    quantities: tuple[Mapping[str, Any], ...] = ()
+    """What it was written as, with units."""
+
+    def is_in(self, *, system: str, unit: str) -> bool:
+        """Whether it has that unit: a code of the system, or without one a code or word; nothing is converted."""
+        if not system and not unit:
+            return True
+        if system:
+            return any(one.get("system") == system and unit in ("", one.get("code")) for one in self.quantities)
+        return any(unit in (one.get("code"), one.get("unit"), one.get("currency")) for one in self.quantities)
+
+
+# Any is JSON as it was parsed.
+def amount_of(value: Any) -> Amount | None:
+    """What a FHIR Quantity, Money or Range says; None for what is no such."""
+    match value:
+        case {"value": int() | float() | Decimal() as number}:
+            point = numeral(number)
+            if point is None:
+                return None
+            comparator = str(value.get("comparator", ""))
+            low = -_MOST if comparator.startswith("<") else point
+            return Amount(low, _MOST if comparator.startswith(">") else point, (value,))
+        case {"low": {"value": _} as low, "high": {"value": _} as high}:
+            return _between(amount_of(low), amount_of(high))
+        case {"low": {"value": _} as low}:
+            return _between(amount_of(low), Amount(_MOST, _MOST))
+        case {"high": {"value": _} as high}:
+            return _between(Amount(-_MOST, -_MOST), amount_of(high))
+        case _:
+            return None
+
+
+def _between(low: Amount | None, high: Amount | None) -> Amount | None:
+    return None if low is None or high is None else Amount(low.low, high.high, low.quantities + high.quantities)
+
+
+def comparison(prefix: str, point: Decimal) -> Callable[[Amount], bool]:  # noqa: PLR0911 - one a prefix
+    """FHIR's prefixes for numbers: `eq` and `ne` are as precise as the number was written, the others exact."""
+    match prefix:
+        case "gt":
+            return lambda found: found.high > point
+        case "lt":
+            return lambda found: found.low < point
+        case "ge":
+            return lambda found: found.high >= point
+        case "le":
+            return lambda found: found.low <= point
+        case "sa":
+            return lambda found: found.low > point
+        case "eb":
+            return lambda found: found.high < point
+        case _:
+            # 5.4 is from 5.35 up to 5.45.
+            half = Decimal(5).scaleb(int(point.as_tuple().exponent) - 1, EXACTLY)
+            low, high = EXACTLY.subtract(point, half), EXACTLY.add(point, half)
+            return lambda found: (low <= found.low and found.high < high) is (prefix == "eq")

@@ -1,0 +1,68 @@
+"""FHIR references: which forms mean the same resource, and which one only another server has.
+
+`Patient/1` is the source's own. `http://elsewhere/Patient/1` is not, whatever its id: only where it is known at which
+address the source was read is an absolute reference to that address one to the source's own resource.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from meruit.checks.fhir_types.resource_types import RESOURCE_TYPES
+from meruit.model.world import Read
+
+REFERENCE = re.compile(r"(https?://\S*/)?([A-Z][A-Za-z]*/[^/?#|\s]+)(?:/_history/[^/?#\s]+)?")
+"""An address of a resource: perhaps a base, type and id, perhaps a version."""
+_ASKED = re.compile(r"(https?://[^?#\s]+/)([A-Z][A-Za-z]*|metadata)(?:\?\S*)?")
+
+
+class Own(str):
+    """An absolute reference to a resource of the source's own."""
+
+    __slots__ = ("relative",)
+    relative: str
+    """`Patient/1`."""
+
+    def __new__(cls, text: str, relative: str) -> "Own":
+        """The reference as it is written, and what it means."""
+        made = super().__new__(cls, text)
+        made.relative = relative
+        return made
+
+
+def normal_reference(text: str) -> str:
+    """The reference without a version; what is no address of a resource stays as it is."""
+    found = REFERENCE.fullmatch(text)
+    return f"{found[1] or ''}{found[2]}" if found else text
+
+
+def forms(text: str) -> tuple[str, ...]:
+    """Every form in which an author may mean what is referred to."""
+    return (normal_reference(text), text.relative) if isinstance(text, Own) else (normal_reference(text),)
+
+
+def base_of(reads: Iterable[Read]) -> str | None:
+    """The address of a FHIR server, with its last slash, by what was asked of it; None where nobody can tell."""
+    for one in reads:
+        found = _ASKED.fullmatch(one.what)
+        if found and (found[2] in RESOURCE_TYPES or found[2] == "metadata"):
+            return found[1]
+    return None
+
+
+# Any: JSON as it was parsed.
+def made_own(document: Any, base: str) -> Any:
+    """The document itself, in which absolute references to that address are known as the source's own."""
+    waiting = [document]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            said = part.get("reference")
+            if isinstance(said, str) and said.startswith(base):
+                found = REFERENCE.fullmatch(said.removeprefix(base))
+                if found and not found[1]:
+                    part["reference"] = Own(said, found[2])
+            waiting += part.values()
+    return document

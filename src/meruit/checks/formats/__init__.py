@@ -1,0 +1,1 @@
+"""Parsers of HL7 v2, X12 and JSON paths."""

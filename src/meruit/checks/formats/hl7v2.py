@@ -1,0 +1,386 @@
+"""HL7 v2 messages as they travel (ER7): read once, split only where a path asks.
+
+Absent, empty and null are three things. A place that was not sent has no value, one that was sent empty has the
+value "", and one that was sent as two quotation marks says "delete this" and has the value `HL7_NULL`.
+"""
+
+import re
+import string
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import islice
+from typing import NamedTuple
+
+from meruit.checks.values.errors import Unreadable
+from meruit.errors import AuthorError
+
+BOM = b"\xef\xbb\xbf"
+EDGES = "\n\x0b\x1c"
+"""What may stand around a segment without being part of it: half of CRLF, and the frame that MLLP puts on."""
+NEVER = "\r"
+"""Stands for a delimiter that was not declared: it ends segments, so none holds it."""
+DELIMITERS = 6
+"""How many an MSH may declare: one in MSH-1, and up to five in MSH-2."""
+MAX_MESSAGES = 20_000
+"""Of one file; the heads and ends of batches count as well."""
+MAX_SEGMENTS = 100_000
+"""Of one file, all its messages together."""
+CHARACTER_SETS = {
+    "": "utf-8",
+    "ASCII": "ascii",
+    "UNICODE": "utf-8",
+    "UNICODE UTF-8": "utf-8",
+    "UTF-8": "utf-8",
+    **{f"8859/{part}": f"iso8859-{part}" for part in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15)},
+}
+"""What MSH-18 may say, and how Python calls it; unsaid is UTF-8, which holds ASCII."""
+ESCAPED = "FSRETP"
+"""How an escape names each delimiter, in the order in which they are declared."""
+LAYOUT = {".br": "\n", ".ce": "\n", ".sp": "\n", ".sk": " ", ".in": "", ".ti": "", ".fi": "", ".nf": ""}
+"""What the commands of formatted text come to in plain text; highlighting, `H` and `N`, comes to nothing."""
+
+# The head of a message or of a batch, where a line begins; looked for by its letters, which are rarer than line ends.
+_HEAD = re.compile(
+    rb"(?:MSH|FHS|BHS|FTS|BTS)(?![A-Za-z0-9 ])(?<![^\r\n\x0b\x1c\xbf]...)(?:(?<!\xbf...)|(?<=\xef\xbb\xbf...))",
+    re.DOTALL,
+)
+_LINE = re.compile(rb"[^\r\n\x1c]*")
+_NAME = re.compile("[A-Z][A-Z0-9]{2}")
+_VERBATIM = (1, 2)
+_COMMAND = re.compile(r"(\.[a-z]{2})([+-]?[0-9]{1,2})?")
+
+
+class Null(Enum):
+    """The value of a place whose sender asks to delete what the receiver holds."""
+
+    NULL = '""'
+
+    def __repr__(self) -> str:
+        return '""'
+
+    __str__ = __repr__
+
+
+HL7_NULL = Null.NULL
+Value = str | Null
+
+
+class Notation(NamedTuple):
+    """How one message is written: the delimiters that its MSH declares, NEVER for the others, and its character set."""
+
+    field: str
+    component: str
+    repetition: str
+    escape: str
+    subcomponent: str
+    truncation: str
+    codec: str
+
+
+class Message(NamedTuple):
+    """One message: its segments as they were sent, and how to split them."""
+
+    segments: tuple[str, ...]
+    """The segments' names, in order."""
+    texts: Mapping[str, Sequence[str]]
+    """Each name's segments, in order, without their ends."""
+    notation: Notation
+
+    @property
+    def kind(self) -> str:
+        """What the message is: `ORU^R01`, or `ACK`; empty where it does not say."""
+        return "^".join(str(value) for path in _KIND for value in values(self, path)[:1]).rstrip("^")
+
+
+# Reading.
+
+
+def read(content: bytes) -> Message:
+    """The one message that the content is; raises `Unreadable` where it is none, or several."""
+    spans = _spans(content)
+    if not spans:
+        raise Unreadable.at("holds no message, only the envelope of a batch", content, 0)
+    if len(spans) > 1:
+        raise Unreadable.at(f"holds {len(spans)} messages where one is expected", content, spans[1][0])
+    return _message(content, *spans[0])
+
+
+def read_batch(content: bytes) -> list[Message]:
+    """All messages of a file, with or without the envelope of a batch; raises `Unreadable`."""
+    return [_message(content, start, end) for start, end in _spans(content)]
+
+
+def _spans(content: bytes) -> list[tuple[int, int]]:
+    """Where each message begins and ends."""
+    starts = [head.start() for head in islice(_HEAD.finditer(content), MAX_MESSAGES + 1)]
+    if len(starts) > MAX_MESSAGES:
+        raise Unreadable.at(f"holds more than {MAX_MESSAGES:,} messages", content, starts[-1])
+    # Every line end is counted, those in text of the sender's as well: it is cheap, and far from what anybody sends.
+    if max(content.count(b"\r"), content.count(b"\n")) > MAX_SEGMENTS:
+        raise Unreadable.at(f"holds more than {MAX_SEGMENTS:,} segments", content, 0)
+    _nothing_between(content, 0, starts[0] if starts else len(content), "does not begin with MSH, FHS or BHS")
+    if not starts:
+        raise Unreadable.at("is empty", content, 0)
+    spans = []
+    for start, end in zip(starts, [*(_unmarked(content, start) for start in starts[1:]), len(content)], strict=True):
+        if content.startswith(b"MSH", start):
+            spans.append((start, end))
+        else:
+            line = _LINE.match(content, start)
+            _nothing_between(content, line.end() if line else start, end, "has a segment outside any message")
+    return spans
+
+
+def _unmarked(content: bytes, end: int) -> int:
+    """The same end, without what belongs to the next message where files or frames were joined."""
+    for mark in (BOM, b"\x0b", BOM):
+        if content.endswith(mark, 0, end):
+            end -= len(mark)
+    return end
+
+
+def _nothing_between(content: bytes, start: int, end: int, otherwise: str) -> None:
+    rest = content[start:end].lstrip(b" \t\r\n\x0b\x1c" + BOM)
+    if rest:
+        raise Unreadable.at(otherwise, content, end - len(rest))
+
+
+def _message(content: bytes, start: int, end: int) -> Message:
+    notation = _notation(content, start)
+    body = content[start:end].rstrip(b"\r\n\x0b\x1c")
+    try:
+        text = body.decode(notation.codec)
+    except UnicodeDecodeError as problem:
+        why = f"is not in its character set, {notation.codec}"
+        raise Unreadable.at(why, content, start + problem.start) from None
+    names, texts, ends = [], dict[str, list[str]](), ("", notation.field)
+    for position, line in enumerate(lines := _lines(text, notation.field)):
+        segment = line.strip(EDGES)
+        name = segment[:3]
+        if (name in texts or _NAME.fullmatch(name)) and segment[3:4] in ends:
+            names.append(name)
+            texts.setdefault(name, []).append(segment)
+        elif segment.strip():
+            before = "\n".join([*lines[:position], line[: line.index(segment)]])
+            why = f"has a line that begins with no segment's name and {notation.field!r}"
+            raise Unreadable.at(why, content, start + len(before.encode(notation.codec)))
+    return Message(tuple(names), texts, notation)
+
+
+def _lines(text: str, field: str) -> list[str]:
+    """The text cut where segments end; every cut takes one character away."""
+    if "\n" not in text or text.count("\n") == text.count("\r\n"):
+        return text.split("\r")
+    if "\r" not in text:
+        return text.split("\n")
+    # CR is what ends a segment, so LF alone is text of the sender's; unless a segment follows, and ends are mixed.
+    return re.split(rf"\r|\n(?=[A-Z][A-Z0-9]{{2}}{re.escape(field)})", text)
+
+
+def _notation(content: bytes, start: int) -> Notation:
+    line = _LINE.match(content, start)
+    # What is wanted here is ASCII; in Latin-1 every byte is one character, whatever it turns out to be.
+    header = line.group().decode("latin-1") if line else ""
+    fields = header.split(header[3:4] or NEVER)
+    declared = "".join([header[3:4], *fields[1:2]])
+    if not 2 <= len(declared) <= DELIMITERS:
+        why = f"declares {len(declared)} delimiters where 2 to {DELIMITERS} may be, as in MSH|^~\\&|"
+        raise Unreadable.at(why, content, start + 3)
+    for position, character in enumerate(declared):
+        if character not in string.punctuation or character in declared[:position]:
+            why = f"declares {character!r} as a delimiter, which is no punctuation or is one already"
+            raise Unreadable.at(why, content, start + 3 + position)
+    delimiters = declared.ljust(DELIMITERS, NEVER)
+    # MSH-1 is the separator itself, so MSH-18 is the seventeenth after the name; its first repetition is in force.
+    charset = fields[17].split(delimiters[2], 1)[0] if len(fields) > 17 else ""
+    codec = CHARACTER_SETS.get(charset.upper())
+    if codec is None:
+        why = f"is in a character set that is not read here, {charset!r} in MSH-18"
+        raise Unreadable.at(why, content, start + len(header[3].join(fields[:17])) + 1)
+    return Notation._make([*delimiters, codec])
+
+
+# Paths.
+
+
+class Part(NamedTuple):
+    """A part of a repetition, counted from 1; 0 is the whole."""
+
+    component: int = 0
+    subcomponent: int = 0
+
+
+class Place(NamedTuple):
+    """A part of a segment."""
+
+    field: int
+    part: Part
+    which: tuple[int | tuple[Part, Value], ...] = ()
+    """Which repetitions: the nth, or those with a value at a part; one condition after the other."""
+
+
+class Path(NamedTuple):
+    """Where values stand in a message."""
+
+    text: str
+    """As its author wrote it."""
+    segment: str
+    which: tuple[int | tuple[Place, Value], ...] = ()
+    """Which segments: the nth, or those with a value at a place; one condition after the other."""
+    place: Place | None = None
+    """None for whole segments."""
+
+
+_NUMBER = r"[1-9][0-9]{0,3}(?![0-9])"
+# Units have brackets of their own: OBX[6.1=mm[Hg]]-5.
+_VALUE = r"(?:[^][]|\[[^][]*\])+"
+_PATH = re.compile(
+    rf"""(?P<segment>[A-Z][A-Z0-9]{{2}})
+    (?P<segments>(?:\[{_NUMBER}(?:(?:\.{_NUMBER}){{0,2}}={_VALUE})?\])*)
+    (?:-(?P<field>{_NUMBER})
+        (?P<repetitions>(?:\[{_NUMBER}(?:(?:\.{_NUMBER})?={_VALUE})?\])*)
+        (?P<part>(?:\.{_NUMBER}){{0,2}})
+    )?""",
+    re.VERBOSE,
+)
+_CONDITION = re.compile(rf"\[([0-9]+)((?:\.[0-9]+)*)(?:=({_VALUE}))?\]")
+
+
+def compile_path(text: str) -> Path:
+    """A path as authors write it, `PID-3[5=MR].1`; raises `AuthorError` with what is wrong with it."""
+    found = _PATH.match(text)
+    if found is None:
+        raise _no_path(text, "it begins with a segment's name, three capital letters or digits")
+    if rest := text[found.end() :]:
+        raise _no_path(
+            text, f"{rest!r} cannot follow {found.group()!r}{_hint(rest, within_segment=bool(found['field']))}"
+        )
+    segments = tuple(
+        (Place(int(field), _part(part)), _wanted(value)) if value else int(field)
+        for field, part, value in _CONDITION.findall(found["segments"])
+    )
+    if found["field"] is None:
+        return Path(text, found["segment"], segments)
+    repetitions = tuple(
+        (_part(f".{component}{rest}"), _wanted(value)) if value else int(component)
+        for component, rest, value in _CONDITION.findall(found["repetitions"])
+    )
+    place = Place(int(found["field"]), _part(found["part"]), repetitions)
+    if found["segment"] == "MSH" and place.field in _VERBATIM and (repetitions or found["part"]):
+        raise _no_path(text, "MSH-1 and MSH-2 are the delimiters themselves and have no parts")
+    return Path(text, found["segment"], segments, place)
+
+
+def _part(written: str) -> Part:
+    """Of `.3.1`, or of nothing."""
+    return Part(*map(int, written.split(".")[1:]))
+
+
+def _wanted(written: str) -> Value:
+    return HL7_NULL if written == str(HL7_NULL) else written
+
+
+def _hint(rest: str, *, within_segment: bool) -> str:
+    if re.match(r"[-.[]0", rest):
+        return ", because everything is counted from 1"
+    if rest[0] in "-." and within_segment is (rest[0] == "-"):
+        return ", because a hyphen stands before the field and dots within it"
+    return ""
+
+
+def _no_path(text: str, why: str) -> AuthorError:
+    return AuthorError(f"{text!r} is no HL7 path: {why}; for example PID-3.1, PID-3[5=MR].1 or OBX[3.1=8480-6]-5")
+
+
+def values(message: Message, path: Path) -> tuple[Value, ...]:
+    """What stands at a path, a value for each segment and repetition that it selects; nothing where all lack it.
+
+    Where one has the place and another ends before it, the other's value is "": senders may leave off what is empty at
+    an end, and a result without a status must not go unseen among those that have one.
+    """
+    notation = message.notation
+    segments = message.texts.get(path.segment, ())
+    for which in path.which:
+        if isinstance(which, int):
+            segments = segments[which - 1 : which]
+        else:
+            place, wanted = which
+            segments = [one for one in segments if wanted in _in_segment(one, place, notation)]
+    if path.place is None:
+        return tuple(segments)
+    found = [value for one in segments for value in _in_segment(one, path.place, notation)]
+    return () if found.count(None) == len(found) else tuple([value or "" for value in found])
+
+
+def _in_segment(segment: str, place: Place, notation: Notation) -> list[Value | None]:
+    """The values of a field's repetitions; None for a place beyond an end."""
+    position = place.field
+    if segment.startswith("MSH"):
+        if position in _VERBATIM:
+            return [notation.field if position == 1 else segment.split(notation.field, 2)[1]]
+        # The first separator of all is a field itself.
+        position -= 1
+    fields = segment.split(notation.field, position + 1)
+    if len(fields) <= position:
+        return [] if place.which else [None]
+    repetitions = fields[position].split(notation.repetition)
+    for which in place.which:
+        if isinstance(which, int):
+            repetitions = repetitions[which - 1 : which]
+        else:
+            part, wanted = which
+            repetitions = [one for one in repetitions if _in_repetition(one, part, notation) == wanted]
+    return [_in_repetition(one, place.part, notation) for one in repetitions]
+
+
+def _in_repetition(text: str, part: Part, notation: Notation) -> Value | None:
+    """The value of a part; as it was sent where it has parts of its own, else what it means."""
+    if part.component:
+        parts = text.split(notation.component, part.component)
+        if len(parts) < part.component:
+            return None
+        text = parts[part.component - 1]
+        if part.subcomponent:
+            parts = text.split(notation.subcomponent, part.subcomponent)
+            if len(parts) < part.subcomponent:
+                return None
+            text = parts[part.subcomponent - 1]
+    if notation.component in text or notation.subcomponent in text:
+        return text
+    if text == '""':
+        return HL7_NULL
+    return _plain(text, notation) if notation.escape in text else text
+
+
+def _plain(text: str, notation: Notation) -> str:
+    """The text with its escapes replaced; those that are unknown, or not closed, stay as they are."""
+    escape = notation.escape
+    parts = text.split(escape)
+    # Escape characters come in pairs: every second part stands between two of them, and a last one may lack its end.
+    for position in range(1, len(parts) - 1, 2):
+        meant = _meaning(parts[position], notation)
+        parts[position] = f"{escape}{parts[position]}{escape}" if meant is None else meant
+    if len(parts) % 2 == 0:
+        parts[-1] = escape + parts[-1]
+    return "".join(parts)
+
+
+def _meaning(escaped: str, notation: Notation) -> str | None:
+    """What stands for the name between two escape characters; None where it is unknown."""
+    if escaped in ("H", "N"):
+        return ""
+    if len(escaped) == 1 and escaped in ESCAPED:
+        delimiter = notation[ESCAPED.index(escaped)]
+        return None if delimiter == NEVER else delimiter
+    if escaped[:1] in ("X", "x") and len(escaped) > 1:
+        try:
+            return bytes.fromhex(escaped[1:]).decode(notation.codec)
+        except ValueError:
+            return None
+    command = _COMMAND.fullmatch(escaped.lower())
+    if command is None or command[1] not in LAYOUT:
+        return None
+    return LAYOUT[command[1]] * int(command[2] or 1)
+
+
+_KIND = compile_path("MSH-9.1"), compile_path("MSH-9.2")

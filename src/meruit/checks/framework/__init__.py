@@ -1,0 +1,1 @@
+"""What all checks share: assertion, compilation, context, selection."""

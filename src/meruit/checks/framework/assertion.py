@@ -1,0 +1,331 @@
+"""What every assertion about the world may say, whichever check reads it."""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from fractions import Fraction
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from meruit.checks.matching.compare import Given
+from meruit.checks.matching.formulas import Formula, check_templates
+from meruit.checks.matching.matchers import WORDS, Dialect, Matcher, matcher
+from meruit.checks.values.dates import duration
+from meruit.checks.values.decimals import numeral
+from meruit.errors import AuthorError
+
+T = TypeVar("T")
+
+LATER = ConfigDict(defer_build=True)
+"""Validators are built when first used: whoever only lists the checks need not wait for them."""
+MAX_FIELDS = 500
+"""Fields of one assertion."""
+_SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
+
+
+class Credit(StrEnum):
+    """What an assertion earns that holds in part."""
+
+    FIELDS = "fields"
+    """The share of its fields that fit."""
+    ALL = "all"
+    """Nothing, unless all of it holds."""
+
+
+class Change(StrEnum):
+    """What happened to an item between before and after."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+    ANY = "any"
+    NONE = "none"
+
+
+class Match(StrEnum):
+    """Which of several that were selected is held against the fields."""
+
+    BEST = "best"
+    """The one of which most fits; of equals the first by key."""
+    ANY = "any"
+    """Another word for best: one that fits is enough, and which that is needs not be said."""
+    ALL = "all"
+    """Each of them: the score is their mean."""
+    FIRST = "first"
+    """The first by key, whatever the others are."""
+
+
+class Shown(StrEnum):
+    """How much of what was found stands in the evidence."""
+
+    PLAIN = "plain"
+    HASH = "hash"
+    """Only digests of it, where it is about patients."""
+
+
+class Range(NamedTuple):
+    """How many there may be."""
+
+    low: int
+    high: int | None
+
+    def __contains__(self, number: object) -> bool:
+        """Whether that many are right."""
+        return isinstance(number, int) and self.low <= number and (self.high is None or number <= self.high)
+
+    def __str__(self) -> str:
+        """`exactly 1`, `at least 1`, `0 to 3`."""
+        if self.low == self.high:
+            return f"exactly {self.low:,}"
+        return f"at least {self.low:,}" if self.high is None else f"{self.low:,} to {self.high:,}"
+
+
+AT_LEAST_ONE = Range(1, None)
+
+
+# Any, here and below: whatever an author wrote.
+def as_range(written: Any) -> Range:
+    """`1`, `">=1"`, `[1, 3]`, `{min: 1, max: 3}`."""
+    if isinstance(written, Range):
+        return written
+    found = _ends(written)
+    if found is not None:
+        low, high = found
+        if _is_number(low) and (high is None or (_is_number(high) and low <= high)):
+            return Range(low, high)
+    raise ValueError('expected a number of items: 1, ">=1", [1, 3] or {min: 1, max: 3}')
+
+
+def _ends(written: Any) -> tuple[Any, Any] | None:
+    match written:
+        case int():
+            return written, written
+        case str() if found := _SIGNED.fullmatch(written.strip()):
+            number = int(found[2])
+            ends = {">=": (number, None), ">": (number + 1, None), "<=": (0, number), "<": (0, number - 1)}
+            return ends.get(found[1], (number, number))
+        case [low, high]:
+            return low, high
+        case Mapping() if written and written.keys() <= {"min", "max"}:
+            return written.get("min", 0), written.get("max")
+        case _:
+            return None
+
+
+def _is_number(end: Any) -> bool:
+    return isinstance(end, int) and not isinstance(end, bool) and end >= 0
+
+
+class Rule(NamedTuple):
+    """What one field must be, and what it counts for."""
+
+    matcher: Matcher
+    weight: Fraction = Fraction(1)
+    must: bool = False
+    """Whether everything is lost without it."""
+
+
+_OF_RULES = {"weight", "must"}
+Fields = Mapping[str, Rule]
+"""Path to rule."""
+
+
+def fields_of(dialect: Dialect, check_path: Callable[[str], object]) -> Any:
+    """The type of a `fields:` or `where:` whose paths and values are of one kind; faults are told at their path."""
+
+    def path(written: str) -> str:
+        if "${" in written:
+            raise ValueError("a path holds no ${…}; where: takes one beside a path")
+        _author(lambda: check_path(written))
+        return written
+
+    def rule(written: Any) -> Any:
+        return _author(lambda: as_rule(written, dialect))
+
+    return Annotated[
+        dict[Annotated[str, AfterValidator(path)], Annotated[Any, AfterValidator(rule)]],
+        Field(max_length=MAX_FIELDS),
+        BeforeValidator(_listed),
+    ]
+
+
+def compiled_rules(rules: TypeAdapter[dict[str, Rule]], written: Any) -> dict[str, Rule]:
+    """What a selector says beside paths; AuthorError with every problem."""
+    try:
+        return rules.validate_python(written or {})
+    except ValidationError as problem:
+        why = "; ".join(one["msg"].removeprefix("Value error, ") for one in problem.errors(include_url=False))
+        raise AuthorError(f"nothing can be found so: {why}") from None
+
+
+def _author(compute: Callable[[], T]) -> T:
+    """Pydantic gathers ValueErrors; whatever an author wrote wrong becomes one."""
+    try:
+        return compute()
+    except AuthorError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def as_rule(written: Any, dialect: Dialect) -> Rule:
+    """What stands beside a path: a matcher, perhaps with a weight and `must`."""
+    weight, must = Fraction(1), False
+    if isinstance(written, Rule):
+        return written
+    if isinstance(written, Mapping) and not isinstance(written, Given) and written.keys() & _OF_RULES:
+        number = numeral(written.get("weight", 1))
+        if number is None or number <= 0:
+            raise AuthorError("weight is a number above 0")
+        weight, must = Fraction(number), written.get("must", False)
+        if not isinstance(must, bool):
+            raise AuthorError("must is true or false")
+        written = {name: value for name, value in written.items() if name not in _OF_RULES}
+    check_templates(written)
+    return Rule(matcher(written, dialect), weight, must)
+
+
+def _listed(written: Any) -> Any:
+    """The list form, `[{path, expected}]`, as a mapping."""
+    if not isinstance(written, list):
+        return written
+    found: dict[str, Any] = {}
+    for one in written:
+        path = one.get("path") if isinstance(one, Mapping) else None
+        if not isinstance(path, str):
+            raise ValueError("each field of a list has a path, as {path: status, expected: booked}")  # noqa: TRY004 - pydantic gathers ValueErrors
+        if path in found:
+            raise ValueError(f"the path {path!r} stands there twice")
+        found[path] = _unlisted(path, {name: value for name, value in one.items() if name != "path"})
+    return found
+
+
+def _unlisted(path: str, field: dict[str, Any]) -> dict[str, Any]:
+    """What stands beside a path in a list, as it would stand in a mapping."""
+    if "expected" not in field:
+        return field if field.keys() - _OF_RULES else field | {"exists": True}
+    if not field.keys() <= {"expected", *_OF_RULES}:
+        raise ValueError(f"{path}: beside expected only weight and must may stand")
+    wanted = field.pop("expected")
+    if isinstance(wanted, Mapping) and not isinstance(wanted, Given):
+        return field | dict(wanted)
+    if isinstance(wanted, str) and not isinstance(wanted, Given) and wanted in WORDS:
+        return field | {wanted: True}
+    return field | {"equals": wanted}
+
+
+def _lasting(text: str) -> str:
+    _author(lambda: duration(text))
+    return text
+
+
+class Settle(BaseModel):
+    """How long a source is read again until it stands still."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
+
+    stable: int = Field(default=2, ge=1, le=10, description="Successive readings that must agree.")
+    within: Annotated[str, AfterValidator(_lasting)] = Field(default="30s", description="How long to try.")
+
+    @property
+    def within_s(self) -> float:
+        """The same in seconds."""
+        return duration(self.within).total_seconds()
+
+
+def _pick(text: str) -> str:
+    if not re.fullmatch(r"only|first|last|(latest|earliest) \S+", text):
+        raise ValueError("expected only, first, last, or latest or earliest with a path, as latest effective")
+    return text
+
+
+class Let(BaseModel):
+    """A value read from the state before; besides these keys it takes those by which its check selects."""
+
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="allow", validate_by_name=False)
+
+    source: str | None = Field(default=None, alias="from", description="The source; the assertion's own otherwise.")
+    pick: Annotated[str, AfterValidator(_pick)] = Field(default="only", description="Which of several.")
+    path: str = Field(min_length=1, description="Where the value stands.")
+
+    @property
+    def selector(self) -> Mapping[str, Any]:
+        """How the item is found."""
+        return self.__pydantic_extra__ or {}
+
+
+def _formula(text: str) -> str:
+    _author(lambda: Formula(text))
+    return text
+
+
+def _nameable(text: str) -> str:
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", text):
+        raise ValueError(f"{text!r:.80} is no name: a letter, and letters, digits and _ after it")
+    try:
+        means_itself = Formula(text).names == {text}
+    except AuthorError:
+        means_itself = False
+    if not means_itself:
+        raise ValueError(f"{text!r} means something else in a formula; choose another name")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_nameable)]
+
+
+class StateAssertion(BaseModel):
+    """What every check understands."""
+
+    model_config = ConfigDict(
+        defer_build=True, frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True
+    )
+
+    source: str | None = Field(default=None, alias="from", min_length=1, description="The source that is read.")
+    credit: Credit = Field(default=Credit.FIELDS, description="What a partial match earns.")
+    settle: Settle | None = Field(default=None, description="Read until the source stands still.")
+    let: dict[Name, Let] = Field(default_factory=dict, description="Values read from the state before.")
+    when: Annotated[str, AfterValidator(_formula)] | None = Field(
+        default=None, description="A condition on those values; the assertion is skipped where it is false."
+    )
+    capture: Name | None = Field(default=None, description="The name under which later checks find what was matched.")
+    evidence: Shown = Field(default=Shown.PLAIN, description="Whether the evidence shows what was found.")
+
+
+Count = Annotated[
+    Range,
+    BeforeValidator(as_range),
+    WithJsonSchema({"anyOf": [{"type": ["integer", "string"]}, {"type": "array"}, {"type": "object"}]}),
+]
+
+
+def _best(match: Match) -> Match:
+    return Match.BEST if match is Match.ANY else match
+
+
+class Selecting(StateAssertion):
+    """What every check understands that selects items and looks at their fields; subclasses type `where`, `fields`."""
+
+    where: Any = Field(default_factory=dict, description="What an item must be to be selected.")
+    changed: Change | None = Field(default=None, description="What must have happened to it since the run began.")
+    count: Count = Field(default=AT_LEAST_ONE, description="How many there must be.")
+    match: Annotated[Match, AfterValidator(_best)] = Field(
+        default=Match.BEST, description="Which of several is looked at; any is another word for best."
+    )
+    fields: Any = Field(default_factory=dict, description="What it must hold: path to matcher.")
+
+    @model_validator(mode="after")
+    def _something_to_look_at(self) -> Self:
+        if self.count.high == 0 and (self.fields or self.capture is not None):
+            kept = "have fields" if self.fields else "be captured"
+            raise ValueError(f"count: 0 leaves nothing that could {kept}; drop one of the two")
+        return self

@@ -1,0 +1,168 @@
+"""The formats that a file may be read as: what each holds, and how a path finds it."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+from meruit.checks.formats import hl7v2 as er7
+from meruit.checks.formats import json_path as dotted
+from meruit.checks.formats import x12 as interchange
+from meruit.checks.matching.matchers import Dialect
+from meruit.checks.values.errors import Unreadable
+from meruit.errors import AuthorError
+
+MAX_ROWS = 100_000
+"""Rows of a CSV file, or lines of another; nobody who is asked for a file means one of millions."""
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Parse(StrEnum):
+    """As what a file is read."""
+
+    NONE = "none"
+    """Only path, size and digest are looked at."""
+    JSON = "json"
+    NDJSON = "ndjson"
+    """One JSON document a line; together they are a list."""
+    CSV = "csv"
+    """With a header: `rows[].name`, `rows[0].name`, `header`."""
+    TEXT = "text"
+    """`text`, and `lines`."""
+    HL7 = "hl7"
+    X12 = "x12"
+
+
+def _as_ndjson(content: bytes) -> list[Any]:
+    _must_be_few(content.count(b"\n"), content)
+    found: list[Any] = []
+    offset = 0
+    for line in content.removeprefix(_BYTE_ORDER_MARK).split(b"\n"):
+        if line.strip():
+            try:
+                found.append(dotted.read_json(line))
+            except Unreadable as fault:
+                skipped = len(content) - len(content.removeprefix(_BYTE_ORDER_MARK))
+                raise Unreadable.at(fault.why, content, skipped + offset + fault.offset) from None
+        offset += len(line) + 1
+    return found
+
+
+def _must_be_few(rows: int, content: bytes) -> None:
+    if rows > MAX_ROWS:
+        raise Unreadable.at(f"has more than {MAX_ROWS:,} lines or rows", content, 0)
+
+
+def _decoded(content: bytes) -> str:
+    body = content.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        return body.decode()
+    except UnicodeDecodeError as fault:
+        raise Unreadable.at("is not UTF-8", content, len(content) - len(body) + fault.start) from None
+
+
+def _as_text(content: bytes) -> dict[str, Any]:
+    _must_be_few(max(content.count(b"\r"), content.count(b"\n")), content)
+    text = _decoded(content)
+    lines = _LINE_END.split(text)
+    # A line end at the very end ends the last line and begins none.
+    return {"text": text, "lines": lines[:-1] if lines[-1] == "" else lines}
+
+
+def _as_csv(content: bytes) -> dict[str, Any]:
+    text = _decoded(content)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] = []
+    rows: list[dict[str, str]] = []
+    begins = 0
+    try:
+        for number, cells in enumerate(reader):
+            _must_be_few(number, content)
+            if header and len(cells) > len(header):
+                raise _no_csv(f"has {len(cells)} cells in a row where its header has {len(header)}", content, begins)
+            if header and cells:
+                rows.append(dict(zip(header, cells, strict=False)))
+            elif cells:
+                header = cells
+            begins = reader.line_num
+    except csv.Error as fault:
+        raise _no_csv(f"is not CSV: {fault}", content, begins) from None
+    if not header:
+        raise Unreadable.at("is not CSV: there is no header", content, 0)
+    if len(set(header)) < len(header):
+        raise Unreadable.at("is not CSV: its header names a column twice", content, 0)
+    return {"header": header, "rows": rows}
+
+
+def _no_csv(why: str, content: bytes, lines: int) -> Unreadable:
+    """What is wrong with the row that begins after so many lines."""
+    ends = [found.end() for found in islice(re.finditer(rb"\r\n|\r|\n", content), lines)]
+    return Unreadable.at(why, content, ends[-1] if ends else 0)
+
+
+def _as_x12(content: bytes) -> list[interchange.Transaction]:
+    return [one for envelope in interchange.read(content) for one in envelope.transactions]
+
+
+def _part_of_csv(path: str) -> dotted.Path:
+    return _starting(path, ("rows", "header"), "a CSV file has rows, as in rows[].name or rows[0].name, and header")
+
+
+def _part_of_text(path: str) -> dotted.Path:
+    return _starting(path, ("text", "lines"), "a text has text and lines, as in lines[0]")
+
+
+def _starting(path: str, names: tuple[str, ...], otherwise: str) -> dotted.Path:
+    found = dotted.compile_path(path)
+    if re.split(r"[.\[]", path, maxsplit=1)[0] not in names:
+        raise AuthorError(f"there is no {path!r}: {otherwise}")
+    return found
+
+
+def _no_part(path: str) -> NoReturn:
+    known = ", ".join(one for one in Parse if one is not Parse.NONE)
+    raise AuthorError(f"to look at {path!r} say as what the file is read, with parse: {known}")
+
+
+class Format(NamedTuple):
+    """How files of one format are read, and asked by path."""
+
+    read: Callable[[bytes], Any]
+    path: Callable[[str], Any]
+    values: Callable[[Any, Any], tuple[Any, ...]]
+    dialect: Dialect
+
+
+FORMATS: Mapping[Parse, Format] = {
+    Parse.NONE: Format(lambda _content: None, _no_part, lambda _nothing, _path: (), Dialect.TEXT),
+    Parse.JSON: Format(dotted.read_json, dotted.compile_path, dotted.values, Dialect.JSON),
+    Parse.NDJSON: Format(_as_ndjson, dotted.compile_path, dotted.values, Dialect.JSON),
+    Parse.CSV: Format(_as_csv, _part_of_csv, dotted.values, Dialect.TEXT),
+    Parse.TEXT: Format(_as_text, _part_of_text, dotted.values, Dialect.TEXT),
+    Parse.HL7: Format(
+        er7.read_batch,
+        er7.compile_path,
+        lambda messages, path: tuple(value for one in messages for value in er7.values(one, path)),
+        Dialect.TEXT,
+    ),
+    Parse.X12: Format(
+        _as_x12,
+        interchange.compile_path,
+        lambda sets, path: tuple(value for one in sets for value in interchange.values(one, path)),
+        Dialect.TEXT,
+    ),
+}
+
+_ENDINGS = {"json": Parse.JSON, "ndjson": Parse.NDJSON, "jsonl": Parse.NDJSON, "csv": Parse.CSV, "hl7": Parse.HL7}
+_X12_ENDING = re.compile(r"x12|edi|[2-9][0-9]{2}")
+
+
+def by_ending(path: str) -> Parse:
+    """As what a file is read when nobody says."""
+    ending = path.rpartition("/")[2].rpartition(".")[2].lower()
+    return _ENDINGS.get(ending, Parse.X12 if _X12_ENDING.fullmatch(ending) else Parse.TEXT)

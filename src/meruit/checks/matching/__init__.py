@@ -1,0 +1,1 @@
+"""Matchers: what a value must be, compiled once."""

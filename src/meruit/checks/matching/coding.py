@@ -1,0 +1,85 @@
+"""What FHIR says with more than a word: codings, references, quantities."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from meruit.checks.fhir_types.reference import forms, normal_reference
+from meruit.checks.matching.compare import Judge, Odd, Some, settings_of, shown, text_of
+from meruit.checks.matching.ordering import within
+from meruit.checks.values.decimals import numeral
+from meruit.errors import AuthorError
+
+
+# Any, in this file: what stands in a document, or whatever an author wrote.
+def words_of(value: Any) -> list[str]:
+    """The words by which a value may go: a text, or what a FHIR concept, coding or reference shows."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, Mapping):
+        return []
+    codings = value.get("coding")
+    several = [value, *(codings if isinstance(codings, list) else ())]
+    found = [one.get(name) for one in several if isinstance(one, Mapping) for name in ("text", "display")]
+    return [text for text in found if isinstance(text, str)]
+
+
+def coding(given: Any) -> Judge:
+    """Any coding of a concept; without a system any system, and with an empty one none."""
+    system, bar, code = text_of("coding", given).rpartition("|")
+    if not code:
+        raise AuthorError(f"coding {given!r:.80} names no code; write system|code")
+
+    def fits(one: Any) -> bool:
+        if isinstance(one, str):
+            return not bar and one == code
+        if not isinstance(one, Mapping) or one.get("code") != code:
+            return False
+        return not bar or (one.get("system") or "") == system
+
+    def test(value: Any) -> str | None:
+        codings = value.get("coding") if isinstance(value, Mapping) else None
+        several = codings if isinstance(codings, list) else [value]
+        return None if any(map(fits, several)) else f"is {shown(value)}"
+
+    return Some(test)
+
+
+def reference(given: Any) -> Judge:
+    """A reference to that resource, in whichever form; one to another server is to another resource."""
+    wanted = normal_reference(text_of("ref", given))
+
+    def test(value: Any) -> str | None:
+        found = value.get("reference") if isinstance(value, Mapping) else value
+        return None if isinstance(found, str) and wanted in forms(found) else f"is {shown(value)}"
+
+    return Some(test)
+
+
+def quantity(given: Any) -> Judge:
+    """An amount in a unit, or its UCUM code."""
+    settings = settings_of("quantity", given, {"value"}, {"unit", "by"})
+    wanted, reach, unit = numeral(settings["value"]), numeral(settings.get("by", 0)), settings.get("unit")
+    if wanted is None or reach is None or reach < 0:
+        raise AuthorError("quantity takes {value, unit, by}; value and by are numbers, by not negative")
+    if unit is not None and not isinstance(unit, str):
+        raise AuthorError("quantity: unit is a text, as mg or mEq")
+
+    def test(value: Any) -> str | None:
+        found = value.get("value") if isinstance(value, Mapping) else None
+        # Written as text it is no FHIR quantity, whatever it reads like.
+        number = None if isinstance(found, str) else numeral(found)
+        if number is None:
+            return Odd(f"is {shown(value)}, which is no quantity")
+        if value.get("comparator") is not None:
+            return Odd(f"is {shown(value)}, which is no one amount")
+        if unit is not None and unit not in (value.get("unit"), value.get("code")):
+            # Converting would be guessing; both are shown.
+            return Odd(f"is {shown(number)} {_unit_of(value)}, not in {unit}")
+        return None if within(number, wanted, reach) else f"is {shown(number)} {_unit_of(value)}"
+
+    return Some(test)
+
+
+def _unit_of(value: Mapping[str, Any]) -> str:
+    unit = value.get("unit") or value.get("code")
+    return unit if isinstance(unit, str) else "without a unit"

@@ -1,0 +1,171 @@
+"""How values are held against one thing that is asked of them, and why they do not fit."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from meruit.checks.values.decimals import UNSPELLED, json_number, plainly
+from meruit.errors import AuthorError
+
+# Any, in this file: what stands in a document, or whatever an author wrote.
+Values = tuple[Any, ...]
+"""Everything that was found at a path."""
+Judge = Callable[[Values], str | None]
+"""Why the values do not fit; None when they do."""
+Test = Callable[[Any], str | None]
+"""The same for one value."""
+
+NOTHING = "there is nothing at this path"
+MAX_SHOWN = 120
+"""Characters of a value in a reason."""
+MAX_DEPTH = 64
+"""How deep mappings and lists of an assertion may stand inside each other."""
+MAX_PARTS = 200_000
+"""Keys and values of one assertion."""
+
+
+class Given:
+    """Marks what a `${…}` stood for: it stands for itself, and whatever it says is never read as a matcher."""
+
+    __slots__ = ()
+
+
+class Odd(str):
+    """A reason that says that a value is of the wrong kind: of such a value the opposite does not hold either."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """A judge for whom one value that fits is enough; the reason is the first one's."""
+
+    test: Test
+
+    def __call__(self, values: Values) -> str | None:
+        """Why no value fits."""
+        if not values:
+            return NOTHING
+        first: str | None = None
+        for value in values:
+            why = self.test(value)
+            if why is None:
+                return None
+            if first is None or (isinstance(why, Odd) and not isinstance(first, Odd)):
+                first = why
+        if first is None or len(values) == 1:
+            return first
+        return type(first)(f"none of {len(values):,} values fits; the first: {first}")
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A judge who asks several; each must be content, with the whole of what was found."""
+
+    judges: Sequence[Judge]
+
+    def __call__(self, values: Values) -> str | None:
+        """The first reason of any."""
+        return next((why for judge in self.judges if (why := judge(values)) is not None), None)
+
+
+def together(judges: Sequence[Judge]) -> Judge:
+    """All of them, where those that look at single values look at the same one: 0 and 9 are not between 1 and 5."""
+    tests = [judge.test for judge in judges if isinstance(judge, Some)]
+    whole = [judge for judge in judges if not isinstance(judge, Some)]
+
+    def test(value: Any) -> str | None:
+        return next((why for one in tests if (why := one(value)) is not None), None)
+
+    parts: list[Judge] = [*([Some(test)] if tests else ()), *whole]
+    return parts[0] if len(parts) == 1 else Every(parts)
+
+
+def shown(value: Any) -> str:
+    """A value in a reason, short."""
+    if isinstance(value, Decimal):
+        text = plainly(value)
+    elif isinstance(value, Mapping | list | tuple):
+        text = _outline(value)
+    else:
+        # A long text is cut before it is spelled, and a number that Python will not spell is named.
+        text = repr(value[: MAX_SHOWN + 1]) if isinstance(value, str) else _spelled(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _spelled(value: Any) -> str:
+    try:
+        return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    except ValueError:
+        return UNSPELLED
+
+
+def _outline(value: Any) -> str:
+    """As much of a document as is shown, as JSON; the rest is never written."""
+    text = ""
+    try:
+        for piece in json.JSONEncoder(ensure_ascii=False, default=_as_json).iterencode(value):
+            text += piece
+            if len(text) > MAX_SHOWN:
+                break
+    except (RecursionError, TypeError, ValueError):
+        text += "…"
+    return text
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return json_number(value)
+        case Mapping():
+            return dict(value)
+        case _:
+            return str(value)
+
+
+def parts_of(written: Any) -> Iterator[Any]:
+    """Everything that an author wrote, keys included and what was filled in whole; AuthorError where it has no end."""
+    waiting = [(written, 0)]
+    for _ in range(MAX_PARTS):
+        if not waiting:
+            return
+        part, depth = waiting.pop()
+        yield part
+        inner = () if isinstance(part, Given) else _inside(part)
+        if inner and depth == MAX_DEPTH:
+            raise AuthorError(f"lists and mappings stand more than {MAX_DEPTH} deep inside each other")
+        waiting += [(one, depth + 1) for one in inner]
+    raise AuthorError(f"an assertion has at most {MAX_PARTS:,} keys and values")
+
+
+def _inside(part: Any) -> Sequence[Any]:
+    if isinstance(part, Mapping):
+        return [*part, *part.values()]
+    return part if isinstance(part, list | tuple) else ()
+
+
+def text_of(name: str, given: Any) -> str:
+    """The text that an operator takes; AuthorError for anything else."""
+    if not isinstance(given, str) or not given:
+        raise AuthorError(f"{name} takes a text")
+    return given
+
+
+def listed(name: str, given: Any) -> list[Any]:
+    """The list that an operator takes; AuthorError for anything else."""
+    if not isinstance(given, list) or not given:
+        raise AuthorError(f"{name} takes a list with at least one entry")
+    return given
+
+
+def settings_of(name: str, given: Any, needed: set[str], more: set[str]) -> Mapping[str, Any]:
+    """The mapping that an operator takes; AuthorError for anything else."""
+    if not isinstance(given, Mapping):
+        raise AuthorError(f"{name} takes a mapping with {', '.join(sorted(needed | more))}")
+    lacking, strange = needed - given.keys(), given.keys() - needed - more
+    if lacking or strange:
+        what = f"lacks {', '.join(sorted(lacking))}" if lacking else f"knows no {', '.join(sorted(map(str, strange)))}"
+        raise AuthorError(f"{name} {what}; it takes {', '.join(sorted(needed | more))}")
+    return given

@@ -1,0 +1,127 @@
+"""When two values are the same: numbers as numbers, texts to the letter, and nothing else as either."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from meruit.checks.formats.hl7v2 import HL7_NULL
+from meruit.checks.matching.compare import Judge, Some, Values, listed, parts_of, shown
+from meruit.checks.values.decimals import MAX_DIGITS, numeral, plainly
+from meruit.errors import AuthorError
+
+
+class Dialect(StrEnum):
+    """How values are typed where they come from."""
+
+    JSON = "json"
+    """By type: 1 is not "1", true is not 1."""
+    TEXT = "text"
+    """Everything is text, as in HL7 v2 and X12; a number that an author writes stands for its text."""
+
+
+# Any, in this file: what stands in a document, or whatever an author wrote.
+def check_literal(given: Any, dialect: Dialect) -> None:
+    """Refuse what nothing found can ever be the same as; null is for those to judge who know what it means there."""
+    for part in parts_of(given):
+        match part:
+            case None if part is given:
+                pass
+            case str():
+                pass
+            case None | bool() if dialect is Dialect.JSON:
+                pass
+            case Mapping() if dialect is Dialect.JSON and all(isinstance(key, str) for key in part):
+                pass
+            case list() | tuple() if dialect is Dialect.JSON or part is given:
+                pass
+            case int() | float() | Decimal() if not isinstance(part, bool):
+                if numeral(part) is None:
+                    raise AuthorError(f"a number is finite and has at most {MAX_DIGITS} digits and places")
+            case _ if dialect is Dialect.TEXT:
+                raise AuthorError(f"{shown(part)} can never stand there: everything is text; quote it, or write exists")
+            case _:
+                raise AuthorError(f"{type(part).__name__} can never stand there")
+
+
+def same(expected: Any, actual: Any, dialect: Dialect) -> bool:
+    """Whether two values are equal, numbers as numbers and nothing else as them."""
+    match expected:
+        case None:
+            return actual is None or actual is HL7_NULL
+        case Mapping():
+            if not isinstance(actual, Mapping) or expected.keys() != actual.keys():
+                return False
+            return all(same(value, actual[key], dialect) for key, value in expected.items())
+        case list() | tuple():
+            if not isinstance(actual, list | tuple) or len(expected) != len(actual):
+                return False
+            return all(same(one, other, dialect) for one, other in zip(expected, actual, strict=True))
+        case _:
+            return _same_scalar(expected, actual, dialect)
+
+
+def _same_scalar(expected: Any, actual: Any, dialect: Dialect) -> bool:
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    number = None if isinstance(expected, str) else numeral(expected)
+    if number is None:
+        return isinstance(actual, str) and bool(expected == actual)
+    if dialect is Dialect.TEXT:
+        return bool(plainly(number) == actual)
+    return not isinstance(actual, str) and numeral(actual) == number
+
+
+def equals(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
+    """A literal: some value is the same; null is also the same as nothing."""
+    check_literal(given, dialect)
+    if given is None:
+        return _null
+
+    def test(value: Any) -> str | None:
+        return None if same(given, value, dialect) else f"is {shown(value)}"
+
+    one = Some(test)
+    if not isinstance(given, list):
+        return one
+    # A path walks into lists by itself, so a list is held against all that was found.
+    return lambda values: None if same(given, list(values), dialect) else one(values)
+
+
+def _null(values: Values) -> str | None:
+    """Null matches null and absence, in FHIR as in forms."""
+    return next((f"is {shown(value)}" for value in values if not same(None, value, Dialect.JSON)), None)
+
+
+def among(name: str, given: Any, dialect: Dialect) -> Judge:
+    """One of several literals."""
+    choices = listed(name, given)
+    for choice in choices:
+        check_literal(choice, dialect)
+
+    def test(value: Any) -> str | None:
+        return None if any(same(choice, value, dialect) for choice in choices) else f"is {shown(value)}"
+
+    one = Some(test)
+    if all(choice is not None for choice in choices):
+        return one
+    return lambda values: one(values) if values else None
+
+
+def same_set(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
+    """The same values in any order, each as often."""
+    if not isinstance(given, list):
+        raise AuthorError("set takes a list")
+    for one in given:
+        check_literal(one, dialect)
+
+    def judge(values: Values) -> str | None:
+        left = list(given)
+        for value in values:
+            position = next((place for place, one in enumerate(left) if same(one, value, dialect)), None)
+            if position is None:
+                return f"also holds {shown(value)}"
+            left.pop(position)
+        return f"lacks {shown(left[0])}" if left else None
+
+    return judge

@@ -1,0 +1,295 @@
+"""What an author computes from the state before: a little arithmetic, read from its syntax and never run as code."""
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+from meruit.checks.matching.compare import Given, parts_of
+from meruit.checks.values.decimals import numeral, plainly
+from meruit.errors import AuthorError
+
+MAX_FORMULA = 500
+"""Characters of one formula."""
+MAX_NODES = 200
+"""Parts of one formula."""
+MAX_BITS = 4_000
+"""Of a numerator or denominator on the way; a formula about the world stays far below."""
+MAX_PLACES = 100
+"""Decimal places to which a number can be rounded."""
+_RESULT = Context(prec=60)
+_TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
+
+# Any, in this file: what stands in a document, or whatever an author wrote.
+_ARITHMETIC: dict[type[ast.AST], Callable[[Fraction, Fraction], Fraction]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_ORDER: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_FUNCTIONS: dict[str, Callable[..., Fraction]] = {
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "round": lambda number, places=Fraction(0): _rounded(number, places),
+}
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_SIGNS = (ast.Load, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+_PARTS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Attribute, ast.Subscript, ast.List)
+_FINE = (*_SIGNS, *_PARTS, *_ARITHMETIC, *_ORDER)
+
+
+class Unknown(Exception):
+    """Something that a formula names and this state does not hold."""
+
+
+class Formula:
+    """One expression, compiled; raises AuthorError for what cannot be computed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text.strip()
+        if not self.text or len(self.text) > MAX_FORMULA:
+            raise AuthorError(f"a formula has 1 to {MAX_FORMULA} characters")
+        try:
+            self._tree = ast.parse(self.text, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise AuthorError(f"{self.text!r} is no formula; for example (3.5 - k) / 0.1 * 10") from None
+        parts = list(ast.walk(self._tree))
+        if len(parts) > MAX_NODES or "\\" in self.text:
+            raise AuthorError(f"{self.text!r} has too many parts, or a backslash")
+        self._numbers: dict[ast.Constant, Fraction] = {}
+        for part in parts:
+            self._allow(part)
+        named = {part.id for part in parts if isinstance(part, ast.Name)}
+        self.names = frozenset(named - _WORDS.keys() - _FUNCTIONS.keys())
+        """What it needs to know."""
+
+    def value(self, names: Mapping[str, Any]) -> Any:
+        """What it comes to: a Decimal, a text, true or false, or a part of a document. Raises Unknown, AuthorError."""
+        try:
+            found = self._value(self._tree, names)
+        except ZeroDivisionError:
+            raise AuthorError(f"{self.text}: division by zero") from None
+        except (TypeError, ValueError, ArithmeticError):
+            raise AuthorError(f"{self.text} cannot be computed from what was found") from None
+        if isinstance(found, Fraction):
+            return _RESULT.divide(Decimal(found.numerator), Decimal(found.denominator))
+        return found
+
+    def _allow(self, part: ast.AST) -> None:
+        match part:
+            case ast.Constant(value=bool() | None | str()):
+                pass
+            case ast.Constant(value=int() | float()):
+                self._numbers[part] = self._literal(part)
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name.startswith("_"):
+                raise AuthorError(f'{self.text!r}: no name begins with an underscore; a member may, as in a["{name}"]')
+            case ast.BinOp(left=one, right=other):
+                self._check_numbers(one, other)
+            case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _FUNCTIONS:
+                self._check_numbers(*given)
+            case _ if isinstance(part, _FINE):
+                pass
+            case _:
+                raise AuthorError(
+                    f"{self.text!r} holds what a formula cannot ({type(part).__name__}); "
+                    "it takes numbers, names, + - * /, comparisons, and, or, not, min, max, abs, round"
+                )
+
+    def _literal(self, part: ast.Constant) -> Fraction:
+        """The number as written: 0.1 is a tenth."""
+        number = numeral(part.value if isinstance(part.value, int) else self._said(part))
+        if number is None:
+            raise AuthorError(f"{self.text!r}: {self._said(part)} is no usable number")
+        return Fraction(number)
+
+    def _check_numbers(self, *several: ast.expr) -> None:
+        for one in several:
+            if isinstance(one, ast.List) or (isinstance(one, ast.Constant) and isinstance(one.value, str)):
+                raise AuthorError(f"{self.text!r} reckons with {self._said(one)}, which is no number")
+
+    def _said(self, part: ast.expr) -> str:
+        return ast.get_source_segment(self.text, part) or self.text
+
+    def _value(self, part: ast.expr, names: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - one a kind of part
+        match part:
+            case ast.Constant():
+                return self._numbers.get(part, part.value)
+            case ast.Name(id=name) if name in _WORDS:
+                return _WORDS[name]
+            case ast.Name(id=name):
+                if name not in names:
+                    raise Unknown(f"nothing is known as {name}")
+                return _plain(names[name])
+            case ast.Attribute(value=inner, attr=name):
+                return self._member(self._value(inner, names), name, part)
+            case ast.Subscript(value=inner, slice=place):
+                return self._member(self._value(inner, names), self._value(place, names), part)
+            case ast.List(elts=several):
+                return [self._value(one, names) for one in several]
+            case _:
+                return self._computed(part, names)
+
+    def _computed(self, part: ast.expr, names: Mapping[str, Any]) -> Any:
+        match part:
+            case ast.BinOp(left=left, op=op, right=right):
+                return _bounded(_ARITHMETIC[type(op)](self._number(left, names), self._number(right, names)))
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                return not self._value(inner, names)
+            case ast.UnaryOp(op=op, operand=inner):
+                return -self._number(inner, names) if isinstance(op, ast.USub) else self._number(inner, names)
+            case ast.BoolOp(op=op, values=several):
+                judged = (bool(self._value(one, names)) for one in several)
+                return all(judged) if isinstance(op, ast.And) else any(judged)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                found = [self._value(one, names) for one in (left, *others)]
+                return all(_compare(op, one, other) for op, one, other in zip(ops, found[:-1], found[1:], strict=True))
+            case ast.Call(func=ast.Name(id=name), args=given):
+                return _bounded(_FUNCTIONS[name](*(self._number(one, names) for one in given)))
+            case _:
+                raise AuthorError(f"{self._said(part)} is no part of a formula")
+
+    def _number(self, part: ast.expr, names: Mapping[str, Any]) -> Fraction:
+        found = self._value(part, names)
+        number = found if isinstance(found, Fraction) else _read(found)
+        if number is None:
+            raise Unknown(f"{self._said(part)} is no number")
+        return number
+
+    def _member(self, found: Any, name: Any, part: ast.expr) -> Any:
+        if isinstance(found, Mapping) and isinstance(name, str) and name in found:
+            return _plain(found[name])
+        if isinstance(found, list) and isinstance(name, Fraction) and name.denominator == 1 and 0 <= name < len(found):
+            return _plain(found[int(name)])
+        raise Unknown(f"there is no {self._said(part)}")
+
+
+def _plain(found: Any) -> Any:
+    """Numbers become exact; a text that is a number stays a text until somebody counts with it."""
+    if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
+        return found
+    number = _read(found)
+    if number is None:
+        raise Unknown("there is a number that nobody can reckon with")
+    return number
+
+
+def _read(found: Any) -> Fraction | None:
+    number = numeral(found)
+    return None if number is None else Fraction(number)
+
+
+def _rounded(number: Fraction, places: Fraction) -> Fraction:
+    if places.denominator != 1 or abs(places) > MAX_PLACES:
+        raise AuthorError(f"round takes a whole number of places, at most {MAX_PLACES}")
+    return Fraction(round(number, int(places)))
+
+
+def _bounded(found: Fraction) -> Fraction:
+    if max(found.numerator.bit_length(), found.denominator.bit_length()) > MAX_BITS:
+        raise AuthorError("the formula comes to a number that is too long")
+    return found
+
+
+def _compare(sign: ast.cmpop, left: Any, right: Any) -> bool:
+    match sign:
+        case ast.Eq() | ast.NotEq():
+            return _equal(left, right) is isinstance(sign, ast.Eq)
+        case ast.In() | ast.NotIn():
+            holds = any(_equal(left, one) for one in right) if isinstance(right, list) else left in right
+            return holds is isinstance(sign, ast.In)
+        case _:
+            if isinstance(left, Fraction) or isinstance(right, Fraction):
+                left, right = (one if isinstance(one, Fraction) else _counted(one) for one in (left, right))
+            return _ORDER[type(sign)](left, right)
+
+
+def _counted(found: Any) -> Fraction:
+    number = _read(found)
+    if number is None:
+        raise Unknown(f"{found!r:.80} is no number")
+    return number
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """HL7 and X12 write numbers as texts, so a number is also compared with what a text says."""
+    left, right = _plain(left), _plain(right)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, Fraction) is not isinstance(right, Fraction):
+        left, right = (one if isinstance(one, Fraction) else _read(one) for one in (left, right))
+    return bool(left == right)
+
+
+def formulas_in(written: Any) -> Iterator[Formula]:
+    """Every `${…}`, wherever it stands; AuthorError for one that is no formula."""
+    for text in parts_of(written):
+        if isinstance(text, str) and not isinstance(text, Given) and "${" in text:
+            yield from map(Formula, _TEMPLATE.findall(text))
+            if "${" in _TEMPLATE.sub("", text):
+                raise AuthorError(f"{text!r:.80}: a ${{ without its closing brace")
+
+
+def check_templates(written: Any) -> None:
+    """Refuse a `${…}` that is no formula, wherever it stands."""
+    for _ in formulas_in(written):
+        pass
+
+
+class GivenText(Given, str):
+    """A text with something filled in."""
+
+    __slots__ = ("pattern",)
+    pattern: str
+    """The same as a regular expression, in which what was filled in stands for itself."""
+
+
+class GivenMapping(Given, dict[str, Any]):
+    """A mapping that was filled in."""
+
+
+class GivenList(Given, list[Any]):
+    """A list that was filled in."""
+
+
+def filled(written: Any, names: Mapping[str, Any]) -> Any:
+    """The same with every `${…}` computed: a whole text becomes the value itself, a part of one its text."""
+    match written:
+        case str():
+            return _filled_text(written, names) if "${" in written else written
+        case Mapping():
+            return {key: filled(value, names) for key, value in written.items()}
+        case list() | tuple():
+            return [filled(value, names) for value in written]
+        case _:
+            return written
+
+
+def _filled_text(written: str, names: Mapping[str, Any]) -> Any:
+    whole = _TEMPLATE.fullmatch(written)
+    if whole is not None:
+        value = Formula(whole[1]).value(names)
+        if isinstance(value, Mapping | list):
+            return GivenMapping(value) if isinstance(value, Mapping) else GivenList(value)
+        if not isinstance(value, str):
+            return value
+
+    def said(found: re.Match[str]) -> str:
+        return _as_text(Formula(found[1]).value(names))
+
+    text = GivenText(_TEMPLATE.sub(said, written))
+    text.pattern = _TEMPLATE.sub(lambda found: re.escape(said(found)), written)
+    return text
+
+
+def _as_text(value: Any) -> str:
+    return plainly(value) if isinstance(value, Decimal) else str(value)

@@ -1,0 +1,375 @@
+"""Matchers: what a value must be, as an author writes it, compiled once.
+
+A matcher looks at every value that its path found. One that fits is enough, unless the author says `all`, `none` or a
+negation; and a path that found nothing satisfies only those that ask for absence.
+
+What is asked for must stand there as it is written; what is denied must not even seem to stand there, whatever
+look-alike or invisible characters it is written with. So each matcher has two judges, and a negation takes the other.
+"""
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from meruit.checks.formats.hl7v2 import HL7_NULL
+from meruit.checks.matching import coding as concepts
+from meruit.checks.matching import ordering
+from meruit.checks.matching.compare import (
+    NOTHING,
+    Given,
+    Judge,
+    Odd,
+    Some,
+    Values,
+    listed,
+    parts_of,
+    shown,
+    text_of,
+    together,
+)
+from meruit.checks.matching.equality import Dialect, among, equals, same, same_set
+from meruit.checks.matching.formulas import GivenText
+from meruit.checks.matching.ordering import within
+from meruit.checks.values.confusables import unmasked_value
+from meruit.checks.values.decimals import numeral, plainly
+from meruit.checks.values.speech import follows, words
+from meruit.errors import AuthorError, nearest
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_PATTERN",
+    "NOTHING",
+    "OPERATORS",
+    "WORDS",
+    "Dialect",
+    "Matcher",
+    "Values",
+    "holds_template",
+    "matcher",
+    "same",
+    "shown",
+    "within",
+]
+
+MAX_PATTERN = 2_000
+"""Characters of a regular expression."""
+MAX_DEPTH = 20
+"""How deep matchers may stand inside matchers."""
+
+
+# Any, in this file: what stands in a document, or whatever an author wrote.
+class Matcher(NamedTuple):
+    """What the values at a path must be."""
+
+    op: str
+    expected: Any
+    """As the author wrote it, every `${…}` filled in."""
+    judge: Judge
+    """Whether they are that."""
+    seems: Judge
+    """Whether somebody who reads them might take them for that."""
+    later: bool = False
+    """Whether it holds a `${…}` that is only known when the check runs."""
+    written: Any = None
+    """How it is shown, where what was filled in must not be."""
+
+
+class Judges(NamedTuple):
+    """Who says whether values are what is asked for, and who says whether they seem so."""
+
+    judge: Judge
+    seems: Judge
+
+
+def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Matcher:
+    """Compile what an author wrote; AuthorError for what cannot be meant."""
+    if depth > MAX_DEPTH:
+        raise AuthorError(f"matchers stand more than {MAX_DEPTH} deep inside each other")
+    if holds_template(written):
+        return Matcher("later", written, _not_yet, _not_yet, later=True)
+    if isinstance(written, str) and not isinstance(written, Given) and written in _BARE:
+        return Matcher(written, written, _BARE[written], _BARE[written])
+    if isinstance(written, Given) or not isinstance(written, list | tuple | Mapping):
+        return Matcher("equals", written, *_operator("equals", written, dialect, depth))
+    if not isinstance(written, Mapping):
+        raise AuthorError("a list is no matcher: write {in: […]}, {set: […]} or {equals: […]}")
+    if not written:
+        raise AuthorError("an empty mapping is no matcher; for example {equals: …} or {exists: true}")
+    several = [_operator(name, given, dialect, depth + 1) for name, given in written.items()]
+    if len(several) > 1:
+        return Matcher("all_of", dict(written), *_together(several))
+    ((name, expected),) = written.items()
+    return Matcher(name, expected, *several[0])
+
+
+def holds_template(written: Any) -> bool:
+    """Whether a `${…}` stands somewhere in it."""
+    return any(isinstance(part, str) and not isinstance(part, Given) and "${" in part for part in parts_of(written))
+
+
+def _operator(name: Any, given: Any, dialect: Dialect, depth: int) -> Judges:
+    compile_it = OPERATORS.get(name) if isinstance(name, str) else None
+    if compile_it is None:
+        known = nearest(str(name), OPERATORS)
+        raise AuthorError(f"no matcher is called {name!r:.80}{known}; to compare with a mapping write {{equals: …}}")
+    made = compile_it(given, dialect, depth)
+    if isinstance(made, Judges):
+        return made
+    return Judges(made, _seeming(compile_it, made, given, dialect, depth) if name in _OF_TEXT else made)
+
+
+def _seeming(compile_it: "Compile", judge: Judge, given: Any, dialect: Dialect, depth: int) -> Judge:
+    """The judge who takes a text for what is read there."""
+    read = unmasked_value(given)
+    try:
+        of_read = judge if read == given else compile_it(read, dialect, depth)
+    except AuthorError:
+        of_read = judge  # A pattern need not be one without its full-width brackets.
+    if isinstance(judge, Some) and isinstance(of_read, Some):
+        test, test_read = judge.test, of_read.test
+
+        def seems(value: Any) -> str | None:
+            why = test(value)
+            return why if why is None or test_read(unmasked_value(value)) is not None else None
+
+        return Some(seems)
+    # Only operators that make one judge come here.
+    as_read: Any = of_read
+    return lambda values: None if judge(values) is None else as_read(unmasked_value(values))
+
+
+def _together(several: Sequence[Judges]) -> Judges:
+    return Judges(together([one.judge for one in several]), together([one.seems for one in several]))
+
+
+def _not_yet(_values: Values) -> str | None:
+    return "its ${…} was never filled in"
+
+
+# Text
+
+
+def _matches(given: Any, _dialect: Dialect, _depth: int) -> Judge:
+    import re2  # a library of its own, and few authors need it
+
+    if not isinstance(given, str) or len(given) > MAX_PATTERN:
+        raise AuthorError(f"matches takes a regular expression of at most {MAX_PATTERN:,} characters")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        # Linear in the text, whatever the pattern: nobody's message can keep it busy.
+        pattern = re2.compile(given.pattern if isinstance(given, GivenText) else given, options)
+    except re2.error as problem:
+        # It explains itself in bytes.
+        why = b"".join(problem.args).decode("utf-8", "replace")
+        raise AuthorError(f"{given!r:.80} is no regular expression: {why}") from None
+    except UnicodeEncodeError:
+        raise AuthorError(f"{given!r:.80} holds half a character") from None
+
+    def test(value: Any) -> str | None:
+        number = None if isinstance(value, str) else numeral(value)
+        text = value if number is None else plainly(number)
+        if not isinstance(text, str):
+            return Odd(f"is {shown(value)}, which is no text")
+        # Half a character, which no pattern can name, becomes a question mark.
+        whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
+        return None if pattern.fullmatch(whole) else f"is {shown(value)}"
+
+    return Some(test)
+
+
+def _contains(given: Any, _dialect: Dialect, _depth: int) -> Judge:
+    wanted = text_of("contains", given)
+    return Some(
+        lambda value: None if any(wanted in text for text in concepts.words_of(value)) else f"is {shown(value)}"
+    )
+
+
+def _says(given: Any, _dialect: Dialect, _depth: int) -> Judge:
+    wanted = words(text_of("says", given))
+    if not wanted:
+        raise AuthorError(f"{given!r:.80} holds no word that could be said")
+
+    def test(value: Any) -> str | None:
+        said = any(follows(words(text), wanted) for text in concepts.words_of(value))
+        return None if said else f"says {shown(value)}"
+
+    return Some(test)
+
+
+# Presence
+
+
+def _says_something(value: Any) -> str | None:
+    return f"is {shown(value)}" if value in (None, "", [], {}) or value is HL7_NULL else None
+
+
+def _absent(values: Values) -> str | None:
+    if not values:
+        return None
+    return f"is {shown(values[0])}" + ("; where null is fine too, write null" if values[0] is None else "")
+
+
+def _empty(values: Values) -> str | None:
+    if not values:
+        return f"{NOTHING}, which is not the same as empty"
+    return next((f"is {shown(value)}" for value in values if value not in ("", [], {})), None)
+
+
+def _hl7_null(values: Values) -> str | None:
+    return next((f"is {shown(value)}" for value in values if value is not HL7_NULL), None) if values else NOTHING
+
+
+_BARE: dict[str, Judge] = {
+    "exists": Some(_says_something),
+    "absent": _absent,
+    "empty": _empty,
+    "hl7_null": _hl7_null,
+}
+"""What may be written as one word; to compare with such a word write {equals: absent}."""
+
+
+WORDS = frozenset(_BARE)
+"""Their names."""
+
+
+def _presence(name: str) -> Callable[[Any, Dialect, int], Judge]:
+    opposite = {"exists": _BARE["absent"], "absent": _BARE["exists"]}.get(name) or _denying(_BARE[name], _BARE[name])
+
+    def compile_it(given: Any, _dialect: Dialect, _depth: int) -> Judge:
+        if not isinstance(given, bool):
+            raise AuthorError(f"{name} takes true or false")
+        return _BARE[name] if given else opposite
+
+    return compile_it
+
+
+def _count(given: Any, _dialect: Dialect, depth: int) -> Judge:
+    number = None if isinstance(given, str) else numeral(given)
+    if not isinstance(given, Mapping) and (number is None or number < 0 or Fraction(number).denominator > 1):
+        raise AuthorError("count takes a whole number, or a matcher of one, as {gte: 1}")
+    wanted = matcher(given, Dialect.JSON, depth)
+    return lambda values: None if wanted.judge((len(values),)) is None else f"has {len(values):,} values"
+
+
+# Several
+
+
+def _denied(judges: Judges) -> Judges:
+    """The opposite of what others say of all that was found; nothing is not something else."""
+    return Judges(_denying(judges.seems, judges.judge), _denying(judges.judge, judges.judge))
+
+
+def _denying(judge: Judge, plain: Judge) -> Judge:
+    def deny(values: Values) -> str | None:
+        if not values:
+            return f"{NOTHING}; where that is fine too, write one_of: [absent, …]"
+        why = judge(values)
+        if why is None:
+            looks = "" if plain(values) is None else ", which reads so without its look-alike and invisible characters"
+            return f"is {shown(values[0] if len(values) == 1 else values)}{looks}"
+        return why if isinstance(why, Odd) else None
+
+    return deny
+
+
+def _not(given: Any, dialect: Dialect, depth: int) -> Judges:
+    denied = matcher(given, dialect, depth)
+    if denied.judge is _BARE["exists"]:
+        raise AuthorError("not exists is written absent")
+    return _denied(_judges(denied))
+
+
+def _not_in(given: Any, dialect: Dialect, depth: int) -> Judges:
+    return _denied(_operator("in", listed("not_in", given), dialect, depth))
+
+
+def _judges(one: Matcher) -> Judges:
+    return Judges(one.judge, one.seems)
+
+
+def _any(given: Any, dialect: Dialect, depth: int) -> Judges:
+    def some(judge: Judge) -> Judge:
+        return judge if isinstance(judge, Some) else Some(lambda value: judge((value,)))
+
+    return Judges(*map(some, _judges(matcher(given, dialect, depth))))
+
+
+def _all(given: Any, dialect: Dialect, depth: int) -> Judges:
+    return Judges(*map(_each, _judges(matcher(given, dialect, depth))))
+
+
+def _each(judge: Judge) -> Judge:
+    def every(values: Values) -> str | None:
+        if not values:
+            return NOTHING
+        return next((why for value in values if (why := judge((value,))) is not None), None)
+
+    return every
+
+
+def _none(given: Any, dialect: Dialect, depth: int) -> Judges:
+    def no(denied: Judge) -> Judge:
+        # Unlike `not`, it is content with nothing: that is what it asks for.
+        return lambda values: next((why for value in values if (why := denied((value,))) is not None), None)
+
+    return Judges(*map(no, _denied(_judges(matcher(given, dialect, depth)))))
+
+
+def _one_of(given: Any, dialect: Dialect, depth: int) -> Judges:
+    several = [matcher(one, dialect, depth) for one in listed("one_of", given)]
+    return Judges(_either([one.judge for one in several]), _either([one.seems for one in several]))
+
+
+def _either(judges: Sequence[Judge]) -> Judge:
+    def either(values: Values) -> str | None:
+        whys = [judge(values) for judge in judges]
+        if None in whys:
+            return None
+        return next((why for why in whys if isinstance(why, Odd)), whys[0])
+
+    if all(isinstance(judge, Some) for judge in judges):
+        return Some(lambda value: either((value,)))
+    return either
+
+
+def _all_of(given: Any, dialect: Dialect, depth: int) -> Judges:
+    return _together([_judges(matcher(one, dialect, depth)) for one in listed("all_of", given)])
+
+
+Compile = Callable[[Any, Dialect, int], Judge | Judges]
+"""How what stands beside an operator becomes who judges by it."""
+OPERATORS: dict[str, Compile] = {
+    "equals": equals,
+    "in": lambda given, dialect, _: among("in", given, dialect),
+    "not_in": _not_in,
+    "not": _not,
+    "matches": _matches,
+    "contains": _contains,
+    "says": _says,
+    **{name: _presence(name) for name in _BARE},
+    "count": _count,
+    "gt": lambda given, *_: ordering.ordered("gt", operator.gt, given),
+    "gte": lambda given, *_: ordering.ordered("gte", operator.ge, given),
+    "lt": lambda given, *_: ordering.ordered("lt", operator.lt, given),
+    "lte": lambda given, *_: ordering.ordered("lte", operator.le, given),
+    "between": lambda given, *_: ordering.between(given),
+    "near": lambda given, *_: ordering.near(given),
+    "same_day": lambda given, *_: ordering.same_day(given),
+    "before": lambda given, *_: ordering.timed("before", operator.lt, given),
+    "after": lambda given, *_: ordering.timed("after", operator.gt, given),
+    "around": lambda given, *_: ordering.around(given),
+    "coding": lambda given, *_: concepts.coding(given),
+    "ref": lambda given, *_: concepts.reference(given),
+    "quantity": lambda given, *_: concepts.quantity(given),
+    "any": _any,
+    "all": _all,
+    "none": _none,
+    "one_of": _one_of,
+    "all_of": _all_of,
+    "set": same_set,
+}
+"""Every matcher that an author can write."""
+_OF_TEXT = frozenset({"equals", "in", "matches", "contains", "says", "coding", "ref", "set"})
+"""Those that look at texts; numbers, dates and presence have no look-alikes."""

@@ -1,0 +1,1 @@
+"""Numbers, dates, text and paths as other systems write them."""

@@ -1,0 +1,1 @@
+"""One file per command, with a function of the same name."""

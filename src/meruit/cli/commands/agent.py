@@ -1,0 +1,334 @@
+"""`meruit agent`: runs of agents behind the gate."""
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    json_option,
+    note,
+    page_options,
+    print_json,
+    say,
+    store_options,
+    table,
+    tenant_option,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from meruit.gate.run import AgentRun
+    from meruit.model.events import Numbered
+    from meruit.store.store import Store
+
+run_argument = click.argument("run_id", metavar="RUN")
+STATES = ("queued", "running", "waiting", "completed", "failed", "cancelled")
+MAX_SECONDS = 30 * 24 * 3600
+
+
+def _seconds(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """No range holds NaN off: it is neither above nor below anything."""
+    if value is not None and not 0 < value <= MAX_SECONDS:
+        raise click.BadParameter(f"{value:g} is not above 0 and at most {MAX_SECONDS} (30 days)")
+    return value
+
+
+@contextmanager
+def _opened(data: str | None, database_url: str | None) -> "Iterator[Store]":
+    """The records there, closed in the end; where there are none, says what makes some."""
+    from meruit.app import open_store
+    from meruit.config import location_of
+    from meruit.store.database import StoreError
+    from meruit.store.location import FILE
+
+    location = location_of(data, database_url)
+    if location.url is None and not (location.folder / FILE).exists():
+        what = "`meruit agent run` makes them, and --data names another folder"
+        raise StoreError(f"{location.folder} holds no records yet; {what}")
+    store = open_store(location)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@click.group()
+def agent() -> None:
+    """Run agents whose output counts once it is verified, and see what became of it; each takes --json."""
+
+
+@agent.command()
+@click.argument("named", metavar="MODULE:AGENT")
+@click.option("--query", metavar="TEXT", help="What the agent is asked.")
+@click.option("--input", "file", metavar="FILE", help="The same from a file; - is stdin.")
+@click.option("--payload", metavar="JSON", default="{}", help="What its context begins with, an object.")
+@click.option(
+    "--max-attempts", type=click.IntRange(1, 1000), help="Rejections that end it; else the agent's own budget."
+)
+@click.option("--max-seconds", type=float, callback=_seconds, help="From its start to its end.")
+@click.option("--wait/--no-wait", " /--detach", default=True, help="Drive it here until it ends, or only queue it.")
+@tenant_option
+@store_options
+@json_option
+def run(  # noqa: PLR0913 - one an option
+    *,
+    named: str,
+    query: str | None,
+    file: str | None,
+    payload: str,
+    max_attempts: int | None,
+    max_seconds: float | None,
+    wait: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Record a run of an agent or a team, and drive it here until it ends.
+
+    Progress, rejections and why are on stderr, the result on stdout. Exit codes: 0 completed, 1 failed or exhausted, 3
+    where the agent, its model or its verifier broke. Interrupted, the run is let go of; `meruit worker` takes it up.
+    """
+    # Loading pydantic, the store and the author's own code takes a moment that --help should not pay.
+    import asyncio
+
+    from meruit.app import open_store
+    from meruit.cli.shared.agent_run import Watched, code_of, drive_here, print_end, written
+    from meruit.cli.shared.contracts import by_command_line
+    from meruit.cli.shared.load_agents import load_agents
+    from meruit.config import location_of
+    from meruit.gate.definition import AgentError
+    from meruit.gate.run import Request
+    from meruit.gate.runner.engine import Crew
+    from meruit.gate.store.runs import QueueRun
+
+    actor = by_command_line(tenant)
+    request = Request(_query(query, file), _payload(payload), max_attempts, max_seconds)
+    found = load_agents(named)
+    if len(found) != 1:
+        names = ", ".join(one.name for one in found)
+        raise AgentError(f"{named} is {len(found)} agents ({names}); name one of them")
+    crew = Crew(found)
+    store = open_store(location_of(data, database_url), make=True)
+    try:
+        elsewhere = wait and _driven_elsewhere(store, found[0].name)
+        run_id = store.surroundings.new_id("run")
+        wish = QueueRun(actor.tenant, actor.by, run_id, found[0].name, request, found[0].limits(max_attempts))
+        store.recorder.write(wish)
+        watched = Watched(store, tenant, run_id)
+        if not wait:
+            _print_moved(watched.run(), as_json=as_json)
+            return ExitCode.PASSED
+        note(f"this is {run_id}" + ("; another process drives it" if elsewhere else ""))
+        if not asyncio.run(drive_here(watched, None if elsewhere else crew)):
+            note(f"{run_id} is let go of; `meruit worker {named}` goes on with it")
+            return ExitCode.INTERRUPTED
+        ended = watched.run()
+        if as_json:
+            print_json(written(watched, ended))
+        else:
+            print_end(ended)
+        return code_of(ended)
+    finally:
+        store.close()
+
+
+def _query(query: str | None, file: str | None) -> str:
+    from meruit.config import read_bytes
+
+    if (query is None) == (file is None):
+        raise click.UsageError("give one of --query and --input")
+    try:
+        asked = query if file is None else read_bytes(file).decode()
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{file} is not UTF-8 text") from None
+    if not asked or not asked.strip():
+        raise click.UsageError("the agent is asked nothing; say something")
+    return asked
+
+
+def _payload(text: str) -> "dict[str, object]":
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except msgspec.DecodeError as problem:
+        raise click.UsageError(f"--payload must be a JSON object: {problem}") from None
+
+
+def _driven_elsewhere(store: "Store", name: str) -> bool:
+    """Whether another process has the records and knows the agent; raises WorkerRefused where it does not."""
+    from meruit.cli.shared.agent_run import has_worker
+    from meruit.cli.shared.load_agents import check_alone
+    from meruit.gate.runner.engine import WorkerRefused
+
+    try:
+        check_alone(store)
+    except WorkerRefused:
+        if has_worker(store, name):
+            return True
+        raise
+    return False
+
+
+@agent.command(name="list")
+@click.option("--status", type=click.Choice(STATES), help="Only those that stand there.")
+@click.option("--agent", "name", metavar="NAME", help="Only those of this agent.")
+@click.option("--parent", metavar="RUN", help="Only members of this team run.")
+@page_options
+@tenant_option
+@store_options
+@json_option
+def list_runs(  # noqa: PLR0913 - one an option
+    *,
+    status: str | None,
+    name: str | None,
+    parent: str | None,
+    limit: int,
+    before: int | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """List runs, the newest first."""
+    import msgspec
+
+    from meruit.cli.shared.agent_run import attempts_of, standing, without_worker
+    from meruit.gate.run import RunState
+    from meruit.gate.store import read as agent_reading
+
+    wanted = None if status is None else RunState(status)
+    with _opened(data, database_url) as store, store.database.reading() as connection:
+        found = agent_reading.page(
+            *(connection, tenant), status=wanted, agent=name, parent_id=parent, before=before, limit=limit
+        )
+        left = without_worker(store, found)
+    following = found[-1].seq if len(found) == limit else None
+    if as_json:
+        print_json(msgspec.json.encode({"agent_runs": found, "next": following, "agents_without_worker": left}))
+        return ExitCode.PASSED
+    rows = [
+        (
+            one.id,
+            one.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+            one.agent,
+            str(one.status),
+            attempts_of(one),
+            standing(one, has_worker=one.agent not in left),
+        )
+        for one in found
+    ]
+    table(("run", "queued (UTC)", "agent", "status", "attempts", "why"), rows, painted=3)
+    if following is not None:
+        note(f"there may be more: --before {following}")
+    return ExitCode.PASSED
+
+
+@agent.command()
+@run_argument
+@tenant_option
+@store_options
+@json_option
+def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Show a run with its turns, what it handed in, how that was answered, and its result."""
+    from meruit.cli.shared.agent_run import Watched, print_run, written
+
+    with _opened(data, database_url) as store:
+        watched = Watched(store, tenant, run_id)
+        found = watched.run()
+        if as_json:
+            print_json(written(watched, found))
+        else:
+            print_run(watched, found)
+    return ExitCode.PASSED
+
+
+@agent.command()
+@run_argument
+@click.option("--follow", is_flag=True, help="Go on until the run is over.")
+@tenant_option
+@store_options
+@json_option
+def events(*, run_id: str, follow: bool, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Print what happened to a run and to its members, oldest first; with --json one event a line."""
+    import asyncio
+
+    from meruit.cli.shared.agent_run import Watched, print_event
+
+    def tell(one: "Numbered") -> None:
+        if as_json:
+            print_json(one.to_json())
+        else:
+            print_event(one)
+
+    with _opened(data, database_url) as store:
+        watched = Watched(store, tenant, run_id)
+        if follow:
+            asyncio.run(watched.until_over(tell))
+        else:
+            for one in watched.all_events():
+                tell(one)
+    return ExitCode.PASSED
+
+
+@agent.command()
+@run_argument
+@tenant_option
+@store_options
+@json_option
+def cancel(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Give up a run, a team's members included; one that runs ends as soon as its worker hears of it."""
+    from meruit.cli.shared.agent_run import Watched
+    from meruit.gate.run import OVER, RunState
+    from meruit.gate.store.runs import CancelRun
+
+    with _opened(data, database_url) as store:
+        if Watched(store, tenant, run_id).run().status in OVER:
+            note("it is over already; nothing was cancelled")
+        found = store.recorder.write(CancelRun(tenant, run_id))
+    if found.status is RunState.RUNNING:
+        note("its worker will end it")
+    _print_moved(found, as_json=as_json)
+    return ExitCode.PASSED
+
+
+@agent.command()
+@run_argument
+@click.argument("value")
+@click.option("--key", help="Which, as `waiting_for` says it; else what the run waits for.")
+@tenant_option
+@store_options
+@json_option
+def resume(
+    *, run_id: str, value: str, key: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
+) -> int:
+    """Hand in what a run waits for: VALUE is JSON, or text where it is none.
+
+    With --key, the same twice is once, and another value for that key is refused.
+    """
+    import msgspec
+
+    from meruit.cli.shared.agent_run import Watched
+    from meruit.gate.store.runs import ResumeRun
+
+    try:
+        given = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        given = value
+    with _opened(data, database_url) as store:
+        # Of a run that waits for nothing, the move itself says so.
+        asked = key if key is not None else Watched(store, tenant, run_id).run().waiting_for or ""
+        found = store.recorder.write(ResumeRun(tenant, run_id, asked, msgspec.json.encode(given)))
+    _print_moved(found, as_json=as_json)
+    return ExitCode.PASSED
+
+
+def _print_moved(found: "AgentRun", *, as_json: bool) -> None:
+    if as_json:
+        print_json(found.to_json())
+    else:
+        say(f"{found.id}  {found.status}")

@@ -1,0 +1,459 @@
+"""`meruit benchmark`: agents measured by what they change in worlds of their own."""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    Place,
+    config_option,
+    json_option,
+    note,
+    once,
+    page_options,
+    print_json,
+    say,
+    sources_option,
+    store_options,
+    tenant_option,
+)
+
+if TYPE_CHECKING:
+    from meruit.model.task_run import TaskRun
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+MAX_PARALLEL = 64
+MAX_REPEATS = 100
+
+agent_option = click.option(
+    "--agent",
+    "agent",
+    required=True,
+    metavar="COMMAND",
+    help="How the agent is run, without a shell; {task} stands for the task's id.",
+)
+
+
+def _finite(_context: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
+    if seconds is not None and not math.isfinite(seconds):
+        raise click.UsageError("--timeout is a number of seconds, such as 90")
+    return seconds
+
+
+def running_options(command: _Command) -> _Command:
+    """Say how agents are run."""
+    for option in (
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            callback=_finite,
+            metavar="S",
+            help="Stop an agent after so many seconds and judge what it did, if its task leaves it more time.",
+        ),
+        click.option(
+            "--parallel",
+            type=click.IntRange(1, MAX_PARALLEL),
+            default=1,
+            show_default=True,
+            help="How many agents at a time.",
+        ),
+        sources_option,
+        agent_option,
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def benchmark() -> None:
+    """Measure agents by what they change in the world, and look at what was measured; each takes --json.
+
+    Everything is recorded in the data folder, so that it can be judged again without the playgrounds.
+    """
+
+
+@benchmark.command()
+@click.argument("name", metavar="FILE.yaml|SLUG[@V]")
+@running_options
+@click.option("--task", "tasks", multiple=True, metavar="ID", help="Only this task; may be given several times.")
+@click.option(
+    "--repeats",
+    type=click.IntRange(1, MAX_REPEATS),
+    default=1,
+    show_default=True,
+    help="How often each task is tried.",
+)
+@click.option(
+    "--scored/--practice",
+    default=True,
+    show_default=True,
+    help="Whether it counts; then whoever completes a task run is not told by what it is judged.",
+)
+@click.option("--agent-id", metavar="NAME", help="Who is measured, in the records.")
+@tenant_option
+@store_options
+@config_option
+@json_option
+def run(  # noqa: PLR0913 - one an option
+    *,
+    name: str,
+    agent: str,
+    allow_sources: bool,
+    tasks: tuple[str, ...],
+    repeats: int,
+    parallel: int,
+    scored: bool,
+    agent_id: str | None,
+    timeout: float | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Run an agent at each task of a benchmark, in a playground each, and judge what it left behind.
+
+    The command finds the path of a JSON file with its task in MERUIT_TASK, and the same in MERUIT_INSTRUCTION,
+    MERUIT_TASK_ID, MERUIT_DEADLINE, MERUIT_PLAYGROUND, MERUIT_SECRET, MERUIT_FHIR_URL, MERUIT_PORTAL_URL,
+    MERUIT_X12_URL, MERUIT_CALL_URL, MERUIT_MLLP and MERUIT_SFTP. How it ends is noted; what is true in the world then
+    decides. Exit code 0 when the benchmark is passed, 1 when not, 3 when that could not be told.
+    """
+    # Loading the engine, the store and the playgrounds takes a moment that --help should not pay, here and below.
+    from meruit.benchmarks.agent_process import agent_command
+    from meruit.cli.shared.benchmark_runs import chosen, rolled_out, until_interrupted
+    from meruit.cli.shared.benchmark_session import desk, published, read
+    from meruit.cli.shared.contracts import COMMAND_LINE, by_command_line, line_of_text
+    from meruit.cli.views.benchmark import counted
+
+    once(name, config)
+    by_command_line(tenant)
+    if agent_id is not None:
+        line_of_text("--agent-id", agent_id)
+    found = read(name)
+    # Everything that can be refused is refused before anything is made.
+    if found is not None:
+        agent_command(agent, chosen(found, tasks))
+    with desk(Place(data, database_url, tenant), config, make=found is not None, any_address=allow_sources) as at:
+
+        async def measured() -> int:
+            meant = await published(at, COMMAND_LINE, name, found)
+            command = agent_command(agent, chosen(meant, tasks))
+            created, runs = await at.benchmarks.create(
+                *(tenant, COMMAND_LINE, meant.name),
+                tasks=list(tasks) or None,
+                repeats=repeats,
+                scored=scored,
+                agent_id=agent_id,
+            )
+            note(f"{created.id}: {meant.name}, {counted(len(runs), 'task run')}, recorded in {at.folder}")
+            return await rolled_out(at, created.id, runs, (command, parallel, timeout), as_json=as_json)
+
+        return until_interrupted(measured())
+
+
+@benchmark.command()
+@click.argument("run_id", metavar="RUN_ID")
+@running_options
+@tenant_option
+@store_options
+@config_option
+@json_option
+def resume(  # noqa: PLR0913 - one an option
+    *,
+    run_id: str,
+    agent: str,
+    allow_sources: bool,
+    parallel: int,
+    timeout: float | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Go on with a benchmark run that was interrupted or killed: the task runs that had not begun.
+
+    Those that were under way have lost their agents, and are cancelled.
+    """
+    from meruit.benchmarks.agent_process import agent_command
+    from meruit.cli.shared.benchmark_runs import rolled_out, until_interrupted
+    from meruit.cli.shared.benchmark_session import desk
+    from meruit.cli.views.benchmark import counted, is_or_are
+    from meruit.errors import MeruitError
+    from meruit.model.task_run import RunStatus
+
+    with desk(Place(data, database_url, tenant), config, any_address=allow_sources) as at:
+        runs = at.benchmarks.task_runs(at.scope, run_id)
+        pending = [one for one in runs if one.status is RunStatus.PENDING]
+        if not pending:
+            raise MeruitError(f"{run_id} has no task run left that has not begun")
+        command = agent_command(agent, [one.task for one in pending])
+        lost = [one.id for one in runs if one.status is RunStatus.RUNNING]
+
+        async def measured() -> int:
+            if lost:
+                async with at.arena(at.home_of_run(run_id)) as benchmarks:
+                    await benchmarks.cancel(tenant, lost)
+                whose = "its agent" if len(lost) == 1 else "their agents"
+                note(f"{counted(len(lost), 'task run')} had lost {whose}, and {is_or_are(len(lost))} cancelled")
+            return await rolled_out(at, run_id, pending, (command, parallel, timeout), as_json=as_json)
+
+        return until_interrupted(measured())
+
+
+@benchmark.command()
+@click.argument("run_id", metavar="RUN_ID|TASK_RUN_ID")
+@click.argument("task", metavar="[TASK]", required=False)
+@click.option("--evidence", is_flag=True, help="All that the checks found; --json has it in any case.")
+@tenant_option
+@store_options
+@config_option
+@json_option
+def show(  # noqa: PLR0913 - one an option
+    *,
+    run_id: str,
+    task: str | None,
+    evidence: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Show a benchmark run with its tasks, or one task run with its criteria, or all runs of one task in RUN_ID."""
+    from meruit.cli.shared.benchmark_runs import attempts, label, name_next, print_standing, task_run_told
+    from meruit.cli.shared.benchmark_session import OUTCOME_PREFIX, RUN_PREFIX, desk
+    from meruit.cli.views.benchmark import print_attempts, print_task_run, print_task_runs
+
+    if run_id.startswith(OUTCOME_PREFIX):
+        raise click.UsageError(f"{run_id} is an outcome; `meruit outcome show {run_id}` shows it")
+    if task is not None and not run_id.startswith(RUN_PREFIX):
+        raise click.UsageError(f"a task is for benchmark runs, whose ids begin with {RUN_PREFIX}; drop {task!r}")
+    with desk(Place(data, database_url, tenant), config) as at:
+        if task is not None:
+            several = [task_run_told(at, one) for one in attempts(at, run_id, task)]
+            print_attempts(several, evidence=evidence, as_json=as_json)
+        elif run_id.startswith(RUN_PREFIX):
+            if not as_json:
+                label(at.benchmarks.benchmark_run(at.scope, run_id))
+            told = print_standing(at, run_id, as_json=as_json)
+            if not as_json:
+                say()
+                print_task_runs(told.runs, told.agents)
+                name_next(at, told)
+        else:
+            found = task_run_told(at, at.benchmarks.run(at.scope, run_id))
+            print_task_run(found, evidence=evidence, as_json=as_json)
+    return ExitCode.PASSED
+
+
+@benchmark.command(name="list")
+@click.option("--published", "of_benchmarks", is_flag=True, help="The benchmarks themselves, not their runs.")
+@click.option("--benchmark", "slug", metavar="SLUG", help="Only runs of this one.")
+@page_options
+@tenant_option
+@store_options
+@config_option
+@json_option
+def list_runs(  # noqa: PLR0913 - one an option
+    *,
+    of_benchmarks: bool,
+    slug: str | None,
+    limit: int,
+    before: int | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """List benchmark runs, or what was published, the newest first."""
+    from meruit.cli.shared.benchmark_runs import list_found_runs, list_published
+    from meruit.cli.shared.benchmark_session import desk
+
+    if of_benchmarks and slug is not None:
+        raise click.UsageError("--benchmark is for runs; drop it or --published")
+    with desk(Place(data, database_url, tenant), config) as at:
+        if of_benchmarks:
+            list_published(at, before, limit, as_json=as_json)
+        else:
+            list_found_runs(at, slug, before, limit, as_json=as_json)
+    return ExitCode.PASSED
+
+
+@benchmark.command()
+@click.argument("run_id", metavar="RUN_ID")
+@click.option("--benchmark", "name", metavar="FILE|SLUG@V", help="By the criteria of this version; else by its own.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
+@tenant_option
+@store_options
+@config_option
+@json_option
+def score(  # noqa: PLR0913 - one an option
+    *,
+    run_id: str,
+    name: str | None,
+    reason: str,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Judge a run again on what was found then, without the playgrounds; earlier verdicts stay on record.
+
+    Exit codes are those of `run`.
+    """
+    from meruit.cli.shared.benchmark_runs import judge_again, name_next, print_standing, until_interrupted
+    from meruit.cli.shared.benchmark_session import desk, published, read
+    from meruit.cli.shared.contracts import COMMAND_LINE, line_of_text
+    from meruit.cli.views.benchmark import exit_code
+
+    once(name, config)
+    line_of_text("--reason", reason)
+    found = None if name is None else read(name)
+    with desk(Place(data, database_url, tenant), config) as at:
+        measured = at.benchmarks.benchmark_run(at.scope, run_id)
+        if found is not None and found.benchmark != measured.benchmark:
+            raise click.UsageError(f"{run_id} is of {measured.benchmark}; {found.name} is another benchmark")
+
+        async def judged() -> None:
+            meant = None if name is None else await published(at, COMMAND_LINE, name, found)
+            await judge_again(at, run_id, reason, None if meant is None else meant.name)
+
+        until_interrupted(judged())
+        told = print_standing(at, run_id, as_json=as_json)
+        if not as_json:
+            name_next(at, told)
+        return exit_code(told.found)
+
+
+@benchmark.command()
+@click.argument("file", metavar="FILE.yaml")
+@tenant_option
+@store_options
+@config_option
+@json_option
+def publish(
+    *, file: str, tenant: str, data: str | None, database_url: str | None, config: str | None, as_json: bool
+) -> int:
+    """Publish a benchmark for all time and print its name; - is stdin."""
+    from meruit.cli.shared.benchmark_runs import chosen, until_interrupted
+    from meruit.cli.shared.benchmark_session import desk, published
+    from meruit.cli.shared.contracts import COMMAND_LINE, by_command_line
+    from meruit.config import load_benchmark
+
+    once(file, config)
+    by_command_line(tenant)
+    found = load_benchmark(file)
+    chosen(found, ())
+    with desk(Place(data, database_url, tenant), config, make=True) as at:
+        until_interrupted(published(at, COMMAND_LINE, file, found))
+        view = at.benchmarks.find(tenant, found.name).view
+    if as_json:
+        print_json(view.to_json())
+    else:
+        say(found.name)
+    return ExitCode.PASSED
+
+
+@benchmark.command()
+@click.argument("task_run_id", metavar="TASK_RUN_ID")
+@click.option(
+    "--reread",
+    is_flag=True,
+    help="Read anew what could not be read then; what happened since counts too, and the record says so.",
+)
+@sources_option
+@tenant_option
+@store_options
+@config_option
+@json_option
+def recheck(  # noqa: PLR0913 - one an option
+    *,
+    task_run_id: str,
+    reread: bool,
+    allow_sources: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Judge a task run again that could not be judged whole, on what was found then or, with --reread, is found now."""
+    from meruit.cli.shared.benchmark_runs import task_run_told, until_interrupted
+    from meruit.cli.shared.benchmark_session import desk
+    from meruit.cli.views.benchmark import print_task_run
+    from meruit.model.verdict import Verdict
+
+    with desk(Place(data, database_url, tenant), config, any_address=allow_sources) as at:
+        run = at.benchmarks.run(at.scope, task_run_id)
+
+        async def rechecked() -> "TaskRun":
+            async with at.arena(at.home_of(run)) as benchmarks:
+                return await benchmarks.recheck(tenant, task_run_id, reread=reread)
+
+        again = until_interrupted(rechecked())
+        print_task_run(task_run_told(at, again), evidence=False, as_json=as_json)
+    if again.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR):
+        return ExitCode.COULD_NOT_VERIFY
+    return ExitCode.PASSED if again.verdict is Verdict.PASS else ExitCode.NOT_PASSED
+
+
+@benchmark.command()
+@click.argument("run_id", metavar="RUN_ID|TASK_RUN_ID")
+@tenant_option
+@store_options
+@config_option
+@json_option
+def cancel(
+    *, run_id: str, tenant: str, data: str | None, database_url: str | None, config: str | None, as_json: bool
+) -> int:
+    """Give up what has not ended of a run; what has ended stays."""
+    import msgspec
+
+    from meruit.cli.shared.benchmark_runs import until_interrupted
+    from meruit.cli.shared.benchmark_session import RUN_PREFIX, desk
+    from meruit.model.task_run import ENDED
+    from meruit.playground.host import Served
+
+    with desk(Place(data, database_url, tenant), config) as at:
+        of_benchmark = run_id.startswith(RUN_PREFIX)
+        runs = at.benchmarks.task_runs(at.scope, run_id) if of_benchmark else [at.benchmarks.run(at.scope, run_id)]
+        going = [one for one in runs if one.status not in ENDED]
+
+        async def given_up() -> None:
+            ids = [one.id for one in going]
+            try:
+                begun = next((one for one in going if one.playground_id is not None), going[0])
+                async with at.arena(at.home_of(begun)) as benchmarks:
+                    await benchmarks.cancel(tenant, ids)
+            except Served:
+                # Whoever serves the playgrounds takes them down when it sees this.
+                await at.benchmarks.cancel(tenant, ids)
+
+        if going:
+            until_interrupted(given_up())
+        ended = [at.benchmarks.run(at.scope, one.id) for one in going]
+    if as_json:
+        print_json(msgspec.json.encode({"cancelled": [one.id for one in ended]}))
+    else:
+        say(f"{len(ended):,} cancelled, {len(runs) - len(ended):,} had ended before")
+    return ExitCode.PASSED
+
+
+@benchmark.command()
+@json_option
+def schema(*, as_json: bool) -> int:
+    """Print the JSON Schema of benchmark files, the settings of every check included, for editors."""
+    import json
+
+    from meruit.app import published_schema
+
+    text = json.dumps(published_schema("benchmark"), indent=None if as_json else 2, ensure_ascii=False)
+    print_json(text.encode())
+    return ExitCode.PASSED

@@ -1,0 +1,391 @@
+"""`meruit contract`: an agent's contract on some work, from the award to the money."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.shared.open_store import opened
+from meruit.cli.terminal import (
+    ExitCode,
+    Place,
+    config_option,
+    json_option,
+    note,
+    once,
+    page_options,
+    print_json,
+    python_full_option,
+    say,
+    store_options,
+    tenant_option,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from meruit.contracts.store.read import Standing, Wanted
+
+FILTERS = ("agent_id", "consumer_id", "work_id", "state")
+STATES = (
+    *("awarded", "executing", "verification_pending", "verified"),
+    *("settled", "failed", "expired", "disputed"),
+)
+DECISIONS = ("uphold", "reverse", "void")
+MAX_ROUNDS = 10_000
+"""How often `expire` asks for more of what is due."""
+
+contract_argument = click.argument("contract_id", metavar="CONTRACT_ID")
+reason_option = click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
+
+
+@click.group()
+def contract() -> None:
+    """Award work to an agent, hand in what it made, and settle, dispute or take back what is owed.
+
+    Each takes --json, and prints how the contract stands, with its bill once something is paid.
+    """
+
+
+@contract.command()
+@click.argument("work_id", metavar="WORK_ID")
+@click.option("--agent-id", required=True, metavar="ID", help="Who is to do it.")
+@click.option("--cpc-rate", metavar="AMOUNT", help="What this agent is paid for completion; else as the work offers.")
+@tenant_option
+@store_options
+@json_option
+def award(
+    *,
+    work_id: str,
+    agent_id: str,
+    cpc_rate: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Give work to an agent and print the contract's id; the most that it can cost is put aside."""
+    # The store takes a moment to load, here and below, which --help should not pay.
+    from meruit.cli.shared.contracts import by_command_line, line_of_text, print_contract, written
+    from meruit.cli.views.contract import amount
+    from meruit.contracts.store.transaction import Request
+    from meruit.contracts.transitions import Award
+    from meruit.model.threshold import money
+
+    line_of_text("--agent-id", agent_id)
+    try:
+        rate = None if cpc_rate is None else money(cpc_rate)
+    except ValueError as problem:
+        raise click.UsageError(f"--cpc-rate: {problem}") from None
+    request = Request(by_command_line(tenant))
+    with opened(data, database_url) as store:
+        standing = written(store, Award(request, store.surroundings.new_id("con"), work_id, agent_id, rate))
+    if as_json:
+        print_contract(standing, as_json=True)
+        return ExitCode.PASSED
+    made = standing.contract
+    expires = made.expires_at.isoformat(timespec="seconds")
+    note(f"{amount(made.hold_micros, made.currency)} is held; the contract runs until {expires}")
+    say(made.id)
+    return ExitCode.PASSED
+
+
+@contract.command()
+@contract_argument
+@tenant_option
+@store_options
+@json_option
+def start(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Say that the agent begins: from here on its time is taken."""
+    from meruit.cli.shared.contracts import make_move
+    from meruit.contracts.transitions import Start
+
+    return make_move(Place(data, database_url, tenant), lambda request, _: Start(request, contract_id), as_json=as_json)
+
+
+@contract.command()
+@contract_argument
+@click.option("--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin.")
+@click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
+@click.option("--claims", "claims_file", metavar="CLAIMS.json", help="What the agent says that its metrics are.")
+@tenant_option
+@store_options
+@config_option
+@python_full_option
+@json_option
+def complete(  # noqa: PLR0913 - one an option
+    *,
+    contract_id: str,
+    output_file: str,
+    metadata_file: str | None,
+    claims_file: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    allow_python_full: bool,
+    as_json: bool,
+) -> int:
+    """Hand in what the agent made: it is verified, judged plausible or not, and settled or held.
+
+    Exit code 0 when the work succeeded, 1 when it did not, 3 when it is held until a person has looked. The same output
+    a second time is told what the first was; another one is refused.
+    """
+    from meruit.app import build_engine
+    from meruit.cli.shared.contracts import by_command_line, numbers, print_contract, trading, written
+    from meruit.cli.views.contract import is_held
+    from meruit.config import Settings, load_payload
+    from meruit.contracts.store.transaction import Request
+    from meruit.governance.dossier import HandedIn
+
+    once(output_file, metadata_file, claims_file, config)
+    actor, settings = by_command_line(tenant), Settings.load(config)
+    engine = build_engine(settings, allow_python_full=allow_python_full)
+    handed = HandedIn(
+        load_payload(output_file),
+        load_payload(metadata_file) if metadata_file is not None else {},
+        numbers(claims_file, load_payload(claims_file)) if claims_file is not None else {},
+    )
+    with trading(Place(data, database_url, tenant), settings, engine) as market:
+        case = market.case(actor, contract_id)
+        standing = written(market.store, market.completion_sync(Request(actor), case, handed))
+    print_contract(standing, as_json=as_json, verdict=True)
+    if is_held(standing.contract):
+        note("nothing is paid until a person decides: `meruit holds release` or `meruit holds void`")
+        return ExitCode.COULD_NOT_VERIFY
+    if standing.bill is None and _succeeded(standing):
+        note("nothing is paid yet; `meruit contract settle` pays it")
+    return ExitCode.PASSED if _succeeded(standing) else ExitCode.NOT_PASSED
+
+
+def _succeeded(standing: "Standing") -> bool:
+    judgement = standing.judgement
+    return judgement is not None and judgement.result is not None and judgement.result.success
+
+
+@contract.command()
+@contract_argument
+@tenant_option
+@store_options
+@json_option
+def settle(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Pay what a clear verdict is worth."""
+    from meruit.cli.shared.contracts import make_move
+    from meruit.contracts.transitions import Settle
+
+    return make_move(
+        Place(data, database_url, tenant), lambda request, _: Settle(request, contract_id), as_json=as_json
+    )
+
+
+@contract.command()
+@contract_argument
+@reason_option
+@tenant_option
+@store_options
+@json_option
+def dispute(
+    *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
+) -> int:
+    """Object to how a contract was judged or paid: what is held is frozen until that is resolved."""
+    from meruit.cli.shared.contracts import line_of_text, make_move
+    from meruit.contracts.transitions import Dispute
+
+    line_of_text("--reason", reason)
+    place = Place(data, database_url, tenant)
+    return make_move(place, lambda request, _: Dispute(request, contract_id, reason), as_json=as_json)
+
+
+@contract.command()
+@contract_argument
+@click.option(
+    "--decision",
+    type=click.Choice(DECISIONS),
+    required=True,
+    help="uphold: the verdict stands; reverse: what was paid comes back into escrow; void: nobody is paid.",
+)
+@reason_option
+@tenant_option
+@store_options
+@json_option
+def resolve(
+    *,
+    contract_id: str,
+    decision: str,
+    reason: str,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """End a dispute."""
+    from meruit.cli.shared.contracts import line_of_text, make_move
+    from meruit.contracts.lifecycle import Decision
+    from meruit.contracts.transitions import Resolve
+
+    line_of_text("--reason", reason)
+    place = Place(data, database_url, tenant)
+    chosen = Decision(decision)
+    return make_move(place, lambda request, _: Resolve(request, contract_id, chosen, reason), as_json=as_json)
+
+
+@contract.command()
+@contract_argument
+@reason_option
+@tenant_option
+@store_options
+@json_option
+def reverse(
+    *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
+) -> int:
+    """Take back what was paid, into escrow; a later verdict settles it, or it is called off."""
+    from meruit.cli.shared.contracts import line_of_text, make_move
+    from meruit.contracts.transitions import Reverse
+
+    line_of_text("--reason", reason)
+    place = Place(data, database_url, tenant)
+    return make_move(place, lambda request, _: Reverse(request, contract_id, reason), as_json=as_json)
+
+
+@contract.command()
+@contract_argument
+@reason_option
+@config_option
+@python_full_option
+@tenant_option
+@store_options
+@json_option
+def rejudge(  # noqa: PLR0913 - one an option
+    *,
+    contract_id: str,
+    reason: str,
+    config: str | None,
+    allow_python_full: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Judge the output again by the contract's own criteria: one more version of its verdict, and no money moved."""
+    from meruit.app import build_engine
+    from meruit.cli.shared.contracts import by_command_line, line_of_text, print_contract, trading
+    from meruit.config import Settings
+    from meruit.contracts.rejudge import rejudge as judge_again
+
+    line_of_text("--reason", reason)
+    actor, settings = by_command_line(tenant), Settings.load(config)
+    engine = build_engine(settings, allow_python_full=allow_python_full)
+    with trading(Place(data, database_url, tenant), settings, engine) as market:
+        standing = judge_again(market, actor, contract_id, reason)
+    print_contract(standing, as_json=as_json, verdict=True)
+    return ExitCode.PASSED
+
+
+@contract.command()
+@contract_argument
+@reason_option
+@tenant_option
+@store_options
+@json_option
+def void(
+    *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
+) -> int:
+    """Call a contract off: nobody is paid, and what was held goes back."""
+    from meruit.cli.shared.contracts import void_contract
+
+    return void_contract(Place(data, database_url, tenant), contract_id, reason, as_json=as_json)
+
+
+@contract.command()
+@store_options
+@json_option
+def expire(*, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Give back what is held for contracts whose deadline has passed, of every tenant."""
+    import msgspec
+
+    from meruit.cli.shared.contracts import COMMAND_LINE
+    from meruit.contracts.transitions import Expire
+
+    expired = 0
+    with opened(data, database_url) as store:
+        for _ in range(MAX_ROUNDS):
+            done = store.recorder.write(Expire(COMMAND_LINE))
+            expired += done
+            if not done:
+                break
+    if as_json:
+        print_json(msgspec.json.encode({"expired": expired}))
+    else:
+        say(f"{expired:,} expired")
+    return ExitCode.PASSED
+
+
+@contract.command(name="list")
+@click.option("--state", type=click.Choice(STATES), help="Only those that stand so.")
+@click.option("--work-id", metavar="ID", help="Only those on this work.")
+@click.option("--consumer-id", metavar="ID", help="Only those that this consumer pays.")
+@click.option("--agent-id", metavar="ID", help="Only this agent's.")
+@page_options
+@tenant_option
+@store_options
+@json_option
+def list_contracts(
+    *,
+    limit: int,
+    before: int | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+    **chosen: str | None,
+) -> int:
+    """List contracts, the newest first."""
+    from meruit.cli.shared.contracts import page_of, print_page
+
+    wanted = narrowed(chosen)
+    print_page(page_of(Place(data, database_url, tenant), wanted, before, limit), limit, as_json=as_json)
+    return ExitCode.PASSED
+
+
+def narrowed(chosen: dict[str, str | None]) -> "Wanted | None":
+    """The filter that was chosen; two at once are refused, because no index serves both."""
+    from meruit.contracts.store.read import ContractFilter, Wanted
+
+    given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
+    if len(given) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name, _ in given)
+        raise click.UsageError(f"{names} cannot be combined; give one of them")
+    return Wanted(ContractFilter(given[0][0]), given[0][1]) if given else None
+
+
+@contract.command()
+@contract_argument
+@tenant_option
+@store_options
+@json_option
+def show(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Show one contract with its verdict and its bill; --json gives its terms, too."""
+    from meruit.cli.shared.contracts import print_contract
+    from meruit.contracts.store.read import with_history
+    from meruit.model.access import Scope
+
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found = with_history(connection, Scope(tenant), contract_id)
+    if not as_json:
+        one = found.contract
+        moments = {
+            "awarded": one.awarded_at,
+            "started": one.started_at,
+            "completed": one.completed_at,
+            "settled": one.settled_at,
+            "runs until": one.expires_at if one.completed_at is None else None,
+        }
+        labels = {"contract": one.id, "work": one.work_id, "agent": one.agent_id, "consumer": one.consumer_id}
+        labels |= {name: at.isoformat(timespec="seconds") for name, at in moments.items() if at is not None}
+        labels |= {"outcome": one.outcome_id} if one.outcome_id is not None else {}
+        for name, value in labels.items():
+            say(f"{name:12}{visible(value)}")
+        for move in found.history or ():
+            if move.reason:
+                say(f"{move.operation:12}{visible(f'by {move.by}: {move.reason}')}")
+        say()
+    print_contract(found, as_json=as_json, verdict=True)
+    return ExitCode.PASSED

@@ -1,0 +1,77 @@
+"""`meruit doctor`: whether this machine keeps what Meruit promises."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.terminal import ExitCode, config_option, json_option, note, paint, print_json, say, table, visible
+
+if TYPE_CHECKING:
+    from meruit.model.kinds import Tier
+    from meruit.sandbox.selftest import Examination
+
+
+@click.command()
+@click.option("--verbose", "-v", is_flag=True, help="Show every trial, not only those that failed.")
+@config_option
+@json_option
+def doctor(*, verbose: bool, config: str | None, as_json: bool) -> int:
+    """Try the sandbox on this machine: hostile code in each tier, and whether it got out.
+
+    Exit code 0 when every tier is ready, 1 when one is not.
+    """
+    # Loading the sandbox takes a moment that --help should not pay.
+    import msgspec
+
+    from meruit.app import custom_code
+    from meruit.config import Settings
+    from meruit.model.kinds import Tier
+    from meruit.sandbox.selftest import examine, surroundings
+
+    policy = custom_code(Settings.load(config))
+    allowed: frozenset[Tier] = policy.tiers if policy is not None else frozenset()
+    examined = []
+    for tier in Tier:
+        note(f"trying {tier} …")
+        examined.append(examine(tier))
+    if as_json:
+        found = [msgspec.to_builtins(one) | {"allowed": one.tier in allowed} for one in examined]
+        print_json(msgspec.json.encode({"machine": surroundings(), "tiers": found}))
+    else:
+        say(surroundings())
+        say()
+        _print(examined, allowed, verbose=verbose)
+    return ExitCode.PASSED if all(one.ready for one in examined) else ExitCode.NOT_PASSED
+
+
+def _print(examined: "list[Examination]", allowed: "frozenset[Tier]", *, verbose: bool) -> None:
+    table(
+        ("tier", "verdict", "allowed", "trials held", "engine"),
+        [
+            (
+                str(one.tier),
+                "ready" if one.ready else "not ready",
+                "yes" if one.tier in allowed else "no",
+                f"{sum(trial.held for trial in one.trials)} of {len(one.trials)}",
+                one.engine,
+            )
+            for one in examined
+        ],
+        painted=1,
+    )
+    for one in examined:
+        shown = [trial for trial in one.trials if verbose or not trial.held]
+        if shown:
+            say()
+            say(f"{one.tier}:")
+            table(
+                ("trial", "held", "what came back"),
+                [(trial.name, "yes" if trial.held else "NO", trial.saw) for trial in shown],
+            )
+        if one.reason:
+            say(f"{paint('error')}: {one.tier}: {visible(one.reason)}")
+    say()
+    if all(one.ready for one in examined):
+        say("the sandbox holds: nothing was read, written, started or left behind")
+    else:
+        say("criteria that need a tier that is not ready end inconclusive; no other tier takes its place")

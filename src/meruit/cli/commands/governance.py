@@ -1,0 +1,101 @@
+"""`meruit governance`: the rules that say whether an outcome can be believed, and how well they do."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.terminal import ExitCode, json_option, note, print_json, progress_shown, say, shown, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from meruit.governance.simulation import RuleTrial, TrialReport
+
+MAX_OUTCOMES = 1_000_000
+
+
+@click.group()
+def governance() -> None:
+    """List the rules that judge whether an outcome is plausible, and try them on a made-up market."""
+
+
+@governance.command()
+@json_option
+def rules(*, as_json: bool) -> int:
+    """List the rules, what each does to an outcome it suspects, and by which limits."""
+    # Loading the rules takes a moment that --help should not pay.
+    import msgspec
+
+    from meruit.registry import flags
+
+    if as_json:
+        fields = ("name", "action", "limits", "summary", "version")
+        print_json(msgspec.json.encode([{field: getattr(rule, field) for field in fields} for rule in flags]))
+        return ExitCode.PASSED
+    rows = [(rule.name, str(rule.action), _limits(rule.limits), rule.summary) for rule in flags]
+    table(("rule", "action", "limits", "what is suspect"), rows)
+    return ExitCode.PASSED
+
+
+def _limits(limits: "Mapping[str, float]") -> str:
+    return ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items()) or "–"
+
+
+@governance.command()
+@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same market.")
+@click.option(
+    "--outcomes",
+    type=click.IntRange(1, MAX_OUTCOMES),
+    default=20_000,
+    show_default=True,
+    help="How many outcomes the market makes.",
+)
+@json_option
+def evaluate(*, seed: int, outcomes: int, as_json: bool) -> int:
+    """Try the rules on a made-up market of honest agents and known cheats, and count who is caught.
+
+    Some honest agents look like cheats: specialists who are nearly always right, loyal customers, clocks that are a
+    little off. A true positive is a cheat of the kind that the rule is about, a false positive an honest outcome.
+    """
+    # The market is needed by this command only.
+    from meruit.governance.simulation import trial
+
+    with progress_shown("trying") as progress:
+        report = trial(seed, outcomes, progress=progress)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print(report)
+    return ExitCode.PASSED
+
+
+def _print(report: "TrialReport") -> None:
+    headings = (
+        "rule",
+        "action",
+        "cheats",
+        "flagged",
+        "true",
+        "false",
+        "precision",
+        "recall",
+        "false per 10,000 honest",
+    )
+    table(headings, [_row(one) for one in report.rules])
+    say()
+    say(
+        f"of {report.honest:,} honest outcomes, {report.held_honest:,} held "
+        f"({report.held_honest_per_10k:.1f} per 10,000) and {report.invalidated_honest:,} invalidated "
+        f"({report.invalidated_honest_per_10k:.1f} per 10,000)"
+    )
+    say(
+        f"of {report.cheating:,} cheating outcomes, {report.cheating - report.cheating_clear:,} held or invalidated; "
+        "the other rules flag, or withhold a bonus"
+    )
+    note("the market is made up; these figures compare rules and limits, and promise nothing about your agents")
+
+
+def _row(one: "RuleTrial") -> tuple[str, ...]:
+    counts = (one.cheats, one.flagged, one.true_positives, one.false_positives)
+    rates = ("–" if rate is None else f"{rate:.3f}" for rate in (one.precision, one.recall))
+    return (one.rule, str(one.action), *(f"{count:,}" for count in counts), *rates, f"{one.false_per_10k:.1f}")

@@ -1,0 +1,142 @@
+"""`meruit keys`: who the service lets in."""
+
+from datetime import timedelta
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    json_option,
+    note,
+    print_json,
+    say,
+    store_options,
+    table,
+    tenant_option,
+)
+
+ROLES = ("agent", "operator", "auditor", "admin")
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke the keys of the service.
+
+    Until the first key is made, `meruit serve` serves its own machine without one.
+    """
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What the key is for.")
+@click.option("--agent-id", metavar="ID", help="For the role agent: the agent that the key acts as.")
+@click.option("--days", type=click.IntRange(1, 3650), help="How long it works; for good when not given.")
+@tenant_option
+@store_options
+@json_option
+def create(  # noqa: PLR0913 - one an option
+    *,
+    name: str,
+    role: str,
+    agent_id: str | None,
+    days: int | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Make a key; its secret is shown this once."""
+    from meruit.app import open_store
+    from meruit.config import location_of
+    from meruit.model.access import Role
+    from meruit.model.outcome import MAX_LABEL
+    from meruit.store.keys import NewKey, check_new_key
+    from meruit.store.store import Surroundings
+
+    for what, given in (("NAME", name), ("--agent-id", agent_id)):
+        if given is not None and not (given.isprintable() and 0 < len(given) <= MAX_LABEL):
+            raise click.UsageError(f"{what} must be 1 to {MAX_LABEL} printable characters")
+    if (role == Role.AGENT) != (agent_id is not None):
+        raise click.UsageError("a key of the role agent needs --agent-id, and no other key takes it")
+    surroundings = Surroundings()
+    expires = None if days is None else surroundings.clock() + timedelta(days=days)
+    wish = NewKey(tenant, Role(role), name, agent_id, expires, surroundings.entropy)
+    # Before anything is made on the disk.
+    check_new_key(wish)
+    store = open_store(location_of(data, database_url), make=True)
+    try:
+        made = store.recorder.write(wish)
+    finally:
+        store.close()
+    if as_json:
+        print_json(made.to_json())
+    else:
+        note("a running service knows it within two seconds")
+        note(f"this is shown once; send it as `Authorization: Bearer …` ({role} of the tenant {tenant})")
+        say(made.secret)
+    return ExitCode.PASSED
+
+
+@keys.command(name="list")
+@click.option("--tenant", help="Of this tenant only.")
+@store_options
+@json_option
+def list_keys(*, tenant: str | None, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """List every key, without its secret."""
+    import msgspec
+
+    from meruit.app import open_store
+    from meruit.config import location_of
+    from meruit.store import keys as stored
+
+    store = open_store(location_of(data, database_url))
+    try:
+        found = []
+        after: str | None = None
+        with store.database.reading() as connection:
+            while page := stored.page(connection, tenant=tenant, after=after):
+                found += page
+                after = page[-1].id
+        now = store.surroundings.clock()
+    finally:
+        store.close()
+    if as_json:
+        print_json(msgspec.json.encode({"keys": found}))
+        return ExitCode.PASSED
+    rows = [
+        (
+            key.id,
+            key.tenant,
+            key.role,
+            key.agent_id or "–",
+            "revoked" if key.revoked_at else "expired" if key.expires_at and key.expires_at <= now else "in force",
+            key.expires_at.date().isoformat() if key.expires_at else "–",
+            key.name,
+        )
+        for key in found
+    ]
+    table(("key", "tenant", "role", "agent", "state", "expires", "name"), rows)
+    return ExitCode.PASSED
+
+
+@keys.command()
+@click.argument("key_id", metavar="KEY")
+@store_options
+@json_option
+def revoke(*, key_id: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Make a key useless, by its id (mk_…); it stays listed."""
+    from meruit.app import open_store
+    from meruit.config import location_of
+    from meruit.store.keys import Revoke
+
+    store = open_store(location_of(data, database_url))
+    try:
+        # Whoever pastes the whole key means its public half.
+        revoked = store.recorder.write(Revoke(key_id.partition(".")[0], None))
+    finally:
+        store.close()
+    if as_json:
+        print_json(revoked.to_json())
+    else:
+        say(f"{revoked.id} is revoked; a running service refuses it within two seconds")
+    return ExitCode.PASSED

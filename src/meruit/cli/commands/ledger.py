@@ -1,0 +1,245 @@
+"""`meruit ledger`: who has what, how it came to that, and whether the books are sound."""
+
+import csv
+import io
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.shared.open_store import opened
+from meruit.cli.terminal import (
+    ExitCode,
+    json_option,
+    note,
+    print_json,
+    say,
+    store_options,
+    table,
+    tenant_option,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from meruit.contracts.store.ledger import Statement
+
+COLUMNS = ("at", "account", "currency", "contract_id", "operation", "amount", "balance", "leaf")
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%")
+"""How text begins that a spreadsheet would compute."""
+_DAY = r"\d{4}-\d\d-\d\d"
+_MOMENT = re.compile(rf"({_DAY})([Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
+
+
+def moment(ctx: click.Context, param: click.Parameter, typed: str | None) -> datetime | None:
+    """A day, which begins at midnight UTC, or a moment with its zone."""
+    if typed is None:
+        return None
+    try:
+        found = datetime.fromisoformat(typed.upper()) if _MOMENT.fullmatch(typed) else None
+        found = found.astimezone(UTC) if found is not None and found.tzinfo is not None else found
+    except (ValueError, OverflowError):
+        found = None
+    if found is None:
+        wrong = f"{typed!r} is no date: write 2026-11-30, or 2026-11-30T12:00:00Z with its zone"
+        raise click.BadParameter(visible(wrong), ctx, param)
+    return found.replace(tzinfo=UTC)
+
+
+@click.group()
+def ledger() -> None:
+    """See balances and statements, prove the books, and list the rules that make a bill; each takes --json."""
+
+
+@ledger.command()
+@click.option("--escrows", is_flag=True, help="What is held for each contract, instead of their sum.")
+@tenant_option
+@store_options
+@json_option
+def balances(*, escrows: bool, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """List every account and what it comes to; a consumer's is below zero by what it has put up."""
+    # The store takes a moment to load, here and below, which --help should not pay.
+    import msgspec
+
+    from meruit.contracts.store.ledger import balances as found_in
+    from meruit.model.numbers import in_units
+
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found = found_in(connection, tenant, escrows=escrows)
+    rows = [(one.account, one.currency, in_units(one.micros)) for one in found]
+    if as_json:
+        names = ("account", "currency", "balance")
+        print_json(msgspec.json.encode({"balances": [dict(zip(names, row, strict=True)) for row in rows]}))
+    else:
+        table(("account", "currency", "balance"), rows)
+    return ExitCode.PASSED
+
+
+@ledger.command()
+@click.argument("account", metavar="ACCOUNT")
+@click.option("--currency", default="USD", show_default=True, metavar="CODE", help="In which currency.")
+@click.option("--from", "since", callback=moment, metavar="DATE", help="From this day or moment on.")
+@click.option("--to", "until", callback=moment, metavar="DATE", help="To before this day or moment.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV for spreadsheets, with a line of headings.")
+@tenant_option
+@store_options
+@json_option
+def statement(  # noqa: PLR0913 - one an option
+    *,
+    account: str,
+    currency: str,
+    since: datetime | None,
+    until: datetime | None,
+    as_csv: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """List what moved on an account, the oldest first: agent:ID, consumer:ID, platform or escrow:CONTRACT_ID.
+
+    A date is 2026-11-30, which begins at midnight UTC, or 2026-11-30T12:00:00Z. All of November is --from 2026-11-01
+    --to 2026-12-01.
+    """
+    from meruit.contracts.store.ledger import MAX_LINES
+    from meruit.contracts.store.ledger import statement as drawn_up
+    from meruit.errors import nearest
+    from meruit.model.money import CURRENCIES
+
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json cannot be combined; give one of them")
+    if currency not in CURRENCIES:
+        raise click.UsageError(f"no currency is named {currency!r}{nearest(currency.upper(), CURRENCIES)}")
+    if since is not None and until is not None and until <= since:
+        raise click.UsageError("--to must be later than --from; it is the first moment that is left out")
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found = drawn_up(connection, tenant, account, currency, since, until)
+    if not found.lines and not found.opening:
+        note(f"nothing moved on {account} in {currency}; `meruit ledger balances` lists the accounts")
+    if len(found.lines) >= MAX_LINES:
+        note(f"only the first {MAX_LINES:,} lines are shown; ask for a shorter period")
+    if as_json:
+        _print_json(found)
+    elif as_csv:
+        _print_csv(found)
+    else:
+        _print(found)
+    return ExitCode.PASSED
+
+
+def _lines(found: "Statement") -> list[dict[str, str | int]]:
+    """The lines of a statement, amounts as decimal text."""
+    from meruit.model.numbers import in_units
+    from meruit.model.outcome import written
+
+    return [
+        {
+            "at": written(line.at),
+            "contract_id": line.contract_id,
+            "operation": line.operation,
+            "amount": in_units(line.micros),
+            "balance": in_units(line.balance),
+            "leaf": line.leaf,
+        }
+        for line in found.lines
+    ]
+
+
+def _print_json(found: "Statement") -> None:
+    import msgspec
+
+    from meruit.model.numbers import in_units
+
+    whole = {
+        "account": found.account,
+        "currency": found.currency,
+        "from": found.since,
+        "to": found.until,
+        "opening": in_units(found.opening),
+        "closing": in_units(found.closing),
+        "lines": _lines(found),
+    }
+    print_json(msgspec.json.encode(whole))
+
+
+def _print_csv(found: "Statement") -> None:
+    """RFC 4180, whose lines end in CR LF; each line says whose it is, because nothing else does."""
+    written = io.StringIO()
+    writer = csv.DictWriter(written, COLUMNS)
+    writer.writeheader()
+    account = inert(found.account)
+    for line in _lines(found):
+        writer.writerow({**line, "account": account, "currency": found.currency})
+    say(written.getvalue().removesuffix("\n"))
+
+
+def inert(name: str) -> str:
+    """A name somebody chose, so that no spreadsheet takes it for a formula."""
+    return f"'{name}" if name.startswith(FORMULA) else name
+
+
+def _print(found: "Statement") -> None:
+    from meruit.model.numbers import in_units
+
+    say(visible(f"{found.account} in {found.currency}: {in_units(found.opening)} before"))
+    rows = [
+        (
+            line.at.strftime("%Y-%m-%d %H:%M:%S"),
+            line.contract_id,
+            line.operation,
+            in_units(line.micros),
+            in_units(line.balance),
+        )
+        for line in found.lines
+    ]
+    table(("at (UTC)", "contract", "what", "amount", "balance"), rows)
+    say(visible(f"{found.account} in {found.currency}: {in_units(found.closing)} after"))
+
+
+@ledger.command()
+@click.option("--tenant", help="Of this tenant only; else of every one.")
+@store_options
+@json_option
+def check(*, tenant: str | None, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Prove the books: money conserved, every payment with its verdict, balances as the audit log gives them.
+
+    Exit code 0 when they are sound, 1 with each thing that is not. Reads all that is recorded about money.
+    """
+    import msgspec
+
+    from meruit.cli.views.contract import how_sound
+    from meruit.contracts.invariants import broken
+    from meruit.contracts.store.ledger import books, tenants
+
+    found: dict[str, list[str]] = {}
+    contracts = 0
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        for one in tenants(connection) if tenant is None else [tenant]:
+            kept = books(connection, one)
+            contracts += len(kept.contracts)
+            found[one] = broken(kept)
+    violations = [(one, what) for one, several in found.items() for what in several]
+    if as_json:
+        told = [{"tenant": one, "what": what} for one, what in violations]
+        print_json(msgspec.json.encode({"sound": not told, "contracts": contracts, "violations": told}))
+    else:
+        for one, what in violations:
+            say(visible(f"{one}: {what}"))
+        say(f"{how_sound(len(violations))}: {contracts:,} contracts")
+    return ExitCode.NOT_PASSED if violations else ExitCode.PASSED
+
+
+@ledger.command()
+@json_option
+def rules(*, as_json: bool) -> int:
+    """List the rules that make a bill; terms name those they use, in their order."""
+    import msgspec
+
+    from meruit.registry import settlement_rules
+
+    found = [(rule.name, rule.summary) for rule in settlement_rules]
+    if as_json:
+        print_json(msgspec.json.encode([{"name": name, "summary": summary} for name, summary in found]))
+    else:
+        table(("rule", "what it does"), found)
+    return ExitCode.PASSED

@@ -1,0 +1,301 @@
+"""`meruit playground`: systems that an agent can act on, on this machine."""
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+from meruit.cli.terminal import ExitCode, json_option, note, print_json, say, table, visible
+
+if TYPE_CHECKING:
+    from meruit.cli.shared.playground_files import Grounds
+    from meruit.playground.host import Playground
+    from meruit.playground.seed import Seed
+    from meruit.playground.state import Event
+
+POLL_S = 0.3
+"""Between two looks at what happened."""
+MAX_QUOTA_MB = 1_000_000
+BYTES_PER_MB = 1024 * 1024
+MAX_LISTED = 3
+"""Playgrounds that are shown with all their endpoints."""
+
+data_option = click.option(
+    "--data", metavar="FOLDER", help="Where playgrounds are kept; else $MERUIT_DATA, else ./meruit-data."
+)
+playground_argument = click.argument("playground_id", metavar="ID")
+
+
+@click.group()
+def playground() -> None:
+    """Serve systems that an agent can act on, and turn them back or copy them; each takes --json.
+
+    A playground has a FHIR store, an HL7 listener, a payer's portal, an SFTP server, an X12 endpoint and a telephone,
+    each with its log of events, and one secret to all of them.
+    """
+
+
+def _grounds(data: str | None) -> "Grounds":
+    from meruit.cli.shared.playground_files import Grounds
+    from meruit.config import location_of
+
+    return Grounds(location_of(data).folder)
+
+
+@playground.command()
+@click.option("--seed", "seed_file", metavar="FILE.yaml", help="What a new playground holds.")
+@data_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8585, show_default=True, help="0 for any free one.")
+@click.option(
+    "--quota",
+    type=click.IntRange(1, MAX_QUOTA_MB),
+    default=256,
+    show_default=True,
+    metavar="MB",
+    help="How much each playground may take, its past and its checkpoints included.",
+)
+@json_option
+def up(*, seed_file: str | None, data: str | None, host: str, port: int, quota: int, as_json: bool) -> int:
+    """Serve a new playground, or those that the folder holds; with --seed, both.
+
+    Ends on SIGTERM or Ctrl-C; playgrounds stay in the folder, and the next `up` serves them again.
+    """
+    # What serves them takes a moment to load, which --help should not pay.
+    from meruit.api.server import reserve
+    from meruit.config import load_seed
+    from meruit.playground.host import alone
+
+    seed = load_seed(seed_file) if seed_file is not None else None
+    # Says what is wrong with the address before anything is made.
+    reserve(host, port).close()
+    directory = _grounds(data).directory
+    with alone(directory):
+        asyncio.run(_serve(directory, seed, (host, port), quota * BYTES_PER_MB, as_json=as_json))
+    return ExitCode.PASSED
+
+
+async def _serve(
+    directory: Path, seed: "Seed | None", where: tuple[str, int], quota_bytes: int, *, as_json: bool
+) -> None:
+    import msgspec
+
+    from meruit.playground.host import Host
+
+    stopping = _stopping()
+    async with Host(directory, bind=where[0], quota_bytes=quota_bytes) as host:
+        host.public_url = url = _reachable(await host.serve_http(where[1]), where[0])
+        made = await host.create(seed) if seed is not None or not host.listing() else None
+        several = host.listing()
+        if as_json:
+            print_json(msgspec.json.encode({"url": url, "playgrounds": several}))
+        else:
+            note(f"playgrounds are in {directory}")
+            _tell(url, several if made is None else [made, *(one for one in several if one.id != made.id)])
+        await stopping.wait()
+
+
+def _reachable(url: str, bind: str) -> str:
+    """The URL as it can be opened on this machine; tells whoever lets other machines in that it does."""
+    try:
+        address = ipaddress.ip_address(bind or "0.0.0.0")  # noqa: S104 - what no address means to a socket
+    except ValueError:
+        address = None
+    if bind == "localhost" or (address is not None and address.is_loopback):
+        return url
+    note("other machines can reach this: HTTP is not encrypted, and MLLP asks for no secret")
+    if address is None or not address.is_unspecified:
+        return url
+    here = "[::1]" if address.version == 6 else "127.0.0.1"
+    note(f"there, write this machine's name ({socket.gethostname()}) for {here}")
+    return f"http://{here}:{urlsplit(url).port}"
+
+
+def _stopping() -> asyncio.Event:
+    """Is set as soon as somebody wants this process to end."""
+    stopping = asyncio.Event()
+    # Only there a signal can be heard.
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping
+
+
+def _tell(url: str, several: "list[Playground]") -> None:
+    for one in several[:MAX_LISTED]:
+        ends = one.endpoints
+        facts = {
+            "playground": one.id,
+            "secret": one.secret,
+            "FHIR": ends.fhir,
+            "portal": None if ends.portal is None else f"{ends.portal} (log in as clerk with the secret)",
+            "X12": ends.x12,
+            "call": ends.call,
+            "events": ends.events,
+            "MLLP": ends.mllp,
+            "SFTP": None if ends.sftp is None else f"{ends.sftp} (as {one.id} with the secret)",
+            "missing": ends.trouble,
+        }
+        for name, value in facts.items():
+            if value is not None:
+                say(f"{name:12}{visible(value)}")
+        say()
+    if len(several) > MAX_LISTED:
+        say(f"and {len(several) - MAX_LISTED:,} more; --json shows all\n")
+    say("try:")
+    for line in _to_try(several[0]):
+        say(f"  {line}")
+    say(f"\nserving on {url}; Ctrl-C ends it")
+
+
+def _to_try(one: "Playground") -> list[str]:
+    """Lines to copy into another terminal."""
+    ends = one.endpoints
+    lines = [f"curl -H 'Authorization: Bearer {one.secret}' '{ends.fhir}/Patient'"]
+    if ends.sftp is not None:
+        host, _, port = ends.sftp.rpartition(":")
+        lines.append(f"sftp -P {port} {one.id}@{host.strip('[]')}    # the password is the secret")
+    if ends.portal is not None:
+        lines.append(f"xdg-open '{ends.portal}'    # clerk, and the secret")
+    return lines
+
+
+@playground.command(name="list")
+@data_option
+@json_option
+def list_playgrounds(*, data: str | None, as_json: bool) -> int:
+    """List the playgrounds in the folder, oldest first."""
+    import msgspec
+
+    from meruit.cli.shared.playground_files import seen
+
+    found = [seen(state) for state in _grounds(data).states()]
+    if as_json:
+        print_json(msgspec.json.encode({"playgrounds": found}))
+        return ExitCode.PASSED
+    rows = [
+        (
+            one.id,
+            one.created_at[:19].replace("T", " "),
+            ", ".join(f"{number:,} {kind}" for kind, number in one.items.items()) or "nothing",
+            ", ".join(one.checkpoints),
+            one.benchmark_run_id or "–",
+        )
+        for one in found
+    ]
+    table(("playground", "made (UTC)", "holds", "checkpoints", "benchmark run"), rows)
+    return ExitCode.PASSED
+
+
+@playground.command()
+@playground_argument
+@click.argument("name", metavar="NAME")
+@data_option
+@json_option
+def checkpoint(*, playground_id: str, name: str, data: str | None, as_json: bool) -> int:
+    """Remember all that a playground holds now, under a name; served or not."""
+    with _grounds(data).opened(playground_id) as state:
+        state.checkpoint(name)
+    return _done({"playground": playground_id, "checkpoint": name}, f"remembered as {name}", as_json=as_json)
+
+
+@playground.command()
+@playground_argument
+@click.argument("name", metavar="[NAME]", default="start")
+@data_option
+@json_option
+def reset(*, playground_id: str, name: str, data: str | None, as_json: bool) -> int:
+    """Put a playground back to a checkpoint, else to how it was made; served or not."""
+    with _grounds(data).opened(playground_id) as state:
+        state.reset(name)
+    return _done({"playground": playground_id, "checkpoint": name}, f"as it was at {name}", as_json=as_json)
+
+
+@playground.command()
+@playground_argument
+@data_option
+@json_option
+def branch(*, playground_id: str, data: str | None, as_json: bool) -> int:
+    """Make another playground that goes on from where one is, and print its id."""
+    made = _grounds(data).branch(playground_id)
+    note("a `meruit playground up` that runs already does not notice it; the next one serves it")
+    return _done({"playground": made, "branched_from": playground_id}, made, as_json=as_json)
+
+
+@playground.command()
+@playground_argument
+@data_option
+@json_option
+def remove(*, playground_id: str, data: str | None, as_json: bool) -> int:
+    """Forget a playground and all that it held."""
+    _grounds(data).remove(playground_id)
+    note("a `meruit playground up` that serves it may answer for it until it ends")
+    return _done({"removed": playground_id}, f"removed {playground_id}", as_json=as_json)
+
+
+def _done(facts: dict[str, str], text: str, *, as_json: bool) -> int:
+    import msgspec
+
+    if as_json:
+        print_json(msgspec.json.encode(facts))
+    else:
+        say(text)
+    return ExitCode.PASSED
+
+
+@playground.command()
+@playground_argument
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only what followed this one.")
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C; with --json, a line for each.")
+@data_option
+@json_option
+def events(*, playground_id: str, after: int, follow: bool, data: str | None, as_json: bool) -> int:
+    """Show what was done in a playground, oldest first; what its seed brought is left out."""
+    import msgspec
+
+    from meruit.playground.events import page
+
+    gathered: "list[Event]" = []
+    with _grounds(data).opened(playground_id) as state:
+        while True:
+            found = page(state, after)
+            after = found.next
+            if as_json and not follow:
+                gathered += found.events
+            elif not _write([msgspec.json.encode(one).decode() if as_json else _line(one) for one in found.events]):
+                break
+            if found.events:
+                continue
+            if not follow:
+                break
+            time.sleep(POLL_S)
+    if as_json and not follow:
+        print_json(msgspec.json.encode({"events": gathered, "next": after}))
+    return ExitCode.PASSED
+
+
+def _write(lines: list[str]) -> bool:
+    """Write lines at once; False where nobody reads any more."""
+    try:
+        for line in lines:
+            click.echo(visible(line))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Says the rest to nobody, so that the end is quiet.
+        say()
+        return False
+    return True
+
+
+def _line(event: "Event") -> str:
+    facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
+    return f"{event.seq:>6}  {event.at}  {event.type:16}  {event.key or '–'}  {facts}".rstrip()

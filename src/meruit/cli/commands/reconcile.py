@@ -1,0 +1,293 @@
+"""`meruit reconcile`: looks at what providers counted for recorded runs."""
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    Place,
+    config_option,
+    json_option,
+    note,
+    print_json,
+    say,
+    store_options,
+    table,
+    tenant_option,
+    visible,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from meruit.model.metering import UsageRecord
+    from meruit.store.store import Store
+    from meruit.usage.reconcile.reconciler import Passed, Reconciler
+    from meruit.usage.store.due import Choice
+
+MAX_LISTED = 500
+MAX_AGE_DAYS = 3650
+
+
+def _age(most: int) -> "Callable[[click.Context, click.Parameter, float | None], float | None]":
+    """No range holds NaN off, and no clock goes back for ever."""
+
+    def checked(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+        if value is not None and not 0 <= value <= most:
+            raise click.BadParameter(f"{value:g} is not between 0 and {most} ({MAX_AGE_DAYS} days)")
+        return value
+
+    return checked
+
+
+@click.command()
+@click.argument("framework", required=False)
+@click.argument("run_id", required=False)
+@click.option("--list", "listing", is_flag=True, help="Only list the runs and where they stand; ask nobody.")
+@click.option("--verbose", is_flag=True, help="With --list: the rule, the looks and when the next one is due.")
+@click.option(
+    "--min-age",
+    type=float,
+    callback=_age(MAX_AGE_DAYS * 24 * 60),
+    metavar="MINUTES",
+    help="Only runs that ended so long ago at least.",
+)
+@click.option(
+    "--max-age", type=float, callback=_age(MAX_AGE_DAYS * 24), metavar="HOURS", help="Only runs that ended so recently."
+)
+@click.option("--watch", is_flag=True, help="Go on, a round every few minutes, until Ctrl-C or SIGTERM.")
+@config_option
+@tenant_option
+@store_options
+@json_option
+def reconcile(  # noqa: PLR0913 - one a thing that can be said
+    *,
+    framework: str | None,
+    run_id: str | None,
+    listing: bool,
+    verbose: bool,
+    min_age: float | None,
+    max_age: float | None,
+    watch: bool,
+    config: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Ask providers what runs used, and say what of it may be claimed.
+
+    Without FRAMEWORK, every run that is due; with it, that framework's that are due; with RUN_ID, this one now. Which
+    accounts are asked, and with which key, says `usage.accounts` in the settings.
+
+    Exit codes: 0 verified or all asked, 1 a warning, 3 pending or not to be had yet, 4 a key was refused.
+    """
+    from datetime import timedelta
+
+    from meruit.store.store import utc_now
+    from meruit.usage.store.due import Choice
+
+    if listing and watch:
+        raise click.UsageError("--list asks nobody, so there is nothing to --watch")
+
+    def choice() -> Choice:
+        # Ages count from now, in every round anew.
+        return Choice(
+            tenant=tenant,
+            framework=framework,
+            run_id=run_id,
+            ended_until=None if min_age is None else utc_now() - timedelta(minutes=min_age),
+            ended_since=None if max_age is None else utc_now() - timedelta(hours=max_age),
+        )
+
+    place = Place(data, database_url, tenant)
+    if listing:
+        return _listed(place, choice(), verbose=verbose, as_json=as_json)
+    return _reconciled(place, choice, config, watch=watch, as_json=as_json)
+
+
+def _listed(place: Place, choice: "Choice", *, verbose: bool, as_json: bool) -> int:
+    import msgspec
+
+    from meruit.cli.shared.open_store import opened
+    from meruit.usage.store.due import chosen
+
+    with opened(place.data, place.database_url) as store, store.database.reading() as connection:
+        found = chosen(connection, choice, MAX_LISTED)
+    if as_json:
+        print_json(msgspec.json.encode({"runs": [_as_listed(one) for one in found]}))
+        return ExitCode.PASSED
+    if not found:
+        note("no run is recorded that fits; `meruit usage record FILE` records one")
+        return ExitCode.PASSED
+    _print_runs(found, verbose=verbose)
+    if len(found) == MAX_LISTED:
+        note(f"the newest {MAX_LISTED:,} are shown; name a framework for fewer")
+    return ExitCode.PASSED
+
+
+def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
+    headings = ["run", "framework", "status", "tokens in", "tokens out", "steps", "message"]
+    rows = []
+    for one in found:
+        tokens = one.verdict.tokens
+        rows.append(
+            [
+                one.run.id,
+                one.run.framework,
+                str(one.verdict.status),
+                "–" if tokens is None else f"{tokens.input:,}",
+                "–" if tokens is None else f"{tokens.output:,}",
+                f"{one.verdict.steps_with_tokens}/{one.verdict.total_steps}",
+                one.verdict.message,
+            ]
+        )
+    table(headings, rows, painted=2)
+    if not verbose:
+        return
+    for one in found:
+        due = "never by itself" if one.next_look_at is None else f"{one.next_look_at:%Y-%m-%d %H:%M:%S} UTC"
+        say()
+        say(visible(f"{one.run.id}: {one.verdict.code}, {one.attempts} looks, assurance {one.verdict.assurance}"))
+        say(visible(f"  {one.verdict.explanation}"))
+        say(f"  next look: {due}; withdrawn {one.verdict.withdrawn} times")
+
+
+def _as_listed(one: "UsageRecord") -> dict[str, object]:
+    """As the specified manifest names things, and what else is known."""
+    tokens = one.verdict.tokens
+    return {
+        "run_id": one.run.id,
+        "framework": one.run.framework,
+        "verification_status": one.verdict.status,
+        "verification_message": one.verdict.message,
+        "total_tokens_in": None if tokens is None else tokens.input,
+        "total_tokens_out": None if tokens is None else tokens.output,
+        "steps_with_tokens": one.verdict.steps_with_tokens,
+        "total_steps": one.verdict.total_steps,
+        "code": one.verdict.code,
+        "assurance": one.verdict.assurance,
+        "withdrawn": one.verdict.withdrawn,
+        "attempts": one.attempts,
+        "next_look_at": one.next_look_at,
+    }
+
+
+def _reconciled(place: Place, choice: "Callable[[], Choice]", config: str | None, *, watch: bool, as_json: bool) -> int:
+    import asyncio
+
+    from meruit.app import build_reconciler
+    from meruit.cli.shared.load_agents import heeding
+    from meruit.cli.shared.open_store import opened
+    from meruit.config import Settings
+
+    settings = Settings.load(config)
+    with opened(place.data, place.database_url) as store:
+        _check_known(store, choice())
+
+        async def go() -> "Passed":
+            async with build_reconciler(settings, store, os.environ) as reconciler:
+                if not watch:
+                    return await _round(reconciler, choice, as_json=as_json)
+                stopping = asyncio.Event()
+                with heeding(stopping):
+                    return await _rounds(reconciler, choice, stopping, settings.usage.tick_min * 60, as_json=as_json)
+
+        passed = asyncio.run(go())
+        return _exit_code(store, choice(), passed)
+
+
+def _check_known(store: "Store", choice: "Choice") -> None:
+    """Raise NotFound for a run that is not recorded, and for a framework of which none is or that is not the run's."""
+    from meruit.store.database import NotFound
+    from meruit.usage.store.due import Choice, chosen
+    from meruit.usage.store.read import find
+
+    if choice.framework is None:
+        return
+    with store.database.reading() as connection:
+        if choice.run_id is not None:
+            framework = find(connection, choice.tenant or "", choice.run_id).run.framework
+            if framework != choice.framework:
+                raise NotFound(f"run {choice.run_id!r} is of the framework {framework!r}, not {choice.framework!r}")
+        elif not chosen(connection, Choice(choice.tenant, choice.framework), 1):
+            raise NotFound(f"no run of the framework {choice.framework!r} is recorded; `meruit reconcile --list`")
+
+
+async def _round(reconciler: "Reconciler", choice: "Callable[[], Choice]", *, as_json: bool) -> "Passed":
+    import msgspec
+
+    say_change = _teller(as_json=as_json)
+    passed = await reconciler.once(choice(), watch=say_change)
+    if as_json:
+        print_json(msgspec.json.encode(passed))
+    else:
+        _sum_up(passed)
+    return passed
+
+
+async def _rounds(
+    reconciler: "Reconciler",
+    choice: "Callable[[], Choice]",
+    stopping: "asyncio.Event",
+    pause_s: float,
+    *,
+    as_json: bool,
+) -> "Passed":
+    import asyncio
+    import contextlib
+
+    passed = await _round(reconciler, choice, as_json=as_json)
+    while not stopping.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), pause_s)
+            break
+        passed = await _round(reconciler, choice, as_json=as_json)
+    return passed
+
+
+def _teller(*, as_json: bool) -> "Callable[[str, str], None]":
+    def tell(about: str, text: str) -> None:
+        if not as_json:
+            say(visible(f"{about}: {text}"), err=True)
+
+    return tell
+
+
+def _sum_up(passed: "Passed") -> None:
+    if not passed.accounts:
+        note("nothing is due; `meruit reconcile --list --verbose` says what is when")
+    for one in passed.accounts:
+        trouble = f"; {one.trouble}" if one.trouble else ""
+        say(
+            visible(
+                f"{one.account}: {one.looked:,} runs looked at on {one.pages:,} pages, {one.kept:,} looks kept, "
+                f"{one.early:,} too early to count, {one.failed:,} failed{trouble}"
+            )
+        )
+    if passed.statuses:
+        say(", ".join(f"{count:,} {status}" for status, count in sorted(passed.statuses.items())))
+
+
+def _exit_code(store: "Store", choice: "Choice", passed: "Passed") -> int:
+    from meruit.model.usage import FetchError, UsageStatus
+    from meruit.usage.store.read import find
+
+    if any(one.error is FetchError.AUTH for one in passed.accounts):
+        return ExitCode.CREDENTIALS
+    if any(one.error is not None or one.trouble for one in passed.accounts):
+        return ExitCode.COULD_NOT_VERIFY
+    if choice.run_id is None:
+        return ExitCode.PASSED
+    with store.database.reading() as connection:
+        found = find(connection, choice.tenant or "", choice.run_id)
+    match found.verdict.status:
+        case UsageStatus.VERIFIED:
+            return ExitCode.PASSED
+        case UsageStatus.WARNING:
+            return ExitCode.NOT_PASSED
+        case UsageStatus.PENDING | UsageStatus.DATA_NOT_AVAILABLE:
+            return ExitCode.COULD_NOT_VERIFY

@@ -1,0 +1,230 @@
+"""`meruit report`: what may be said of agents' success and cost, in one page that claims only what is verified."""
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    Place,
+    json_option,
+    note,
+    print_json,
+    say,
+    store_options,
+    table,
+    tenant_option,
+)
+
+if TYPE_CHECKING:
+    from meruit.reports.compare import Comparison
+    from meruit.reports.report import Report
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+COSTS = ("quoted", "billed", "settled")
+
+
+def source_options(command: _Command) -> _Command:
+    """Say which runs, and which of their costs."""
+    for option in (
+        click.option("--cost", type=click.Choice(COSTS), default="quoted", show_default=True, help="Which cost."),
+        click.option("--from", "source", metavar="FILE.json", help="Recorded runs in a file, instead of the records."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def report() -> None:
+    """Report on agents: success over all runs, tokens and cost of verified ones, and every run that is not counted."""
+
+
+@report.command()
+@click.option("-o", "--output", "target", metavar="FILE.html", help="The page; FILE.json beside it has the same data.")
+@click.option(
+    "--framework", "agents", multiple=True, metavar="NAME", help="Only this agent; may be given several times."
+)
+@click.option("--question", metavar="TEXT", help="What the report is to answer: its heading.")
+@source_options
+@tenant_option
+@store_options
+@json_option
+def build(  # noqa: PLR0913 - one an option
+    *,
+    target: str | None,
+    agents: tuple[str, ...],
+    question: str | None,
+    cost: str,
+    source: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Write one self-contained HTML page, the same to the byte for the same runs; --json prints its data."""
+    from meruit.reports.page import render
+
+    if target is None and not as_json:
+        raise click.UsageError("say with -o where the page goes, or print its data with --json")
+    if target == "-" and as_json:
+        raise click.UsageError("-o - and --json both print to standard output; give one of them")
+    if target is not None and not Path(target).name:
+        raise click.UsageError("-o names the page, such as report.html")
+    if target is not None and Path(target).suffix == ".json":
+        raise click.UsageError("-o names the page, such as report.html; its data goes to the .json file beside it")
+    targets = [] if target in (None, "-") else [Path(target), Path(target).with_suffix(".json")]
+    for path in targets:
+        if source is not None and _is_same(path, source):
+            raise click.UsageError(f"{path} would be written over, and the runs are read from it; give -o another name")
+    found = _built(source, Place(data, database_url, tenant), agents, cost, question)
+    if target == "-":
+        sys.stdout.buffer.write(render(found))
+        sys.stdout.buffer.flush()
+        return ExitCode.PASSED
+    if targets:
+        _write(dict(zip(targets, (render(found), found.to_json()), strict=True)))
+        out, names = found.runs - found.verified, " and ".join(map(str, targets))
+        note(f"{names} written: {found.runs:,} runs, {found.verified:,} verified, {out:,} excluded")
+    if as_json:
+        print_json(found.to_json())
+    return ExitCode.PASSED
+
+
+def _is_same(path: Path, source: str) -> bool:
+    """Whether what is to be written is what was read, by whatever name or link."""
+    given = Path("/dev/stdin" if source == "-" else source)
+    try:
+        return path.samefile(given)
+    except OSError:
+        # One of them is not there.
+        return path.resolve() == given.resolve()
+
+
+def _write(contents: dict[Path, bytes]) -> None:
+    """Files that appear under their names once all of them are complete."""
+    from meruit.outcomes.export import whole_file
+
+    with ExitStack() as files:
+        for path, content in contents.items():
+            file = files.enter_context(whole_file(path))
+            file.write(content)
+            file.flush()
+
+
+@report.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@source_options
+@tenant_option
+@store_options
+@json_option
+def compare(  # noqa: PLR0913 - one an option
+    *,
+    a: str,
+    b: str,
+    cost: str,
+    source: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Compare two agents, task by task; exit code 3 where no task has a verified run of both."""
+    if a == b:
+        raise click.UsageError("A and B are the same agent")
+    found = _built(source, Place(data, database_url, tenant), (a, b), cost, f"Is {a} better or cheaper than {b}?")
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print_comparison(found)
+    return ExitCode.PASSED if found.tasks_compared else ExitCode.COULD_NOT_VERIFY
+
+
+def _built(source: str | None, place: Place, agents: Sequence[str], cost: str, question: str | None) -> "Report":
+    from meruit.cli.shared.open_store import opened
+    from meruit.reports.population import CostKind
+    from meruit.reports.report import QUESTION, build
+    from meruit.reports.runs_file import read_runs
+    from meruit.usage.store.read import attempts, everything
+
+    told = {"question": question or QUESTION, "command": _again(source, place, agents, cost, question)}
+    if source is not None:
+        content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+        file = read_runs(content, "standard input" if source == "-" else source)
+        return build(file.records, file.attempts, agents=agents, cost=CostKind(cost), **told)
+    with opened(place.data, place.database_url) as store, store.database.reading() as connection:
+        return build(
+            everything(connection, place.tenant, agents[0] if len(agents) == 1 else None),
+            lambda run_id: attempts(connection, place.tenant, run_id),
+            agents=agents,
+            cost=CostKind(cost),
+            **told,
+        )
+
+
+def _again(source: str | None, place: Place, agents: Sequence[str], cost: str, question: str | None) -> str:
+    """The command that makes it again, without what is only this machine's: folders, and whatever opens a database."""
+    words = ["meruit", "report", "build", "-o", "report.html"]
+    words += [word for agent in agents for word in ("--framework", agent)]
+    options = {
+        "--cost": cost if cost != COSTS[0] else None,
+        "--question": question,
+        "--from": None if source is None else Path(source).name,
+        "--tenant": place.tenant if place.tenant != "default" else None,
+    }
+    words += [word for name, value in options.items() if value is not None for word in (name, value)]
+    return shlex.join(words)
+
+
+def _print_comparison(found: "Report") -> None:
+    from meruit.reports.compare import left_out
+
+    rows = [_row(one) for one in found.comparisons]
+    if rows:
+        headings = ("measure", "runs", "tasks", "first", "second", "estimate", "95 % interval", "p", "p Holm", "MDE")
+        table(headings, rows)
+        for one in found.comparisons:
+            if one.left_out:
+                say(f"{one.measure}: {left_out(one)}")
+        say()
+    table(
+        ("agent", "runs", "verified", "excluded", "by rule"),
+        [
+            (
+                one.agent,
+                f"{one.runs:,}",
+                f"{one.verified:,}",
+                f"{one.excluded:,}",
+                ", ".join(f"{name} {count:,}" for name, count in one.by_code.items()) or "–",
+            )
+            for one in found.exclusions
+        ],
+    )
+    for line in found.notes:
+        note(line)
+
+
+def _row(one: "Comparison") -> tuple[str, ...]:
+    from meruit.reports.compare import Scale
+    from meruit.reports.number_format import chance, factor, number, share, signed
+
+    told, value = (factor, number) if one.scale is Scale.RATIO else (signed, share)
+    limits = f"{told(one.interval.low)} to {told(one.interval.high)}" if one.interval else f"none: {one.why_not}"
+    return (
+        str(one.measure),
+        str(one.among),
+        f"{one.tasks:,}",
+        value(one.value_a),
+        value(one.value_b),
+        told(one.estimate),
+        limits,
+        chance(one.p),
+        chance(one.p_holm),
+        told(one.mde),
+    )

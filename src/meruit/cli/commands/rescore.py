@@ -1,0 +1,193 @@
+"""`meruit rescore`: recorded outcomes judged by other criteria, each in one more version."""
+
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.commands.outcome import filter_options, narrowed
+from meruit.cli.shared.open_store import opened
+from meruit.cli.terminal import (
+    ExitCode,
+    config_option,
+    json_option,
+    note,
+    once,
+    print_json,
+    progress_shown,
+    python_full_option,
+    say,
+    store_options,
+    table,
+    tenant_option,
+)
+
+if TYPE_CHECKING:
+    from meruit.cli.shared.engine import Loaded
+    from meruit.outcomes.rescore.columns import FileSummary
+    from meruit.outcomes.rescore.run import Runner, Summary
+
+MAX_WORKERS = 256
+
+
+@click.command()
+@click.argument("criteria", metavar="CRITERIA.yaml")
+@click.option("--reason", metavar="TEXT", help="Why; it is written into each new version and the audit log.")
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="All outcomes of the tenant.")
+@click.option("--dry-run", is_flag=True, help="Say what would change, and record nothing.")
+@click.option(
+    "--engine", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where it is judged."
+)
+@click.option("--workers", type=click.IntRange(1, MAX_WORKERS), help="For ray: how many at a time; 2 when not given.")
+@click.option("--from", "source", metavar="FILE.parquet", help="Judge an exported file instead; nothing is recorded.")
+@click.option("-o", "--output", "target", metavar="OUT.parquet", help="For --from: where the verdicts go.")
+@tenant_option
+@store_options
+@config_option
+@python_full_option
+@json_option
+def rescore(  # noqa: PLR0913 - one an option
+    *,
+    criteria: str,
+    reason: str | None,
+    everything: bool,
+    dry_run: bool,
+    engine: str,
+    workers: int | None,
+    source: str | None,
+    target: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    allow_python_full: bool,
+    as_json: bool,
+    **chosen: str | None,
+) -> int:
+    """Judge recorded outcomes by other criteria, oldest first; each gets one more version of its verdict.
+
+    Earlier versions stay. What these criteria have judged already is left alone, so after an interruption the same
+    command goes on where it stopped.
+    """
+    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    from meruit.cli.shared.engine import load
+    from meruit.verify.engine_merge_sound import prepare
+
+    once(criteria, config)
+    wanted = narrowed(chosen)
+    if source is not None:
+        if wanted is not None or everything or dry_run or reason is not None or engine != "local":
+            raise click.UsageError("--from judges a whole file and records nothing; only -o goes with it")
+    elif target is not None:
+        raise click.UsageError("-o is for --from; verdicts on recorded outcomes are recorded")
+    elif (wanted is None) is not everything:
+        raise click.UsageError(
+            "either --all or one of the filters, not both"
+            if everything
+            else "say which outcomes: one of --contract-id, --agent-id, --verdict, --criteria-digest, or --all"
+        )
+    elif not dry_run and (reason is None or not reason.strip() or not reason.isprintable()):
+        raise click.UsageError("--reason says in a line why the verdicts change; it stays in the audit log")
+    if workers is not None and engine != "ray":
+        raise click.UsageError("--workers is for --engine ray")
+    loaded = load(criteria, config, allow_python_full=allow_python_full)
+    prepared = prepare(loaded.engine, loaded.criteria, "standard input" if criteria == "-" else criteria)
+    if source is not None:
+        if not _columns_are_possible():
+            raise click.UsageError("--from needs columns: pip install 'meruit[bulk]'")
+        from meruit.outcomes.rescore.columns import judge_file
+
+        with progress_shown("judging") as progress:
+            judged = judge_file(
+                Path(source), loaded.engine, prepared, None if target is None else Path(target), progress
+            )
+        _tell_file(judged, target, as_json=as_json)
+        return ExitCode.PASSED
+    with opened(data, database_url) as store, progress_shown("rescoring") as progress:
+        now = store.surroundings.clock()
+        where = (store, loaded.engine, tenant, loaded.criteria)
+        if dry_run and engine == "local" and _columns_are_possible():
+            from meruit.outcomes.rescore.columns import preview_outcomes
+
+            summary = preview_outcomes(*where, narrowed=wanted, now=now, progress=progress)
+        else:
+            from meruit.outcomes.rescore.run import rescore as judge_again
+
+            runner = _runner(engine, workers, loaded, allow_python_full=allow_python_full)
+            summary = judge_again(
+                *where,
+                narrowed=wanted,
+                reason=reason or "",
+                runner=runner,
+                now=now,
+                progress=progress,
+                dry_run=dry_run,
+            )
+    _tell(summary, as_json=as_json)
+    return ExitCode.PASSED
+
+
+def _columns_are_possible() -> bool:
+    """Whether what columns need is installed; without it, everything is judged one by one."""
+    return all(find_spec(name) is not None for name in ("numpy", "polars", "pyarrow"))
+
+
+def _runner(engine: str, workers: int | None, loaded: "Loaded", *, allow_python_full: bool) -> "Runner":
+    from meruit.app import build_engine
+    from meruit.outcomes.rescore.run import LocalRunner
+
+    if engine == "local":
+        return LocalRunner()
+    from meruit.outcomes.rescore.ray import DEFAULT_WORKERS, RayRunner
+
+    make = partial(build_engine, loaded.settings, allow_python_full=allow_python_full)
+    return RayRunner(make, workers or DEFAULT_WORKERS)
+
+
+def _tell(summary: "Summary", *, as_json: bool) -> None:
+    if as_json:
+        print_json(summary.to_json())
+        return
+    would = "would be " if summary.dry_run else ""
+    say(
+        f"{summary.rescored:,} of {summary.examined:,} outcomes {would}rescored: "
+        f"{summary.from_evidence:,} from their evidence, {summary.measured:,} measured again"
+    )
+    for reason, times in summary.skipped.items():
+        say(f"{times:,} left alone: {reason}")
+    say(
+        f"verdicts: {summary.unchanged:,} unchanged, {sum(turn.count for turn in summary.changed):,} changed; "
+        f"success: {summary.success_gained:,} gained, {summary.success_lost:,} lost"
+    )
+    if summary.changed:
+        say()
+        rows = [(str(turn.before), str(turn.after), f"{turn.count:,}") for turn in summary.changed]
+        table(("verdict", "becomes", "outcomes"), rows)
+    if summary.criteria:
+        say()
+        table(
+            ("criterion", "outcomes for which it ended otherwise"),
+            [(name, f"{times:,}") for name, times in summary.criteria.items()],
+        )
+    note(f"{summary.seconds:.1f} s, criteria {summary.criteria_digest}")
+
+
+def _tell_file(summary: "FileSummary", target: str | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(summary.to_json())
+        return
+    say(f"{summary.rows:,} rows judged, {summary.successes:,} successful")
+    table(("verdict", "rows"), [(str(verdict), f"{times:,}") for verdict, times in summary.verdicts.items()])
+    say()
+    statuses = ("met", "not_met", "indeterminate", "excluded")
+    ended = {name: {str(status): times for status, times in some.items()} for name, some in summary.criteria.items()}
+    table(
+        ("criterion", *(status.replace("_", " ") for status in statuses)),
+        [(name, *(f"{some.get(status, 0):,}" for status in statuses)) for name, some in ended.items()],
+    )
+    if target is not None:
+        note(f"verdicts written to {target}")
+    note(f"{summary.seconds:.1f} s, criteria {summary.criteria_digest}")

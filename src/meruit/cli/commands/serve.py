@@ -1,0 +1,167 @@
+"""`meruit serve`: the HTTP service."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    config_option,
+    json_option,
+    note,
+    print_json,
+    python_full_option,
+    say,
+    store_options,
+)
+
+if TYPE_CHECKING:
+    from meruit.api.server import Stopping
+    from meruit.gate.runner.engine import Crew
+    from meruit.store.store import Store
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8484, show_default=True, help="0 for any free one.")
+@click.option(
+    "--playgrounds/--no-playgrounds",
+    default=True,
+    show_default=True,
+    help="Whether agents find systems here to act on; their MLLP and SFTP listen where the service does.",
+)
+@click.option(
+    "--public-url", metavar="URL", help="Where others reach this service, for the addresses that agents are given."
+)
+@click.option(
+    "--agents",
+    metavar="MODULE:AGENTS",
+    multiple=True,
+    help="Also drive queued runs of these agents, as `meruit worker` does; may be given again.",
+)
+@store_options
+@config_option
+@python_full_option
+@json_option
+def serve(  # noqa: PLR0913 - one an option
+    *,
+    host: str,
+    port: int,
+    playgrounds: bool,
+    public_url: str | None,
+    agents: tuple[str, ...],
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    allow_python_full: bool,
+    as_json: bool,
+) -> int:
+    """Serve verification over HTTP, with records that last.
+
+    Without options: SQLite in ./meruit-data, on this machine only, no set-up. Ends on SIGTERM or Ctrl-C, after the
+    requests it has begun.
+
+    Agents run in workers, never in answers to requests; with --agents this process has a worker beside.
+    """
+    # The web framework takes a moment to load.
+    from meruit.api.app import build_app, build_service, host_of
+    from meruit.api.logging import configure_logs
+    from meruit.api.server import Stopping, is_loopback, reserve, run
+    from meruit.app import open_store
+    from meruit.config import Settings, location_of
+    from meruit.errors import MeruitError
+    from meruit.store import keys
+
+    settings = Settings.load(config)
+    crew = _crew(agents)
+    location = location_of(data, database_url)
+    store = open_store(location, make=True)
+    try:
+        _check_alone(store, crew)
+        with store.database.reading() as connection:
+            has_keys = keys.any_exists(connection)
+        if not has_keys and not is_loopback(host):
+            raise MeruitError(
+                f"{host} can be reached from other machines, and there is no key yet: "
+                "`meruit keys create NAME --role admin` makes one"
+            )
+        # Taken before the sandbox is tried, which takes a while.
+        with reserve(host, port) as listener:
+            note(f"records are in {location.shown}")
+            if not has_keys:
+                note("no keys yet: this machine may do everything; `meruit keys create NAME --role admin` changes that")
+            note("trying the sandbox …")
+            configure_logs()
+            stopping = Stopping()
+            hosting = host_of(
+                *(store, settings),
+                bind=host.strip("[]"),
+                environ=os.environ,
+                enabled=playgrounds,
+            )
+            service = build_service(settings, store, stopping, allow_python_full=allow_python_full, hosting=hosting)
+
+            def ready(url: str) -> None:
+                hosting.public_url = (public_url or url).rstrip("/")
+                _tell(url, as_json=as_json)
+
+            with _working(store, crew, stopping):
+                run(
+                    build_app(service),
+                    host,
+                    port,
+                    ready=ready,
+                    stopping=stopping,
+                    listener=listener,
+                    trusted_proxies=settings.service.trusted_proxies,
+                )
+    finally:
+        store.close()
+    return ExitCode.PASSED
+
+
+def _crew(agents: tuple[str, ...]) -> "Crew | None":
+    """Whom a worker in this process works for, if there is to be one."""
+    if not agents:
+        return None
+    from meruit.cli.shared.load_agents import load_crew
+
+    return load_crew(agents)
+
+
+def _check_alone(store: "Store", crew: "Crew | None") -> None:
+    """Say that another worker has the file before anything listens."""
+    if crew is not None:
+        from meruit.cli.shared.load_agents import check_alone
+
+        check_alone(store)
+
+
+@contextmanager
+def _working(store: "Store", crew: "Crew | None", stopping: "Stopping") -> Iterator[None]:
+    """Have a worker beside; where it cannot work, the service ends too."""
+    if crew is None:
+        yield
+        return
+    from meruit.cli.shared.load_agents import WorkerThread
+
+    note(f"working for {', '.join(crew.names)}")
+    worker = WorkerThread(store, crew, failed=stopping.begin)
+    worker.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+
+
+def _tell(url: str, *, as_json: bool) -> None:
+    """Where it listens, once it does."""
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.json.encode({"url": url}))
+    else:
+        say(f"serving on {url}")

@@ -1,0 +1,451 @@
+"""`meruit usage`: what runs used by their own account, and what may be claimed of it."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    config_option,
+    json_option,
+    note,
+    once,
+    page_options,
+    print_json,
+    store_options,
+    table,
+    tenant_option,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from meruit.cli.views.usage import Judged
+    from meruit.config import Settings
+    from meruit.model.metering import MeteredRun, UsageRecord
+    from meruit.model.usage import UsagePolicy
+
+MAX_INTERVAL_MIN = 30 * 24 * 60
+ANCHORS = ("last_pair", "span")
+MOST_NAMED = 5
+STATUSES = ("pending", "warning", "verified", "data_not_available")
+
+_run_argument = click.argument("run_id", metavar="RUN")
+_framework_option = click.option("--framework", metavar="NAME", help="Only those of this framework or agent.")
+
+
+@click.group()
+def usage() -> None:
+    """Judge, record, list, explain and export the tokens of runs; each takes --json."""
+
+
+def _minutes(_context: click.Context, _option: click.Parameter, value: float) -> float:
+    """No range holds NaN off: it is neither above nor below anything."""
+    if not 0 <= value <= MAX_INTERVAL_MIN:
+        raise click.BadParameter(f"{value:g} is not between 0 and {MAX_INTERVAL_MIN} (30 days)")
+    return value
+
+
+def _settings(config: str | None) -> "Settings":
+    from meruit.config import Settings
+
+    return Settings.load(config)
+
+
+def _policy(config: str | None) -> "UsagePolicy":
+    return _settings(config).usage.policy.policy
+
+
+@usage.command()
+@click.argument("file", metavar="METRICS.json")
+@click.option(
+    "--interval",
+    type=float,
+    default=60,
+    show_default=True,
+    callback=_minutes,
+    metavar="MIN",
+    help="Minutes between two equal attempts; fewer than 60 are told with the verdict.",
+)
+@click.option(
+    "--anchor",
+    type=click.Choice(ANCHORS),
+    default=ANCHORS[0],
+    show_default=True,
+    help="Whether the minutes count between the last two attempts, or from the first of those that are equal.",
+)
+@click.option("--manifest", metavar="FILE", help="With --write: the runs_manifest.json that repeats the verdict.")
+@click.option("--write", "wants_write", is_flag=True, help="Put the verdict into the file; all else in it stays.")
+@json_option
+def decide(*, file: str, interval: float, anchor: str, manifest: str | None, wants_write: bool, as_json: bool) -> int:
+    """Judge the attempts in a metrics.json, without asking any provider; - is stdin.
+
+    METRICS.json may be a runs_manifest.json too: each run that it names is judged. A file that does not say when its
+    run ended is taken to have been looked at afterwards.
+
+    Exit codes: 0 verified, 1 warning, 3 pending or no data, 2 bad input.
+    """
+    # Reading documents takes a moment that --help should not pay.
+    from meruit.cli.shared.usage_files import judge, load_manifest, put_back
+    from meruit.cli.views.usage import code_of, judged_json, print_judged, print_verdict
+    from meruit.model.usage import Anchor, UsagePolicy
+
+    if manifest is not None and not wants_write:
+        raise click.UsageError("--manifest says where else to write; give --write too")
+    if wants_write and "-" in (file, manifest):
+        raise click.UsageError("standard input cannot be written to; name a file")
+    judged, listing = judge(file, UsagePolicy(interval_min=interval, anchor=Anchor(anchor)))
+    several = listing is not None
+    if manifest is not None:
+        if several:
+            raise click.UsageError(f"{file} is a manifest itself; leave --manifest out")
+        if judged[0].run_id is None:
+            raise click.UsageError(f"{file} has no run_id, so that no manifest can name it")
+        listing = load_manifest(manifest)
+    if wants_write:
+        put_back(judged, listing)
+        note(f"written to {', '.join([*(one.path for one in judged), *([] if listing is None else [listing.path])])}")
+    _tell_ahead(judged)
+    if as_json:
+        print_json(judged_json(judged, several=several))
+    elif several:
+        print_judged(judged)
+    else:
+        print_verdict(judged[0].verdict)
+    if not judged:
+        note(f"{file} names no run, so nothing is verified")
+        return ExitCode.COULD_NOT_VERIFY
+    return code_of(one.verdict.status for one in judged)
+
+
+def _tell_ahead(judged: "list[Judged]") -> None:
+    from meruit.cli.shared.usage_files import ahead
+
+    for one in judged:
+        for look in ahead(one.file):
+            note(f"{one.path}: attempt {look.id!r} is dated {look.at.isoformat()}, which is still to come")
+
+
+@usage.command()
+@click.argument("files", metavar="FILE.json...", nargs=-1, required=True)
+@config_option
+@tenant_option
+@store_options
+@json_option
+def record(
+    *,
+    files: tuple[str, ...],
+    config: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Record runs with their steps and attempts: all of the files, or none.
+
+    A FILE is a metrics.json, a runs_manifest.json with the runs that it names beside it, or one run in the shape that
+    the HTTP API takes. The same run twice is once. Whom to ask about a run says its `source`; where a file has none, it
+    is `default`, the account usage.accounts.default of the settings.
+    """
+    import msgspec
+
+    from meruit.app import open_store
+    from meruit.cli.shared.contracts import by_command_line
+    from meruit.cli.shared.usage_files import news_in, recordable
+    from meruit.cli.views.usage import print_runs
+    from meruit.config import location_of
+    from meruit.contracts.follow_usage import Followed
+    from meruit.usage.store.read import attempts
+    from meruit.usage.store.write import Look, Looked, RecordRuns
+
+    once(*files, config)
+    actor, settings = by_command_line(tenant), _settings(config)
+    policy = settings.usage.policy.policy
+    found = recordable(files)
+    runs = RecordRuns(tenant, actor.by, [one.run for one in found], policy)
+    store = open_store(location_of(data, database_url), make=True)
+    try:
+        with store.database.reading() as connection:
+            news = [(one.run.id, news_in(one, attempts(connection, tenant, one.run.id))) for one in found]
+        looks = Look(tenant, [Looked(run_id, attempt) for run_id, several in news for attempt in several], policy)
+        # A contract that pays for tokens moves with them, in the same transaction.
+        both = Followed(tenant, actor.by, lambda writing: [*runs(writing), *looks(writing)])
+        kept = {one.run.id: one for one in store.recorder.write(both)}
+    finally:
+        store.close()
+    for name in sorted({one.run.source for one in found} - settings.usage.accounts.keys()):
+        note(f"no account {name!r} is configured, so nobody is asked about its runs; name it in usage.accounts")
+    if as_json:
+        print_json(msgspec.json.encode({"usage_runs": [*kept.values()]}))
+    else:
+        print_runs([*kept.values()])
+    return ExitCode.PASSED
+
+
+@usage.command()
+@_run_argument
+@click.option("--at", metavar="TIME", help="When it ended, with its time zone; else now.")
+@tenant_option
+@store_options
+@json_option
+def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """End a run whose process died, so that it can be looked at."""
+    from meruit.cli.shared.open_store import opened
+    from meruit.cli.views.usage import print_runs
+    from meruit.documents.places import read_moment
+    from meruit.usage.meter import end_run
+
+    try:
+        ended_at = None if at is None else read_moment(at)
+    except ValueError as fault:
+        raise click.UsageError(f"--at: {fault}") from None
+    with opened(data, database_url) as store:
+        found = end_run(store, run_id, ended_at=ended_at, tenant=tenant)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_runs([found])
+    return ExitCode.PASSED
+
+
+@usage.command(name="list")
+@_framework_option
+@click.option("--status", type=click.Choice(STATUSES), help="Only those that stand there.")
+@click.option("--task", metavar="TASK", help="Only those that were to do this.")
+@click.option("--source", "account", metavar="NAME", help="Only those that this account counts.")
+@page_options
+@tenant_option
+@store_options
+@json_option
+def list_runs(  # noqa: PLR0913 - one an option
+    *,
+    framework: str | None,
+    status: str | None,
+    task: str | None,
+    account: str | None,
+    limit: int,
+    before: int | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """List recorded runs, the newest first."""
+    import msgspec
+
+    from meruit.cli.shared.open_store import opened
+    from meruit.cli.views.usage import print_runs
+    from meruit.model.usage import UsageStatus
+    from meruit.usage.store.read import page
+
+    wanted = None if status is None else UsageStatus(status)
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found = page(
+            *(connection, tenant),
+            framework=framework,
+            status=wanted,
+            account=account,
+            task=task,
+            before=before,
+            limit=limit,
+        )
+    following = found[-1].seq if len(found) == limit else None
+    if as_json:
+        print_json(msgspec.json.encode({"usage_runs": found, "next": following}))
+        return ExitCode.PASSED
+    print_runs(found)
+    if following is not None:
+        note(f"there may be more: --before {following}")
+    return ExitCode.PASSED
+
+
+@usage.command()
+@_run_argument
+@tenant_option
+@store_options
+@json_option
+def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Show a run with its steps, what they used by their own account, and every attempt."""
+    import msgspec
+
+    from meruit.cli.shared.open_store import opened
+    from meruit.cli.views.usage import print_run
+    from meruit.usage.store.read import attempts, find
+
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found, looks = find(connection, tenant, run_id), attempts(connection, tenant, run_id)
+    if as_json:
+        print_json(msgspec.json.encode(found.to_dict() | {"looks": looks}))
+    else:
+        print_run(found, looks)
+    return ExitCode.PASSED
+
+
+@usage.command()
+@_run_argument
+@config_option
+@tenant_option
+@store_options
+@json_option
+def explain(
+    *, run_id: str, config: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
+) -> int:
+    """Explain where a run stands: the rule that fired, the attempts it compared, what would change it, and when.
+
+    Exit codes: 0 verified, 1 warning, 3 pending or no data.
+    """
+    import msgspec
+
+    from meruit.cli.shared.open_store import opened
+    from meruit.cli.views.usage import Explained, as_claimed, code_of, print_explained
+    from meruit.usage.schedule import next_look
+    from meruit.usage.store.read import attempts, find
+
+    policy = _policy(config)
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found, looks = find(connection, tenant, run_id), attempts(connection, tenant, run_id)
+        beside, now = _open_beside(connection, tenant, found), store.surroundings.clock()
+    ended_at = found.run.ended_at
+    since = sorted((one for one in looks if ended_at is not None and one.at >= ended_at), key=lambda one: one.at)
+    # When is what the records say: somebody may have asked for a look since, or looked in vain.
+    look = next_look(ended_at, found.verdict, since, policy)._replace(at=found.next_look_at, waits=found.waits)
+    compared = [one for one in looks if one.id in found.verdict.compared]
+    if as_json:
+        told = {"compared": compared, "next_look": look._asdict(), "open_beside": beside}
+        print_json(msgspec.json.encode(as_claimed(run_id, found.verdict) | told))
+    else:
+        print_explained(Explained(found, compared, look, now, beside))
+    return code_of([found.verdict.status])
+
+
+def _open_beside(connection: "Connection", tenant: str, record: "UsageRecord") -> list[str]:
+    """Runs of the tenant that have not ended, and so share a lane with this one until they do; no more than a few."""
+    from meruit.model.metering import LaneKind
+    from meruit.model.usage import UsageStatus
+    from meruit.usage.store.read import page
+
+    mine, found, place = record.run, list[str](), None
+    if record.verdict.status is UsageStatus.VERIFIED or mine.lane.kind is LaneKind.REQUESTS:
+        return found
+    while len(found) < MOST_NAMED and (
+        several := page(connection, tenant, account=mine.source, status=UsageStatus.PENDING, before=place, limit=500)
+    ):
+        place = several[-1].seq
+        left_open = [one.run for one in several if one.run.ended_at is None]
+        found += [one.id for one in left_open if one.id == mine.id or _is_beside(mine, one)]
+    return found[:MOST_NAMED]
+
+
+def _is_beside(mine: "MeteredRun", other: "MeteredRun") -> bool:
+    """Whether an open run may have used what is counted for this one."""
+    # Who has no lane of its own is counted with all of them.
+    shares = mine.lane == other.lane or "window" in (mine.lane.kind, other.lane.kind)
+    return shares and (mine.ended_at is None or other.started_at is None or other.started_at < mine.ended_at)
+
+
+@usage.command()
+@_run_argument
+@click.option("--reason", required=True, metavar="TEXT", help="Why the lower count is right; it stays on record.")
+@config_option
+@tenant_option
+@store_options
+@json_option
+def acknowledge(
+    *,
+    run_id: str,
+    reason: str,
+    config: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Accept that a run's count fell, so that the lower one can be verified.
+
+    Exit codes: as `usage explain` has them.
+    """
+    from meruit.cli.shared.contracts import by_command_line, line_of_text
+    from meruit.cli.shared.open_store import opened
+    from meruit.cli.views.usage import code_of, print_verdict
+    from meruit.contracts.follow_usage import Followed
+    from meruit.model.usage import Acknowledgement
+    from meruit.usage.store.write import Acknowledge
+
+    actor, policy, why = by_command_line(tenant), _policy(config), line_of_text("--reason", reason)
+    with opened(data, database_url) as store:
+        ack = Acknowledgement(store.surroundings.clock(), actor.by, why)
+        found = store.recorder.write(Followed(tenant, actor.by, Acknowledge(tenant, run_id, ack, policy)))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_verdict(found.verdict)
+    return code_of([found.verdict.status])
+
+
+@usage.command()
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--manifest", "as_manifest", is_flag=True, help="A runs_manifest.json of all runs instead of one run.")
+@_framework_option
+@click.option("-o", "--output", "target", metavar="FILE", default="-", help="Where to; else standard output.")
+@tenant_option
+@store_options
+@json_option
+def export(  # noqa: PLR0913 - one an option
+    *,
+    run_id: str | None,
+    as_manifest: bool,
+    framework: str | None,
+    target: str,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Write a run as a metrics.json, or all of them as a runs_manifest.json; the file appears once it is complete."""
+    from pathlib import Path
+
+    import msgspec
+
+    from meruit.cli.shared.open_store import opened
+    from meruit.outcomes.export import whole_file
+    from meruit.usage.files import write_manifest, write_metrics
+    from meruit.usage.store.read import attempts, everything, find
+
+    if as_manifest != (run_id is None) or (framework is not None and not as_manifest):
+        raise click.UsageError("give a RUN, or --manifest for all of them, with --framework for some")
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        if run_id is None:
+            content = write_manifest(everything(connection, tenant, framework))
+        else:
+            content = write_metrics(find(connection, tenant, run_id), attempts(connection, tenant, run_id))
+    if target == "-":
+        print_json(content.rstrip())
+        return ExitCode.PASSED
+    with whole_file(Path(target)) as file:
+        file.write(content)
+    if as_json:
+        print_json(msgspec.json.encode({"file": target}))
+    else:
+        note(f"written to {target}")
+    return ExitCode.PASSED
+
+
+@usage.command()
+@json_option
+def sources(*, as_json: bool) -> int:
+    """List the kinds of APIs and files that tell what runs used; `usage.accounts` in the settings names yours."""
+    import msgspec
+
+    from meruit.registry import usage_sources
+
+    found = [*usage_sources]
+    if as_json:
+        told = [{key: one for key, one in each._asdict().items() if key != "open"} for each in found]
+        print_json(msgspec.json.encode(told))
+        return ExitCode.PASSED
+    rows = [
+        (one.name, one.key_variable or "–", one.base_url or ("a file" if one.is_file else "–"), one.summary)
+        for one in found
+    ]
+    table(("source", "key in", "address", "what it tells"), rows)
+    return ExitCode.PASSED

@@ -1,0 +1,88 @@
+"""`meruit verify`: one piece of work against its criteria."""
+
+import click
+
+from meruit.cli.terminal import (
+    MAX_LABEL,
+    ExitCode,
+    Place,
+    config_option,
+    json_option,
+    once,
+    print_json,
+    python_full_option,
+    store_options,
+    tenant_option,
+)
+
+
+@click.command()
+@click.argument("criteria", metavar="CRITERIA.yaml")
+@click.option("--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin.")
+@click.option("--input", "input_file", metavar="IN.json", help="What it was given, references included.")
+@click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
+@click.option("--contract-id", help="Written into the result; `local`, or the outcome's own id when recorded.")
+@click.option("--agent-id", help="Whose work it is, for the record.")
+@click.option(
+    "--record/--no-record",
+    "wants_record",
+    default=None,
+    help="Keep the outcome; as verification.store_outcomes in the settings file says when not given.",
+)
+@tenant_option
+@store_options
+@config_option
+@python_full_option
+@json_option
+def verify(  # noqa: PLR0913 - one an option
+    *,
+    criteria: str,
+    output_file: str,
+    input_file: str | None,
+    metadata_file: str | None,
+    contract_id: str | None,
+    agent_id: str | None,
+    wants_record: bool | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    allow_python_full: bool,
+    as_json: bool,
+) -> int:
+    """Judge one piece of work by its criteria.
+
+    Exit code 0 when it succeeded, 1 when it did not, 3 when something needed could not be measured.
+    """
+    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    from meruit.cli.shared.engine import load
+    from meruit.config import load_payload
+    from meruit.verify.engine_merge_sound import prepare
+
+    once(criteria, output_file, input_file, metadata_file, config)
+    for option, label in (("--contract-id", contract_id), ("--agent-id", agent_id)):
+        if label is not None and not (label.isprintable() and 0 < len(label) <= MAX_LABEL):
+            raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} characters that can be printed")
+    settings, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
+    prepared = prepare(engine, wanted, "standard input" if criteria == "-" else criteria)
+    work = (
+        load_payload(input_file) if input_file is not None else {},
+        load_payload(output_file),
+        load_payload(metadata_file) if metadata_file is not None else {},
+    )
+    if settings.records_outcomes if wants_record is None else wants_record:
+        from meruit.cli.shared.engine_merge_recording import verify_and_record
+
+        place = Place(data, database_url, tenant)
+        result = verify_and_record(engine, wanted, work, place, contract_id=contract_id, agent_id=agent_id)
+    else:
+        result = engine.verify_sync(contract_id or "local", work[0], work[1], prepared, work[2])
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from meruit.cli.views.verdict import print_verification
+
+        print_verification(result)
+    if result.success:
+        return ExitCode.PASSED
+    return ExitCode.COULD_NOT_VERIFY if result.verdict in ("inconclusive", "error") else ExitCode.NOT_PASSED

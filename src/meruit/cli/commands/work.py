@@ -1,0 +1,187 @@
+"""`meruit work`: what is given out, by which criteria, on which terms."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.shared.open_store import opened
+from meruit.cli.terminal import (
+    ExitCode,
+    Place,
+    config_option,
+    json_option,
+    note,
+    once,
+    page_options,
+    print_json,
+    python_full_option,
+    say,
+    shown,
+    store_options,
+    table,
+    tenant_option,
+    visible,
+)
+
+if TYPE_CHECKING:
+    from meruit.contracts.store.work import WorkView
+    from meruit.model.criterion import SuccessCriterion
+
+
+@click.group()
+def work() -> None:
+    """Give out work with criteria and terms, and see what was given out; each takes --json."""
+
+
+@work.command()
+@click.argument("file", metavar="WORK.yaml")
+@tenant_option
+@store_options
+@config_option
+@python_full_option
+@json_option
+def submit(
+    *,
+    file: str,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    allow_python_full: bool,
+    as_json: bool,
+) -> int:
+    """Publish work and print its id; - is stdin.
+
+    Criteria that an agent would pass by doing nothing are refused, unless the file says in accept_null_agent why they
+    are meant.
+    """
+    # Loading pydantic, the metrics and the store takes a moment that --help should not pay.
+    from meruit.app import build_engine
+    from meruit.cli.shared.contracts import by_command_line, trading
+    from meruit.config import Settings, read_bytes
+    from meruit.contracts.store.work import shown as view
+    from meruit.documents.authoring import parse_work
+    from meruit.outcomes.store.write import Replay
+
+    once(file, config)
+    actor, settings = by_command_line(tenant), Settings.load(config)
+    engine = build_engine(settings, allow_python_full=allow_python_full)
+    # Before anything is made on the disk.
+    submission = parse_work(
+        read_bytes(file),
+        "standard input" if file == "-" else file,
+        known_metrics=engine.catalogue.names(),
+        max_criteria=settings.verification.max_criteria_per_task,
+    )
+    with trading(Place(data, database_url, tenant), settings, engine, make=True) as market:
+        made = market.store.recorder.write(market.publish(actor, submission))
+    # Only a request with a key of its own is answered from what was answered before.
+    assert not isinstance(made, Replay)  # noqa: S101
+    if as_json:
+        print_json(view(made, submission.judged_input()).to_json())
+        return ExitCode.PASSED
+    if submission.accept_null_agent is not None:
+        note(f"an agent that does nothing may pass: {submission.accept_null_agent}")
+    note(f"`meruit contract award {made.id} --agent-id …` gives it to an agent")
+    say(made.id)
+    return ExitCode.PASSED
+
+
+@work.command(name="list")
+@page_options
+@tenant_option
+@store_options
+@json_option
+def list_work(
+    *, limit: int, before: int | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
+) -> int:
+    """List what was given out, the newest first."""
+    import msgspec
+
+    from meruit.contracts.store import work as works
+
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found = [works.shown(one) for one in works.page(connection, tenant, before=before, limit=limit)]
+    following = found[-1].seq if len(found) == limit else None
+    if as_json:
+        print_json(msgspec.json.encode({"works": found, "next": following}))
+        return ExitCode.PASSED
+    rows = [
+        (
+            one.id,
+            one.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+            one.consumer_id,
+            f"{one.terms['cpc_rate'] or '–'} {one.terms['currency']}",
+            "yes" if one.has_criteria else "no",
+            one.title,
+        )
+        for one in found
+    ]
+    table(("work", "published (UTC)", "consumer", "per completion", "criteria", "title"), rows)
+    if following is not None:
+        note(f"there may be more: --before {following}")
+    return ExitCode.PASSED
+
+
+@work.command()
+@click.argument("work_id", metavar="WORK_ID")
+@tenant_option
+@store_options
+@json_option
+def show(*, work_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Show one work with its terms and criteria; --json gives all of it, private parts of the input included."""
+    from meruit.contracts.store import work as works
+    from meruit.outcomes.store.read import criteria_from
+
+    with opened(data, database_url) as store, store.database.reading() as connection:
+        found = works.find(connection, tenant, work_id)
+        view = works.shown(found, works.input_of(connection, tenant, found, store.shelf))
+    if as_json:
+        print_json(view.to_json())
+        return ExitCode.PASSED
+    for name, value in _labels(view):
+        say(f"{name:12}{visible(value)}")
+    if found.criteria is not None:
+        say()
+        rows = [_row(one) for one in criteria_from(found.criteria).criteria]
+        table(("criterion", "threshold", "bonus", "penalty"), rows)
+    return ExitCode.PASSED
+
+
+def _labels(view: "WorkView") -> Iterator[tuple[str, str]]:
+    """What a person wants to know first; what is not there is left out."""
+    from meruit.model.work import PRIVATE_INPUTS
+
+    terms, private = view.terms, PRIVATE_INPUTS | {*view.private}
+    given = [f"{name} (private)" if name in private else name for name in view.input or {}]
+    facts = {
+        "work": view.id,
+        "title": view.title,
+        "consumer": view.consumer_id,
+        "domain": view.domain,
+        "published": f"{view.created_at.isoformat(timespec='seconds')} by {view.created_by}",
+        "pays": f"{terms['cpc_rate'] or 'as awarded'} {terms['currency']} for completion",
+        "cap": None if terms["max_cpa_total"] is None else f"bonuses of {terms['max_cpa_total']} at most",
+        "fee": f"{terms['platform_fee_rate']} of the price" if terms["platform_fee_rate"] != "0" else None,
+        "deadline": f"{terms['deadline_hours']} h after the award",
+        "disputes": f"until {terms['dispute_window_hours']} h after the settlement",
+        "rules": ", ".join(terms["rules"]),
+        "input": ", ".join(given) or None,
+        "canaries": str(len(view.canaries)) if view.canaries else None,
+        "impossible": "planted: nobody can pass it honestly" if view.impossible else None,
+        "null agent": view.accept_null_agent,
+        "criteria": view.criteria_digest,
+    }
+    yield from ((name, value) for name, value in facts.items() if value is not None)
+
+
+def _row(criterion: "SuccessCriterion") -> tuple[str, ...]:
+    from meruit.cli.views.verdict import SYMBOLS
+    from meruit.model.money import as_micros
+    from meruit.model.numbers import in_units
+
+    symbol = SYMBOLS.get(str(criterion.comparison), "")
+    threshold = f"{symbol} {shown(criterion.threshold)}" if symbol else "–"
+    bonus, penalty = (in_units(as_micros(one)) if one else "–" for one in (criterion.bonus, criterion.penalty))
+    return (criterion.id or criterion.label, threshold, bonus, penalty)

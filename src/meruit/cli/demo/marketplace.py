@@ -1,0 +1,160 @@
+"""The demo's marketplace: one work, three agents, real records in a folder that is gone afterwards."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.cli.shared.contracts import by_command_line, written
+from meruit.cli.terminal import say, table
+from meruit.cli.views.contract import amount, how_sound, is_held, print_standing
+from meruit.contracts.invariants import broken
+from meruit.contracts.marketplace import Marketplace
+from meruit.contracts.store.ledger import Balance, balances, books
+from meruit.contracts.store.read import Standing
+from meruit.contracts.store.read import shown as view
+from meruit.contracts.store.transaction import Actor, Request
+from meruit.contracts.transitions import Award, Start, Void
+from meruit.documents.authoring import parse_work
+from meruit.governance.dossier import HandedIn
+from meruit.model.contract import WorkSubmission
+from meruit.model.money import as_micros
+from meruit.model.numbers import exact, in_units
+from meruit.outcomes.service import Registrar
+from meruit.outcomes.store.write import Replay
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+from meruit.verify.engine import VerificationEngine
+
+AGENTS = {
+    "honest": "does what was asked; its bonuses reach the cap",
+    "weak": "quick, and says little of what matters: it costs a penalty, and earns the bonus for speed",
+    "cheating": "hands in the private reference, planted words and all: every criterion is met, nobody believes it",
+}
+VOIDED = "it holds the words planted in the private reference"
+A_DAY = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
+"""When all of it happens, so that it is told the same every time."""
+ESCROW = "escrow:"
+
+
+class Dealing(NamedTuple):
+    """One agent's contract, from the award to its end."""
+
+    agent: str
+    completed: Standing
+    """When the output had been judged."""
+    ended: Standing
+    """When a person had looked, where that was needed."""
+
+
+class MarketDay(NamedTuple):
+    """What happened, and what the books say afterwards."""
+
+    work: WorkSubmission
+    dealings: Sequence[Dealing]
+    balances: Sequence[Balance]
+    """All escrows as one account, their balances added up."""
+    broken: Sequence[str]
+
+    def sums(self) -> dict[str, int]:
+        """What the balances of each currency come to."""
+        sums: Counter[str] = Counter()
+        for one in self.balances:
+            sums[one.currency] += one.micros
+        return dict(sums)
+
+    # Any: JSON for programs.
+    def shown(self) -> dict[str, Any]:
+        """The same for programs, without ids and moments."""
+        return {
+            "work": self.work.title,
+            "agents": [_dealing_shown(one) for one in self.dealings],
+            "balances": [
+                {"account": one.account, "currency": one.currency, "balance": in_units(one.micros)}
+                for one in self.balances
+            ],
+            "sums": {currency: in_units(micros) for currency, micros in self.sums().items()},
+            "broken": self.broken,
+        }
+
+
+def _dealing_shown(dealing: Dealing) -> dict[str, Any]:
+    whole = view(dealing.ended)
+    outcome = None if whole.outcome is None else msgspec.structs.asdict(whole.outcome)
+    return {
+        "agent": dealing.agent,
+        "outcome": {name: value for name, value in (outcome or {}).items() if name != "outcome_id"},
+        "held": dealing.completed.contract.hold_reason,
+        "voided": VOIDED if dealing.ended is not dealing.completed else "",
+        "state": whole.state,
+        "escrow": whole.escrow,
+        "settlement": whole.settlement,
+    }
+
+
+def market_day(engine: VerificationEngine, read: Callable[[str], str]) -> MarketDay:
+    """Publish the work, let each agent do it, have a person look at what is held, and close the books."""
+    work = parse_work(read("work.yaml"), "marketplace/work.yaml")
+    with TemporaryDirectory(prefix="meruit-demo-") as folder:
+        store = Store.open(Location(Path(folder)), Surroundings(clock=lambda: A_DAY))
+        try:
+            market, actor = Marketplace(Registrar(engine, store)), by_command_line("default")
+            published = store.recorder.write(market.publish(actor, work))
+            assert not isinstance(published, Replay)  # noqa: S101 - nothing was asked before
+            dealings = [_deal(market, actor, published.id, agent, read) for agent in AGENTS]
+            with store.database.reading() as connection:
+                found, kept = balances(connection, actor.tenant, escrows=True), books(connection, actor.tenant)
+        finally:
+            store.close()
+    return MarketDay(work, dealings, _escrows_together(found), broken(kept))
+
+
+def _deal(market: Marketplace, actor: Actor, work_id: str, agent: str, read: Callable[[str], str]) -> Dealing:
+    store, request = market.store, Request(actor)
+    made = written(store, Award(request, store.surroundings.new_id("con"), work_id, agent)).contract
+    written(store, Start(request, made.id))
+    output, metadata = (msgspec.json.decode(read(f"{agent}{end}.json")) for end in ("", ".metadata"))
+    handed = HandedIn(output, metadata)
+    completed = written(store, market.completion_sync(request, market.case(actor, made.id), handed))
+    if is_held(completed.contract):
+        return Dealing(agent, completed, written(store, Void(request, made.id, VOIDED)))
+    return Dealing(agent, completed, completed)
+
+
+def _escrows_together(found: Sequence[Balance]) -> list[Balance]:
+    held: Counter[str] = Counter()
+    for one in found:
+        if one.account.startswith(ESCROW):
+            held[one.currency] += one.micros
+    others = [one for one in found if not one.account.startswith(ESCROW)]
+    return [*others, *(Balance("escrow", currency, micros) for currency, micros in held.items())]
+
+
+def print_market_day(day: MarketDay) -> None:
+    """What happened to each agent's work and why, then who has what."""
+    terms = day.work.in_force()
+    fee = f"{float(exact(terms.platform_fee_rate) * 100):g} %"
+    say(f"\n== marketplace: {day.work.title}, for {day.work.consumer_id}\n")
+    say(
+        f"{amount(as_micros(terms.cpc_rate or 0), terms.currency)} for completion, bonuses of at most "
+        f"{amount(as_micros(terms.max_cpa_total or 0), terms.currency)}, {fee} of the price to the platform"
+    )
+    for dealing in day.dealings:
+        say(f"\n== marketplace, the {dealing.agent} agent: {AGENTS[dealing.agent]}\n")
+        print_standing(dealing.completed, verdict=True, called="the contract")
+        if dealing.ended is not dealing.completed:
+            say(f"\na person looks, and calls it off: {VOIDED}")
+            print_standing(dealing.ended, called="the contract")
+    say("\n== marketplace, the books\n")
+    table(
+        ("account", "currency", "balance"), [(one.account, one.currency, in_units(one.micros)) for one in day.balances]
+    )
+    sums = ", ".join(amount(micros, currency) for currency, micros in day.sums().items())
+    say(f"\nall balances together: {sums}")
+    for what in day.broken:
+        say(what)
+    say(f"{how_sound(len(day.broken))}: {len(day.dealings)} contracts")

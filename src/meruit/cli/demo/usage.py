@@ -1,0 +1,134 @@
+"""The demo's bill: three agents at a provider on this machine, looked at until their tokens may be claimed."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import httpx
+
+from meruit.cli.terminal import say, table
+from meruit.model.metering import UsageAccount, UsageRecord
+from meruit.model.usage import Tokens
+from meruit.playground.billing.server import ADMIN_KEY, ProviderServer
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+from meruit.usage.meter import metered_run
+from meruit.usage.providers.opening import open_source
+from meruit.usage.reconcile.reconciler import Account, Reconciler
+from meruit.usage.store.read import everything
+
+A_DAY = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
+"""When all of it happens, so that it is told the same every time."""
+ROUNDS = (15, 65, 24 * 60, 65)
+"""Minutes from one look to the next."""
+MODEL = "gpt-4o-2024-08-06"
+LATER = timedelta(hours=2)
+ACCOUNT = "demo"
+AGENTS = {
+    "frugal": "counts every answer it gets; so does its provider",
+    "leaky": "forgets the answer that it broke off, and its provider does not",
+    "late": "breaks off an answer too, and says so; its provider bills for that two hours after the rest",
+}
+STEPS = ("plan", "draft", "check")
+
+
+class MeteredDay(NamedTuple):
+    """What happened to each agent's count, look by look, and what may be claimed of it in the end."""
+
+    records: dict[str, UsageRecord]
+    told: dict[str, list[str]]
+
+    # Any: JSON for programs.
+    def shown(self) -> list[dict[str, Any]]:
+        """The same for programs."""
+        return [
+            {
+                "agent": name,
+                "history": self.told[name],
+                "verification_status": one.verdict.status,
+                "verification_message": one.verdict.message,
+                "withdrawn": one.verdict.withdrawn,
+                "cost_quoted": None if one.ledger.quoted is None else str(one.ledger.quoted),
+            }
+            for name, one in self.records.items()
+        ]
+
+
+def metered_day() -> MeteredDay:
+    """Three runs, four looks, a day of a clock of their own; nothing leaves this machine."""
+    now = [A_DAY]
+    with TemporaryDirectory() as folder, ProviderServer(clock=lambda: now[0]) as provider:
+        store = Store.open(Location(Path(folder)), Surroundings(clock=lambda: now[0]))
+        try:
+            for name in AGENTS:
+                _work(store, provider, name, now)
+            return asyncio.run(_looked_at(store, provider, now))
+        finally:
+            store.close()
+
+
+def print_metered_day(day: MeteredDay) -> None:
+    """What a reader should see of it."""
+    say("\n== the bill: what three agents say they used, and what their provider says\n")
+    rows = []
+    for name, one in day.records.items():
+        cost = "unknown" if one.ledger.quoted is None else f"{one.ledger.quoted} USD"
+        withdrawn = f", withdrawn {one.verdict.withdrawn} time" if one.verdict.withdrawn else ""
+        rows.append([name, " → ".join(day.told[name]), cost, one.verdict.message + withdrawn])
+    table(["agent", "after 15 min, 80 min, a day, and an hour", "cost", "in the end"], rows)
+    for name, told in AGENTS.items():
+        say(f"  - {name}: {told}")
+
+
+def _work(store: Store, provider: ProviderServer, name: str, now: list[datetime]) -> None:
+    """One agent's run, its calls counted by itself and by the provider."""
+    lane = f"key_{name}"
+    with metered_run(
+        name,
+        task="summary",
+        source=ACCOUNT,
+        lane=f"key:{lane}",
+        run_id=f"run-{name}",
+        store=store,
+        clock=lambda: now[0],
+    ) as run:
+        for place, step in enumerate(STEPS):
+            with run.step(step) as doing:
+                tokens = Tokens(900 + 100 * place, 120, 1, 0)
+                provider.use(now[0], MODEL, tokens, key=lane)
+                doing.add(_response(tokens))
+                if step == "draft" and name != "frugal":
+                    later = LATER if name == "late" else None
+                    provider.use(now[0], MODEL, Tokens(1000, 40, 1, 0), key=lane, visible_after=later)
+                if step == "draft" and name == "late":
+                    doing.aborted(model=MODEL)
+                now[0] += timedelta(minutes=2)
+        run.success = True
+
+
+def _response(tokens: Tokens) -> dict[str, Any]:
+    usage = {
+        "prompt_tokens": tokens.input,
+        "completion_tokens": tokens.output,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    return {"model": MODEL, "usage": usage}
+
+
+async def _looked_at(store: Store, provider: ProviderServer, now: list[datetime]) -> MeteredDay:
+    account = UsageAccount(provider="openai", base_url=provider.url, key_variable="KEY")
+    told: dict[str, list[str]] = {name: [] for name in AGENTS}
+    records: dict[str, UsageRecord] = {}
+    async with httpx.AsyncClient(trust_env=False) as client:
+        source = open_source(account, client=client, environment={"KEY": ADMIN_KEY}, clock=lambda: now[0])
+        reconciler = Reconciler(store, {ACCOUNT: Account(ACCOUNT, "openai", source)})
+        for minutes in ROUNDS:
+            now[0] += timedelta(minutes=minutes)
+            await reconciler.once()
+            with store.database.reading() as connection:
+                for one in everything(connection, "default"):
+                    records[one.run.framework] = one
+                    told[one.run.framework].append(one.verdict.status)
+    return MeteredDay(records, told)

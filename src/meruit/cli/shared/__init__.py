@@ -1,0 +1,1 @@
+"""What several commands do: open the engine, load agents, read files."""

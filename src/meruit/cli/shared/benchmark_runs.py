@@ -1,0 +1,307 @@
+"""What the commands about benchmarks share: agents run at tasks, runs judged again, and how they are listed."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from meruit.benchmarks.agent_process import AgentCommand, AgentRan, open_to_agents
+from meruit.benchmarks.evidence import hit_by_the_world
+from meruit.benchmarks.rollouts import Rollouts
+from meruit.benchmarks.store import published as kept_benchmarks
+from meruit.benchmarks.store import read as kept_runs
+from meruit.cli.shared.benchmark_session import Desk
+from meruit.cli.terminal import ExitCode, note, print_json, progress_shown, say, shown, table, visible
+from meruit.cli.views.benchmark import (
+    COULD_NOT,
+    Progress,
+    TaskRunTold,
+    counted,
+    exit_code,
+    is_or_are,
+    judged_version,
+    name_logs,
+    print_run,
+    worst_run,
+)
+from meruit.errors import nearest
+from meruit.model.task import Benchmark, TaskSource
+from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.verdict import Verdict
+from meruit.playground.environment import seed_of
+from meruit.store.database import NotFound, StoreError
+
+_T = TypeVar("_T")
+MAX_UNJUDGED = 3
+"""Task runs of which it is told why they could not be judged."""
+
+
+class Told(NamedTuple):
+    """A benchmark run that was printed."""
+
+    found: BenchmarkRun
+    runs: list[TaskRun]
+    agents: dict[str, AgentRan | None]
+
+
+def chosen(found: Benchmark, tasks: Sequence[str]) -> list[str]:
+    """The tasks that are meant; raises UsageError for one that there is not, MeruitError for a seed that is none."""
+    known = [task.id for task in found.tasks]
+    for name in tasks:
+        if name not in known:
+            listed = nearest(name, known) or f"; it has {', '.join(known[:20])}"
+            raise click.UsageError(f"{found.name} has no task {name!r}{listed}")
+    meant = [task for task in found.tasks if not tasks or task.id in tasks]
+    for task in meant:
+        seed_of(found, task)
+    return [task.id for task in meant]
+
+
+async def rolled_out(
+    at: Desk,
+    run_id: str,
+    runs: Sequence[TaskRun],
+    how: tuple[AgentCommand, int, float | None],
+    *,
+    as_json: bool,
+) -> int:
+    """Run agents at the runs given, and print what all of the benchmark run comes to."""
+    command, parallel, timeout = how
+    progress = Progress(len(runs))
+    async with at.arena(at.home_of_run(run_id)) as benchmarks:
+        environment = open_to_agents(os.environ, _sources(at, runs[0]))
+        rollouts = Rollouts(
+            benchmarks, at.tenant, command, environment, at.logs, progress.observer(), parallel, timeout
+        )
+        try:
+            done = await rollouts.all(runs)
+        except BaseException as problem:
+            progress.clear()
+            _tell_of_the_rest(at, run_id, interrupted=isinstance(problem, asyncio.CancelledError))
+            raise
+        finally:
+            progress.clear()
+    told = print_standing(at, run_id, as_json=as_json)
+    if not as_json:
+        name_logs(told.runs, told.agents)
+        name_next(at, told)
+    troubled = Counter(one.run.status for one in done if one.trouble is not None)
+    if waiting := troubled[RunStatus.PENDING]:
+        note(f"{counted(waiting, 'task run')} could not be begun, and can be once that is mended")
+    if broken := troubled[RunStatus.CANCELLED]:
+        note(f"{counted(broken, 'task run')} could not be brought to an end, and {is_or_are(broken)} cancelled")
+    return ExitCode.COULD_NOT_VERIFY if troubled else exit_code(told.found)
+
+
+def _sources(at: Desk, run: TaskRun) -> Iterator[TaskSource]:
+    """Every system that a run's benchmark reads, or that the operator has configured."""
+    yield from at.settings.benchmarks.sources.values()
+    for task in at.benchmarks.find(at.tenant, f"{run.benchmark}@{run.version}").benchmark.tasks:
+        yield from task.sources.values()
+
+
+def _tell_of_the_rest(at: Desk, run_id: str, *, interrupted: bool) -> None:
+    """Say what became of a benchmark run that ended early, and how it goes on."""
+    counts = at.benchmarks.benchmark_run(at.scope, run_id).counts
+    pending, cancelled = (counts.get(status, 0) for status in (RunStatus.PENDING, RunStatus.CANCELLED))
+    ended = sum(counts.values()) - pending - cancelled
+    note(
+        f"{'interrupted' if interrupted else 'ended early'}: {ended:,} of {counted(sum(counts.values()), 'task run')} "
+        f"ended and stay recorded, {cancelled:,} cancelled, {pending:,} not begun"
+    )
+    go_on = f"`meruit benchmark resume {run_id} --agent …` goes on with what has not begun"
+    note(go_on if pending else f"`meruit benchmark show {run_id}` shows them")
+
+
+def print_standing(at: Desk, run_id: str, *, as_json: bool) -> Told:
+    """Print a benchmark run as it stands, and answer it."""
+    found = at.benchmarks.benchmark_run(at.scope, run_id)
+    runs = at.benchmarks.task_runs(at.scope, run_id)
+    agents = {one.id: at.logs.remembered(one) for one in runs}
+    print_run(found, runs, agents, as_json=as_json)
+    return Told(found, runs, agents)
+
+
+def name_next(at: Desk, told: Told) -> None:
+    """Say what to do about a benchmark run that did not pass: what could not be judged, and where to look."""
+    result = told.found.result
+    if result is None:
+        if told.found.counts.get(RunStatus.PENDING):
+            note(f"next: `meruit benchmark resume {told.found.id} --agent …` goes on with what has not begun")
+        return
+    unjudged = [run for run in told.runs if run.verdict in COULD_NOT]
+    for run in unjudged[:MAX_UNJUDGED]:
+        _name_unjudged(at, run)
+    if len(unjudged) > MAX_UNJUDGED:
+        note(f"and {counted(len(unjudged) - MAX_UNJUDGED, 'task run')} more that could not be judged")
+    lacking = result.verdict in COULD_NOT and {run.task for run in told.runs} - {one.task for one in result.tasks}
+    if lacking:
+        again = " ".join(f"--task {task}" for task in sorted(lacking)[:MAX_UNJUDGED])
+        name = f"{told.found.benchmark}@{told.found.version}"
+        note(f"next: `meruit benchmark run {name} {again} --agent …` tries again what has no run that counts")
+    elif not unjudged and result.verdict is not Verdict.PASS and (worst := worst_run(told.runs)) is not None:
+        note(f"next: `meruit benchmark show {worst.id}` shows why {worst.task} did not pass")
+
+
+def _name_unjudged(at: Desk, run: TaskRun) -> None:
+    for one in at.benchmarks.criterion_runs(at.tenant, run):
+        if one.status is CriterionStatus.ERROR:
+            note(f"{run.task}: {one.label} could not be judged: {one.details or 'no reason is recorded'}")
+    result = at.benchmarks.result(at.tenant, run)
+    if result is not None and hit_by_the_world(result):
+        how = f"{run.id} --allow-sources" if at.any_address else run.id
+        note(f"next: `meruit benchmark recheck {how} --reread` reads what could not be read, once that is mended")
+    else:
+        note(f"next: `meruit benchmark show {run.id}` shows its criteria")
+
+
+def attempts(at: Desk, run_id: str, task: str) -> list[TaskRun]:
+    """The runs of one task in a benchmark run; raises UsageError where it has none."""
+    runs = at.benchmarks.task_runs(at.scope, run_id)
+    found = [one for one in runs if one.task == task]
+    if not found:
+        known = list(dict.fromkeys(one.task for one in runs))
+        listed = nearest(task, known) or f"; it has {', '.join(known[:20])}"
+        raise click.UsageError(f"{run_id} has no run of a task {task!r}{listed}")
+    return found
+
+
+def task_run_told(at: Desk, run: TaskRun) -> TaskRunTold:
+    """A task run with all that is known of it."""
+    ground = run.playground_id
+    standing = ground is not None and (at.home_of(run) / ground).is_dir()
+    criteria = at.benchmarks.criterion_runs(at.tenant, run)
+    return TaskRunTold(run, criteria, at.logs.remembered(run), standing, _musts(at, run))
+
+
+def _musts(at: Desk, run: TaskRun) -> dict[int, set[str]]:
+    """By the criterion's position the fields without which it is worth nothing, as its author wrote them."""
+    by = judged_version(run) or run.version
+    task = at.benchmarks.find(at.tenant, f"{run.benchmark}@{by}").benchmark.task(run.task)
+    found: dict[int, set[str]] = {}
+    for position, criterion in enumerate(() if task is None else task.criteria):
+        fields = None if criterion.assertion is None else criterion.assertion.settings.get("fields")
+        if isinstance(fields, Mapping):
+            found[position] = {path for path, one in fields.items() if _must(one)}
+    return found
+
+
+# Any: as an author wrote it.
+def _must(written: Any) -> bool:
+    return isinstance(written, Mapping) and written.get("must") is True
+
+
+def until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
+    """Run something that cleans up behind itself when it is interrupted, or asked to end."""
+
+    async def heeding() -> _T:
+        task = asyncio.current_task()
+        # Only there a signal can be heard.
+        if task is not None and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await doing
+
+    try:
+        return asyncio.run(heeding())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+async def judge_again(at: Desk, run_id: str, reason: str, name: str | None) -> None:
+    """Judge every completed task run of a benchmark run by its own criteria, or by those of the version named."""
+    runs = at.benchmarks.task_runs(at.scope, run_id)
+    completed = [one for one in runs if one.status is RunStatus.COMPLETED]
+    alone, turned = Counter[str](), 0
+    with progress_shown("judging") as progress:
+        for number, one in enumerate(completed, start=1):
+            try:
+                again = await at.benchmarks.rejudge(at.tenant, one.id, reason, name)
+                turned += again.verdict != one.verdict
+            except (NotFound, StoreError) as problem:
+                # The version has no such task any more, or the evidence was erased.
+                alone[str(problem)] += 1
+            progress(number, len(completed))
+    by = "their own criteria" if name is None else name
+    note(
+        f"{len(completed) - alone.total():,} of {counted(len(runs), 'task run')} judged again by {by}; "
+        f"{turned:,} end otherwise"
+    )
+    for why, times in alone.items():
+        note(f"{times:,} left alone: {why}")
+
+
+def label(found: BenchmarkRun) -> None:
+    """Say which run it is."""
+    labels = {
+        "run": found.id,
+        "benchmark": f"{found.benchmark}@{found.version}",
+        "agent": found.agent_id,
+        "created": f"{found.created_at.isoformat(timespec='seconds')} by {found.created_by}",
+        "counts": "yes" if found.scored else "no, it was practice",
+    }
+    for name, value in labels.items():
+        if value is not None:
+            say(f"{name:12}{visible(value)}")
+    say()
+
+
+def list_published(at: Desk, before: int | None, limit: int, *, as_json: bool) -> None:
+    """List benchmarks, the newest first."""
+    with at.store.database.reading() as connection:
+        found = kept_benchmarks.page(connection, at.tenant, before=before, limit=limit)
+    rows = [
+        (
+            f"{one.benchmark}@{one.version}",
+            one.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+            str(one.tasks),
+            one.title or "–",
+        )
+        for one in found
+    ]
+    headings = ("benchmark", "published (UTC)", "tasks", "title")
+    _print_page("benchmarks", found, (headings, rows), limit, as_json=as_json)
+
+
+def list_found_runs(at: Desk, slug: str | None, before: int | None, limit: int, *, as_json: bool) -> None:
+    """List benchmark runs, the newest first, of one benchmark or all."""
+    with at.store.database.reading() as connection:
+        page = kept_runs.benchmark_run_page(connection, at.scope, slug=slug, before=before, limit=limit)
+    found = [at.benchmarks.benchmark_run(at.scope, one.id) for one in page]
+    rows = [
+        (
+            one.id,
+            one.created_at.strftime("%Y-%m-%d %H:%M:%S"),
+            f"{one.benchmark}@{one.version}",
+            one.agent_id or "–",
+            f"{sum(one.counts.values()):,}",
+            "–" if one.result is None else str(one.result.verdict),
+            "–" if one.result is None or not one.result.runs else shown(one.result.score),
+        )
+        for one in found
+    ]
+    headings = ("run", "created (UTC)", "benchmark", "agent", "task runs", "verdict", "score")
+    _print_page("benchmark_runs", found, (headings, rows), limit, as_json=as_json)
+
+
+# Any: records that have a place in the log.
+def _print_page(
+    name: str,
+    found: Sequence[Any],
+    shown_as: tuple[Sequence[str], Sequence[Sequence[str]]],
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    following = found[-1].seq if len(found) == limit else None
+    if as_json:
+        print_json(msgspec.json.encode({name: found, "next": following}))
+        return
+    table(*shown_as)
+    if following is not None:
+        note(f"there may be more: --before {following}")

@@ -1,0 +1,153 @@
+"""What the commands about contracts share: who acts, the marketplace over a store, and a move made in it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import msgspec
+
+from meruit.app import build_marketplace, open_store
+from meruit.cli.shared.open_store import opened
+from meruit.cli.terminal import ExitCode, Place, note, print_json, table, visible
+from meruit.cli.views.contract import amount, print_standing
+from meruit.config import Settings, location_of
+from meruit.contracts.marketplace import Marketplace
+from meruit.contracts.store.read import Standing, Wanted, page, standings
+from meruit.contracts.store.read import shown as view
+from meruit.contracts.store.transaction import Actor, Answer, Request
+from meruit.contracts.transitions import Void
+from meruit.errors import MeruitError
+from meruit.model.access import Scope
+from meruit.model.outcome import MAX_LABEL
+from meruit.outcomes.service import Registrar
+from meruit.store.keys import TENANT
+from meruit.store.recorder import Write
+from meruit.store.store import Store
+from meruit.verify.engine import VerificationEngine
+
+COMMAND_LINE = "command line"
+"""Who did it, in the records."""
+
+Move = Write[Answer]
+
+
+def by_command_line(tenant: str) -> Actor:
+    """Whoever types; raises MeruitError for what is no tenant."""
+    if not TENANT.fullmatch(tenant):
+        raise MeruitError(f"{tenant!r} is no tenant: write a-z, 0-9, - and _, at most 63 characters")
+    return Actor(Scope(tenant), COMMAND_LINE)
+
+
+def line_of_text(option: str, text: str) -> str:
+    """A reason or an id as somebody typed it; raises UsageError for one that could not be read later."""
+    if not (text.strip() and text.isprintable() and len(text) <= MAX_LABEL):
+        raise click.UsageError(f"{option} is a line of 1 to {MAX_LABEL} printable characters")
+    return text
+
+
+@contextmanager
+def trading(
+    place: Place, settings: Settings, engine: VerificationEngine, *, make: bool = False
+) -> Iterator[Marketplace]:
+    """The marketplace over the records there, closed in the end."""
+    store = open_store(location_of(place.data, place.database_url), make=make)
+    try:
+        registrar = Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task)
+        yield build_marketplace(settings, registrar)
+    finally:
+        store.close()
+
+
+def written(store: Store, move: Move) -> Standing:
+    """The contract after a move; raises WrongState and NotFound."""
+    answer = store.recorder.write(move)
+    # Only a request with a key of its own is answered from what was answered before.
+    assert isinstance(answer, Standing)  # noqa: S101
+    return answer
+
+
+def make_move(place: Place, move: Callable[[Request, Store], Move], *, as_json: bool) -> int:
+    """Make one move and print how the contract stands."""
+    request = Request(by_command_line(place.tenant))
+    with opened(place.data, place.database_url) as store:
+        standing = written(store, move(request, store))
+    print_contract(standing, as_json=as_json)
+    return ExitCode.PASSED
+
+
+def print_contract(standing: Standing, *, as_json: bool, verdict: bool = False) -> None:
+    """A contract for people; or for programs, all of it with the result that it was judged by."""
+    if not as_json:
+        print_standing(standing, verdict=verdict)
+        return
+    result = None if standing.judgement is None else standing.judgement.result
+    print_json(msgspec.json.encode(msgspec.structs.asdict(view(standing)) | {"verification": result}))
+
+
+def void_contract(place: Place, contract_id: str, reason: str, *, as_json: bool) -> int:
+    """Call a contract off, for a reason."""
+    line_of_text("--reason", reason)
+    return make_move(place, lambda request, _: Void(request, contract_id, reason), as_json=as_json)
+
+
+# Any: the file has not been looked at yet.
+def numbers(file: str, claimed: Mapping[str, Any]) -> dict[str, float]:
+    """What an agent claims, each of it a number; raises UsageError."""
+    for name, value in claimed.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise click.UsageError(f"{file}: {visible(name[:MAX_LABEL])} must be a number, such as 0.9")
+    return dict(claimed)
+
+
+def page_of(place: Place, wanted: Wanted | None, before: int | None, limit: int) -> list[Standing]:
+    """Contracts with their verdicts and bills, the newest first."""
+    with opened(place.data, place.database_url) as store, store.database.reading() as connection:
+        found = page(connection, Scope(place.tenant), wanted=wanted, before=before, limit=limit)
+        return standings(connection, place.tenant, found)
+
+
+def print_page(found: Sequence[Standing], limit: int, *, as_json: bool) -> None:
+    """A list of contracts."""
+    headings = ("contract", "awarded (UTC)", "agent", "consumer", "state", "verdict", "paid")
+    rows = [
+        (
+            one.contract.id,
+            one.contract.awarded_at.strftime("%Y-%m-%d %H:%M:%S"),
+            one.contract.agent_id,
+            one.contract.consumer_id,
+            str(one.contract.state).replace("_", " "),
+            "–" if one.judgement is None or one.judgement.result is None else str(one.judgement.result.verdict),
+            "–" if one.bill is None else amount(one.bill.total, one.bill.currency),
+        )
+        for one in found
+    ]
+    _print_listed(found, limit, (headings, rows), as_json=as_json)
+
+
+def print_holds(found: Sequence[Standing], limit: int, *, as_json: bool) -> None:
+    """A list of contracts that wait for a person."""
+    headings = ("contract", "completed (UTC)", "agent", "held", "why")
+    rows = [
+        (
+            one.contract.id,
+            "–" if one.contract.completed_at is None else one.contract.completed_at.strftime("%Y-%m-%d %H:%M:%S"),
+            one.contract.agent_id,
+            amount(one.contract.hold_micros, one.contract.currency),
+            one.contract.hold_reason,
+        )
+        for one in found
+    ]
+    _print_listed(found, limit, (headings, rows), as_json=as_json)
+
+
+def _print_listed(
+    found: Sequence[Standing], limit: int, shown: tuple[Sequence[str], Sequence[Sequence[str]]], *, as_json: bool
+) -> None:
+    following = found[-1].contract.seq if len(found) == limit else None
+    if as_json:
+        print_json(msgspec.json.encode({"contracts": [view(one) for one in found], "next": following}))
+        return
+    table(*shown)
+    if following is not None:
+        note(f"there may be more: --before {following}")

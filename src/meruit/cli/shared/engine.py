@@ -1,0 +1,28 @@
+"""What the commands that judge read first: the settings, the engine they describe, and the criteria."""
+
+from typing import NamedTuple
+
+from meruit.app import build_engine
+from meruit.config import Settings, load_criteria
+from meruit.model.criterion import SuccessCriteria
+from meruit.verify.engine import VerificationEngine
+
+
+class Loaded(NamedTuple):
+    """Settings, the engine that they describe, and criteria that it can read."""
+
+    settings: Settings
+    engine: VerificationEngine
+    criteria: SuccessCriteria
+
+
+def load(criteria: str, config: str | None, *, allow_python_full: bool = False) -> Loaded:
+    """Read the settings and the criteria; raises with every problem of the file that is wrong."""
+    settings = Settings.load(config)
+    engine = build_engine(settings, allow_python_full=allow_python_full)
+    wanted = load_criteria(
+        criteria,
+        known_metrics=engine.catalogue.names(),
+        max_criteria=settings.verification.max_criteria_per_task,
+    )
+    return Loaded(settings, engine, wanted)

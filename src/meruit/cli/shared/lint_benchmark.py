@@ -1,0 +1,197 @@
+"""`meruit lint` on a benchmark: prove its tasks before any agent is measured by them."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+
+from meruit.app import build_task_engine, build_worlds, open_store
+from meruit.benchmarks.lint import TaskReport, lint_task
+from meruit.benchmarks.store import read as runs
+from meruit.benchmarks.store.read import RunFilter
+from meruit.cli.terminal import ExitCode, paint, print_json, say, table, visible
+from meruit.config import Settings, load_benchmark
+from meruit.errors import MeruitError, nearest
+from meruit.model.access import Scope
+from meruit.model.record import Record
+from meruit.model.task import Benchmark, Task
+from meruit.model.task_run import RunStatus, TaskRun
+from meruit.model.verdict import Verdict
+from meruit.model.world import World, restored, world_of
+from meruit.outcomes.store import read as outcomes
+from meruit.playground.host import Host
+from meruit.store.database import StoreError
+from meruit.store.location import FILE, Location
+from meruit.store.store import Store
+from meruit.verify.lint.criteria import LintFinding, Severity
+
+PAGE = 500
+MAX_PAGES = 200
+"""Of an agent's runs that are looked through for a gold one."""
+
+
+class BenchmarkReport(Record, frozen=True):
+    """What was tried on each task, and what was found."""
+
+    ok: bool
+    tasks: list[TaskReport]
+
+
+class Wish(NamedTuple):
+    """What somebody wants to know."""
+
+    file: str
+    tasks: Sequence[str]
+    gold: str | None
+    gold_agent_id: str
+    tenant: str
+    config: str | None
+    any_address: bool
+    """Whether tasks may name systems of their own."""
+
+
+class GoldRun(NamedTuple):
+    """A recorded run that did well: the world before it, and after."""
+
+    before: World
+    after: World
+
+
+def lint_tasks(wish: Wish, *, as_json: bool) -> int:
+    """Try the tasks and print what was found."""
+    benchmark = load_benchmark(wish.file)
+    settings = Settings.load(wish.config)
+    chosen = _chosen(benchmark, wish.tasks)
+    gold = {} if wish.gold is None else _gold_runs(wish.gold, wish, benchmark, chosen)
+    reports = asyncio.run(_tried(settings, benchmark, chosen, gold, wish))
+    report = BenchmarkReport(all(one.ok for one in reports), reports)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _print(report)
+    return ExitCode.PASSED if report.ok else ExitCode.NOT_PASSED
+
+
+def _chosen(benchmark: Benchmark, wanted: Sequence[str]) -> list[Task]:
+    known = [task.id for task in benchmark.tasks]
+    for name in wanted:
+        if name not in known:
+            raise MeruitError(f"{benchmark.name} has no task {name!r}{nearest(name, known)}; it has {', '.join(known)}")
+    return [task for task in benchmark.tasks if not wanted or task.id in wanted]
+
+
+async def _tried(
+    settings: Settings, benchmark: Benchmark, tasks: list[Task], gold: dict[str, GoldRun], wish: Wish
+) -> list[TaskReport]:
+    engine = build_task_engine(settings)
+    reports = []
+    with tempfile.TemporaryDirectory(prefix="meruit-lint-") as folder:
+        async with httpx.AsyncClient() as client, Host(Path(folder)) as host:
+            worlds = build_worlds(host, settings, client, os.environ, for_others=not wish.any_address)
+            for task in tasks:
+                place = await worlds.prepare(benchmark, task)
+                before = await worlds.read(task, place.id)
+                if place.id is not None:
+                    await worlds.discard(place.id)
+                good = gold.get(task.id)
+                known = (None, None) if good is None else (good.after, good.before)
+                report = await asyncio.to_thread(lint_task, engine, task, before, place.facts, *known)
+                reports.append(_without_gold(report) if wish.gold is not None and good is None else report)
+    return reports
+
+
+def _without_gold(report: TaskReport) -> TaskReport:
+    lacking = LintFinding(Severity.WARNING, "no_gold_run", "no gold run of it is recorded, so no mutants were tried")
+    return msgspec.structs.replace(report, findings=[*report.findings, lacking])
+
+
+def _gold_runs(folder: str, wish: Wish, benchmark: Benchmark, tasks: list[Task]) -> dict[str, GoldRun]:
+    """By task the newest run that passed; raises MeruitError where there is none at all."""
+    try:
+        store = open_store(Location(Path(folder)))
+    except StoreError as problem:
+        if (Path(folder) / FILE).exists():
+            raise
+        raise MeruitError(f"{folder} holds no records yet; {_recording(wish)}") from problem
+    try:
+        found = _newest(store, wish, benchmark, {task.id for task in tasks})
+        gold = {task: _worlds(store, wish.tenant, run) for task, run in found.items()}
+    finally:
+        store.close()
+    if not gold:
+        agent = f"by {wish.gold_agent_id!r}; --gold-agent-id names whose runs are gold"
+        lacking = f"{folder} holds no run of these tasks of {benchmark.benchmark} that passed {agent}"
+        raise MeruitError(f"{lacking}; {_recording(wish)}")
+    return gold
+
+
+def _recording(wish: Wish) -> str:
+    return f"`meruit benchmark run {wish.file} --agent … --agent-id {wish.gold_agent_id}` makes them"
+
+
+def _newest(store: Store, wish: Wish, benchmark: Benchmark, wanted: set[str]) -> dict[str, TaskRun]:
+    found: dict[str, TaskRun] = {}
+    before = None
+    for _ in range(MAX_PAGES):
+        with store.database.reading() as connection:
+            several = runs.page(
+                connection,
+                Scope(wish.tenant),
+                by=(RunFilter.AGENT, wish.gold_agent_id),
+                before=before,
+                limit=PAGE,
+            )
+        for run in several:
+            good = run.status is RunStatus.COMPLETED and run.verdict is Verdict.PASS
+            if good and run.benchmark == benchmark.benchmark and run.task in wanted:
+                found.setdefault(run.task, run)
+        if len(several) < PAGE or found.keys() >= wanted:
+            break
+        before = several[-1].seq
+    return found
+
+
+def _worlds(store: Store, tenant: str, run: TaskRun) -> GoldRun:
+    with store.database.reading() as connection:
+        found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", store.shelf)
+    if found.input is None or found.output is None:
+        raise MeruitError(f"the evidence of the gold run {run.id} was erased; record another, or leave out its task")
+    # Any: work is JSON.
+    given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
+    before = world_of(given)
+    return GoldRun(before, restored(before, world_of(done)))
+
+
+def _print(report: BenchmarkReport) -> None:
+    rows = [
+        (
+            one.task,
+            one.nothing,
+            one.gold or "–",
+            f"{one.mutants_tried:,}" if one.gold else "–",
+            f"{one.survived:,}" if one.gold else "–",
+            ", ".join(f"{name} ({weight:g})" for name, weight in one.free.items()) or "–",
+        )
+        for one in report.tasks
+    ]
+    table(("task", "does nothing", "gold", "mutants", "survive", "met by nothing (weight)"), rows)
+    for one in report.tasks:
+        if one.findings:
+            say(f"\n{visible(one.task)}:")
+        for finding in one.findings:
+            where = f"{finding.criterion_id}: " if finding.criterion_id else ""
+            say(f"  {paint(str(finding.severity))}: {visible(where + finding.message)} [{finding.code}]")
+    say(f"\n{_in_the_end(report)}")
+
+
+def _in_the_end(report: BenchmarkReport) -> str:
+    if not report.ok:
+        return "the tasks do not hold"
+    if any(one.gold is not None for one in report.tasks):
+        return "the tasks hold"
+    return "only an agent that does nothing was tried, and it does not pass; `--gold FOLDER` tries more"

@@ -1,0 +1,193 @@
+"""Agents that a command line names, and a worker for them in this process."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from meruit.errors import MeruitError, nearest
+from meruit.gate.definition import AgentError, Definition
+from meruit.gate.runner.engine import Crew, known_agents
+from meruit.gate.runner.local import alone
+from meruit.gate.runner.worker import CONCURRENCY, work
+from meruit.gate.team import Team
+from meruit.store.store import Store
+from meruit.verify.sanitize import describe
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+WANTED = "an Agent, a Team, or a list or dict of them"
+
+Agents = list[Definition | Team]
+
+
+def load_crew(several: Iterable[str]) -> Crew:
+    """All agents that were named; raises AgentError."""
+    return Crew(agent for named in several for agent in load_agents(named))
+
+
+def load_agents(named: str) -> Agents:
+    """What `module:name`, `file.py:name` or a module alone stands for; raises AgentError."""
+    place, _, name = named.rpartition(":") if ":" in named else (named, "", "")
+    if not place:
+        raise AgentError(f"{named!r} names no module; write MODULE:NAME or FILE.py:NAME")
+    module = _imported(place)
+    if not name:
+        found = known_agents({str(id(one)): one for one in vars(module).values()})
+        if not found:
+            raise AgentError(f"{place} holds no agent; name {WANTED}, as {place}:NAME")
+        return found
+    if not hasattr(module, name):
+        known = [known for known, one in vars(module).items() if isinstance(one, Definition | Team | list | dict)]
+        raise AgentError(f"{place} has no {name!r}{nearest(name, known)}")
+    return _several(named, getattr(module, name))
+
+
+# Any: whatever stands under that name.
+def _several(named: str, thing: Any) -> Agents:
+    match thing:
+        case Definition() | Team():
+            return [thing]
+        case Mapping():
+            found = [*thing.values()]
+        case list() | tuple() | set():
+            found = [*thing]
+        case _:
+            raise AgentError(f"{named} is a {type(thing).__name__}; name {WANTED}")
+    wrong = [one for one in found if not isinstance(one, Definition | Team)]
+    if wrong:
+        raise AgentError(f"{named} holds a {type(wrong[0]).__name__}; name {WANTED}")
+    return found
+
+
+def _imported(place: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return _from_file(Path(place)) if place.endswith(".py") or os.sep in place else import_module(place)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or not f"{place}.".startswith(f"{missing.name}."):
+            raise AgentError(f"{place} cannot be imported: {describe(missing)}{_where(missing)}") from None
+        files = [file.stem for file in Path.cwd().glob("*.py")]
+        raise AgentError(f"no module is named {place!r}, here or installed{nearest(place, files)}") from None
+    except MeruitError as refused:
+        raise AgentError(f"{place}: {refused}{_where(refused)}") from None
+    except SystemExit as leaving:
+        raise AgentError(
+            f"{place} cannot be imported: it ends the program, with sys.exit({leaving.code!r}){_where(leaving)}; "
+            "have it do so only `if __name__ == '__main__'`"
+        ) from None
+    except Exception as crash:  # noqa: BLE001 - whatever an author's module raises is theirs to read
+        raise AgentError(f"{place} cannot be imported: {describe(crash)}{_where(crash)}") from None
+
+
+def _from_file(file: Path) -> ModuleType:
+    file = file.resolve()
+    if not file.is_file():
+        raise AgentError("there is no such file")
+    known = sys.modules.get(file.stem)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    # Its neighbours are imported as if it had been run; a name that is taken stays whose it is.
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    name = file.stem if known is None else f"{file.stem} of {file.parent}"
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise AgentError("this is no Python file")
+    module = module_from_spec(spec)
+    # Annotations that are text are looked up there.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _where(crash: BaseException) -> str:
+    """The last line of the author's own that it went through."""
+    if isinstance(crash, SyntaxError):
+        return ""
+    ours = str(Path(__file__).parents[2])
+    frames = [one for one in traceback.extract_tb(crash.__traceback__) if not one.filename.startswith((ours, "<"))]
+    last = next((one for one in reversed(frames) if "importlib" not in one.filename), None)
+    return "" if last is None else f" ({last.filename}, line {last.lineno})"
+
+
+@contextmanager
+def heeding(stopping: asyncio.Event) -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C end the work in good order; the second of them ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def let_be() -> None:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def stop() -> None:
+        let_be()
+        stopping.set()
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        let_be()
+
+
+def check_alone(store: Store) -> None:
+    """Go on only where no other worker has the file; raises WorkerRefused."""
+    if store.database.location.url is None:
+        with alone(store.database.location.folder):
+            pass
+
+
+class WorkerThread:
+    """A worker beside a server, in a thread and an event loop of its own: an agent that blocks holds up no request."""
+
+    def __init__(self, store: Store, crew: Crew, *, failed: Callable[[], None], concurrency: int = CONCURRENCY) -> None:
+        self._store, self._crew, self._failed, self._concurrency = store, crew, failed, concurrency
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="meruit-worker", daemon=True)
+        self._problem: Exception | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+        self._begun.wait()
+
+    def stop(self) -> None:
+        """Let go of what runs, and end; raises what ended it before."""
+        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        if self._problem is not None:
+            raise self._problem
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._work())
+        except Exception as problem:  # noqa: BLE001 - told to whoever stops it
+            self._problem = problem
+            self._failed()
+
+    async def _work(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._begun.set()
+        await work(self._store, self._crew, concurrency=self._concurrency, stopping=self._stopping)

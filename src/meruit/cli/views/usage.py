@@ -1,0 +1,222 @@
+"""Usage as the command line shows it: a verdict, a run, and why it stands where it does."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.cli.terminal import ExitCode, say, shown, table, visible
+from meruit.model.metering import UsageRecord
+from meruit.model.usage import Attempt, Tokens, UsageStatus, UsageVerdict
+from meruit.usage.files import MetricsFile
+from meruit.usage.schedule import NextLook
+
+LONGEST_CELL = 60
+UNKNOWN = "–"
+
+
+class Judged(NamedTuple):
+    """A file, and what may be claimed of the run in it."""
+
+    path: str
+    content: bytes
+    file: MetricsFile
+    verdict: UsageVerdict
+    run_id: str | None
+    framework: str | None = None
+
+
+def code_of(statuses: Iterable[UsageStatus]) -> ExitCode:
+    """How a command ends: 0 where all is verified, 1 where something is wrong, 3 where it is too early to say."""
+    seen = {*statuses}
+    if seen <= {UsageStatus.VERIFIED}:
+        return ExitCode.PASSED
+    return ExitCode.NOT_PASSED if UsageStatus.WARNING in seen else ExitCode.COULD_NOT_VERIFY
+
+
+# Any, here and below: JSON.
+def as_claimed(run_id: str | None, verdict: UsageVerdict) -> dict[str, Any]:
+    """A verdict for programs, its first two fields as files call them."""
+    rest = verdict.to_dict()
+    status, message = rest.pop("status"), rest.pop("message")
+    return {"run_id": run_id, "verification_status": status, "verification_message": message, **rest}
+
+
+def judged_json(judged: Sequence[Judged], *, several: bool) -> bytes:
+    """The verdicts on files, for programs."""
+    each = [as_claimed(one.run_id, one.verdict) for one in judged]
+    return msgspec.json.encode({"runs": each} if several else each[0])
+
+
+def print_judged(judged: Sequence[Judged]) -> None:
+    """Several verdicts on files, a line each."""
+    rows = [
+        (
+            one.run_id or one.path,
+            one.framework or UNKNOWN,
+            one.verdict.status,
+            f"a {one.verdict.told_by}",
+            one.verdict.message,
+        )
+        for one in judged
+    ]
+    table(("run", "framework", "status", "told by", "why"), rows, painted=2)
+
+
+def print_verdict(verdict: UsageVerdict) -> None:
+    """A verdict, for people: first as files tell it, then what it rests on."""
+    _say_all(
+        {
+            "verification_status": verdict.status,
+            "verification_message": verdict.message,
+            "code": verdict.code,
+            "explanation": verdict.explanation,
+            "tokens": None if verdict.tokens is None else counted(verdict.tokens),
+            "steps": f"{verdict.steps_with_tokens} of {verdict.total_steps} have tokens",
+            # What rests on no observation is as sure as none.
+            "assurance": verdict.assurance if verdict.compared else None,
+            "evidence": f"told by a {verdict.told_by}; nobody asked the provider" if verdict.told_by else None,
+            "withdrawn": f"{verdict.withdrawn} ×" if verdict.withdrawn else None,
+        }
+    )
+
+
+def print_runs(found: Sequence[UsageRecord]) -> None:
+    """Recorded runs, a line each."""
+    rows = [
+        (
+            one.run.id,
+            one.run.framework,
+            one.run.task or UNKNOWN,
+            one.verdict.status,
+            *_in_and_out(one.verdict.tokens),
+            f"{one.verdict.steps_with_tokens}/{one.verdict.total_steps}",
+            one.verdict.message,
+        )
+        for one in found
+    ]
+    table(("run", "framework", "task", "status", "tokens in", "tokens out", "steps", "why"), rows, painted=3)
+
+
+def print_run(record: UsageRecord, attempts: Sequence[Attempt]) -> None:
+    """All that is recorded of a run."""
+    run = record.run
+    _say_all(
+        {
+            "run": run.id,
+            "framework": run.framework,
+            "task": run.task or None,
+            "source": run.source,
+            "lane": f"{run.lane.kind}:{run.lane.value}" if run.lane.value else run.lane.kind,
+            "started": None if run.started_at is None else f"{_moment(run.started_at)} UTC",
+            "ended": "not yet" if run.ended_at is None else f"{_moment(run.ended_at)} UTC",
+            "success": None if run.success is None else shown(run.success),
+            "score": None if run.score is None else shown(run.score),
+            "contract": run.contract_id or None,
+            "outcome": run.outcome_id or None,
+            "own count": "unknown" if run.local is None else counted(run.local),
+            "cost": _costs(record),
+        }
+    )
+    print_verdict(record.verdict)
+    if run.steps:
+        say()
+        rows = [
+            (one.id, shown(one.expects_usage), shown(one.succeeded), str(len(one.calls)), *_in_and_out(one.local))
+            for one in run.steps
+        ]
+        table(("step", "expects usage", "succeeded", "calls", "own in", "own out"), rows)
+    if attempts:
+        say()
+        print_attempts(attempts)
+    if record.acknowledged:
+        say()
+        table(("accepted (UTC)", "by", "why"), [(_moment(one.at), one.by, one.reason) for one in record.acknowledged])
+
+
+def print_attempts(attempts: Sequence[Attempt]) -> None:
+    """Looks, a line each."""
+    rows = [
+        (
+            _moment(one.at),
+            *_in_and_out(one.total),
+            shown(None if one.total is None else one.total.requests),
+            # A look that failed assures nobody of anything.
+            UNKNOWN if one.total is None else str(one.assurance),
+            _short(one.id if one.error is None else f"{one.error}: {one.detail or 'nothing else was told'}"),
+        )
+        for one in attempts
+    ]
+    table(("looked at (UTC)", "tokens in", "tokens out", "requests", "assurance", "attempt"), rows)
+
+
+class Explained(NamedTuple):
+    """Why a run stands where it does."""
+
+    record: UsageRecord
+    compared: Sequence[Attempt]
+    look: NextLook
+    now: datetime
+    open_beside: Sequence[str]
+    """Some of the runs that share its lane and have not ended, or itself."""
+
+
+def print_explained(explained: Explained) -> None:
+    """Why a run stands where it does, and what would change it."""
+    record, compared, look = explained.record, explained.compared, explained.look
+    verdict = record.verdict
+    say(visible(f"run {record.run.id} of {record.run.framework}"))
+    print_verdict(verdict)
+    waits = f"; it waits for a {look.waits}" if look.waits else ""
+    say(visible(f"next look: {_when(look.at, explained.now)} ({look.why}{waits})"))
+    if explained.open_beside:
+        several = ", ".join(explained.open_beside)
+        say(visible(f"still open in its lane: {several}; end what is over with `meruit usage end RUN`"))
+    if compared:
+        say()
+        apart = "" if verdict.minutes is None else f", {verdict.minutes:g} minutes apart"
+        say(f"compared{apart}:")
+        print_attempts(compared)
+    if verdict.history:
+        say()
+        rows = [(_moment(one.at), one.status, one.code, one.attempt_id or "a person") for one in verdict.history]
+        table(("since (UTC)", "status", "rule", "attempt"), rows, painted=1)
+
+
+def _when(at: datetime | None, now: datetime) -> str:
+    if at is None:
+        return "not by itself"
+    return f"{_moment(at)} UTC" + (", overdue: `meruit reconcile` looks at once" if at < now else "")
+
+
+def counted(tokens: Tokens) -> str:
+    """`1,234 in, 56 out`, and what else is known."""
+    known = {"requests": tokens.requests, "cached": tokens.cached, "reasoning": tokens.reasoning}
+    more = [f"{count:,} {name}" for name, count in known.items() if count is not None]
+    return ", ".join([f"{tokens.input:,} in", f"{tokens.output:,} out", *more])
+
+
+def _costs(record: UsageRecord) -> str | None:
+    ledger = record.ledger
+    known = {"quoted": ledger.quoted, "billed": ledger.billed, "settled": ledger.settled}
+    told = [f"{name} {amount} {ledger.currency}" for name, amount in known.items() if amount is not None]
+    return ", ".join(told) or None
+
+
+def _say_all(lines: dict[str, str | None]) -> None:
+    for name, value in lines.items():
+        if value is not None:
+            say(f"{name}: {visible(value)}")
+
+
+def _in_and_out(tokens: Tokens | None) -> tuple[str, str]:
+    return (UNKNOWN, UNKNOWN) if tokens is None else (f"{tokens.input:,}", f"{tokens.output:,}")
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"

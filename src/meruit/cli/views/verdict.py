@@ -1,0 +1,100 @@
+"""A verification as a person reads it."""
+
+from meruit.cli.terminal import paint, say, shown, table, visible
+from meruit.model.numbers import exact, exact_decimal
+from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
+
+SYMBOLS = {
+    "gte": "≥",
+    "gt": ">",
+    "lte": "≤",
+    "lt": "<",
+    "eq": "=",
+    "neq": "≠",
+    "in_range": "in",
+    "contains_all": "all of",
+    "contains_any": "any of",
+}
+HEADINGS = ("criterion", "value", "threshold", "met", "weight", "money", "why")
+LONGEST_CELL = 40
+LONGEST_WHY = 400
+
+
+def print_verification(result: VerificationResult) -> None:
+    """The table of criteria, then the verdict and what it rests on."""
+    if result.criterion_results:
+        gated = any(judged.required for judged in result.criterion_results)
+        table(HEADINGS, [_row(judged, gated=gated) for judged in result.criterion_results], painted=3)
+        say()
+    low, high = shown(result.bounds.low), shown(result.bounds.high)
+    say(
+        f"verdict {paint(str(result.verdict))}, success {str(result.success).lower()}, "
+        f"score {low if low == high else f'{low} to {high}'}, coverage {_coverage(result)}%, "
+        f"bonus {in_full(result.bonus)}, penalty {in_full(result.penalty)}"
+    )
+    axes = [
+        f"{visible(name)} {shown(axis.score if axis.weight else None)}" for name, axis in sorted(result.axes.items())
+    ]
+    if len(axes) > 1:
+        say(f"axes: {', '.join(axes)}")
+    for reason in result.reasons:
+        say(f"  - {visible(_short(reason.message, LONGEST_WHY))}")
+    if result.governance is GovernanceStatus.NOT_CHECKED:
+        say("plausibility: nobody was asked (no governance check)")
+    else:
+        flags = f" ({', '.join(result.governance_flags)})" if result.governance_flags else ""
+        say(f"plausibility: {result.governance}{visible(flags)}")
+
+
+def _coverage(result: VerificationResult) -> int:
+    """Percent, cut and not rounded: 100 is said of nothing less, however little it lacks."""
+    lacks = any(judged.status is Status.INDETERMINATE and judged.weight for judged in result.criterion_results)
+    return min(int(exact(result.coverage) * 100), 99 if lacks else 100)
+
+
+def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
+    symbol = SYMBOLS.get(str(judged.comparison), "") if judged.comparison is not None else ""
+    threshold = f"{symbol} {_short(shown(judged.threshold))}" if symbol else "–"
+    label = f"{judged.criterion_id} (optional)" if gated and not judged.required else judged.criterion_id
+    return (
+        _short(label),
+        _short(shown(judged.value)) if judged.comparison is not None else shown(judged.score),
+        threshold,
+        str(judged.status).replace("_", " "),
+        shown(judged.weight),
+        _money(judged),
+        _short(_why(judged), LONGEST_WHY),
+    )
+
+
+def _money(judged: CriterionResult) -> str:
+    """Earned, owed, or still open."""
+    match judged.status:
+        case Status.MET:
+            return f"+{in_full(judged.bonus)}" if judged.bonus else "–"
+        case Status.NOT_MET:
+            return f"-{in_full(judged.penalty)}" if judged.penalty else "–"
+        case Status.INDETERMINATE | Status.EXCLUDED:
+            return "open" if judged.bonus or judged.penalty else "–"
+
+
+def in_full(amount: float) -> str:
+    """Write money down to its millionths, and never cut."""
+    return f"{exact_decimal(amount):.6f}".rstrip("0").rstrip(".")
+
+
+def _why(judged: CriterionResult) -> str:
+    if judged.error is not None:
+        return f"{judged.error} (fault: {judged.fault})"
+    details = judged.details or {}
+    missing = details.get("missing")
+    if missing:
+        return "missing: " + ", ".join(map(str, missing))
+    errors = details.get("errors")
+    if errors:
+        return "; ".join(f"{error.get('path') or '/'}: {error.get('message')}" for error in errors)
+    return str(details.get("message", ""))
+
+
+def _short(text: str, longest: int = LONGEST_CELL) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

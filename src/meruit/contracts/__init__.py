@@ -1,0 +1,1 @@
+"""Contracts: offer, award, settlement, ledger."""

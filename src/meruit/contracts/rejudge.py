@@ -1,0 +1,32 @@
+"""A contract's output judged once more by the contract's own criteria: what it takes to pay by a better verdict."""
+
+from meruit.contracts.lifecycle import WrongState
+from meruit.contracts.marketplace import NO_CRITERIA, Marketplace
+from meruit.contracts.store import read as contracts
+from meruit.contracts.store.read import Standing
+from meruit.contracts.store.transaction import Actor
+from meruit.outcomes.rescore.run import LocalRunner, Skip, rescore
+from meruit.outcomes.store.read import Filter, Narrowed, criteria_from
+
+
+def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: str) -> Standing:
+    """Measure and judge the output anew, as one more version of its verdict; moves no money. Raises WrongState."""
+    store = marketplace.store
+    case = marketplace.case(actor, contract_id)
+    if case.contract.outcome_id is None:
+        raise WrongState("wrong_state", f"contract {contract_id} has no output yet that could be judged again")
+    criteria = NO_CRITERIA if case.work.criteria is None else criteria_from(case.work.criteria)
+    summary = rescore(
+        *(store, marketplace.registrar.engine, actor.tenant, criteria),
+        narrowed=Narrowed(Filter.CONTRACT, contract_id),
+        reason=f"judged again by {actor.by}: {reason}",
+        runner=LocalRunner(),
+        now=store.surroundings.clock(),
+        progress=lambda _done, _total: None,
+        again=True,
+    )
+    if not summary.rescored:
+        why = next(iter(summary.skipped), Skip.QUICKER)
+        raise WrongState("not_judged", f"contract {contract_id} could not be judged again: {why}")
+    with store.database.reading() as connection:
+        return contracts.standing(connection, actor.scope, contract_id)

@@ -1,0 +1,37 @@
+"""What the audit log tells about money; needs no database, so that strangers can replay it."""
+
+from meruit.contracts import postings as ledger
+from meruit.contracts.invariants import Transfer
+from meruit.contracts.postings import Parties, Posting
+from meruit.log.entries import AwardEntry, MoneyEntry, ReleaseEntry, ReversalEntry, SettlementEntry
+from meruit.model.money import Bill
+
+
+def transfer_told(
+    index: int, entry: MoneyEntry, parties: Parties, settled: dict[tuple[str, int], tuple[Posting, ...]]
+) -> Transfer:
+    """The transfer that an entry of the log tells; remembers settlements for those that reverse them."""
+    operation, number, postings = _told(entry, parties, settled)
+    return Transfer(index, entry.contract, operation, number, entry.currency, tuple(sorted(postings)))
+
+
+def _told(
+    entry: MoneyEntry, parties: Parties, settled: dict[tuple[str, int], tuple[Posting, ...]]
+) -> tuple[str, int, tuple[Posting, ...]]:
+    match entry:
+        case AwardEntry():
+            return "hold", 0, ledger.hold(parties, entry.hold_micros)
+        case SettlementEntry():
+            paid = settled[entry.contract, entry.number] = ledger.settle(parties, _as_bill(entry))
+            return "settle", entry.number, paid
+        case ReversalEntry():
+            return "reverse", entry.number, ledger.reverse(settled.get((entry.contract, entry.number), ()))
+        case ReleaseEntry():
+            return "release", 0, ledger.release(parties, entry.hold_micros)
+
+
+def _as_bill(entry: SettlementEntry) -> Bill:
+    return Bill(
+        *(entry.currency, [], entry.base_micros, entry.bonus_micros, entry.penalty_micros, entry.total_micros),
+        *(entry.fee_micros, entry.payout_micros, entry.released_micros),
+    )

@@ -1,0 +1,1 @@
+"""Tables and SQL of contracts, work and the ledger."""

@@ -1,0 +1,378 @@
+"""Reading contracts: one by its id, pages by their place, and how each is shown to whom."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Select, select
+
+from meruit.model.access import Scope
+from meruit.model.canonical import canonical, from_canonical
+from meruit.model.contract import AgentContract, Contract, ContractState, Escrow, Terms
+from meruit.model.money import Bill, as_micros
+from meruit.model.numbers import Number, in_units
+from meruit.model.outcome import from_micros, in_micros
+from meruit.model.record import Record
+from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
+from meruit.outcomes.store.write import result_from
+from meruit.store import tables
+from meruit.store.database import MAX_PAGE, NotFound
+
+FOLLOWING = (*("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),)
+"""Moves as they follow each other where one request makes several."""
+MOMENTS = frozenset({"awarded_at", "expires_at", "started_at", "completed_at", "settled_at"})
+COLUMNS = tuple(column.name for column in tables.contracts.columns if column.name != "tenant")
+
+
+class ContractFilter(StrEnum):
+    """By what a list can be narrowed; each has an index."""
+
+    AGENT = "agent_id"
+    CONSUMER = "consumer_id"
+    WORK = "work_id"
+    STATE = "state"
+
+
+class Wanted(NamedTuple):
+    """One filter and its value."""
+
+    by: ContractFilter
+    value: str
+
+
+class Judgement(NamedTuple):
+    """The latest verdict on what was handed in."""
+
+    version: int
+    result: VerificationResult | None
+    """None once erased."""
+
+
+class MoveView(Record, frozen=True):
+    """Something that was done with a contract."""
+
+    operation: str
+    at: datetime
+    by: str
+    reason: str
+
+
+class Standing(NamedTuple):
+    """A contract with its verdict and what was paid."""
+
+    contract: Contract
+    judgement: Judgement | None = None
+    bill: Bill | None = None
+    """Of the live settlement."""
+    history: tuple[MoveView, ...] | None = None
+    """None where nobody asked."""
+
+
+class JudgementView(Record, frozen=True):
+    """How the work ended."""
+
+    outcome_id: str
+    version: int
+    verdict: Verdict | None
+    """None once erased."""
+    success: bool | None
+    score: float | None
+    governance: GovernanceStatus | None
+    governance_flags: list[str]
+
+
+class LineView(Record, frozen=True):
+    """One line of a bill."""
+
+    rule: str
+    part: str
+    amount: str
+    reason: str
+    criterion_id: str | None
+
+
+class SettlementView(Record, frozen=True):
+    """What was paid, in decimal text."""
+
+    number: int
+    version: int
+    base: str
+    bonus: str
+    penalty: str
+    total: str
+    fee: str
+    payout: str
+    released: str
+    breakdown: dict[str, str]
+    lines: list[LineView]
+
+
+class ContractView(Record, frozen=True):
+    """A contract as buyers and auditors see it."""
+
+    id: str
+    seq: int
+    work_id: str
+    agent_id: str
+    consumer_id: str
+    domain: str | None
+    state: ContractState
+    escrow: Escrow
+    currency: str
+    hold: str
+    terms: dict[str, Any]
+    awarded_at: datetime
+    expires_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    settled_at: datetime | None
+    hold_reason: str
+    """Why nothing was paid at once; empty when nothing waits."""
+    outcome: JudgementView | None
+    settlement: SettlementView | None
+    history: list[MoveView] | None = None
+    """What was done with it, by whom and why, the oldest first; only where one contract is read."""
+
+
+def terms_body(terms: Terms) -> bytes:
+    """Terms as they are kept and digested: every field, so that a later default changes nothing."""
+    return canonical(terms.model_dump())
+
+
+def terms_of(contract: Contract) -> Terms:
+    """The terms that a contract is paid by."""
+    return _terms(contract.terms)
+
+
+@lru_cache(maxsize=1024)
+def _terms(body: bytes) -> Terms:
+    """Terms from their canonical form; many contracts have the same, and they are frozen."""
+    return Terms.model_validate(from_canonical(body))
+
+
+def terms_shown(terms: Terms) -> dict[str, Any]:
+    """Terms with amounts as decimal text."""
+    shown: dict[str, Any] = terms.model_dump()
+    for name in ("cpc_rate", "max_cpa_total", "max_token_cost"):
+        shown[name] = _amount_shown(shown[name])
+    if terms.token_rates is not None:
+        shown["token_rates"] = {name: _amount_shown(rate) for name, rate in shown["token_rates"].items()}
+    for name in ("max_penalty_rate", "platform_fee_rate"):
+        shown[name] = str(shown[name])
+    return shown
+
+
+def _amount_shown(amount: Number | None) -> str | None:
+    return None if amount is None else in_units(as_micros(amount))
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def contract_from(row: Any) -> Contract:
+    """A contract as its row holds it."""
+    return _contract([getattr(row, name) for name in COLUMNS])
+
+
+def _contract(values: Sequence[Any]) -> Contract:
+    found = dict(zip(COLUMNS, values, strict=True))
+    for name in MOMENTS:
+        found[name] = None if found[name] is None else from_micros(found[name])
+    found["state"] = ContractState(found["state"])
+    found["escrow"] = Escrow(found["escrow"])
+    found["disputed_from"] = None if found["disputed_from"] is None else ContractState(found["disputed_from"])
+    return Contract(**found)
+
+
+def row_of(contract: Contract) -> dict[str, Any]:
+    """The columns of a contract, the tenant left out."""
+    found = {name: getattr(contract, name) for name in COLUMNS}
+    for name in MOMENTS:
+        found[name] = None if found[name] is None else in_micros(found[name])
+    for name in ("state", "escrow", "disputed_from"):
+        found[name] = None if found[name] is None else str(found[name])
+    return found
+
+
+def visible(scope: Scope) -> Select[Any]:
+    """Contracts that the scope reaches."""
+    query = select(tables.contracts).where(tables.contracts.c.tenant == scope.tenant)
+    # An agent without a name owns nothing: no recorded agent has an empty one.
+    return query.where(tables.contracts.c.agent_id == (scope.agent_id or "")) if scope.only_own else query
+
+
+def find(connection: Connection, scope: Scope, contract_id: str) -> Contract:
+    """One contract; raises NotFound."""
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    rows = connection.exec_driver_sql(FIND.replace("?", mark), (scope.tenant, contract_id)).all()
+    return found_among(rows, scope, contract_id)
+
+
+FIND = f"SELECT {', '.join(COLUMNS)} FROM contracts WHERE tenant = ? AND id = ?"  # noqa: S608 - our own names
+
+
+# Any: a row is a tuple of whatever the columns hold.
+def found_among(rows: Sequence[Any], scope: Scope, contract_id: str) -> Contract:
+    """The contract that FIND found, if the scope reaches it; raises NotFound."""
+    contract = _contract(rows[0]) if rows else None
+    # An agent without a name owns nothing.
+    if contract is None or (scope.only_own and contract.agent_id != scope.agent_id):
+        raise NotFound(f"no contract {contract_id!r}")
+    return contract
+
+
+def page(
+    connection: Connection, scope: Scope, *, wanted: Wanted | None = None, before: int | None = None, limit: int = 50
+) -> list[Contract]:
+    """The newest first; `before` is the place of the last one already seen."""
+    query = visible(scope)
+    if wanted is not None:
+        query = query.where(tables.contracts.c[wanted.by.value] == wanted.value)
+    if before is not None:
+        query = query.where(tables.contracts.c.seq < before)
+    query = query.order_by(tables.contracts.c.seq.desc()).limit(min(limit, MAX_PAGE))
+    return [contract_from(row) for row in connection.execute(query)]
+
+
+def standings(connection: Connection, tenant: str, contracts: Sequence[Contract]) -> list[Standing]:
+    """Contracts with their latest verdicts and live settlements, in two queries whatever their number."""
+    judged = _judgements(connection, tenant, [one.outcome_id for one in contracts if one.outcome_id is not None])
+    bills = _bills(connection, tenant, [one.id for one in contracts if one.settlement])
+    return [Standing(one, judged.get(one.outcome_id or ""), bills.get((one.id, one.settlement))) for one in contracts]
+
+
+def standing(connection: Connection, scope: Scope, contract_id: str) -> Standing:
+    """One contract with its latest verdict and live settlement; raises NotFound."""
+    return standings(connection, scope.tenant, [find(connection, scope, contract_id)])[0]
+
+
+def with_history(connection: Connection, scope: Scope, contract_id: str) -> Standing:
+    """The same, with all that was done with it; raises NotFound."""
+    found = standing(connection, scope, contract_id)
+    return found._replace(history=_history(connection, scope.tenant, contract_id))
+
+
+def _history(connection: Connection, tenant: str, contract_id: str) -> tuple[MoveView, ...]:
+    table = tables.moves
+    rows = connection.execute(select(table).where(table.c.tenant == tenant, table.c.contract_id == contract_id)).all()
+    # What one request did has one moment.
+    in_order = sorted(rows, key=lambda row: (row.at, FOLLOWING.index(row.operation), row.number))
+    return tuple(MoveView(row.operation, from_micros(row.at), row.actor, row.reason) for row in in_order)
+
+
+def _judgements(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, Judgement]:
+    if not ids:
+        return {}
+    verdicts, outcomes = tables.verdicts, tables.outcomes
+    query = (
+        select(verdicts.c.outcome_id, verdicts.c.version, verdicts.c.result)
+        .join(
+            outcomes,
+            (outcomes.c.tenant == verdicts.c.tenant)
+            & (outcomes.c.id == verdicts.c.outcome_id)
+            & (outcomes.c.version == verdicts.c.version),
+        )
+        .where(verdicts.c.tenant == tenant, verdicts.c.outcome_id.in_(ids))
+    )
+    return {row.outcome_id: Judgement(row.version, result_from(row.result)) for row in connection.execute(query)}
+
+
+def _bills(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[tuple[str, int], Bill]:
+    if not ids:
+        return {}
+    table = tables.settlements
+    rows = connection.execute(select(table).where(table.c.tenant == tenant, table.c.contract_id.in_(ids)))
+    return {(row.contract_id, row.number): Bill.from_json(row.bill) for row in rows}
+
+
+def shown(standing: Standing) -> ContractView:
+    """A contract for those who may see all of it."""
+    contract = standing.contract
+    return ContractView(
+        id=contract.id,
+        seq=contract.seq,
+        work_id=contract.work_id,
+        agent_id=contract.agent_id,
+        consumer_id=contract.consumer_id,
+        domain=contract.domain,
+        state=contract.state,
+        escrow=contract.escrow,
+        currency=contract.currency,
+        hold=in_units(contract.hold_micros),
+        terms=terms_shown(terms_of(contract)),
+        awarded_at=contract.awarded_at,
+        expires_at=contract.expires_at,
+        started_at=contract.started_at,
+        completed_at=contract.completed_at,
+        settled_at=contract.settled_at,
+        hold_reason=contract.hold_reason,
+        outcome=_judgement_shown(standing),
+        settlement=None if standing.bill is None else bill_shown(standing.bill, contract.settlement, contract.version),
+        history=None if standing.history is None else [*standing.history],
+    )
+
+
+def shown_to_agent(standing: Standing) -> AgentContract:
+    """What of a contract its agent may see."""
+    contract, bill = standing.contract, standing.bill
+    result = None if standing.judgement is None else standing.judgement.result
+    return AgentContract(
+        id=contract.id,
+        work_id=contract.work_id,
+        agent_id=contract.agent_id,
+        state=contract.state,
+        currency=contract.currency,
+        cpc_rate=in_units(as_micros(terms_of(contract).cpc_rate or 0)),
+        awarded_at=contract.awarded_at,
+        expires_at=contract.expires_at,
+        completed_at=contract.completed_at,
+        settled_at=contract.settled_at,
+        outcome_id=contract.outcome_id,
+        verdict=None if result is None else result.verdict,
+        success=None if result is None else result.success,
+        score=None if result is None else result.score,
+        total=None if bill is None else in_units(bill.total),
+        fee=None if bill is None else in_units(bill.fee),
+        payout=None if bill is None else in_units(bill.payout),
+    )
+
+
+def _judgement_shown(standing: Standing) -> JudgementView | None:
+    judgement, outcome_id = standing.judgement, standing.contract.outcome_id
+    if judgement is None or outcome_id is None:
+        return None
+    result = judgement.result
+    if result is None:
+        return JudgementView(outcome_id, judgement.version, None, None, None, None, [])
+    return JudgementView(
+        *(outcome_id, judgement.version, result.verdict, result.success, result.score),
+        *(result.governance, result.governance_flags),
+    )
+
+
+def bill_shown(bill: Bill, number: int, version: int) -> SettlementView:
+    """A bill in decimal text."""
+    base, bonus, penalty = map(in_units, (bill.base, bill.bonus, bill.penalty))
+    tokens = {"tokens": in_units(bill.tokens)} if bill.usage else {}
+    return SettlementView(
+        number=number,
+        version=version,
+        base=base,
+        bonus=bonus,
+        penalty=penalty,
+        total=in_units(bill.total),
+        fee=in_units(bill.fee),
+        payout=in_units(bill.payout),
+        released=in_units(bill.released),
+        breakdown={"cpc": base, "cpa_bonus": bonus, "cpa_penalty": penalty, **tokens},
+        lines=[
+            LineView(line.rule, str(line.part), in_units(line.micros), line.reason, line.criterion_id)
+            for line in bill.lines
+        ],
+    )
+
+
+def encode(view: Record) -> bytes:
+    """A view as it is sent and kept."""
+    return msgspec.json.encode(view, order="deterministic")

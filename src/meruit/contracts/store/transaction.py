@@ -1,0 +1,211 @@
+"""One contract in the middle of a write: who asks, what is read and written, how a second request is answered."""
+
+from collections.abc import Callable
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, select, update
+
+from meruit.contracts.lifecycle import Operation, WrongState
+from meruit.contracts.store.read import FIND, Judgement, Standing, found_among, row_of, terms_of
+from meruit.contracts.token_terms import token_use
+from meruit.log.commitment import SALT_BYTES
+from meruit.model.access import Scope
+from meruit.model.contract import Contract
+from meruit.model.events import EventType
+from meruit.model.money import Bill, TokenUse
+from meruit.model.outcome import from_micros
+from meruit.outcomes.store.write import Idempotent, Replay, keep_reply, replayed, result_from
+from meruit.store import tables
+from meruit.store.database import NotFound
+from meruit.store.transaction import Writing
+from meruit.usage.store.by_contract import as_written
+
+_CHANGING = (
+    *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),
+    *("settlement", "settlements", "version", "total_micros", "disputed_from", "disputes", "hold_reason"),
+)
+_UPDATE = (
+    update(tables.contracts)
+    .where(tables.contracts.c.tenant == bindparam("of_tenant"), tables.contracts.c.id == bindparam("of_id"))
+    .values({name: bindparam(f"new_{name}") for name in _CHANGING})
+)
+
+
+class Actor(NamedTuple):
+    """Who does it."""
+
+    scope: Scope
+    by: str
+    """The public half of a key, or `command line`."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose contracts."""
+        return self.scope.tenant
+
+
+class Request(NamedTuple):
+    """Who asks, whether it may come twice, and how the answer is written."""
+
+    actor: Actor
+    once: Idempotent | None = None
+    render: Callable[[Standing], bytes] = lambda _standing: b""
+    """The reply that a second request of the same key is given."""
+
+
+Answer = Standing | Replay
+
+
+def fingerprint(*parts: str) -> str:
+    """What makes two requests for one move the same."""
+    return sha256("\0".join(parts).encode()).hexdigest()
+
+
+def new_salt(entropy: Callable[[int], bytes]) -> bytes:
+    """Randomness for one commitment."""
+    return entropy(SALT_BYTES)
+
+
+class Step(NamedTuple):
+    """One contract in the middle of a write."""
+
+    writing: Writing
+    actor: Actor
+
+    @property
+    def tenant(self) -> str:
+        """Whose contracts."""
+        return self.actor.tenant
+
+    @property
+    def now(self) -> datetime:
+        """When all of this is written."""
+        return from_micros(self.writing.now.micros)
+
+    def load(self, contract_id: str) -> Contract:
+        """The contract as it stands, what earlier callers of the group did to it included; raises NotFound."""
+        known: Contract | None = self.writing.known(("contract_row", self.tenant, contract_id))
+        scope = self.actor.scope
+        if known is not None:
+            if scope.only_own and known.agent_id != scope.agent_id:
+                raise NotFound(f"no contract {contract_id!r}")
+            return known
+        return found_among(self.writing.ask(FIND, self.tenant, contract_id), scope, contract_id)
+
+    def save(self, contract: Contract) -> None:
+        """Write it as it is now."""
+        row = row_of(contract)
+        self.writing.learn(("contract_row", self.tenant, contract.id), contract)
+        self.writing.change(
+            _UPDATE, of_tenant=self.tenant, of_id=contract.id, **{f"new_{name}": row[name] for name in _CHANGING}
+        )
+
+    def standing(self, contract: Contract) -> Standing:
+        """The contract with its verdict and bill."""
+        judgement = None if contract.outcome_id is None else self.judgement(contract.outcome_id)
+        return Standing(contract, judgement, self.bill_of(contract) if contract.settlement else None)
+
+    def judgement(self, outcome_id: str) -> Judgement:
+        """The latest verdict on its outcome; without its result where that was erased."""
+        known = self.writing.known(("verdict", self.tenant, outcome_id))
+        if known is None:
+            table = tables.verdicts
+            query = (
+                select(table.c.version, table.c.result)
+                .where(table.c.tenant == self.tenant, table.c.outcome_id == outcome_id)
+                .order_by(table.c.version.desc())
+                .limit(1)
+            )
+            (row,) = self.writing.read(query)
+            known = (row.version, row.result)
+        if self.writing.known(("erased", self.tenant, outcome_id)):
+            known = (known[0], None)
+        return Judgement(known[0], result_from(known[1]))
+
+    def bill_of(self, contract: Contract) -> Bill:
+        """What was paid last."""
+        known: Bill | None = self.writing.known(("bill", self.tenant, contract.id, str(contract.settlement)))
+        if known is not None:
+            return known
+        table = tables.settlements
+        query = select(table.c.bill).where(
+            table.c.tenant == self.tenant,
+            table.c.contract_id == contract.id,
+            table.c.number == contract.settlement,
+        )
+        return Bill.from_json(self.writing.read(query)[0].bill)
+
+    def usage(self, contract: Contract) -> tuple[TokenUse, ...]:
+        """The tokens that the contract is paid by, as far as anybody knows them; none where it is not."""
+        if not terms_of(contract).prices_tokens:
+            return ()
+        return tuple(map(token_use, as_written(self.writing, self.tenant, contract.id)))
+
+    def note(self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = "") -> None:
+        """The row that answers a second request."""
+        self.writing.learn(("move", self.tenant, contract.id, str(operation), str(number)), mark)
+        self.writing.insert(
+            *(tables.moves, self.tenant, contract.id, str(operation), number, mark),
+            *(self.writing.now.micros, self.actor.by, reason),
+        )
+
+    def done_before(self, contract: Contract, operation: Operation, number: int, mark: str) -> bool:
+        """Whether just this was asked for, and done."""
+        known = self.writing.known(("move", self.tenant, contract.id, str(operation), str(number)))
+        if known is None:
+            table = tables.moves
+            rows = self.writing.read(
+                select(table.c.fingerprint).where(
+                    table.c.tenant == self.tenant,
+                    table.c.contract_id == contract.id,
+                    table.c.operation == str(operation),
+                    table.c.number == number,
+                )
+            )
+            known = rows[0].fingerprint if rows else None
+        return bool(known == mark)
+
+    def head(self, contract: Contract) -> tuple[str, str, str, str, int]:
+        """How every entry of the contract begins."""
+        number = self.writing.next_in_contract(self.tenant, contract.id)
+        return (self.writing.now.written, self.tenant, contract.outcome_id or "", contract.id, number)
+
+    def append(self, entry: Any) -> int:
+        """Add an entry to the log; answers its index."""
+        return self.writing.append(entry, self.tenant, entry.contract, entry.contract_seq)
+
+    def tell(self, contract: Contract, kind: EventType, number: int = 0, **more: Any) -> None:
+        """Tell whoever listens, once this is durable."""
+        data = {
+            "contract_id": contract.id,
+            "work_id": contract.work_id,
+            "agent_id": contract.agent_id,
+            "consumer_id": contract.consumer_id,
+            "state": str(contract.state),
+            "outcome_id": contract.outcome_id,
+            **more,
+        }
+        self.writing.emit(self.tenant, kind, contract.id, f"{contract.id}:{kind}:{number}", data)
+
+    def refuse_or_replay(
+        self, contract: Contract, operation: Operation, number: int, mark: str, problem: WrongState
+    ) -> Standing:
+        """What was done already is answered as it was; anything else is refused."""
+        if self.done_before(contract, operation, number, mark):
+            return self.standing(contract)
+        raise problem
+
+
+def answered(writing: Writing, request: Request, act: Callable[[Step], Standing]) -> Answer:
+    """The first request of a key acts, later ones are told what it was told."""
+    once, tenant = request.once, request.actor.tenant
+    if once is not None:
+        before = replayed(writing, tenant, once)
+        if before is not None:
+            return before
+    standing = act(Step(writing, request.actor))
+    if once is not None:
+        keep_reply(writing, tenant, once._replace(reply=request.render(standing)))
+    return standing

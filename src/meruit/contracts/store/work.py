@@ -1,0 +1,241 @@
+"""Work that was given out: its terms and criteria, its input, and what an agent may see of it."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Row, select
+
+from meruit.contracts.store.read import terms_shown
+from meruit.model.access import Scope
+from meruit.model.canonical import from_canonical
+from meruit.model.contract import AgentWork, WorkSubmission, kept_work, work_body
+from meruit.model.events import EventType
+from meruit.model.money import as_micros
+from meruit.model.numbers import in_units
+from meruit.model.outcome import from_micros
+from meruit.model.record import Record
+from meruit.model.work import PRIVATE_INPUTS
+from meruit.outcomes.store.read import criteria_body
+from meruit.outcomes.store.write import Idempotent, Replay, commit_criteria, keep_reply, replayed
+from meruit.store import tables
+from meruit.store.blobs import Part, Shelf
+from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.transaction import Writing
+
+
+class WorkFound(NamedTuple):
+    """Work as it is recorded."""
+
+    id: str
+    seq: int
+    consumer_id: str
+    criteria_digest: str | None
+    criteria: bytes | None
+    """In canonical form."""
+    has_cpa: bool
+    """Whether some criterion earns or costs; criteria alone, as the specification has it, do neither."""
+    input_address: str
+    created_at: datetime
+    created_by: str
+    submission: WorkSubmission
+    """Without criteria and input."""
+    private: frozenset[str]
+    """Names of the input that no agent is shown, besides those that never are."""
+    body: bytes
+    """As it is kept, and as contracts on it commit to it."""
+
+    def public(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What of the input agents see."""
+        hidden = PRIVATE_INPUTS | self.private
+        return {name: value for name, value in given.items() if name not in hidden}
+
+
+class WorkView(Record, frozen=True):
+    """Work as buyers and auditors see it."""
+
+    id: str
+    seq: int
+    title: str
+    description: str
+    domain: str | None
+    consumer_id: str
+    criteria_digest: str | None
+    has_cpa: bool
+    has_criteria: bool
+    created_at: datetime
+    created_by: str
+    terms: dict[str, Any]
+    impossible: bool
+    canaries: list[str]
+    accept_null_agent: str | None
+    success_criteria: dict[str, Any] | None = None
+    """Of one work; a list leaves it out."""
+    input: dict[str, Any] | None = None
+    private: list[str] = msgspec.field(default_factory=list)
+    """Names of the input that no agent is shown, besides those that never are."""
+
+
+class SubmitWork(NamedTuple):
+    """Work, to be given out."""
+
+    tenant: str
+    by: str
+    id: str
+    submission: WorkSubmission
+    input: Part
+    criteria: bytes | None
+    digest: str | None
+    has_cpa: bool
+    once: Idempotent | None = None
+    render: Callable[[WorkFound], bytes] = lambda _work: b""
+
+    def __call__(self, writing: Writing) -> WorkFound | Replay:
+        """Record it, its criteria committed to in the log before anybody is judged by them."""
+        if self.once is not None:
+            before = replayed(writing, self.tenant, self.once)
+            if before is not None:
+                return before
+        if self.criteria is not None:
+            commit_criteria(writing, self.tenant, self.criteria, self.digest)
+        writing.keep(self.input.blob(self.tenant))
+        consumer = self.submission.consumer_id or self.tenant
+        seq = writing.emit(
+            *(self.tenant, EventType.WORK_SUBMITTED, self.id, f"{self.id}:submitted"),
+            {
+                "work_id": self.id,
+                "has_cpa": self.has_cpa,
+                "has_criteria": self.criteria is not None,
+                "consumer_id": consumer,
+                "criteria_digest": self.digest,
+                "null_agent_accepted": self.submission.accept_null_agent,
+            },
+        )
+        body = work_body(self.submission)
+        writing.insert(
+            *(tables.works, self.tenant, self.id, seq, consumer, self.digest, int(self.has_cpa), self.input.address),
+            *(writing.now.micros, self.by, body),
+        )
+        found = WorkFound(
+            *(self.id, seq, consumer, self.digest, self.criteria, self.has_cpa, self.input.address),
+            *(from_micros(writing.now.micros), self.by, self.submission, frozenset(self.submission.private), body),
+        )
+        writing.learn(("work", self.tenant, self.id), found)
+        if self.once is not None:
+            keep_reply(writing, self.tenant, self.once._replace(reply=self.render(found)))
+        return found
+
+
+def find(connection: Connection, tenant: str, work_id: str) -> WorkFound:
+    """One work; raises NotFound."""
+    row = connection.execute(
+        select(tables.works).where(tables.works.c.tenant == tenant, tables.works.c.id == work_id)
+    ).first()
+    if row is None:
+        raise NotFound(f"no work {work_id!r}")
+    digest = row.criteria_digest
+    return _found(row, None if digest is None else criteria_body(connection, tenant, digest))
+
+
+def find_for_writing(writing: Writing, tenant: str, work_id: str) -> WorkFound:
+    """One work, given out by an earlier caller of the group perhaps; raises NotFound."""
+    known: WorkFound | None = writing.known(("work", tenant, work_id))
+    if known is not None:
+        return known
+    of, rows = tables.criteria, None
+    found = writing.read(select(tables.works).where(tables.works.c.tenant == tenant, tables.works.c.id == work_id))
+    if not found:
+        raise NotFound(f"no work {work_id!r}")
+    digest = found[0].criteria_digest
+    if digest is not None:
+        rows = writing.read(select(of.c.body).where(of.c.tenant == tenant, of.c.digest == digest))
+    return _found(found[0], None if rows is None else rows[0].body)
+
+
+def find_visible(connection: Connection, scope: Scope, work_id: str) -> WorkFound:
+    """One work that the scope reaches: an agent sees what it has a contract on; raises NotFound."""
+    if scope.only_own:
+        of = tables.contracts
+        query = select(of.c.id).where(
+            of.c.tenant == scope.tenant, of.c.work_id == work_id, of.c.agent_id == (scope.agent_id or "")
+        )
+        if connection.execute(query.limit(1)).first() is None:
+            raise NotFound(f"no work {work_id!r}")
+    return find(connection, scope.tenant, work_id)
+
+
+def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[WorkFound]:
+    """The newest first, without their criteria."""
+    query = select(tables.works).where(tables.works.c.tenant == tenant)
+    if before is not None:
+        query = query.where(tables.works.c.seq < before)
+    rows = connection.execute(query.order_by(tables.works.c.seq.desc()).limit(min(limit, MAX_PAGE)))
+    return [_found(row, None) for row in rows]
+
+
+def input_of(connection: Connection, tenant: str, work: WorkFound, shelf: Shelf) -> dict[str, Any]:
+    """What the agent is given, private parts included."""
+    content = shelf.content(connection, tenant, work.input_address)
+    return msgspec.json.decode(content, type=dict[str, Any])
+
+
+def shown(work: WorkFound, given: Mapping[str, Any] | None = None) -> WorkView:
+    """Work for those who may see all of it."""
+    submission = work.submission
+    criteria = None if work.criteria is None else from_canonical(work.criteria)
+    return WorkView(
+        id=work.id,
+        seq=work.seq,
+        title=submission.title,
+        description=submission.description,
+        domain=submission.domain,
+        consumer_id=work.consumer_id,
+        criteria_digest=work.criteria_digest,
+        has_cpa=work.has_cpa,
+        has_criteria=work.criteria_digest is not None,
+        created_at=work.created_at,
+        created_by=work.created_by,
+        terms=terms_shown(submission.in_force()),
+        impossible=submission.impossible,
+        canaries=[*submission.canaries],
+        accept_null_agent=submission.accept_null_agent,
+        success_criteria=criteria,
+        input=None if given is None else dict(given),
+        private=sorted(work.private),
+    )
+
+
+def shown_to_agent(work: WorkFound, given: Mapping[str, Any]) -> AgentWork:
+    """What of work its agent may see."""
+    submission = work.submission
+    terms = submission.in_force()
+    return AgentWork(
+        id=work.id,
+        title=submission.title,
+        description=submission.description,
+        domain=submission.domain,
+        input=work.public(given),
+        currency=terms.currency,
+        cpc_rate=None if terms.cpc_rate is None else in_units(as_micros(terms.cpc_rate)),
+        dispute_window_hours=terms.dispute_window_hours,
+        deadline_hours=terms.deadline_hours,
+    )
+
+
+def _found(row: Row[Any], criteria: bytes | None) -> WorkFound:
+    kept = kept_work(row.body)
+    return WorkFound(
+        id=row.id,
+        seq=row.seq,
+        consumer_id=row.consumer_id,
+        criteria_digest=row.criteria_digest,
+        criteria=criteria,
+        has_cpa=bool(row.has_cpa),
+        input_address=row.input_address,
+        created_at=from_micros(row.created_at),
+        created_by=row.created_by,
+        submission=kept.submission,
+        private=kept.private,
+        body=row.body,
+    )

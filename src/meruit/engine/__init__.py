@@ -1,1 +1,0 @@
-"""The only place where order and time live."""

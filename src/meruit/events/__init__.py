@@ -1,0 +1,1 @@
+"""The outbox, its dispatcher, webhooks and the commit signal."""

@@ -1,0 +1,66 @@
+"""News: wakes whoever waits once something new was committed, by us or by another process."""
+
+import asyncio
+from contextlib import suppress
+
+from meruit.store.recorder import Committed, Recorder
+
+
+class News:
+    """What is newest, and who is to be told of it."""
+
+    def __init__(self, recorder: Recorder, gather_s: float) -> None:
+        self.newest = 0
+        self.nudge = asyncio.Event()
+        """Cleared by the one who looks around, before looking."""
+        self.told = asyncio.Event()
+        """Set with the next news, and another one put in its place; to be taken before reading."""
+        self._recorder = recorder
+        self._gather_s = gather_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._telling: asyncio.TimerHandle | None = None
+        self._told_at = 0.0
+
+    def listen(self) -> asyncio.AbstractEventLoop:
+        """Hear of commits from now on, in the running loop."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._told_at = self._loop.time() - self._gather_s
+            self._recorder.listen(self._committed)
+        return self._loop
+
+    def _committed(self, done: Committed) -> None:
+        """Called by the recorder's thread."""
+        if self._loop is not None and done.events > self.newest:
+            # A loop that is closed has nobody left to tell.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.hear, done.events)
+
+    def hear(self, newest: int) -> None:
+        """Wake everybody if it is new."""
+        if newest > self.newest:
+            self.newest = newest
+            self.wake()
+
+    def wake(self) -> None:
+        """Soon, but not more often than every `gather_s`."""
+        if self._telling is None:
+            loop = asyncio.get_running_loop()
+            self._telling = loop.call_at(max(self._told_at + self._gather_s, loop.time()), self._tell, loop)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._telling = None
+        self._told_at = loop.time()
+        told, self.told = self.told, asyncio.Event()
+        told.set()
+        self.nudge.set()
+
+
+async def first_of(*events: asyncio.Event, within_s: float) -> None:
+    """Wait until one of them is set, or the time is up."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

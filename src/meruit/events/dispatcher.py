@@ -1,0 +1,330 @@
+"""Tells the world what was recorded: to the log, to webhooks, and to whoever follows; at least once, in order."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from sqlalchemy import Connection
+
+from meruit.events.commit_signal import News, first_of
+from meruit.events.store import deliveries, outbox, webhooks
+from meruit.events.store.deliveries import Busy, Waiting
+from meruit.events.store.outbox import LeaseLost
+from meruit.events.store.webhooks import Target
+from meruit.events.webhook_delivery import UNCOUNTED, USUAL_PACE, Counters, Means, Pace, Post, Turn
+from meruit.model.events import Event, Numbered
+from meruit.model.outcome import in_micros
+from meruit.store.store import Store
+
+LOG_CONSUMER = "log"
+MAX_REST_S = 300.0
+"""The longest rest, however often it doubled."""
+MAX_TURNS = 16
+"""Webhooks that are being served at the same time."""
+MAX_SLOW_TURNS = MAX_TURNS // 2
+"""How many of them may be such as failed or were slow the last time, so that others always find room."""
+MAX_READS = 4
+"""Our readings of the database at the same time; the others' connections are not ours to use up."""
+MAX_RESTING = 10_000
+MAX_BUSY = 500
+"""Webhooks with work that one look finds; the next look begins after them."""
+MAX_DOUBLINGS = 16
+RENEW_AT = 2 / 3
+"""A lease is renewed once less of it is left."""
+PAGE = 100
+LOG_PAGE = 200
+
+T = TypeVar("T")
+_MICROS = 1_000_000
+
+
+class _Ended(NamedTuple):
+    """How a turn went."""
+
+    more: bool = False
+    """Whether there is something left that can be done at once."""
+    bad: bool = False
+    """Whether nothing at all succeeded."""
+    slow: bool = False
+
+
+class _Rest(NamedTuple):
+    """What failed or was slow the last time."""
+
+    bad_turns: int
+    until: float
+
+
+class _Look(NamedTuple):
+    """What there is to do."""
+
+    newest: int
+    logged: int
+    lease: outbox.Lease | None
+    busy: list[Busy]
+    running: frozenset[str]
+
+    @property
+    def lag(self) -> int:
+        return self.newest - min([self.logged, *(one.seq for one in self.busy if one.fresh)])
+
+
+class Dispatcher:
+    """Runs inside the service's event loop; of several processes with one database, one delivers at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        post: Post,
+        *,
+        log: Callable[[Sequence[Event]], None],
+        report: Callable[[Exception], None],
+        counters: Counters = UNCOUNTED,
+        pace: Pace = USUAL_PACE,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._store = store
+        self._clock = store.surroundings.clock
+        self._log = log
+        self._report = report
+        self._counters = counters
+        self._pace = pace
+        self._means = Means(post, self._clock, jitter, counters, pace, self._may_go_on)
+        self._holder = store.surroundings.new_id("dsp")
+        self._lease_until = 0
+        self._closing = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turns: dict[str, Turn] = {}
+        self._rests: dict[str, _Rest] = {}
+        self._after = ""
+        self._reads = asyncio.Semaphore(MAX_READS)
+        self._news = News(store.recorder, pace.gather_s)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Deliver until told to stop; then what was begun is finished and kept."""
+        self._news.listen()
+        self._closing = False
+        try:
+            while not stopping.is_set():
+                self._news.nudge.clear()
+                try:
+                    await self._look_around()
+                except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+                    self._report(problem)
+                    await first_of(stopping, within_s=self._pace.pause_s)
+                else:
+                    await first_of(self._news.nudge, stopping, within_s=self._pace.poll_s)
+        except asyncio.CancelledError:
+            for task in self._tasks.values():
+                task.cancel()
+            raise
+        finally:
+            await self._close()
+
+    async def follow(
+        self,
+        tenant: str,
+        after_seq: int,
+        types: frozenset[str] | None,
+        stopping: asyncio.Event,
+        *,
+        subjects: frozenset[str] | None = None,
+    ) -> AsyncGenerator[Numbered | None, None]:
+        """A tenant's events past a place, as they come while `run` runs; None now and then when there are none."""
+        loop = self._news.listen()
+        place = after_seq
+        beat = loop.time() + self._pace.heartbeat_s
+        while not stopping.is_set():
+            # Taken before reading: what is written meanwhile wakes us at once.
+            news = self._news.told
+            page = await self._read(partial(_page, seq=place, tenant=tenant, types=types, subjects=subjects))
+            for numbered in page.events:
+                yield numbered
+                if stopping.is_set():
+                    return
+                beat = loop.time() + self._pace.heartbeat_s
+            place = page.upto
+            if page.full:
+                continue
+            await first_of(news, stopping, within_s=max(0.0, beat - loop.time()))
+            if loop.time() >= beat and not stopping.is_set():
+                yield None
+                beat = loop.time() + self._pace.heartbeat_s
+
+    async def _read(self, read: Callable[[Connection], T]) -> T:
+        def reading() -> T:
+            with self._store.database.reading() as connection:
+                return read(connection)
+
+        async with self._reads:
+            return await asyncio.to_thread(reading)
+
+    async def _look_around(self) -> None:
+        """See what there is to do, and begin as much of it as may be done at the same time."""
+        now, after, running = in_micros(self._clock()), self._after, list(self._turns)
+
+        def look(connection: Connection) -> _Look:
+            return _Look(
+                newest=outbox.newest(connection),
+                logged=outbox.cursor(connection, LOG_CONSUMER),
+                lease=outbox.lease(connection),
+                busy=deliveries.busy(connection, now, after=after, limit=MAX_BUSY),
+                running=webhooks.existing(connection, running),
+            )
+
+        found = await self._read(look)
+        self._news.hear(found.newest)
+        self._counters.lag(found.lag)
+        for webhook_id, turn in self._turns.items():
+            turn.halted = turn.halted or (webhook_id in running and webhook_id not in found.running)
+        work = found.logged < found.newest or found.busy or self._tasks
+        self._after = self._begin(found, after) if work and await self._holds(found.lease) else ""
+        if after and not self._after:
+            # The look began in the middle; those before it are not to wait for the next one.
+            self._news.nudge.set()
+
+    async def _holds(self, seen: outbox.Lease | None) -> bool:
+        """Whether we are the one who delivers; renewed in good time, taken when nobody else is."""
+        now = in_micros(self._clock())
+        if seen is not None and seen.holder != self._holder and seen.until > now:
+            self._lease_until = 0
+            return False
+        if self._lease_until - now < self._pace.lease_s * _MICROS * RENEW_AT:
+            taken = await self._store.recorder.record(outbox.TakeLease(self._holder, self._pace.lease_s))
+            self._lease_until = taken.until if taken.holder == self._holder else 0
+        return self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        return not self._closing and self._lease_until > in_micros(self._clock())
+
+    def _begin(self, found: _Look, after: str) -> str:
+        """Answers after which webhook the next look begins."""
+        if found.logged < found.newest and self._is_free(LOG_CONSUMER):
+            self._start(LOG_CONSUMER, found.newest, self._tell_log)
+        for one in found.busy:
+            turns = [key for key in self._tasks if key != LOG_CONSUMER]
+            if len(turns) >= MAX_TURNS:
+                # The next look begins with those who found no room.
+                return after
+            slow = sum(1 for key in turns if key in self._rests)
+            if self._is_free(one.id) and (one.id not in self._rests or slow < MAX_SLOW_TURNS):
+                self._start(one.id, found.newest, partial(self._serve, one))
+            after = one.id
+        return after if len(found.busy) >= MAX_BUSY else ""
+
+    def _is_free(self, key: str) -> bool:
+        rest = self._rests.get(key)
+        return key not in self._tasks and (rest is None or rest.until <= asyncio.get_running_loop().time())
+
+    def _start(self, key: str, newest: int, work: Callable[[], Awaitable[_Ended]]) -> None:
+        self._tasks[key] = asyncio.create_task(self._guarded(key, newest, work))
+
+    async def _guarded(self, key: str, newest: int, work: Callable[[], Awaitable[_Ended]]) -> None:
+        ended = _Ended()
+        try:
+            ended = await work()
+        except LeaseLost:
+            self._lease_until = 0
+        except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+            self._report(problem)
+            self._let_rest(key, self._pace.pause_s)
+        else:
+            self._judge(key, ended)
+        finally:
+            del self._tasks[key]
+            self._turns.pop(key, None)
+        if ended.more:
+            self._news.nudge.set()
+        elif self._news.newest > newest:
+            # What came meanwhile was looked at while we were not free.
+            self._news.wake()
+
+    def _judge(self, key: str, ended: _Ended) -> None:
+        if ended.bad:
+            before = self._rests[key].bad_turns if key in self._rests else 0
+            self._let_rest(key, min(self._pace.rest_s * 2 ** min(before, MAX_DOUBLINGS), MAX_REST_S))
+        elif ended.slow:
+            self._let_rest(key, 0.0)
+        else:
+            self._rests.pop(key, None)
+
+    def _let_rest(self, key: str, seconds: float) -> None:
+        before = self._rests.pop(key, None)
+        bad_turns = 1 if before is None else before.bad_turns + 1
+        self._rests[key] = _Rest(bad_turns if seconds else 0, asyncio.get_running_loop().time() + seconds)
+        if len(self._rests) > MAX_RESTING:
+            del self._rests[next(iter(self._rests))]
+
+    async def _tell_log(self) -> _Ended:
+        def read(connection: Connection) -> outbox.Page:
+            # Read again: what was seen when looking around may have been told since.
+            told = outbox.cursor(connection, LOG_CONSUMER)
+            return outbox.page_after(connection, told, tenant=None, limit=LOG_PAGE)
+
+        page = await self._read(read)
+        if page.events:
+            self._log([numbered.event for numbered in page.events])
+        await self._store.recorder.record(outbox.Advance(LOG_CONSUMER, page.upto, self._holder))
+        return _Ended(more=page.full)
+
+    async def _serve(self, one: Busy) -> _Ended:
+        """A webhook's turn: what waited first, then a page of what is new."""
+        now = in_micros(self._clock())
+
+        def begin(connection: Connection) -> tuple[Target | None, list[Waiting]]:
+            waited = deliveries.due(connection, one.id, now, limit=PAGE) if one.due else []
+            return webhooks.target(connection, one.id), waited
+
+        target, due = await self._read(begin)
+        if target is None:
+            return _Ended()
+        turn = self._turns[one.id] = Turn(target, self._means)
+        more = False
+        if due:
+            settled = await turn.again(due, self._holder)
+            await self._store.recorder.record(settled)
+            more = turn.late or any(tried.dead_at is not None for tried in settled.again) or bool(settled.done)
+        if one.fresh and turn.goes_on():
+            more = await self._send_fresh(turn) or more
+        bad = turn.failed > 0 and turn.delivered == 0
+        return _Ended(more, bad, turn.late)
+
+    async def _send_fresh(self, turn: Turn) -> bool:
+        """Whether there are more."""
+        target = turn.target
+
+        def read(connection: Connection) -> tuple[outbox.Page, frozenset[str]]:
+            page = _page(connection, target.seq, target.tenant, target.types)
+            subjects = [numbered.subject for numbered in page.events]
+            return page, deliveries.waiting_subjects(connection, target.id, subjects)
+
+        page, waiting = await self._read(read)
+        settled = await turn.fresh(page, waiting, self._holder)
+        await self._store.recorder.record(settled)
+        return page.full or turn.late
+
+    async def _close(self) -> None:
+        self._closing = True
+        if self._tasks:
+            _, late = await asyncio.wait(list(self._tasks.values()), timeout=self._pace.closing_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._lease_until:
+            self._lease_until = 0
+            try:
+                await self._store.recorder.record(outbox.LetGo(self._holder))
+            except Exception as problem:  # noqa: BLE001 - it ends by itself then
+                self._report(problem)
+
+
+def _page(
+    connection: Connection,
+    seq: int,
+    tenant: str,
+    types: frozenset[str] | None,
+    subjects: frozenset[str] | None = None,
+) -> outbox.Page:
+    return outbox.page_after(connection, seq, tenant=tenant, limit=PAGE, types=types, subjects=subjects)

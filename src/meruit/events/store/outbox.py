@@ -1,0 +1,205 @@
+"""The outbox: events in their order, how far each consumer has come, and who delivers."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Select, bindparam, select, update
+
+from meruit.errors import MeruitError
+from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, Numbered
+from meruit.model.outcome import from_micros, written
+from meruit.store import tables
+from meruit.store.database import MAX_PAGE
+from meruit.store.transaction import Writing
+
+LEASE = "deliver"
+"""Whoever holds it delivers; everybody else only reads."""
+
+_MICROS = 1_000_000
+_events, _leases = tables.events, tables.leases
+
+
+class LeaseLost(MeruitError):
+    """Somebody else delivers by now; what was not settled is theirs to deliver again."""
+
+
+class Page(NamedTuple):
+    """Events in their order."""
+
+    events: list[Numbered]
+    upto: int
+    """All that was asked for up to this place is on the page."""
+    full: bool
+    """Whether there may be more."""
+
+
+def newest(connection: Connection) -> int:
+    """The place of the newest event, 0 before the first."""
+    return int(connection.execute(select(tables.log_state.c.events)).scalar() or 0)
+
+
+def events_after(
+    connection: Connection,
+    seq: int,
+    *,
+    tenant: str | None,
+    limit: int = MAX_PAGE,
+    types: frozenset[str] | None = None,
+    subjects: frozenset[str] | None = None,
+) -> list[Numbered]:
+    """Events past a place, oldest first: of one tenant or of all, of some types, about some subjects, or of all."""
+    query = select(_events).where(_events.c.seq > seq)
+    if tenant is not None:
+        query = query.where(_events.c.tenant == tenant)
+    if types:
+        query = query.where(_events.c.type.in_(sorted(types)))
+    if subjects is not None:
+        query = query.where(_events.c.subject.in_(sorted(subjects)))
+    query = query.order_by(_events.c.seq).limit(min(limit, MAX_PAGE))
+    return [numbered(row) for row in connection.execute(query)]
+
+
+def page_after(
+    connection: Connection,
+    seq: int,
+    *,
+    tenant: str | None,
+    limit: int = MAX_PAGE,
+    types: frozenset[str] | None = None,
+    subjects: frozenset[str] | None = None,
+) -> Page:
+    """A page of events, and how far its reader has come with it, also where what lies between is not for it."""
+    # Read first: an event that is written meanwhile has a later place, and is on the next page.
+    last = newest(connection)
+    found = events_after(connection, seq, tenant=tenant, limit=limit, types=types, subjects=subjects)
+    full = len(found) >= min(limit, MAX_PAGE)
+    reached = found[-1].seq if found else seq
+    return Page(found, reached if full else max(reached, last), full)
+
+
+def cursor(connection: Connection, consumer: str) -> int:
+    """The last event that a consumer has done with, 0 before the first."""
+    query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == consumer)
+    return int(connection.execute(query).scalar() or 0)
+
+
+class Advance(NamedTuple):
+    """A consumer has done with every event up to a place; it never goes back."""
+
+    consumer: str
+    seq: int
+    holder: str
+
+    def __call__(self, writing: Writing) -> None:
+        """Move the cursor; raises LeaseLost."""
+        check_holder(writing, self.holder)
+        here = ("cursor", self.consumer)
+        query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == self.consumer)
+        if writing.known(here) or writing.read(query):
+            writing.change(_ADVANCE, of_consumer=self.consumer, new_seq=self.seq)
+        else:
+            writing.insert(tables.cursors, self.consumer, self.seq)
+        writing.learn(here, self.seq)
+
+
+_ADVANCE = (
+    update(tables.cursors)
+    .where(tables.cursors.c.consumer == bindparam("of_consumer"), tables.cursors.c.seq < bindparam("new_seq"))
+    .values(seq=bindparam("new_seq"))
+)
+
+
+class Lease(NamedTuple):
+    """Who may do something alone, and until when unless renewed."""
+
+    holder: str
+    until: int
+    """In microseconds since 1970."""
+
+
+def lease(connection: Connection, name: str = LEASE) -> Lease | None:
+    """Who holds it, or held it last."""
+    row = connection.execute(_lease_of(name)).first()
+    return None if row is None else Lease(row.holder, row.until)
+
+
+class TakeLease(NamedTuple):
+    """Wants to be the only one for some seconds: takes what is free or expired, renews what is its own."""
+
+    holder: str
+    seconds: float
+    name: str = LEASE
+
+    def __call__(self, writing: Writing) -> Lease:
+        """The lease as it is then, whoever holds it."""
+        found = _held(writing, self.name)
+        if found is not None and found.holder != self.holder and found.until > writing.now.micros:
+            return found
+        taken = Lease(self.holder, writing.now.micros + int(self.seconds * _MICROS))
+        if found is None:
+            writing.insert(_leases, self.name, *taken)
+        else:
+            writing.change(_TAKE, of_name=self.name, new_holder=taken.holder, new_until=taken.until)
+        writing.learn(("lease", self.name), taken)
+        return taken
+
+
+class LetGo(NamedTuple):
+    """Needs a lease no more, so that the next one need not wait for its end."""
+
+    holder: str
+    name: str = LEASE
+
+    def __call__(self, writing: Writing) -> None:
+        """End the lease now; somebody else's stays."""
+        found = _held(writing, self.name)
+        if found is not None and found.holder == self.holder:
+            ended = Lease(self.holder, writing.now.micros)
+            writing.change(_TAKE, of_name=self.name, new_holder=ended.holder, new_until=ended.until)
+            writing.learn(("lease", self.name), ended)
+
+
+_TAKE = (
+    update(_leases)
+    .where(_leases.c.name == bindparam("of_name"))
+    .values(holder=bindparam("new_holder"), until=bindparam("new_until"))
+)
+
+
+def _lease_of(name: str) -> Select[Any]:
+    return select(_leases).where(_leases.c.name == name)
+
+
+def _held(writing: Writing, name: str) -> Lease | None:
+    known: Lease | None = writing.known(("lease", name))
+    if known is None:
+        rows = writing.read(_lease_of(name))
+        known = Lease(rows[0].holder, rows[0].until) if rows else None
+    return known
+
+
+def check_holder(writing: Writing, holder: str) -> None:
+    """Go on only as the one who delivers; raises LeaseLost."""
+    # One that slept past its end may still write while nobody has taken over.
+    found = _held(writing, LEASE)
+    if found is None or found.holder != holder:
+        raise LeaseLost("another process delivers events by now")
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def numbered(row: Any) -> Numbered:
+    """The event of a row of the outbox."""
+    return Numbered(
+        row.seq,
+        row.subject,
+        Event(
+            event_id=row.event_id,
+            event_type=row.type,
+            schema_version=SCHEMA_VERSION,
+            idempotency_key=row.idempotency_key,
+            timestamp=written(from_micros(row.at)),
+            source=SOURCE,
+            tenant_id=row.tenant,
+            data=msgspec.json.decode(row.data),
+        ),
+    )

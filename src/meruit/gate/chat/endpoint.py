@@ -1,0 +1,311 @@
+"""Models behind any OpenAI-compatible chat endpoint: a whole answer, a clear refusal, or the reason to try later."""
+
+import asyncio
+import re
+import ssl
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from email.utils import parsedate_to_datetime
+from math import isnan
+from typing import Any
+
+import httpx
+import msgspec
+
+from meruit.errors import AuthorError, MeruitError, Unreachable
+from meruit.gate.chat.stream import Gathering, Unreadable, data_of, error_in, sendable, streamed
+from meruit.model.chat import ModelAnswer, ToolSpec
+from meruit.sources.credentials import Token, hidden
+from meruit.sources.http import Reply, base, not_whole, quote_of, quoted
+from meruit.sources.retry import Policy, Retry, Sleep, Trouble, persist, within
+
+TIMEOUT_S = 600.0
+"""How long one answer may take, from the name to its last byte; models think long."""
+CONNECT_S = 10.0
+RETRIES = 2
+"""How often we ask again within one question; whoever drives the agent has a patience of its own."""
+FIRST_WAIT_S = 0.5
+MAX_WAIT_S = 60.0
+"""The longest pause that a server may ask of us; most count requests by the minute."""
+MAX_REPLY_BYTES = 16 * 1024 * 1024
+MAX_ERROR_BYTES = 64 * 1024
+"""How much of a refusal is read."""
+PATH = "/chat/completions"
+OWN = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
+"""What is said for every question, and so no setting."""
+
+_OK = range(200, 300)
+_REDIRECTS = range(300, 400)
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _NOT_IMPLEMENTED = 401, 403, 404, 429, 501
+_PASSING = {408, 409, 425, _TOO_MANY}
+_SERVER_ERRORS = range(500, 600)
+_ERRORS = range(400, 600)
+_SPENT = "insufficient_quota"
+"""How a provider says that no waiting helps, with the status that otherwise asks for it."""
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+
+
+class ModelRefused(MeruitError):
+    """The endpoint does not answer questions such as this one: asking again is of no use."""
+
+
+class ChatEndpoint:
+    """A ChatModel over HTTP: `ChatEndpoint("https://api.openai.com/v1", "gpt-5", api_key=…)`."""
+
+    def __init__(  # noqa: PLR0913 - one a thing that an endpoint may want
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: str | Token | None = None,
+        api_key_env: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        stream: bool = False,
+        timeout_s: float = TIMEOUT_S,
+        retries: int = RETRIES,
+        settings: Mapping[str, Any] | None = None,
+        client: httpx.AsyncClient | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """Raises AuthorError for what cannot be meant.
+
+        `api_key_env` names a variable of `environment`. `settings` go into every request, as `{"temperature": 0}`.
+        Without a `client`, each question has a connection of its own and knows no proxy.
+        """
+        self._url = _address(base_url)
+        if not model:
+            raise AuthorError("a chat endpoint needs the name of a model")
+        if timeout_s <= 0 or retries < 0:
+            raise AuthorError(f"timeout_s is more than 0 and retries at least 0, not {timeout_s:g} and {retries}")
+        self.model = model
+        self.stream = stream
+        self._token = _token(api_key, api_key_env, environment)
+        self._timeout_s = timeout_s
+        self._policy = Policy(retry=Retry(tries=retries + 1, first_wait_s=FIRST_WAIT_S), sleep=sleep)
+        self._settings = _checked(settings or {})
+        self._client = client
+        self._tls: ssl.SSLContext | None = None
+        self._making = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"ChatEndpoint({str(self._url)!r}, {self.model!r})"
+
+    async def answer(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None = None
+    ) -> ModelAnswer:
+        """The model's whole next message; raises Unreachable where trying later may help, else ModelRefused."""
+        asked = self._written(messages, tools, force)
+        called_before = sum(len(message.get("tool_calls") or ()) for message in messages)
+        try:
+            async with self._connected() as client:
+                gathered = await persist(lambda: self._with_token(client, asked), self._policy)
+        except Trouble as trouble:
+            # Servers quote what they were sent.
+            sentence = hidden(str(trouble), self._token)
+            raise (Unreachable if trouble.again else ModelRefused)(sentence) from None
+        return gathered.answer(called_before)
+
+    def _written(self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None) -> bytes:
+        body: dict[str, Any] = {**self._settings, "model": self.model, "messages": [*map(sendable, messages)]}
+        if tools:
+            body["tools"] = [{"type": "function", "function": _told(tool)} for tool in tools]
+        if force is not None:
+            body["tool_choice"] = {"type": "function", "function": {"name": force}}
+        if self.stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        try:
+            return msgspec.json.encode(body)
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise ModelRefused(f"the conversation cannot be written as JSON: {problem}") from None
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[httpx.AsyncClient]:
+        if self._client is not None:
+            yield self._client
+            return
+        # Reading all certificates takes long enough to hold up everybody else.
+        tls = await asyncio.to_thread(self._trusted)
+        # A client for each question: it belongs to the event loop of whoever asks.
+        async with httpx.AsyncClient(verify=tls, trust_env=False) as client:
+            yield client
+
+    def _trusted(self) -> ssl.SSLContext | bool:
+        """Whom we trust, read once; over http there is nobody to be trusted."""
+        if self._url.scheme == "http":
+            return False
+        with self._making:
+            if self._tls is None:
+                self._tls = httpx.create_ssl_context(trust_env=False)
+            return self._tls
+
+    async def _with_token(self, client: httpx.AsyncClient, asked: bytes) -> Gathering:
+        """One try; a key that can be fetched anew is fetched anew when it is refused."""
+        if self._token is None:
+            return await self._asked(client, asked, None)
+        used = await self._token.value()
+        try:
+            return await self._asked(client, asked, used)
+        except _NotLetIn:
+            if not await self._token.renewed(used):
+                raise
+            return await self._asked(client, asked, await self._token.value())
+
+    async def _asked(self, client: httpx.AsyncClient, asked: bytes, secret: str | None) -> Gathering:
+        where = str(self._url)
+        # Never packed: a few bytes could unpack to gigabytes.
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
+        if self.stream:
+            headers["Accept"] = "text/event-stream"
+        if secret is not None:
+            if not _VISIBLE.fullmatch(secret):
+                raise Trouble(f"{self._token} holds signs that no key has; see that it is the key alone")
+            headers["Authorization"] = f"Bearer {secret}"
+        # All of it is bounded below; a server that is not there is found out sooner.
+        patience = httpx.Timeout(None, connect=min(self._timeout_s, CONNECT_S))
+        request = client.build_request("POST", self._url, content=asked, headers=headers, timeout=patience)
+        try:
+            async with within(self._timeout_s, where):
+                response = await client.send(request, stream=True, follow_redirects=False)
+                try:
+                    return await self._taken(response, where)
+                finally:
+                    await response.aclose()
+        except (httpx.HTTPError, httpx.StreamError) as problem:
+            said = f"{type(problem).__name__} {problem}".strip()
+            raise Trouble(f"{where} could not be asked: {said}; see whether it is up", again=True) from None
+
+    async def _taken(self, response: httpx.Response, where: str) -> Gathering:
+        """What came, whole: half an answer is none."""
+        packed = response.headers.get("content-encoding", "identity").strip().lower()
+        if packed not in ("", "identity"):
+            raise Trouble(
+                f"{where} packed its answer ({packed[:40]}), which nobody asked for; see what stands before it"
+            )
+        if response.status_code not in _OK:
+            said = Reply(where, response.status_code, response.headers, await _first_bytes(response, MAX_ERROR_BYTES))
+            raise self._refusal(said, said.status)
+        if "event-stream" in response.headers.get("content-type", ""):
+            return await self._streamed(response, where)
+        reply = Reply(where, response.status_code, response.headers, b"".join([part async for part in _all(response)]))
+        try:
+            return _whole(self._gathered(reply, Gathering(), reply.content), where)
+        except Unreadable as problem:
+            raise not_whole(reply, problem) from None
+
+    async def _streamed(self, response: httpx.Response, where: str) -> Gathering:
+        gathering = Gathering()
+        async for data in streamed(_all(response)):
+            try:
+                reply = Reply(where, response.status_code, response.headers, data)
+                self._gathered(reply, gathering, data)
+            except Unreadable as problem:
+                raise Trouble(f"{where} broke off its answer: {problem}; see whether it is up", again=True) from None
+        return _whole(gathering, where)
+
+    def _gathered(self, reply: Reply, gathering: Gathering, data: bytes) -> Gathering:
+        came = data_of(data)
+        error = error_in(came)
+        if error is not None:
+            # Some say what went wrong only after they have said that all is well.
+            told = error.get("code")
+            raise self._refusal(reply, told if isinstance(told, int) and told in _ERRORS else _SERVER_ERRORS.start)
+        gathering.add(came)
+        return gathering
+
+    def _refusal(self, reply: Reply, status: int) -> Trouble:
+        """Why there is no answer, and whether there may be one later."""
+        said = f"{reply.where} answered with status {status}{quote_of(reply)}"
+        if status in _REDIRECTS:
+            place = reply.headers.get("location", "nowhere")[:300]
+            return Trouble(f"{reply.where} redirects to {place}, which is not followed; give the address it leads to")
+        if status in (_UNAUTHORIZED, _FORBIDDEN):
+            kind = _NotLetIn if status == _UNAUTHORIZED else Trouble
+            key = f"see whether {self._token} is valid for it" if self._token else "give it an api_key"
+            return kind(f"{said}; {key}")
+        if status == _NOT_FOUND:
+            return Trouble(f"{said}; see whether there is a model {self.model!r}, and whether base_url ends as it must")
+        if status == _TOO_MANY and _SPENT in reply.content.decode(errors="replace"):
+            return Trouble(f"{said}; see what the account has left")
+        if status in _PASSING or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
+            return Trouble(f"{said}; try again later", again=True, wait_s=_wait_s(reply.headers))
+        return Trouble(f"{said}; see what the model is asked" if quoted(reply) else said)
+
+
+class _NotLetIn(Trouble):
+    """The key is refused."""
+
+
+def _address(base_url: str) -> httpx.URL:
+    try:
+        url = httpx.URL(base(base_url))
+    except AuthorError as problem:
+        raise AuthorError(f"the base_url of a chat endpoint cannot be used: {problem}") from None
+    # What follows the path stays, as some servers want their version there.
+    return url.copy_with(path=url.path.rstrip("/") + PATH, fragment=None)
+
+
+def _token(api_key: str | Token | None, name: str | None, environment: Mapping[str, str] | None) -> Token | None:
+    if name is None:
+        return Token.given(api_key) if isinstance(api_key, str) else api_key
+    if api_key is not None:
+        raise AuthorError("a chat endpoint has one key: give api_key or api_key_env, not both")
+    if environment is None:
+        raise AuthorError(f"api_key_env={name!r} is a variable of which environment? add environment=os.environ")
+    return Token.from_environment(name, environment)
+
+
+def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    taken = sorted(OWN & settings.keys())
+    if taken:
+        raise AuthorError(f"settings may not hold {', '.join(taken)}: each question says that for itself")
+    try:
+        msgspec.json.encode(dict(settings))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise AuthorError(f"the settings of a chat endpoint must be JSON: {problem}") from None
+    return dict(settings)
+
+
+def _told(tool: ToolSpec) -> dict[str, Any]:
+    # Some servers refuse a function without parameters.
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
+
+
+def _whole(gathering: Gathering, where: str) -> Gathering:
+    if not gathering.whole:
+        raise Trouble(f"{where} gave half an answer, or none; see whether it is up", again=True)
+    return gathering
+
+
+async def _all(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The bytes of an answer; raises Trouble for too many."""
+    taken = 0
+    async for part in response.aiter_bytes():
+        taken += len(part)
+        if taken > MAX_REPLY_BYTES:
+            raise Trouble(f"{response.url} answered with more than {MAX_REPLY_BYTES:,} bytes; ask the model for less")
+        yield part
+
+
+async def _first_bytes(response: httpx.Response, most: int) -> bytes:
+    found = bytearray()
+    async for part in response.aiter_bytes():
+        found += part
+        if len(found) >= most:
+            break
+    return bytes(found[:most])
+
+
+def _wait_s(headers: httpx.Headers) -> float | None:
+    """How long the server asks us to wait, within reason; a date is read against the server's own clock."""
+    asked = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(asked)
+    except ValueError:
+        try:
+            now = parsedate_to_datetime(headers.get("date", ""))
+            seconds = (parsedate_to_datetime(asked) - now).total_seconds()
+        except (ValueError, TypeError):
+            return None
+    return None if isnan(seconds) else min(max(seconds, 0.0), MAX_WAIT_S)

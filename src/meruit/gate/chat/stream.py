@@ -1,0 +1,266 @@
+"""What a chat endpoint says, put together: in one piece or in a stream of many, it makes the same answer."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from meruit.errors import MeruitError
+from meruit.model.chat import ModelAnswer, ToolCall, Usage
+
+DONE = b"[DONE]"
+CUT_OFF = "length"
+"""Why a model stopped that had more to say."""
+MAX_TOKENS = 2**40
+MAX_CALLS = 256
+"""Tools that one answer may want called."""
+MAX_ID_CHARS = 200
+MAX_NAME_CHARS = 64
+_NAMELESS = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Unreadable(MeruitError):
+    """What came is no answer of a chat endpoint."""
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    # Any: JSON in a string, as specified; some servers send it as it is.
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function = msgspec.field(default_factory=_Function)
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    message: _Message | None = None
+    delta: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Reply(msgspec.Struct):
+    choices: list[_Choice]
+    id: str | None = None
+    model: str | None = None
+    # Any: what is no count there is no reason to lose an answer.
+    usage: Any = None
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A call, as far as it has come."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class Gathering:
+    """One answer, put together from all that came of it."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._calls: list[_Begun] = []
+        self._by_index: dict[int, _Begun] = {}
+        self._usage = Usage(requests=1)
+        self._finish: str | None = None
+        self._model = self._id = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the model has said why it stopped, and what it wants called."""
+        return self._finish is not None and all(call.name for call in self._calls)
+
+    def add(self, came: Any) -> None:
+        """Take in one piece, or the only one; raises Unreadable."""
+        try:
+            reply = msgspec.convert(came, _Reply)
+        except msgspec.ValidationError as problem:
+            raise Unreadable(str(problem)) from None
+        self._id = self._id or reply.id or ""
+        self._model = self._model or reply.model or ""
+        if reply.usage is not None:
+            self._usage = _counted(reply.usage)
+        for choice in reply.choices:
+            # Of several answers at once, the first.
+            if choice.index == 0:
+                self._choose(choice)
+
+    def _choose(self, choice: _Choice) -> None:
+        if choice.message is not None:
+            self._say(choice.message)
+            for place, call in enumerate(choice.message.tool_calls or ()):
+                self._grow(self._new(place), call)
+            # It is whole by being one piece; some servers do not say why it ends.
+            self._finish = choice.finish_reason or "stop"
+        if choice.delta is not None:
+            self._say(choice.delta)
+            for call in choice.delta.tool_calls or ():
+                self._grow(self._begun(call), call)
+        self._finish = choice.finish_reason or self._finish
+
+    def _say(self, message: _Message) -> None:
+        parts = message.content if isinstance(message.content, list) else [_Part(message.content)]
+        self._text += [part.text for part in (*parts, _Part(message.refusal)) if part.text]
+
+    def _begun(self, fragment: _Call) -> _Begun:
+        """The call that a fragment goes on with; some servers do not number theirs, or give all the same number."""
+        if fragment.index is not None:
+            known = self._by_index.get(fragment.index)
+        else:
+            known = self._calls[-1] if self._calls else None
+        if known is None:
+            return self._new(fragment.index)
+        another = bool(fragment.function.name) and bool(fragment.id) and fragment.id != known.id
+        return self._new(fragment.index) if another else known
+
+    def _new(self, index: int | None) -> _Begun:
+        if len(self._calls) >= MAX_CALLS:
+            raise Unreadable(f"it wants more than {MAX_CALLS} tools called at once")
+        made = _Begun()
+        self._calls.append(made)
+        if index is not None:
+            self._by_index[index] = made
+        return made
+
+    def _grow(self, call: _Begun, fragment: _Call) -> None:
+        call.id = call.id or fragment.id or ""
+        name, arguments = fragment.function.name, fragment.function.arguments
+        if name and name != call.name:
+            call.name += name
+        if arguments is not None:
+            call.arguments.append(arguments if isinstance(arguments, str) else json.dumps(arguments))
+
+    def answer(self, called_before: int) -> ModelAnswer:
+        """All of it; calls without an id of their own are numbered on from those of the conversation."""
+        finish = self._finish or "stop"
+        return ModelAnswer(
+            text=_mended("".join(self._text)),
+            calls=tuple(
+                ToolCall(call_id, _mended(call.name), _arguments(call, finish))
+                for call, call_id in zip(self._calls, self._ids(called_before), strict=True)
+            ),
+            usage=self._usage,
+            finish=_mended(finish),
+            model=_mended(self._model),
+            id=_mended(self._id),
+        )
+
+    def _ids(self, called_before: int) -> list[str]:
+        given = [_mended(call.id) for call in self._calls]
+        used = set(given)
+        ids: dict[str, None] = {}
+        for place, name in enumerate(given, called_before + 1):
+            if not name or len(name) > MAX_ID_CHARS or name in ids:
+                name = next(free for free in _numbered(place) if free not in used)  # noqa: PLW2901 - the one it gets
+                used.add(name)
+            ids[name] = None
+        return [*ids]
+
+
+def _numbered(place: int) -> Iterator[str]:
+    return (f"call_{number}" for number in count(place))
+
+
+def _arguments(call: _Begun, finish: str) -> str:
+    written = _mended("".join(call.arguments))
+    # Cut off before its first sign: nobody shall take it for a call without arguments.
+    return written or ("{" if finish == CUT_OFF else "")
+
+
+def _mended(text: str) -> str:
+    """A text as it was meant: streams cut a sign in two, and half a sign is none."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+# Any: what a server counts, or whatever else it sends in its place.
+def _counted(usage: Any) -> Usage:
+    def number(value: Any) -> int:
+        # Beyond what JSON's readers agree on, it is no count.
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TOKENS else 0
+
+    counts = usage if isinstance(usage, dict) else {}
+    details = counts.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return Usage(number(counts.get("prompt_tokens")), number(counts.get("completion_tokens")), number(cached), 1)
+
+
+def data_of(data: bytes) -> Any:
+    """JSON, read; raises Unreadable."""
+    try:
+        return json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as problem:
+        raise Unreadable(str(problem)) from None
+
+
+def error_in(came: Any) -> dict[str, Any] | None:
+    """The error that came in place of an answer."""
+    match came:
+        case {"error": dict(error)}:
+            return error
+        case {"error": str(message)}:
+            return {"message": message}
+        case _:
+            return None
+
+
+async def streamed(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of each server-sent event, up to the one that says that all is said."""
+    event: list[bytes] = []
+    async for line in _lines(parts):
+        if line.startswith(b"data:"):
+            event.append(line[5:].removeprefix(b" "))
+        elif not line and event:
+            data = b"\n".join(event)
+            if data.strip() == DONE:
+                return
+            yield data
+            event = []
+    # What was begun and not ended is not an event.
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    rest: list[bytes] = []
+    async for part in parts:
+        first, *others = part.split(b"\n")
+        rest.append(first)
+        for other in others:
+            yield b"".join(rest).removesuffix(b"\r")
+            rest = [other]
+
+
+def sendable(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as every server takes it: some read the arguments of former calls, and break on what is no JSON."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return {**message, "tool_calls": [{**call, "function": _sendable(call["function"])} for call in calls]}
+
+
+def _sendable(function: dict[str, Any]) -> dict[str, Any]:
+    name, arguments = function["name"], function["arguments"]
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        arguments = json.dumps({"unreadable": arguments}) if arguments else "{}"
+    return {"name": _NAMELESS.sub("_", name)[:MAX_NAME_CHARS] or "_", "arguments": arguments}

@@ -1,0 +1,236 @@
+"""An agent as its author defines it: what it is told, what it may do, and what its output must withstand."""
+
+from collections.abc import Callable, Hashable, Iterable
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+from pydantic import BaseModel, PydanticUserError, RootModel, TypeAdapter, ValidationError
+
+from meruit.errors import MeruitError
+from meruit.gate.candidate import NotJson, is_whole, jsonable_and_hash
+from meruit.gate.context import AgentContext
+from meruit.gate.limits import ATTRIBUTE, Limits, budget, checked, checked_seconds
+from meruit.gate.run import AgentRun
+from meruit.gate.tools import Tool, tool
+from meruit.gate.verifier import Verifier, verifier_from, verifier_of
+from meruit.model.chat import ChatModel, ToolSpec
+from meruit.verify.sanitize import describe
+
+OUTPUT_TOOL = "agent_output"
+"""What the model calls to say that it is done."""
+WRAPPED = "output"
+"""Where an output that is no object stands among the tool's arguments."""
+DEFAULT_TURNS = 30
+VERIFY_TIMEOUT_S = 600.0
+
+
+class AgentError(MeruitError):
+    """An agent that cannot be run as it is defined."""
+
+
+class Candidate(NamedTuple):
+    """An output of the right shape."""
+
+    output: Any
+    plain: Any
+    """As JSON has it."""
+    hash: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether an equal hash is an equal output: its JSON shows all of it."""
+        return is_whole(self.output, self.plain)
+
+
+class Misfit(NamedTuple):
+    """A payload that is not of the output's shape."""
+
+    problems: str
+
+
+class OutputType:
+    """What an agent must hand in, and who judges it."""
+
+    def __init__(self, kind: Any, verify: Callable[..., Any] | None = None) -> None:
+        self.kind = kind
+        self.name = getattr(kind, "__name__", str(kind))
+        self.verifier: Verifier | None = verifier_of(kind) if verify is None else verifier_from(verify)
+        self._adapter = _adapter(kind)
+        is_object = isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, RootModel)
+        self._wraps = not is_object
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """The tool with which a model hands it in."""
+        schema = self._adapter.json_schema()
+        # What is referred to is looked for at the top, where endpoints want an object.
+        shared = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+        if self._wraps:
+            schema = {"type": "object", "properties": {WRAPPED: schema}, "required": [WRAPPED]}
+        elif "$ref" in schema:
+            # A model that holds others of its kind stands among its own definitions.
+            schema = shared["$defs"][schema["$ref"].rpartition("/")[2]]
+        schema = {**schema, **shared}
+        return ToolSpec(OUTPUT_TOOL, f"Hand in the final output ({self.name}). It is verified.", schema)
+
+    @property
+    def budget(self) -> Any:
+        """What the model class itself says of its budget."""
+        return getattr(self.kind, ATTRIBUTE, None)
+
+    def read(self, arguments: str) -> Candidate | Misfit:
+        """The output in a model's call of the tool."""
+        try:
+            if self._wraps:
+                return self.candidate(_Wrapped.validate_json(arguments or "{}").get(WRAPPED))
+            return self._made(self._adapter.validate_json(arguments or "{}"))
+        except ValidationError as problem:
+            return Misfit(told(problem))
+        except Exception as crash:  # noqa: BLE001 - an author's validator may raise anything
+            return Misfit(describe(crash))
+
+    def candidate(self, payload: Any) -> Candidate | Misfit:
+        """The output in what a host hands in: an instance, or data that makes one."""
+        try:
+            return self._made(self._adapter.validate_python(payload))
+        except ValidationError as problem:
+            return Misfit(told(problem))
+        except Exception as crash:  # noqa: BLE001 - as above
+            return Misfit(describe(crash))
+
+    def _made(self, output: Any) -> Candidate | Misfit:
+        try:
+            plain, hashed = jsonable_and_hash(self.name, output)
+        except NotJson as problem:
+            return Misfit(f"it holds what JSON cannot: {problem}")
+        return Candidate(output, plain, hashed)
+
+    def restored(self, plain: Any) -> Any:
+        """The output from its JSON."""
+        return _read_back(self._adapter, plain)
+
+    def final(self, plain: Any) -> Any:
+        """The verifier's result from its JSON, as the type that the verifier says it returns."""
+        returns = self.kind if self.verifier is None else self.verifier.returns
+        try:
+            return _read_back(TypeAdapter(returns), plain)
+        except Exception:  # noqa: BLE001 - a type that pydantic cannot make stays as JSON has it
+            return plain
+
+
+# Any: whatever somebody gives for the type of an output, and what it makes.
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    if not isinstance(kind, str | dict | BaseModel):
+        try:
+            return TypeAdapter(kind)
+        except PydanticUserError:
+            pass
+    raise AgentError(f"{kind!r} is no type; give the class of the output, as AgentOutput")
+
+
+# Any: whatever the adapter makes.
+def _read_back(adapter: TypeAdapter[Any], plain: Any) -> Any:
+    """A value from its JSON, in which fields go by their own names, whatever a model calls them."""
+    return adapter.validate_json(msgspec.json.encode(plain), by_alias=True, by_name=True)
+
+
+def output_type_of(kind: Any, verify: Callable[..., Any] | None = None) -> OutputType:
+    """The output type, made once: a gate is opened for every run."""
+    return _remembered(kind, verify) if isinstance(kind, Hashable) else OutputType(kind, verify)
+
+
+@lru_cache(maxsize=256)
+def _remembered(kind: Hashable, verify: Callable[..., Any] | None) -> OutputType:
+    return OutputType(kind, verify)
+
+
+_Wrapped: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+
+
+def told(problem: ValidationError) -> str:
+    """What is wrong with a payload, place by place."""
+    return "\n".join(f"{'.'.join(map(str, one['loc'])) or 'output'}: {one['msg']}" for one in problem.errors()[:10])
+
+
+class Definition:
+    """A model with instructions and tools, whose output counts once it is verified."""
+
+    def __init__(  # noqa: PLR0913 - one a thing that an author may say
+        self,
+        name: str,
+        instructions: str = "",
+        model: ChatModel | None = None,
+        tools: Iterable[Callable[..., Any] | Tool] = (),
+        output_type: Any = None,
+        verify_max_attempts: int | None = None,
+        *,
+        verify: Callable[..., Any] | None = None,
+        verify_timeout_s: float = VERIFY_TIMEOUT_S,
+        no_progress_limit: int = 3,
+        schema_error_limit: int = 3,
+        system_error_limit: int = 5,
+        max_turns: int = DEFAULT_TURNS,
+        context_type: type[AgentContext] = AgentContext,
+    ) -> None:
+        if not name or len(name) > 200:
+            raise AgentError(f"an agent's name has 1 to 200 characters, not {len(name)}")
+        if model is not None and (isinstance(model, type) or not callable(getattr(model, "answer", None))):
+            raise AgentError(
+                f"the model of agent {name!r} is {model!r}, which cannot be asked; write model=ChatEndpoint(url, model)"
+            )
+        if verify is not None and output_type is None:
+            raise AgentError(f"agent {name!r} has a verifier and no output_type for it to judge")
+        self.name = name
+        self.instructions = instructions
+        self.model = model
+        self.tools = {one.spec.name: one for one in map(tool, tools)}
+        self.output = None if output_type is None else OutputType(output_type, verify)
+        self.verify_max_attempts = verify_max_attempts
+        self.verify_timeout_s = checked_seconds(verify_timeout_s, "verify_timeout_s")
+        self.max_turns = checked(max_turns, "max_turns")
+        self.context_type = context_type
+        self._others = {
+            "no_progress": checked(no_progress_limit, "no_progress_limit"),
+            "schema_errors": checked(schema_error_limit, "schema_error_limit"),
+            "system_errors": checked(system_error_limit, "system_error_limit"),
+        }
+        if OUTPUT_TOOL in self.tools:
+            raise AgentError(f"a tool of agent {name!r} is named {OUTPUT_TOOL}, which is how output is handed in")
+        # A wrong budget is told where it is written, not when a run needs it.
+        self.limits()
+
+    def limits(self, max_attempts: int | None = None) -> Limits:
+        """What a run may use up; its own word on attempts counts before the agent's."""
+        own = None if self.output is None else self.output.budget
+        return Limits(max_attempts=budget(max_attempts, self.verify_max_attempts, own), **self._others)
+
+    def specs(self) -> list[ToolSpec]:
+        """The tools as its model is told of them."""
+        own = [one.spec for one in self.tools.values()]
+        return own if self.output is None else [*own, self.output.spec]
+
+    def context(self, run: AgentRun) -> AgentContext:
+        """What a run begins with."""
+        messages: list[dict[str, Any]] = [{"role": "user", "content": run.request.query}]
+        if self.instructions:
+            messages.insert(0, {"role": "system", "content": self.instructions})
+        named = {name: value for name, value in run.request.payload.items() if name in self.context_type.model_fields}
+        rest = {name: value for name, value in run.request.payload.items() if name not in named}
+        return self.context_type.model_validate(
+            {
+                **named,
+                "run_id": run.id,
+                "agent": self.name,
+                "query": run.request.query,
+                "messages": messages,
+                "payload": rest,
+                "verification": run.verification,
+            }
+        )
+
+
+def carried(context: AgentContext) -> dict[str, Any]:
+    """What of a context is kept from turn to turn: all but what follows from the journal."""
+    derived = {"run_id", "agent", "query", "messages", "turn", "verification"}
+    return BaseModel.model_dump(context, mode="json", exclude=derived)

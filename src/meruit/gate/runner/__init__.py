@@ -1,0 +1,1 @@
+"""The engines that drive agent runs: in this process, or on a queue."""

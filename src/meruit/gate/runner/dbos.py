@@ -1,0 +1,279 @@
+"""The engine for many processes on many machines: DBOS on Postgres queues the runs, our own journal stays the truth.
+
+A queued run is a row. Every worker puts the next few rows that are due into the queue of its crew, under a workflow id
+that says which taking-up of the run it is, so that what two workers put in is one. The workflow has no steps of its
+own: it claims the run, drives it over our journal, and is done at the run's next rest. What a dead worker had begun is
+put in again by whoever sees first that its lease is over.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from hashlib import sha256
+from importlib import metadata
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from sqlalchemy import create_engine
+
+from meruit.gate.loop import MAX_LINE
+from meruit.gate.runner.engine import Crew, WorkerRefused
+from meruit.gate.runner.polling import Feeding, Pace
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.read import Due, ForgetWorker
+from meruit.store.store import Store
+from meruit.verify.sanitize import describe
+
+try:
+    from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus
+except ModuleNotFoundError:
+    raise WorkerRefused("workers on Postgres need DBOS: pip install 'meruit[cluster]'") from None
+
+LEAST_DBOS = (3, 3)
+"""Before it, nothing kept a paused worker from writing over the one that had taken its place."""
+CONTRACT = "meruit-agents-1"
+"""What a workflow is given and does; DBOS hands a workflow only to workers of the same version."""
+SCHEMA = "meruit_dbos"
+"""Beside our own tables, in the same database."""
+WORKFLOW = "meruit_agent_run"
+LEAST_AHEAD = 64
+"""Runs that wait in the queue at least, so that a worker that has room need not wait for the next look."""
+DONE_FOR_S = 600.0
+"""How long what DBOS remembers of a workflow is kept after its end."""
+MAX_SWEPT = 1_000
+"""Workflows that are looked at in one pass."""
+FORGET_AFTER = 10
+"""Leases after which a silent worker is no longer listed."""
+POOL_SIZE = 10
+CLOSING = 5
+"""Seconds that DBOS waits for its workflows to be let go of."""
+CONNECTING = re.compile(r"connect|shut ?down|starting up|OperationalError|InterfaceError", re.IGNORECASE)
+"""In what DBOS says, a sign that it is about a database that cannot be reached."""
+FIRST, USUAL = 1, 2
+"""What a dead worker had begun goes before what nobody has."""
+
+
+class DbosEngine(Feeding):
+    """Takes due runs from a queue that all workers with the same agents and settings share."""
+
+    def __init__(
+        self,
+        store: Store,
+        crew: Crew,
+        *,
+        concurrency: int = 16,
+        total: int | None = None,
+        deps: Any = None,
+        watch: Callable[[str, str], None] = lambda _run, _text: None,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+    ) -> None:
+        worker = f"{socket.gethostname()[:60]}-{os.getpid()}-{uuid4().hex}"
+        super().__init__(store, crew, worker=worker, concurrency=concurrency, deps=deps, watch=watch, pace=pace)
+        self.total = total
+        """Runs that all workers of the queue drive at a time; None for as many as they can."""
+        self.queue = _queue_name(crew, concurrency, total)
+        self._fed: set[str] = set()
+        self._launched = self._closing = False
+        self._pool = create_engine(store.database.writer.url, pool_size=POOL_SIZE, pool_pre_ping=True)
+        self._log = _Told(lambda text: watch(worker, text))
+
+    async def enqueue(self, due: Due) -> None:
+        """Put a queued run into the queue; the same taking-up of it twice is once."""
+        await self._put(due, self._taking_up(due), USUAL)
+
+    async def resume(self, due: Due) -> None:
+        """Put a run into the queue whose worker is gone."""
+        # By its holding, not by its worker: one that was only silent may have taken it again, and lose it again.
+        await self._put(due, f"{self.queue}:{due.tenant}:{due.id}:{due.owner}", FIRST)
+
+    async def open(self) -> list[Callable[[], Awaitable[None]]]:
+        """Launch DBOS on this loop, which must be the only one for as long as the worker lives."""
+        # One a process, as DBOS itself.
+        global _engine
+        _check_version()
+        logging.getLogger("dbos").addHandler(self._log)
+        DBOS(config=self._config())
+        if DBOS.executor_id != self.worker:
+            raise WorkerRefused(
+                "this process uses DBOS already, and DBOS takes its first settings only; "
+                "start the worker in a process of its own: meruit worker app:agents"
+            )
+        _engine, self._launched = self, True
+        try:
+            DBOS.listen_queues([self.queue])
+            DBOS.launch()
+            await DBOS.register_queue_async(
+                self.queue,
+                worker_concurrency=self.concurrency if self.total is None else min(self.concurrency, self.total),
+                global_concurrency=self.total,
+                polling_interval_sec=self.pace.poll_s,
+                on_conflict="always_update",
+            )
+        except Exception as problem:
+            where = self.store.database.location.shown
+            raise WorkerRefused(f"DBOS cannot be started on {where}: {describe(problem)}") from problem
+        return [self._reap, self._sweep]
+
+    def wanted(self) -> int:
+        """The next few, however many wait behind them."""
+        return max(LEAST_AHEAD, 2 * self.concurrency)
+
+    async def feed(self, found: list[Due]) -> None:
+        """Put in what is new; what was put in and is still due is somewhere in the queue."""
+        by_id = {self._taking_up(due): due for due in found}
+        self._fed &= by_id.keys()
+        fresh = [name for name in by_id if name not in self._fed]
+        told = await asyncio.gather(*(self.enqueue(by_id[name]) for name in fresh), return_exceptions=True)
+        for name, problem in zip(fresh, told, strict=True):
+            if problem is None:
+                self._fed.add(name)
+            else:
+                # The row is still due: the next look tries again.
+                self.watch(by_id[name].id, f"could not be put into the queue: {_first_line(str(problem))}")
+
+    async def close(self) -> None:
+        """Take nothing more, let go of what runs, and give the loop back threads of its own."""
+        global _engine  # noqa: PLW0603
+        self._closing = True
+        if self._launched:
+            loop = asyncio.get_running_loop()
+            with ThreadPoolExecutor(1) as aside:
+                # Aside, because its queue's thread hands its last workflows to this loop.
+                ending = loop.run_in_executor(aside, lambda: DBOS.destroy(workflow_completion_timeout_sec=CLOSING))
+                await super().close()
+                await ending
+            await super().close()
+            # DBOS made its own threads those of the loop, and has ended them.
+            loop.set_default_executor(ThreadPoolExecutor())
+            _engine = None
+        logging.getLogger("dbos").removeHandler(self._log)
+        self._pool.dispose()
+
+    async def drive(self, due: Due) -> None:
+        """What a workflow does: drive the run as far as it goes. How that ends is in the store, not in DBOS."""
+        key = (due.tenant, due.id)
+        while (before := self._taken.get(key)) is not None:
+            # An earlier taking-up may end without the run; then this one must have its own try.
+            await asyncio.wait({before})
+            await asyncio.sleep(0)
+        self.begin(due, takeover=due.worker is not None)
+        task = self._taken[key]
+        if self._closing:
+            # It has come too late: claim it and let go of it, so that another worker sees it anew.
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait({task})
+
+    def _config(self) -> DBOSConfig:
+        return {
+            "name": "meruit",
+            "application_version": CONTRACT,
+            "executor_id": self.worker,
+            "system_database_engine": self._pool,
+            "dbos_system_schema": SCHEMA,
+            # Not its default: whoever could write into a table of pickles could run code here.
+            "serializer": DBOSPortableJSONSerializer(),
+            "use_listen_notify": False,
+            "enable_otlp": False,
+            "log_level": "WARNING",
+        }
+
+    async def _put(self, due: Due, workflow_id: str, priority: int) -> None:
+        options: EnqueueOptions = {
+            "workflow_name": WORKFLOW,
+            "queue_name": self.queue,
+            "workflow_id": workflow_id,
+            "app_version": CONTRACT,
+            "priority": priority,
+        }
+        await DBOS.enqueue_workflow_with_options_async(options, due.tenant, due.id, due.agent, due.worker)
+
+    def _taking_up(self, due: Due) -> str:
+        # After one lease, two, four and so on it may be put in again, so that nothing that becomes of a workflow, at an
+        # operator's hands say, strands a run; and ever more seldom, so that a long queue does not grow by its length.
+        leases = int((self.now() - due.wake_at) / 1_000_000 / self.pace.alive_s)
+        return f"{self.queue}:{due.tenant}:{due.id}:{due.wake_at}:{leases.bit_length()}"
+
+    async def _reap(self) -> None:
+        """Have driven on what the dead have left; a pass that fails is made up for by the next."""
+        left, silent = await asyncio.to_thread(self._dead)
+        for due in left:
+            await self.resume(due)
+        for worker in silent:
+            await self.store.recorder.record(ForgetWorker(worker))
+
+    def _dead(self) -> tuple[list[Due], list[str]]:
+        now = self.now()
+        long_ago = now - int(FORGET_AFTER * self.pace.alive_s * 1_000_000)
+        with self.store.database.reading() as connection:
+            left = agent_reading.orphaned(connection, now, self.crew.names)
+            return left, agent_reading.long_gone(connection, long_ago)
+
+    async def _sweep(self) -> None:
+        """Do again what DBOS takes for running on dead workers, and remove what it holds of what is long over."""
+        pending = await self._workflows(status="PENDING", queue_name=self.queue)
+        alive = await asyncio.to_thread(self._alive)
+        lost = [one.workflow_id for one in pending if one.executor_id not in alive]
+        if lost:
+            # Where the run was claimed, nothing comes of it but that DBOS no longer counts it.
+            await DBOS.resume_workflows_async(lost, queue_name=self.queue)
+        before = self.store.surroundings.clock() - timedelta(seconds=DONE_FOR_S)
+        done = await self._workflows(status=["SUCCESS", "ERROR", "CANCELLED"], completed_before=before.isoformat())
+        if done:
+            await DBOS.delete_workflows_async([one.workflow_id for one in done])
+
+    # Any: DBOS has some thirty filters; these are handed on.
+    async def _workflows(self, **chosen: Any) -> list[WorkflowStatus]:
+        return await DBOS.list_workflows_async(
+            name=WORKFLOW, load_input=False, load_output=False, limit=MAX_SWEPT, **chosen
+        )
+
+    def _alive(self) -> set[str]:
+        with self.store.database.reading() as connection:
+            return {one.id for one in agent_reading.workers(connection, self.now())}
+
+
+class _Told(logging.Handler):
+    """What DBOS complains about, told where the worker's own news are told."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        # Of a database that is away, the worker tells by itself, once.
+        if CONNECTING.search(text) is None:
+            self._tell(_first_line(text))
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:MAX_LINE]
+
+
+_engine: DbosEngine | None = None
+
+
+@DBOS.workflow(name=WORKFLOW)
+async def _agent_run(tenant: str, run_id: str, agent: str, gone: str | None) -> None:
+    if _engine is not None:
+        await _engine.drive(Due(tenant, run_id, agent, worker=gone))
+
+
+def _queue_name(crew: Crew, concurrency: int, total: int | None) -> str:
+    """Of those who know the same agents and keep to the same limits: DBOS keeps a queue's limits with the queue."""
+    settings = msgspec.json.encode([crew.names, concurrency, total])
+    return f"meruit-{sha256(settings).hexdigest()[:16]}"
+
+
+def _check_version() -> None:
+    found = metadata.version("dbos")
+    if tuple(int(part) for part in found.split(".")[:2]) < LEAST_DBOS:
+        least = ".".join(map(str, LEAST_DBOS))
+        raise WorkerRefused(f"DBOS {found} is too old; {least} is the least: pip install 'meruit[cluster]'")

@@ -1,0 +1,64 @@
+"""A worker: takes queued runs from a store until it is told to stop, alone on a file or beside others on Postgres."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from meruit.gate.runner.engine import Crew
+from meruit.gate.runner.local import InlineEngine, alone
+from meruit.gate.runner.polling import Pace
+from meruit.store.store import Store
+
+CONCURRENCY = 16
+"""Runs that one worker drives at a time, where nobody says otherwise."""
+
+
+async def work(  # noqa: PLR0913 - each is a setting of its own
+    store: Store,
+    crew: Crew,
+    *,
+    concurrency: int = CONCURRENCY,
+    deps: Any = None,
+    until_idle: bool = False,
+    stopping: asyncio.Event | None = None,
+    watch: Callable[[str, str], None] = lambda _run, _text: None,
+    pace: Pace = Pace(),  # noqa: B008 - frozen
+    total: int | None = None,
+    only: str | None = None,
+) -> None:
+    """Drive queued runs of these agents until `stopping` is set; with `until_idle`, until nothing is left to do.
+
+    With `only`, that run and, where it is a team's, its members are all that is driven, and all that is waited for.
+    With `total`, all workers on Postgres that were started alike drive no more than so many at a time. Raises
+    WorkerRefused where another process works on the same SQLite file, or where DBOS is missing, too old or in use.
+    """
+    stop = asyncio.Event() if stopping is None else stopping
+    inline = InlineEngine(store, crew, concurrency=concurrency, deps=deps, watch=watch, pace=pace, only=only)
+    if store.database.location.kind != "postgresql":
+        with alone(store.database.location.folder):
+            await inline.serve(stop, until_idle=until_idle)
+    elif only is not None:
+        # A queue that all workers share could hand it what is others'.
+        with held_back("sqlalchemy.pool"):
+            await inline.serve(stop, until_idle=until_idle)
+    else:
+        # Slow to import, and only there where the extra is installed.
+        from meruit.gate.runner.dbos import DbosEngine
+
+        engine = DbosEngine(store, crew, concurrency=concurrency, total=total, deps=deps, watch=watch, pace=pace)
+        with held_back("sqlalchemy.pool"):
+            await engine.serve(stop, until_idle=until_idle)
+
+
+@contextmanager
+def held_back(name: str) -> Iterator[None]:
+    """Keep a library from filling the log with what the worker itself tells in one line."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

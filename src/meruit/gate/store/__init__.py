@@ -1,0 +1,1 @@
+"""Tables and SQL of agent runs and submissions."""

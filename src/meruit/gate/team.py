@@ -1,0 +1,163 @@
+"""Teams: a plan of work items, each a member's own run behind the same gate; the scheduler only sees how they end."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.gate.definition import AgentError, Definition
+from meruit.gate.limits import MAX_ATTEMPTS, Limits, checked
+from meruit.gate.loop import Done, End, Failed, Resting
+from meruit.gate.run import OVER, AgentRun, FailedFor, Request, RunState
+from meruit.gate.store import read as agent_reading
+from meruit.gate.store.runs import MEMBERS, QueueRun, left_s_of
+from meruit.model.chat import Usage
+from meruit.store.store import Store
+
+MAX_ITEMS = 200
+ITEM_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+"""It is part of a run's id, which stands in URLs."""
+
+PLACES = re.compile(r"\{query\}|\{results\}")
+"""What is filled in where a member is asked."""
+
+
+class Signal(StrEnum):
+    """What a team's scheduler sees of an item."""
+
+    WAITING = "waiting"
+    """Not begun: something it needs is not there yet, or no worker has taken it."""
+    WORKING = "working"
+    REVISION = "revision"
+    """Its last candidate was rejected, and its agent revises."""
+    SUCCESS = "success"
+    FAILURE = "failure"
+
+
+class WorkItem(NamedTuple):
+    """One item of a plan."""
+
+    name: str
+    agent: Definition
+    query: str
+    """What the member is asked; `{results}` becomes the results that it needs, as JSON, and `{query}` the team's."""
+    needs: Sequence[str] = ()
+    """Items whose results it builds on."""
+
+
+class Team:
+    """Several agents with a plan; each member's output passes its own gate before others build on it."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Iterable[WorkItem],
+        *,
+        output: str | None = None,
+        verify_max_attempts: int | None = None,
+    ) -> None:
+        self.name = name
+        items = [*plan]
+        self.plan = {item.name: item for item in items}
+        self.output = output
+        """The item whose result is the team's; all of them by name where none is named."""
+        most = MAX_ATTEMPTS * MAX_ITEMS
+        attempts = most if verify_max_attempts is None else checked(verify_max_attempts, "the team's budget")
+        self._limits = Limits(max_attempts=attempts)
+        twice = [item.name for item in items if self.plan[item.name] is not item]
+        if twice:
+            raise AgentError(f"two items of team {name!r} are named {twice[0]!r}; rename one")
+        _check(self)
+
+    def limits(self, max_attempts: int | None = None) -> Limits:
+        """What all members together may use up."""
+        if max_attempts is None:
+            return self._limits
+        return Limits(max_attempts=checked(max_attempts, "the run's budget"))
+
+    def agents(self) -> list[Definition]:
+        """The members."""
+        return [item.agent for item in self.plan.values()]
+
+
+def _check(team: Team) -> None:
+    if not team.plan or len(team.plan) > MAX_ITEMS:
+        raise AgentError(f"team {team.name!r} has {len(team.plan)} items; a plan has 1 to {MAX_ITEMS}")
+    if team.output is not None and team.output not in team.plan:
+        raise AgentError(f"team {team.name!r} takes its output from {team.output!r}, which is no item of its plan")
+    done: set[str] = set()
+    left = dict(team.plan)
+    for item in team.plan.values():
+        if not ITEM_NAME.fullmatch(item.name):
+            raise AgentError(
+                f"an item of team {team.name!r} is named {item.name!r}; write 1 to 64 letters, digits, - and _"
+            )
+        if isinstance(item.needs, str):
+            raise AgentError(f"item {item.name!r} of team {team.name!r} needs a text; write needs=({item.needs!r},)")
+        unknown = [name for name in item.needs if name not in team.plan]
+        if unknown:
+            raise AgentError(f"item {item.name!r} of team {team.name!r} needs {unknown[0]!r}, which is no item")
+    while left:
+        ready = [name for name, item in left.items() if done.issuperset(item.needs)]
+        if not ready:
+            raise AgentError(f"in team {team.name!r}, {', '.join(sorted(left))} wait for each other for ever")
+        done.update(ready)
+        for name in ready:
+            del left[name]
+
+
+def signal_of(run: AgentRun | None) -> Signal:
+    """What the scheduler sees of an item."""
+    if run is None or (run.status is RunState.QUEUED and run.started_at is None):
+        return Signal.WAITING
+    if run.status is RunState.COMPLETED:
+        return Signal.SUCCESS
+    if run.status in OVER:
+        return Signal.FAILURE
+    return Signal.REVISION if run.verification.attempts_used else Signal.WORKING
+
+
+async def drive_team(team: Team, store: Store, tenant: str, run: AgentRun) -> tuple[End, tuple[str, ...]]:
+    """Queue what can be done now; answers how the team stands, and which members' ends it waits for."""
+    with store.database.reading() as connection:
+        found = {one.item: one for one in agent_reading.members(connection, tenant, run.id)}
+    usage = sum((one.usage for one in found.values()), Usage())
+    signals = {name: signal_of(found.get(name)) for name in team.plan}
+    lost = [name for name, signal in signals.items() if signal is Signal.FAILURE]
+    open_ids = tuple(one.id for one in found.values() if one.status not in OVER)
+    if lost:
+        if open_ids:
+            # What others have begun is theirs to finish; nothing new is begun.
+            return Resting(None, MEMBERS, usage, 0), open_ids
+        first = found[lost[0]]
+        why = f"{lost[0]}: {first.error or first.ending or first.status}"
+        return Failed(FailedFor.MEMBER.value, why, usage, 0), ()
+    if all(signal is Signal.SUCCESS for signal in signals.values()):
+        results = {name: found[name].result for name in team.plan}
+        whole = results if team.output is None else results[team.output]
+        return Done(msgspec.json.encode(whole), usage, 0), ()
+    results = {name: found[name].result for name, signal in signals.items() if signal is Signal.SUCCESS}
+    for item in team.plan.values():
+        if item.name not in found and results.keys() >= set(item.needs):
+            queued = await store.recorder.record(
+                _queue(item, tenant, run, results, left_s_of(run, store.surroundings.clock()))
+            )
+            assert isinstance(queued, AgentRun)  # noqa: S101 - without an idempotency key there is nothing to replay
+            open_ids = (*open_ids, queued.id)
+    return Resting(None, MEMBERS, usage, 0), open_ids
+
+
+def _queue(item: WorkItem, tenant: str, run: AgentRun, results: Mapping[str, Any], left_s: float | None) -> QueueRun:
+    given = msgspec.json.encode({name: results[name] for name in item.needs}).decode()
+    # Not str.format, and in one go: a query may well hold braces of its own.
+    told = {"{query}": run.request.query, "{results}": given}
+    query = PLACES.sub(lambda place: told[place[0]], item.query)
+    request = Request(query, dict(run.request.payload), max_seconds=left_s)
+    member = f"{run.id}.{item.name}"
+    return QueueRun(
+        *(tenant, run.created_by, member, item.agent.name, request, item.agent.limits()),
+        parent_id=run.id,
+        item=item.name,
+    )

@@ -1,0 +1,1 @@
+"""Whether an outcome can be believed: flags over a recorded dossier."""

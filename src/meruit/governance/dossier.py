@@ -1,0 +1,293 @@
+"""What governance is told of an outcome: drawn from the work, the result and the metadata, without any of the work."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from meruit.governance.history import Marks, normalised, sketch
+from meruit.metrics.support.rouge import rouge_l, words_alphanumeric
+from meruit.model.canonical import digest, payload_bytes, payload_digest
+from meruit.model.contract import MIN_CANARY, Contract
+from meruit.model.governance import Dossier, MetricFact
+from meruit.model.kinds import SHARES, ComparisonOperator
+from meruit.model.money import as_micros
+from meruit.model.numbers import MAX_DIGITS
+from meruit.model.verdict import CriterionResult, Status, VerificationResult
+from meruit.model.work import CLAIMED, PRIVATE_INPUTS, Work
+
+LONG_CHARS = 64
+"""From here on an output is somebody's own, and may be recognised."""
+MAX_COMPARED_WORDS = 20_000
+ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, ComparisonOperator.LTE, ComparisonOperator.LT})
+TIMES_MS = ("duration_ms", "ttfb_ms", "processing_ms")
+OF_AGENTS = frozenset({*TIMES_MS, "started_at", "ended_at", "output_tokens", "total_tokens", "run_id"})
+"""What an agent may say about its own run; all of it is taken for a claim."""
+# As the rule latency_mismatch has them: a claim is believed within what its measuring can err by.
+BELIEVED_SHARE, BELIEVED_MS = 0.9, 50.0
+
+AGENT = "agent"
+_LARGEST = 10**MAX_DIGITS
+
+
+class Planted(NamedTuple):
+    """What the buyer hid in the work to catch cheats."""
+
+    canaries: tuple[str, ...] = ()
+    impossible: bool = False
+
+
+class HandedIn(NamedTuple):
+    """What somebody hands in to complete a contract."""
+
+    output: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    claims: Mapping[str, float] = {}
+    """What the agent says that its metrics are."""
+    by_agent: bool = False
+    """Whether the agent itself tells how its run went."""
+    size: int = 0
+
+
+def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
+    """The metadata that is judged and recorded: what was seen, and apart from it what the agent says."""
+    received = {"received_at": now.astimezone(UTC).isoformat(timespec="microseconds")}
+    claims = {"claimed_metrics": dict(handed.claims)} if handed.claims else {}
+    if not handed.by_agent:
+        return {**handed.metadata, **claims, **received, "told_by": "operator"}
+    # Whatever else an agent writes could pass for what was seen here, or for what only an operator knows.
+    said = {name: value for name, value in handed.metadata.items() if name in OF_AGENTS}
+    seen = {} if seen_ms is None else {"observed_ms": seen_ms, "duration_ms": _credible(said, seen_ms)}
+    return {**seen, **claims, **received, "told_by": AGENT, **({CLAIMED: said} if said else {})}
+
+
+def _credible(said: Mapping[str, Any], seen_ms: float) -> float:
+    """How long it took: the agent's word where it agrees with the clock here, which also saw what lies around it."""
+    claimed_ms = number(said.get("duration_ms"))
+    if claimed_ms is None or claimed_ms < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
+        return seen_ms
+    return claimed_ms
+
+
+class About(NamedTuple):
+    """Whose outcome it is."""
+
+    contract_id: str
+    work_id: str
+    agent_id: str
+    consumer_id: str
+
+
+def dossier_of(
+    about: About, work: Work, result: VerificationResult, planted: Planted, *, claimed_may_earn: bool
+) -> Dossier:
+    """All that can be said of the outcome by itself; what earlier ones say is added where it is recorded.
+
+    It goes by what is recorded as evidence, so that a stranger can draw it up again.
+    """
+    metadata, text = work.metadata, text_of(work.output)
+    by_agent = metadata.get(CLAIMED) if metadata.get("told_by") == AGENT else None
+    said = by_agent if isinstance(by_agent, Mapping) else {} if metadata.get("told_by") == AGENT else metadata
+    evaluator, usage = _of_operator(metadata, "evaluator"), _of_operator(metadata, "usage")
+    intact = evaluator.get("canary_intact")
+    return Dossier(
+        contract_id=about.contract_id,
+        work_id=about.work_id,
+        agent_id=about.agent_id,
+        consumer_id=about.consumer_id,
+        metrics=[_fact(judged) for judged in result.criterion_results],
+        claims=numbers(metadata.get("claimed_metrics")),
+        success=result.success,
+        claimed_ms=number(said.get("duration_ms")),
+        observed_ms=number(metadata.get("observed_ms")),
+        output_tokens=number(said.get("output_tokens")),
+        started_at=moment(said.get("started_at")),
+        ended_at=moment(said.get("ended_at")),
+        received_at=moment(metadata.get("received_at")),
+        claimed_tokens=number(said.get("total_tokens")),
+        provider_tokens=number(usage.get("provider_tokens")),
+        usage_reconciled=usage.get("reconciled") is True,
+        evaluator_before=_hashes(evaluator.get("before")),
+        evaluator_after=_hashes(evaluator.get("after")),
+        canary_intact=intact if isinstance(intact, bool) else None,
+        canaries=len(planted.canaries),
+        leaked=leaked(planted.canaries, work.output),
+        output_chars=len(text),
+        reference_similarity=similarity(text, work.input.get("reference")),
+        impossible=planted.impossible,
+        claimed_may_earn=claimed_may_earn,
+    )
+
+
+def public_mark(work_input: Mapping[str, Any]) -> str:
+    """What tells one input from another, going by what agents see of it."""
+    return payload_digest({name: value for name, value in work_input.items() if name not in PRIVATE_INPUTS}) or ""
+
+
+def marks_of(
+    contract: Contract, work_input: Mapping[str, Any], handed: HandedIn, task: Sequence[str | None] = ()
+) -> Marks:
+    """What tells this output, its input and its run from others.
+
+    The task is what is asked about the input: title, description and domain.
+    """
+    text = text_of(handed.output)
+    seen = normalised(text)
+    given = public_mark(work_input)
+    return Marks(
+        given,
+        sha256(seen.encode("utf-8", "surrogatepass")).hexdigest() if len(seen) >= LONG_CHARS else None,
+        _run_mark(contract.agent_id, given, handed),
+        sketch(text),
+        (payload_digest(["task", *task, given]) if task else None) or given,
+    )
+
+
+def _run_mark(agent_id: str, given: str, handed: HandedIn) -> str | None:
+    """Names of runs are often counted from one by each agent for itself, so that they are nobody else's."""
+    run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))
+    named = normalised(run_id) if isinstance(run_id, str) else _written(run_id)
+    if named:
+        return digest(["run", agent_id, named.encode("utf-8", "surrogatepass").hex()])
+    if start is None or end is None:
+        return None
+    times = [str(one if (at := moment(one)) is None else at) for one in (start, end)]
+    return payload_digest(["time", agent_id, given, payload_digest(handed.output), *times])
+
+
+def text_of(output: Mapping[str, Any]) -> str:
+    """What an output says: its text, else all texts in it, else all of it as JSON."""
+    text = output.get("text")
+    if isinstance(text, str) and text.strip():
+        return text
+    leaves = [leaf for leaf in _leaves(output) if isinstance(leaf, str)]
+    return "\n".join(leaves) if leaves else (payload_bytes(output) or b"").decode()
+
+
+def leaked(canaries: tuple[str, ...], output: Mapping[str, Any]) -> list[str]:
+    """SHA-256 of the planted strings that occur anywhere in the output, however they are dressed up."""
+    if not canaries:
+        return []
+    said = [*_said(output)]
+    plain, seen = "\n".join(said), "\n".join(map(normalised, said))
+    return [sha256(canary.encode()).hexdigest() for canary in canaries if _occurs(canary, plain, seen)]
+
+
+def _occurs(canary: str, plain: str, seen: str) -> bool:
+    undressed = normalised(canary)
+    # What hardly shows at all would be found everywhere.
+    return canary in plain or (len(undressed) >= MIN_CANARY and undressed in seen)
+
+
+def similarity(text: str, reference: Any) -> float | None:
+    """How much of two texts is the same in the same order, from 0 to 1; None without a reference."""
+    if not isinstance(reference, str) or not reference:
+        return None
+    wanted, given = normalised(reference), normalised(text)
+    one, other = words_alphanumeric(wanted), words_alphanumeric(given)
+    if not one or not other:
+        return 1.0 if wanted == given else 0.0
+    shared = 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
+    # Words in any order are an upper bound, and enough to say no; for very long texts they must do.
+    if shared < 0.9 or max(len(one), len(other)) > MAX_COMPARED_WORDS:
+        return shared
+    return rouge_l(one, other)
+
+
+def _of_operator(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What only whoever ran the agent can know; from an agent it says nothing."""
+    found = metadata.get(name)
+    return found if isinstance(found, Mapping) and metadata.get("told_by") != AGENT else {}
+
+
+def _said(output: Mapping[str, Any]) -> Iterator[str]:
+    """Every text and number in an output, and what they are called."""
+    waiting: list[Any] = [output]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping):
+            waiting.extend(part.keys())
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
+        elif (written := _written(part)) is not None:
+            yield written
+
+
+def _leaves(output: Mapping[str, Any]) -> Iterator[Any]:
+    """What an output holds, in the order in which it is recorded: objects by their keys, lists as they are."""
+    waiting: list[Any] = [output]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            waiting.extend(part[key] for key in sorted(part, key=str, reverse=True))
+        elif isinstance(part, list | tuple):
+            waiting.extend(reversed(part))
+        else:
+            yield part
+
+
+def _written(number: Any) -> str | None:
+    """A number as text, 1.0 as 1; None for what is none, or has more digits than anybody means."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not -_LARGEST < number < _LARGEST:
+        return None
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def _fact(judged: CriterionResult) -> MetricFact:
+    met = judged.status is Status.MET
+    return MetricFact(
+        metric=judged.metric,
+        criterion_id=judged.criterion_id,
+        value=number(judged.value),
+        kind=judged.natural,
+        provenance=judged.provenance,
+        met=met,
+        margin=_margin(judged) if met else None,
+        bonus_micros=as_micros(judged.bonus) if met and judged.bonus else 0,
+    )
+
+
+def _margin(judged: CriterionResult) -> float | None:
+    value, threshold = number(judged.value), number(judged.threshold)
+    if value is None or not threshold or judged.comparison not in ONE_SIDED:
+        return None
+    if judged.natural in SHARES and threshold > 1 >= value:
+        value *= 100
+    return abs(value - threshold) / abs(threshold)
+
+
+def number(value: Any) -> float | None:
+    """A number that a float can hold; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def numbers(value: Any) -> dict[str, float]:
+    """Those of the entries that are numbers."""
+    found = {str(name): number(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def moment(value: Any) -> float | None:
+    """Seconds since 1970, from a number or from text with a zone."""
+    if isinstance(value, str):
+        try:
+            read = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return None if read.tzinfo is None else read.timestamp()
+    return number(value)
+
+
+def _hashes(value: Any) -> dict[str, str] | None:
+    if not isinstance(value, Mapping):
+        return None
+    return {str(name): str(found) for name, found in value.items()}

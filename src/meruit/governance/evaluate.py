@@ -1,0 +1,167 @@
+"""Every rule asked about one outcome, and what their answers amount to."""
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from meruit.errors import Problem
+from meruit.governance.history import WINDOW
+from meruit.model.governance import (
+    UNAVAILABLE,
+    WORST,
+    Action,
+    Dealings,
+    Disposition,
+    Dossier,
+    Flag,
+    GovernanceResult,
+    Policy,
+    Suspicion,
+    disposition_of,
+)
+from meruit.model.limits import MAX_EXPRESSION
+from meruit.model.outcome import MAX_LABEL
+from meruit.model.text import visible
+from meruit.registry import FlagRule, flags
+
+MAX_COUNT = 10**9
+MAX_MICROS = 10**15
+MAX_NUMBER = 1e15
+"""Beyond it, nobody means a number."""
+MAX_ENTRIES = 1_000
+MAX_KEY_SHOWN = 60
+_MOST: Mapping[str, int] = {"bonus_micros": MAX_MICROS}
+_LONGEST: Mapping[str, int] = {"metric": MAX_EXPRESSION, "criterion_id": MAX_EXPRESSION}
+"""An expression without a name is known by itself."""
+_WINDOWS = frozenset({"margins", "accuracies"})
+_COUNTS = frozenset(
+    {
+        *("canaries", "output_chars", "n", "bonus_micros", "latency_mismatches", "near_duplicates"),
+        *Dealings.__struct_fields__,
+    }
+)
+_NO_MORE_THAN = (
+    *(("pair", "agent"), ("pair", "consumer"), ("pair_bonus", "agent_bonus"), ("pair_bonus", "consumer_bonus")),
+    *((f"{who}_bonus", who) for who in ("pair", "agent", "consumer", "market")),
+)
+
+
+class _Answer(NamedTuple):
+    flags: list[Flag]
+    able: bool
+    """Whether the rule had what it needs."""
+
+
+def govern(
+    dossier: Dossier,
+    policy: Policy = Policy(),  # noqa: B008 - frozen
+    only: Collection[str] | None = None,
+) -> GovernanceResult:
+    """Judge the plausibility of an outcome by all that is known about it; pure, so anyone can do it again.
+
+    With `only`, those rules are asked and no others that are installed here.
+    """
+    names = asked_rules(policy).keys() if only is None else only
+    answers = [_asked(rule, dossier, policy) for rule in flags if rule.name in names]
+    found = [flag for answer in answers for flag in answer.flags]
+    disposition = max((disposition_of(flag.action) for flag in found), key=WORST.index, default=Disposition.CLEAR)
+    return GovernanceResult(
+        valid=disposition is not Disposition.INVALID,
+        flags=[*found],
+        disposition=disposition,
+        confidence=sum(answer.able for answer in answers) / len(answers) if answers else 0.0,
+    )
+
+
+def asked_rules(policy: Policy | None) -> dict[str, str]:
+    """The rules that a policy asks, with their versions."""
+    return {} if policy is None else {rule.name: rule.version for rule in flags if rule.name not in policy.off}
+
+
+def together(one: GovernanceResult, other: GovernanceResult) -> GovernanceResult:
+    """Two answers about one outcome: all flags, and the worse of the two dispositions."""
+    worse = max(one.concluded, other.concluded, key=WORST.index)
+    return GovernanceResult(
+        valid=worse is not Disposition.INVALID,
+        flags=[*one.flags, *other.flags],
+        disposition=worse,
+        confidence=min(one.confidence, other.confidence),
+    )
+
+
+def _asked(rule: FlagRule, dossier: Dossier, policy: Policy) -> _Answer:
+    try:
+        suspect = rule.judge(dossier, {**rule.limits, **policy.limits.get(rule.name, {})})
+        if suspect is None:
+            return _Answer([], able=False)
+        # Written and read once, so that nothing which could not be recorded gets any further.
+        return _Answer([Flag.from_json(_flag(rule, one).to_json()) for one in suspect], able=True)
+    except Exception as problem:  # noqa: BLE001 - whatever a plugin does, the other rules are asked and nobody is paid
+        evidence = {"rule": rule.name, "error": type(problem).__name__}
+        return _Answer([Flag(UNAVAILABLE, rule.version, Action.HOLD, evidence=evidence)], able=False)
+
+
+def _flag(rule: FlagRule, one: Suspicion) -> Flag:
+    return Flag(one.name or rule.name, rule.version, one.action or rule.action, one.metric, one.evidence, one.statistic)
+
+
+def excesses(dossier: Dossier) -> Iterator[Problem]:
+    """What of a dossier is more than any outcome has, or contradicts itself; a stranger's is not judged then."""
+    for where, name, value in _parts(dossier):
+        why = _too_much(name, value)
+        if why is not None:
+            yield Problem(where, why)
+    dealings = dossier.history.dealings
+    for part, whole in _NO_MORE_THAN:
+        if getattr(dealings, part) > getattr(dealings, whole):
+            yield Problem(f"history.dealings.{part}", f"is more than {whole}")
+
+
+# Any: a dossier holds structs, lists and dicts of plain values.
+def _parts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, str, Any]]:
+    """All that is in it, with the place and the name of its field; entries of a dict or list have no name."""
+    if where:
+        yield where, name, value
+    if isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            yield from _parts(getattr(value, field), f"{where}.{field}".lstrip("."), field)
+    elif isinstance(value, list):
+        for number, one in enumerate(value[:MAX_ENTRIES]):
+            yield from _parts(one, f"{where}[{number}]")
+    elif isinstance(value, dict):
+        for key, one in islice(value.items(), MAX_ENTRIES):
+            place = f"{where}.{visible(key[:MAX_KEY_SHOWN])}"
+            yield place, "metric", key
+            yield from _parts(one, place)
+
+
+def _too_much(name: str, value: Any) -> str | None:
+    """Why one part is more than any outcome has; None where it is not."""
+    if isinstance(value, str):
+        most = _LONGEST.get(name, MAX_LABEL)
+        return f"has more than {most:,} characters" if len(value) > most else None
+    if isinstance(value, list | dict):
+        most = WINDOW if name in _WINDOWS else MAX_ENTRIES
+        return f"holds more than {most:,} entries" if len(value) > most else None
+    if not isinstance(value, int | float):
+        return None
+    if name in _COUNTS:
+        most = _MOST.get(name, MAX_COUNT)
+        return None if 0 <= value <= most else f"is no count from 0 to {most:,}"
+    return None if abs(value) <= MAX_NUMBER else f"is no number from {-MAX_NUMBER:g} to {MAX_NUMBER:g}"
+
+
+def unknown_rules(policy: Policy) -> Iterator[str]:
+    """What a policy says that no rule understands, a sentence each."""
+    for name in policy.off:
+        if flags.find(name) is None:
+            yield f"no rule is named {name!r}"
+    for name, limits in policy.limits.items():
+        rule = flags.find(name)
+        if rule is None:
+            yield f"no rule is named {name!r}"
+            continue
+        for limit in limits.keys() - rule.limits.keys():
+            yield f"the rule {name} has no limit {limit!r}; it has {', '.join(sorted(rule.limits)) or 'none'}"

@@ -1,0 +1,191 @@
+"""What earlier outcomes say about a new one: a few rows read and written, whatever the number of outcomes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, delete, update
+
+from meruit.governance.history import AgentMemory, Marks, baselines, is_near, is_sighting, recent, remembered
+from meruit.model.contract import Contract
+from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
+from meruit.store import tables
+from meruit.store.transaction import Merged, Writing
+
+DAY_MICROS = 86_400 * 1_000_000
+MAX_SKETCHES = 20
+"""Of an agent's last outputs to one input."""
+NOBODY = ""
+"""Whose evidence is that was settled once and no longer is."""
+
+
+def recalled(writing: Writing, tenant: str, contract: Contract, dossier: Dossier, marks: Marks) -> Dossier:
+    """The dossier with what is remembered of its agent, its output and its evidence."""
+    memory = _memory(writing, tenant, contract.agent_id)
+    margins, accuracies = recent(memory, dossier.metrics)
+    replayed, shared = _seen(writing, tenant, contract, marks)
+    names = {fact.metric for fact in dossier.metrics}
+    return msgspec.structs.replace(
+        dossier,
+        history=History(
+            replayed_in=replayed,
+            shared_with=shared,
+            settled_under=settled_under(writing, tenant, contract, marks.evidence),
+            latency_mismatches=memory.mismatches,
+            near_duplicates=sum(
+                is_near(marks.sketch, one) for one in _sketches(writing, tenant, contract.agent_id, marks.input)
+            ),
+            margins=margins,
+            accuracies=accuracies,
+            baselines=baselines(memory, names, writing.now.micros // DAY_MICROS),
+            dealings=_dealings(writing, tenant, contract),
+        ),
+    )
+
+
+def remember(  # noqa: PLR0913 - all that there is to remember
+    writing: Writing,
+    tenant: str,
+    contract: Contract,
+    dossier: Dossier,
+    marks: Marks,
+    *,
+    mismatch: bool,
+    bonus: bool,
+    said: GovernanceResult | None = None,
+) -> None:
+    """Keep what later outcomes are compared with; what governance said decides whether the output is the agent's."""
+    agent, consumer = contract.agent_id, contract.consumer_id
+    memory = remembered(
+        *(_memory(writing, tenant, agent), dossier.metrics, writing.now.micros // DAY_MICROS), mismatch=mismatch
+    )
+    writing.learn(("memory", tenant, agent), memory)
+    writing.merge(tables.agent_memories, Merged.REPLACED, tenant, agent, memory.to_json())
+    for one, other in ((agent, consumer), (agent, ""), ("", consumer), ("", "")):
+        writing.merge(tables.dealings, Merged.ADDED, tenant, one, other, 1, int(bonus))
+    if marks.output is not None and is_sighting(said):
+        writing.merge(tables.sightings, Merged.KEPT, tenant, marks.output, agent, _task(marks), contract.id)
+        known = writing.known(("sighting", tenant, marks.output)) or ()
+        writing.learn(("sighting", tenant, marks.output), (*known, (agent, _task(marks), contract.id)))
+    note_attempt(writing, tenant, Attempt(agent, marks.input, marks.sketch))
+
+
+class Attempt(NamedTuple):
+    """An agent's output to one input, by their marks; counted whether it is paid for or only tried."""
+
+    agent_id: str
+    input: str
+    sketch: str
+
+
+def note_attempt(writing: Writing, tenant: str, attempt: Attempt) -> None:
+    """Keep what an output looked like, so that many nearly equal ones are seen for what they are."""
+    agent_id, given, sketch = attempt
+    sketches = [*_sketches(writing, tenant, agent_id, given), sketch][-MAX_SKETCHES:]
+    writing.learn(("sketches", tenant, agent_id, given), sketches)
+    writing.merge(tables.attempts, Merged.REPLACED, tenant, agent_id, given, " ".join(sketches))
+
+
+def remember_settled(writing: Writing, tenant: str, contract: Contract, evidence: str) -> None:
+    """Nobody else is paid for the same run."""
+    writing.merge(tables.settled_evidence, Merged.KEPT, tenant, evidence, contract.id)
+    known = writing.known(("evidence", tenant, evidence))
+    if known == NOBODY:
+        # Its row goes only when all of the group is written; whoever comes meanwhile takes it over.
+        writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=contract.id)
+    if not known:
+        writing.learn(("evidence", tenant, evidence), contract.id)
+
+
+def forget_settled(writing: Writing, tenant: str, contract: Contract) -> None:
+    """What this contract was paid for was taken back: its run may be paid for again, under whichever contract."""
+    evidence = contract.evidence
+    if evidence is None or settled_under(writing, tenant, contract, evidence) is not None:
+        return
+    writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=NOBODY)
+    writing.change(_FORGET, of_tenant=tenant, of_evidence=evidence)
+    writing.learn(("evidence", tenant, evidence), NOBODY)
+
+
+def _memory(writing: Writing, tenant: str, agent_id: str) -> AgentMemory:
+    known: AgentMemory | None = writing.known(("memory", tenant, agent_id))
+    if known is None:
+        rows = writing.ask(_MEMORY, tenant, agent_id)
+        known = AgentMemory.from_json(rows[0][0]) if rows else AgentMemory()
+        writing.learn(("memory", tenant, agent_id), known)
+    return known
+
+
+def _seen(writing: Writing, tenant: str, contract: Contract, marks: Marks) -> tuple[str | None, str | None]:
+    """The contract in which this agent gave the same output for another task, and another agent that did."""
+    if marks.output is None:
+        return None, None
+    replayed = shared = None
+    task = _task(marks)
+    for agent, other, where in writing.known(("sighting", tenant, marks.output)) or ():
+        if other != task and agent == contract.agent_id:
+            replayed = replayed or where
+        elif other != task:
+            shared = shared or agent
+    mine = (tenant, marks.output, contract.agent_id, task)
+    for agent, where in (*writing.ask(_REPLAYED, *mine), *writing.ask(_SHARED, *mine)):
+        if agent == contract.agent_id:
+            replayed = where
+        else:
+            shared = agent
+    return replayed, shared
+
+
+def _task(marks: Marks) -> str:
+    """What tells one task from another; the column of sightings is named after a part of it."""
+    return marks.task or marks.input
+
+
+def settled_under(writing: Writing, tenant: str, contract: Contract, evidence: str | None) -> str | None:
+    """The other contract that was paid for the same run; None where there is none."""
+    if evidence is None:
+        return None
+    found: str | None = writing.known(("evidence", tenant, evidence))
+    if found is None:
+        rows = writing.ask(_SETTLED, tenant, evidence)
+        found = rows[0][0] if rows else None
+    return None if found in (contract.id, NOBODY) else found
+
+
+def _sketches(writing: Writing, tenant: str, agent_id: str, given: str) -> Sequence[str]:
+    known: Sequence[str] | None = writing.known(("sketches", tenant, agent_id, given))
+    if known is None:
+        rows = writing.ask(_SKETCHES, tenant, agent_id, given)
+        known = str(rows[0][0]).split() if rows else ()
+        writing.learn(("sketches", tenant, agent_id, given), known)
+    return known
+
+
+def _dealings(writing: Writing, tenant: str, contract: Contract) -> Dealings:
+    """How often the two dealt before; those of the same group are not among them yet, which changes no statistic."""
+    agent, consumer = contract.agent_id, contract.consumer_id
+    rows = writing.ask(_DEALINGS, tenant, agent, consumer, tenant, agent, tenant, consumer, tenant)
+    found = {(row[0], row[1]): row[2:] for row in rows}
+    pairs = ((agent, consumer), (agent, ""), ("", consumer), ("", ""))
+    return Dealings(*(count for pair in pairs for count in found.get(pair, (0, 0))))
+
+
+_OF_RUN = (
+    tables.settled_evidence.c.tenant == bindparam("of_tenant"),
+    tables.settled_evidence.c.evidence == bindparam("of_evidence"),
+)
+# The first is done before the second, however often each is asked for in a group.
+_TAKE_OVER = update(tables.settled_evidence).where(*_OF_RUN).values(contract_id=bindparam("new_contract"))
+_FORGET = delete(tables.settled_evidence).where(*_OF_RUN, tables.settled_evidence.c.contract_id == NOBODY)
+_MEMORY = "SELECT body FROM agent_memories WHERE tenant = ? AND agent_id = ?"
+_SIGHTED = "SELECT agent_id, contract_id FROM sightings WHERE tenant = ? AND output_mark = ? AND agent_id"
+_REPLAYED = f"{_SIGHTED} = ? AND input_mark <> ? LIMIT 1"
+_SHARED = f"{_SIGHTED} <> ? AND input_mark <> ? LIMIT 1"
+_SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ?"
+_SKETCHES = "SELECT sketches FROM attempts WHERE tenant = ? AND agent_id = ? AND input_mark = ?"
+_DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="
+# Four looks by the whole key; a condition with OR would look at every row.
+_DEALINGS = " UNION ALL ".join(
+    f"{_DEALT} {agent} AND consumer_id = {consumer}"
+    for agent, consumer in (("?", "?"), ("?", "''"), ("''", "?"), ("''", "''"))
+)

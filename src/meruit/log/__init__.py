@@ -1,0 +1,1 @@
+"""The audit log: Merkle tree, signed notes, entries, commitments."""

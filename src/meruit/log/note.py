@@ -1,0 +1,251 @@
+"""Signed notes and the checkpoints of a log, as c2sp.org/signed-note and c2sp.org/tlog-checkpoint write them."""
+
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from meruit.errors import MeruitError
+from meruit.log.merkle import EMPTY_ROOT, HASH_BYTES, MAX_SIZE
+from meruit.model.record import Record
+
+MAX_NOTE_BYTES = 1_000_000
+MAX_SIGNATURES = 100
+"""On one note; the specification asks for room for sixteen."""
+KEY_BYTES = 32
+"""Of an Ed25519 key, and of the seed of one."""
+
+_ED25519 = b"\x01"
+"""The signature type, as the specification numbers them."""
+_KEY_ID_BYTES = 4
+_DASH = "— "
+_DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
+_KEY_ID = re.compile(r"[0-9a-f]{8}")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
+"""What no note may hold; lines end in a plain newline."""
+
+
+class NoteError(MeruitError):
+    """A key, a note or a checkpoint is not what it must be, or is not signed by whom it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierKey:
+    """The public half of a key: all that is needed to check what was signed."""
+
+    name: str
+    public: bytes
+
+    def __post_init__(self) -> None:
+        if not _is_name(self.name):
+            raise NoteError(f"a key's name has no spaces, plus or control signs and is not empty: not {self.name!r}")
+        if len(self.public) != KEY_BYTES:
+            raise NoteError(f"an Ed25519 key has {KEY_BYTES} bytes, not {len(self.public)}")
+
+    @classmethod
+    def parse(cls, vkey: str) -> Self:
+        """Read a verifier key as it is published: `name+id+key`."""
+        name, key_id, encoded = (*vkey.split("+", 2), "", "")[:3]
+        try:
+            material = strict_base64(encoded)
+        except ValueError:
+            material = b""
+        if not _KEY_ID.fullmatch(key_id) or not material:
+            raise NoteError(f"a verifier key reads `name+8 hex digits+base64`; this one is {vkey!r}")
+        if material[:1] != _ED25519:
+            raise NoteError(f"the key of {name!r} is no Ed25519 key; this version verifies no other kind")
+        key = cls(name, material[1:])
+        if key.key_id != key_id:
+            raise NoteError(f"the key of {name!r} has the id {key.key_id}, not {key_id}: a part of it was changed")
+        return key
+
+    @property
+    def key_id(self) -> str:
+        """What tells this key from others of its name: eight hex digits."""
+        digest = sha256(b"%b\n%b%b" % (self.name.encode(), _ED25519, self.public)).digest()
+        return digest[:_KEY_ID_BYTES].hex()
+
+    @property
+    def vkey(self) -> str:
+        """The key as it is published; `parse` reads it."""
+        return f"{self.name}+{self.key_id}+{_base64(_ED25519 + self.public)}"
+
+    def verify(self, data: bytes, signature: bytes) -> bool:
+        """Whether this key signed exactly this."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, data)
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """Both halves of a key; the secret one is never printed."""
+
+    verifier: VerifierKey
+    _secret: Ed25519PrivateKey = field(repr=False, compare=False)
+
+    @classmethod
+    def generate(cls, name: str, seed: bytes) -> Self:
+        """A key from 32 random bytes, which the caller brings and forgets."""
+        if len(seed) != KEY_BYTES:
+            raise NoteError(f"a key grows from {KEY_BYTES} random bytes, not {len(seed)}")
+        return cls._of(name, Ed25519PrivateKey.from_private_bytes(seed))
+
+    @classmethod
+    def from_pem(cls, name: str, pem: bytes) -> Self:
+        """Read back what `to_pem` wrote."""
+        try:
+            secret = load_pem_private_key(pem, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as problem:
+            raise NoteError(f"the key of {name!r} is no unencrypted private key in PEM") from problem
+        if not isinstance(secret, Ed25519PrivateKey):
+            raise NoteError(f"the key of {name!r} is no Ed25519 key; `openssl genpkey -algorithm ed25519` makes one")
+        return cls._of(name, secret)
+
+    @classmethod
+    def _of(cls, name: str, secret: Ed25519PrivateKey) -> Self:
+        return cls(VerifierKey(name, secret.public_key().public_bytes_raw()), secret)
+
+    def to_pem(self) -> bytes:
+        """The secret itself, unencrypted: for a file that nobody else can read."""
+        return self._secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    @property
+    def name(self) -> str:
+        """Who signs."""
+        return self.verifier.name
+
+    @property
+    def key_id(self) -> str:
+        """What tells this key from others of its name: eight hex digits."""
+        return self.verifier.key_id
+
+    @property
+    def vkey(self) -> str:
+        """The public half, as it is published."""
+        return self.verifier.vkey
+
+    def sign(self, text: str) -> str:
+        """The whole note: the text, an empty line, the signature."""
+        if not text.endswith("\n") or not _is_plain(text):
+            raise NoteError("the text of a note ends in a newline and holds no other control characters")
+        signature = bytes.fromhex(self.key_id) + self.sign_bytes(text.encode())
+        return f"{text}\n{_DASH}{self.name} {_base64(signature)}\n"
+
+    def sign_bytes(self, data: bytes) -> bytes:
+        """The bare Ed25519 signature."""
+        return self._secret.sign(data)
+
+
+class Checkpoint(Record, frozen=True):
+    """A whole log in three lines: whose it is, how long it is, and its root."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    def __post_init__(self) -> None:
+        if not self.origin or "\n" in self.origin or not _is_plain(self.origin):
+            raise ValueError("the origin of a checkpoint is one line of text")
+        if not 0 <= self.size <= MAX_SIZE:
+            raise ValueError(f"no log has {self.size} entries")
+        if len(self.root) != HASH_BYTES:
+            raise ValueError(f"a root has {HASH_BYTES} bytes, not {len(self.root)}")
+        if self.size == 0 and self.root != EMPTY_ROOT:
+            raise ValueError("the root is not that of an empty log")
+
+    def text(self) -> str:
+        """What is signed."""
+        return f"{self.origin}\n{self.size}\n{_base64(self.root)}\n"
+
+
+def open_checkpoint(note: str, key: VerifierKey) -> Checkpoint:
+    """The checkpoint in a note that this key signed.
+
+    Lines after the third, which the specification leaves to others, are signed but mean nothing to us. Whether the
+    origin is the expected one is for the caller to ask.
+    """
+    lines = open_note(note, key).split("\n")[:-1]
+    if len(lines) < 3 or not all(lines):
+        raise NoteError("malformed checkpoint: it has at least three lines, and none is empty")
+    origin, size, root = lines[:3]
+    if not _DECIMAL.fullmatch(size):
+        raise NoteError(f"malformed checkpoint: {size!r} is no size of a log")
+    try:
+        return Checkpoint(origin, int(size), strict_base64(root))
+    except ValueError as problem:
+        raise NoteError(f"malformed checkpoint: {problem}") from problem
+
+
+def open_note(note: str, key: VerifierKey) -> str:
+    """The text of a note that this key signed; the signatures of other keys are not looked at."""
+    text, signed = _parts(note)
+    ours = [signature for name, key_id, signature in signed if (name, key_id) == (key.name, key.key_id)]
+    if not ours:
+        raise NoteError(f"the note has no signature by {key.name}+{key.key_id}")
+    if not all(key.verify(text.encode(), signature) for signature in ours):
+        raise NoteError(f"bad signature: {key.name}+{key.key_id} did not sign this text")
+    return text
+
+
+def strict_base64(text: str) -> bytes:
+    """The bytes of standard base64, in the one way to write them; raises `ValueError` for every other."""
+    decoded = b64decode(text)
+    # The decoder forgives foreign characters and loose bits; two texts for one signature would be one too many.
+    if _base64(decoded) != text:
+        raise ValueError("this is not how base64 is written")
+    return decoded
+
+
+def _parts(note: str) -> tuple[str, list[tuple[str, str, bytes]]]:
+    """The text of a note, and of each signature the name, the key's id and the signature itself."""
+    # Counted in characters first, so that no more than that is ever encoded.
+    if len(note) > MAX_NOTE_BYTES or not _is_plain(note) or len(note.encode()) > MAX_NOTE_BYTES:
+        raise NoteError(f"malformed note: it is at most {MAX_NOTE_BYTES} bytes of UTF-8 without control characters")
+    text, separator, signatures = note.rpartition("\n\n")
+    lines = signatures.split("\n")
+    if not separator or len(lines) < 2 or lines.pop():
+        raise NoteError("malformed note: it is a text, an empty line, and lines with signatures")
+    if len(lines) > MAX_SIGNATURES:
+        raise NoteError(f"malformed note: it has more than {MAX_SIGNATURES} signatures")
+    return f"{text}\n", [_signature(line) for line in lines]
+
+
+def _signature(line: str) -> tuple[str, str, bytes]:
+    name, _, encoded = line.removeprefix(_DASH).partition(" ")
+    try:
+        decoded = strict_base64(encoded)
+    except ValueError:
+        decoded = b""
+    if not line.startswith(_DASH) or not _is_name(name) or len(decoded) <= _KEY_ID_BYTES:
+        raise NoteError(f"malformed note: a signature reads `{_DASH}name base64`, not {line[:100]!r}")
+    return name, decoded[:_KEY_ID_BYTES].hex(), decoded[_KEY_ID_BYTES:]
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and "+" not in name and not any(map(str.isspace, name)) and _is_plain(name)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it can be written in UTF-8 and holds no control characters but newlines."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return not _CONTROL.search(text)
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()

@@ -1,0 +1,103 @@
+"""What a criterion wants to find in an output, and the share of it that was found."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from meruit.errors import AuthorError, nearest
+from meruit.model.evidence import Cause, Fault, Measured, Missing
+from meruit.model.work import Work
+from meruit.registry import Ask, Finding, Measure
+
+MAX_WANTED = 1_000
+"""Keywords, patterns or fields in one list."""
+MAX_WANTED_CHARS = 2_000
+"""Length of each."""
+MAX_PREPARED = 32
+"""How many lists of inputs a metric remembers prepared."""
+
+
+class Search(NamedTuple):
+    """What is wanted, and how to learn which of it a work has."""
+
+    wanted: tuple[str, ...]
+    found: Callable[[Work], list[str] | Missing]
+
+
+def check_params(ask: Ask, metric: str, known: Mapping[str, str]) -> None:
+    """Refuse a param that the metric does not have."""
+    for name in ask.params:
+        if name not in known:
+            raise AuthorError(f"{metric} has no param {name!r}{nearest(str(name), known)}; it takes {', '.join(known)}")
+
+
+def flag(ask: Ask, name: str) -> bool:
+    """A param that is true or false, and false when not given."""
+    value = ask.params.get(name, False)
+    if not isinstance(value, bool):
+        raise AuthorError(f"the param {name} is true or false, not {value!r}")
+    return value
+
+
+def _wanted(value: Any, name: str) -> tuple[str, ...]:
+    """The distinct texts of a list, or of one text alone."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values:
+        raise AuthorError(f"{name} is empty, so nothing could be missing; list at least one")
+    if len(values) > MAX_WANTED:
+        raise AuthorError(f"{name} has {len(values)} entries; the limit is {MAX_WANTED}")
+    return tuple(dict.fromkeys(_text_of(item, name) for item in values))
+
+
+def _text_of(item: Any, name: str) -> str:
+    # Of other numbers the spelling is lost: 1.10 arrives as 1.1, which is also a part of 1.15.
+    if isinstance(item, bool) or not isinstance(item, str | int):
+        raise AuthorError(f"{name} holds texts and whole numbers, not {type(item).__name__}; quote it, as in '1.10'")
+    try:
+        text = str(item)
+    except ValueError:
+        raise AuthorError(f"{name} holds a number of too many digits; quote it") from None
+    if not text.strip():
+        raise AuthorError(f"{name} holds an empty text, which is contained in everything; remove it")
+    if len(text) > MAX_WANTED_CHARS:
+        raise AuthorError(f"{name} holds a text of {len(text)} characters; the limit is {MAX_WANTED_CHARS}")
+    return text
+
+
+def _asked(ask: Ask, *params: str) -> tuple[str, ...] | None:
+    """What the criterion itself lists: in its threshold, or else in its params."""
+    if ask.wanted:
+        return _wanted(ask.wanted, "the threshold")
+    given = [name for name in params if name in ask.params]
+    if len(given) > 1:
+        raise AuthorError(f"give one of {' and '.join(given)}, not both")
+    return _wanted(ask.params[given[0]], f"the param {given[0]}") if given else None
+
+
+def share(
+    ask: Ask, params: tuple[str, ...], inputs: tuple[str, ...], make: Callable[[tuple[str, ...]], Search]
+) -> Measure:
+    """Measure the share found of what the criterion lists, or else of what the work's input lists."""
+    asked = _asked(ask, *params)
+    prepared = None if asked is None else make(asked)
+    # Works of one kind tend to list the same in their input.
+    prepare = lru_cache(MAX_PREPARED)(make)
+
+    def measure(work: Work) -> Finding:
+        search = prepared
+        if search is None:
+            listed = next((name for name in inputs if work.input.get(name) not in (None, [])), None)
+            if listed is None:
+                places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
+                return Missing(f"nothing says what to look for; give a list as {places}", fault=Fault.AUTHOR)
+            try:
+                search = prepare(_wanted(work.input[listed], f"input.{listed}"))
+            except AuthorError as problem:
+                return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
+        found = search.found(work)
+        if isinstance(found, Missing):
+            return found
+        missing = [] if len(found) == len(search.wanted) else [text for text in search.wanted if text not in found]
+        return Measured(len(found) / len(search.wanted), details={"found": found, "missing": missing})
+
+    return measure

@@ -1,0 +1,102 @@
+"""ROUGE as rouge-score has it: words and pairs of words in common, and the longest common subsequence."""
+
+from collections.abc import Sequence
+
+from meruit.metrics.support.bleu import shared_runs, shared_words
+
+MAX_LCS_CELLS = 20_000_000_000
+"""Words times words beyond which no longest common subsequence is looked for: some two seconds' work."""
+
+MAX_LCS_BITS = 4_000_000_000
+"""Different words times words beyond which none is looked for: some 250 MB of memory."""
+
+SIEVED_FROM_CELLS = 1_000_000
+"""Words times words from which it pays to leave out first what only one text has."""
+
+TRIM_EVERY = 1024
+"""Steps after which the bits that have overflowed are cut off."""
+
+_LOWERCASE = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_LETTERS_ONLY = "".join(chr(code) if chr(code) in _LOWERCASE else " " for code in range(128))
+
+
+def words_alphanumeric(text: str) -> list[str]:
+    """The words of a text in lower case; all but ASCII letters and digits only separate them."""
+    line = text.lower()
+    if not line.isascii():
+        # Every foreign character becomes a question mark, hence a space.
+        line = line.encode("ascii", "replace").decode("ascii")
+    return line.translate(_LETTERS_ONLY).split()
+
+
+def rouge_words(reference: Sequence[str], candidate: Sequence[str]) -> float:
+    """ROUGE-1: the F-measure of the words that both have."""
+    return _f_measure(shared_words(reference, candidate), len(reference), len(candidate))
+
+
+def rouge_pairs(reference: Sequence[str], candidate: Sequence[str]) -> float:
+    """ROUGE-2: the F-measure of the pairs of neighbouring words that both have."""
+    found, _ = shared_runs(reference, candidate, order=2)
+    return _f_measure(found, len(reference) - 1, len(candidate) - 1)
+
+
+def rouge_l(reference: Sequence[str], candidate: Sequence[str]) -> float | None:
+    """The F-measure of the longest common subsequence of words; None when it would take too long."""
+    if not reference or not candidate:
+        return 0.0
+    common = common_length(reference, candidate)
+    return None if common is None else _f_measure(common, len(reference), len(candidate))
+
+
+def _f_measure(common: int, in_reference: int, in_candidate: int) -> float:
+    if not common:
+        return 0.0
+    precision, recall = common / in_candidate, common / in_reference
+    return 2 * precision * recall / (precision + recall)
+
+
+def common_length(one: Sequence[str], other: Sequence[str]) -> int | None:
+    """The length of the longest common subsequence, or None where a limit forbids to look for it."""
+    start, end = _same_ends(one, other)
+    one, other = one[start : len(one) - end], other[start : len(other) - end]
+    if len(one) * len(other) > SIEVED_FROM_CELLS:
+        shared = {*one} & {*other}
+        one = [word for word in one if word in shared]
+        other = [word for word in other if word in shared]
+        most = max(len(one), len(other))
+        if len(one) * len(other) > MAX_LCS_CELLS or len(shared) * most > MAX_LCS_BITS:
+            return None
+    return start + end + _bit_parallel(*sorted((one, other), key=len))
+
+
+def _same_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
+    """How many words the two begin with alike, and how many more they end with alike."""
+    shorter = min(len(one), len(other))
+    start = 0
+    while start < shorter and one[start] == other[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and one[-1 - end] == other[-1 - end]:
+        end += 1
+    return start, end
+
+
+def _bit_parallel(shorter: Sequence[str], longer: Sequence[str]) -> int:
+    """Hyyrö's algorithm: a whole row of the usual table is one integer, and a step down one addition.
+
+    Bit i of the row is 0 where the row's value grows from word i of the longer text to the next.
+    """
+    masks: dict[str, int] = {}
+    for place, word in enumerate(longer):
+        if word in masks:
+            masks[word] |= 1 << place
+        else:
+            masks[word] = 1 << place
+    full = row = (1 << len(longer)) - 1
+    steps = list(filter(None, map(masks.get, shorter)))
+    for begin in range(0, len(steps), TRIM_EVERY):
+        for mask in steps[begin : begin + TRIM_EVERY]:
+            hits = row & mask
+            row = (row + hits) | (row ^ hits)
+        row &= full
+    return len(longer) - row.bit_count()

@@ -1,0 +1,209 @@
+"""JSON Schemas that strangers wrote, made into validators that neither reach out nor hang nor crash."""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from meruit.errors import AuthorError
+from meruit.metrics.support.schema_cost import MAX_COST, Cost, Graph
+from meruit.metrics.support.schema_graph import Reader, nodes
+from meruit.model.evidence import Cause, Fault, Missing
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError, Validator
+
+MAX_DOCUMENT_DEPTH = 254
+"""What orjson writes at most: it measures the depth, refuses cycles, and takes no time doing so."""
+MAX_SCHEMA_BYTES = 1_000_000
+MAX_CACHED_SCHEMAS = 128
+MAX_MISMATCHES = 5
+MAX_MESSAGE_CHARS = 200
+LISTED = Cost(units=MAX_COST, checks=20_000, copies=1_000_000)
+"""Beyond it only one mismatch is looked for: each takes a full report and a copy of what it is about."""
+MAX_REPORTED_BYTES = 4_000_000
+"""Beyond it not even one is, for its copy would be too large."""
+
+
+class Engine(NamedTuple):
+    """How large the machine for one regular expression may grow, and what that means for speed."""
+
+    bytes_max: int
+    patterns_max: int
+    units_per_char: int
+
+
+LIGHT = Engine(bytes_max=16 << 10, patterns_max=500, units_per_char=5)
+HEAVY = Engine(bytes_max=1 << 20, patterns_max=50, units_per_char=800)
+MAX_AUTOMATON_BYTES = 256 << 10
+"""Memory for each pattern's cache of states."""
+
+_STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_NULL = re.compile(rb"null")
+
+_Schema = dict[str, Any] | bool
+
+
+class Mismatch(NamedTuple):
+    """One thing in a document that the schema does not allow."""
+
+    path: str
+    """As `/items/3/sku`; empty for the whole."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SafeSchema:
+    """A compiled schema; any value may be held against it."""
+
+    validator: "Validator"
+    graph: Graph | None
+    """None for the schemas `true` and `false`."""
+    branches: bool
+    """Whether one mismatch can hold others."""
+
+    def mismatches(self, document: Any) -> tuple[Mismatch, ...] | Missing:
+        """The first few; none when the document matches; Missing when that cannot be told."""
+        try:
+            # Only what is JSON has a verdict: sets, huge numbers, cycles, half characters are refused here.
+            written = orjson.dumps(document, option=_STRICT)
+        except (TypeError, RecursionError) as problem:
+            return Missing(f"the output is not JSON of at most {MAX_DOCUMENT_DEPTH} levels: {problem}")
+        # NaN is written as null, so a null may be one.
+        if _NULL.search(written) and _has_nan(document):
+            return Missing("the output is not JSON: it holds NaN or infinity")
+        if self.graph and not self.graph.affords(document, written):
+            return Missing(
+                "the schema costs too much on this output: it refers to itself too often, or the output is too large",
+                cause=Cause.TOO_COSTLY,
+                fault=Fault.AUTHOR,
+            )
+        try:
+            return () if self.validator.is_valid(document) else self._listed(document, written)
+        except ValueError as problem:
+            return Missing(f"the output is not JSON: {_short(str(problem))}")
+
+    def _listed(self, document: Any, written: bytes) -> tuple[Mismatch, ...]:
+        """Where it does not match, as far as that can be told without a report of enormous size."""
+        if self.graph is None or self.graph.affords(document, written, LISTED):
+            return tuple(map(_mismatch, islice(self.validator.iter_errors(document), MAX_MISMATCHES)))
+        if not self.branches and len(written) <= MAX_REPORTED_BYTES:
+            return _first(self.validator, document)
+        return (Mismatch("", "does not match the schema; the output is too large to say where"),)
+
+
+def compile_schema(schema: Any) -> SafeSchema:
+    """A validator for the schema, or AuthorError with what is wrong; equal schemas are compiled once."""
+    if not isinstance(schema, dict | bool):
+        raise AuthorError(f"a JSON Schema is an object, not {type(schema).__name__}")
+    try:
+        written = orjson.dumps(schema, option=_STRICT)
+    except (TypeError, RecursionError) as problem:
+        raise AuthorError(f"the schema is not JSON: {problem}") from None
+    if len(written) > MAX_SCHEMA_BYTES:
+        raise AuthorError(f"the schema is longer than {MAX_SCHEMA_BYTES} bytes; shorten it")
+    if _NULL.search(written) and _has_nan(schema):
+        raise AuthorError("the schema is not JSON: it holds NaN or infinity")
+    compiled = _compiled(written)
+    if isinstance(compiled, str):
+        raise AuthorError(compiled)
+    return compiled
+
+
+@lru_cache(maxsize=MAX_CACHED_SCHEMAS)
+def _compiled(written: bytes) -> SafeSchema | str:
+    """The schema, or why not: both are remembered."""
+    try:
+        return _compile(orjson.loads(written))
+    except AuthorError as problem:
+        return str(problem)
+
+
+def _compile(schema: _Schema) -> SafeSchema:
+    if isinstance(schema, bool):
+        return SafeSchema(_validator(schema, LIGHT), graph=None, branches=False)
+    # The schema's own address is of no use here, and could pass for that of a known one.
+    for key in ("$id", "id"):
+        if isinstance(schema.get(key), str):
+            del schema[key]
+    reader = Reader(schema)
+    reader.read()
+    engine = _engine(reader.patterns)
+    graph = Graph(reader, units_per_char=engine.units_per_char if reader.patterns else 1)
+    return SafeSchema(_validator(schema, engine), graph, reader.branches)
+
+
+def _engine(patterns: dict[str, str]) -> Engine:
+    """The lightest that can run all patterns."""
+    if len(patterns) > LIGHT.patterns_max:
+        raise AuthorError(f"the schema has {len(patterns)} patterns; the limit is {LIGHT.patterns_max}")
+    if _refused(patterns, LIGHT) is None:
+        return LIGHT
+    if len(patterns) > HEAVY.patterns_max:
+        raise AuthorError(
+            f"the schema has {len(patterns)} patterns; with large ones among them the limit is {HEAVY.patterns_max}"
+        )
+    refused = _refused(patterns, HEAVY)
+    if refused is None:
+        return HEAVY
+    raise AuthorError(
+        f"{patterns[refused]} in the schema: {_short(repr(refused))} cannot be run in linear time; "
+        "look-around, backreferences and very large repetitions are not allowed"
+    )
+
+
+def _refused(patterns: Iterable[str], engine: Engine) -> str | None:
+    for pattern in patterns:
+        try:
+            _validator({"pattern": pattern}, engine)
+        except AuthorError:
+            return pattern
+    return None
+
+
+def _validator(schema: _Schema, engine: Engine) -> "Validator":
+    # Importing it takes some milliseconds, which only those with a schema should pay.
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(
+            schema,
+            offline=True,
+            validate_formats=False,
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=engine.bytes_max, dfa_size_limit=MAX_AUTOMATON_BYTES),
+        )
+    except ValueError as problem:
+        # The library's own errors say where; their first line says what.
+        where = _pointer(getattr(problem, "instance_path", ())) or "the top"
+        raise AuthorError(f"the schema is invalid at {where}: {_short(str(problem).splitlines()[0])}") from None
+
+
+def _first(validator: "Validator", document: Any) -> tuple[Mismatch, ...]:
+    import jsonschema_rs
+
+    try:
+        validator.validate(document)
+    except jsonschema_rs.ValidationError as problem:
+        return (_mismatch(problem),)
+    return ()
+
+
+def _mismatch(error: "ValidationError") -> Mismatch:
+    return Mismatch(_short(_pointer(error.instance_path)), _short(error.message))
+
+
+def _pointer(path: Iterable[str | int]) -> str:
+    return "".join(f"/{step}" for step in path)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[:MAX_MESSAGE_CHARS]}…"
+
+
+def _has_nan(value: Any) -> bool:
+    return any(isinstance(node, float) and not math.isfinite(node) for node, _ in nodes(value))

@@ -1,0 +1,306 @@
+"""How much work a JSON Schema can cause, known before any of it is done.
+
+A validator cannot be interrupted, so what it may cost is bounded beforehand: some keywords apply a schema
+to the same value ($ref, allOf, not…), others to a value further down (properties, items…). The bound adds up
+what is applied at each value and what was applied above it, since `uniqueItems` and error reports read a
+value to its end. One unit stands for 25 ns or less.
+"""
+
+import heapq
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
+
+from meruit.errors import AuthorError
+from meruit.metrics.support.schema_graph import Place, Reader
+
+MAX_UNFOLDED = 1_000_000
+"""Units that a schema may cost for one byte of a document, its references written out."""
+MAX_MARKS = 100_000
+"""Places that `unevaluated…` keywords may make the validator copy when it is built."""
+MAX_EVALUATION_DEPTH = 1_000
+"""Schemas applied inside one another; each takes up to half a kilobyte of the machine's stack."""
+MAX_COST = 100_000_000
+"""Units that one validation may cost: seconds at worst, and nearly always far less."""
+MAX_PARTS = 100_000
+"""Places that apply to the same value as another, over all places."""
+MAX_STEPS = 500_000
+"""Steps of our own that may be spent on finding the cost for one document."""
+
+_CHARS_PER_UNIT = 16
+"""For copying text."""
+_BYTES_PER_VALUE = 4
+"""How short values are, where nobody counts them."""
+
+
+class Part(NamedTuple):
+    """A place that is applied to a value, and how often: to judge it, and to mark what was evaluated."""
+
+    place: Place
+    judged: int
+    marked: int
+
+
+class Spread(NamedTuple):
+    """All that applying one place to one value applies to that same value."""
+
+    parts: tuple[Part, ...]
+    own: int
+    reads: int
+    text: int
+    names: int
+    height: int
+
+
+class Cost(NamedTuple):
+    """What validating one document costs at most."""
+
+    units: int
+    checks: int
+    """How much of it may end in an error report."""
+    copies: int
+    """Values that these reports would copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What a place costs at most, all that it applies further down included, and how deep that goes."""
+
+    own: int
+    """Units for each value in a document."""
+    text: int
+    """Units for each character."""
+    height: int
+
+    def __add__(self, other: "Rate") -> "Rate":
+        """Both are applied to the same value."""
+        return Rate(self.own + other.own, self.text + other.text, max(self.height, other.height))
+
+    def __mul__(self, times: int) -> "Rate":
+        """It is applied so many times."""
+        return Rate(self.own * times, self.text * times, self.height)
+
+    def __or__(self, other: "Rate") -> "Rate":
+        """Either is applied."""
+        return Rate(max(self.own, other.own), max(self.text, other.text), max(self.height, other.height))
+
+
+NOTHING = Rate(0, 0, 0)
+ALLOWED = Cost(units=MAX_COST, checks=sys.maxsize, copies=sys.maxsize)
+
+
+class Graph:
+    """The places of one schema, put in order, and what they can cost."""
+
+    def __init__(self, reader: Reader, *, units_per_char: int) -> None:
+        self.places = reader.places
+        self.root = id(reader.schema)
+        self._per_char = units_per_char
+        self._spreads: dict[int, Spread] = {}
+        self._parts = 0
+        order, cycle = _ordered(self.places, lambda place: self.places[place].here)
+        if cycle is not None:
+            raise AuthorError(
+                f"{self.places[cycle].where or 'the top'} of the schema refers to itself for the same value, "
+                "so it says nothing; remove the reference"
+            )
+        order.reverse()
+        self._by_rank = order
+        self._rank = {place: rank for rank, place in enumerate(order)}
+        self._refuse_many_marks()
+        self.rate = self._rate()
+        """None where a schema holds itself: then the cost depends on the document."""
+
+    def spread(self, start: int) -> Spread:
+        """What applying this place applies to the same value, each part once with its count."""
+        if start in self._spreads:
+            return self._spreads[start]
+        counts, heights, queue = {start: (1, 0)}, {start: 1}, [self._rank[start]]
+        parts: list[Part] = []
+        while queue:
+            identity = self._by_rank[heapq.heappop(queue)]
+            place, (judged, marked) = self.places[identity], counts[identity]
+            if place.marks:
+                marked += judged
+            parts.append(Part(place, judged, marked))
+            for target in place.here:
+                if target not in counts:
+                    heapq.heappush(queue, self._rank[target])
+                before = counts.get(target, (0, 0))
+                counts[target] = before[0] + judged + marked, before[1] + marked
+                heights[target] = max(heights.get(target, 0), heights[identity] + 1 + place.marks)
+        self._parts += len(parts)
+        if self._parts > MAX_PARTS:
+            raise AuthorError("the schema's references are too entangled; write it with fewer of them")
+        times = [(part.place, part.judged + part.marked) for part in parts]
+        spread = self._spreads[start] = Spread(
+            parts=tuple(parts),
+            own=sum(place.own * count for place, count in times),
+            reads=sum(place.reads * count for place, count in times),
+            text=sum(place.text * count for place, count in times) * self._per_char,
+            names=sum(place.names * count for place, count in times) * self._per_char,
+            height=max(heights.values()),
+        )
+        return spread
+
+    def _refuse_many_marks(self) -> None:
+        marking = (place for place in self.places if self.places[place].marks)
+        copies = sum(part.judged + part.marked for place in marking for part in self.spread(place).parts)
+        if copies > MAX_MARKS:
+            raise AuthorError(f"unevaluated… keywords multiply to {copies} places; the limit is {MAX_MARKS}")
+
+    def _rate(self) -> Rate | None:
+        """What any value can cost, from the leaves up."""
+        order, cycle = _ordered([self.root], self._below)
+        if cycle is not None:
+            return None
+        rates: dict[int, Rate] = {}
+        for place in order:
+            rate = rates[place] = self._rate_of(place, rates)
+            if rate.own + rate.text > MAX_UNFOLDED:
+                raise AuthorError(
+                    f"the schema unfolds to more than {MAX_UNFOLDED} steps at one value; "
+                    "let its definitions refer to each other less often"
+                )
+            if rate.height > MAX_EVALUATION_DEPTH:
+                raise AuthorError(f"the schema's references nest more than {MAX_EVALUATION_DEPTH} deep")
+        return rates[self.root]
+
+    def _rate_of(self, start: int, rates: dict[int, Rate]) -> Rate:
+        spread, below = self.spread(start), NOTHING
+        for place, judged, marked in spread.parts:
+            names = _either(rates, place.named.values(), place.other_names) + _all(rates, place.any_name)
+            items = _either(rates, place.first_items, place.other_items) + _all(rates, place.any_item)
+            name = NOTHING if place.name is None else rates[place.name]
+            below += (names | items) * judged + _all(rates, place.again) * marked + name * (judged + marked)
+        return Rate(
+            own=max(spread.own, below.own) + spread.reads,
+            text=max(spread.text + spread.names, below.text),
+            height=spread.height + below.height,
+        )
+
+    def _below(self, start: int) -> list[int]:
+        return [place for part in self.spread(start).parts for place in part.place.below()]
+
+    def affords(self, document: Any, written: bytes, limit: Cost = ALLOWED) -> bool:
+        """Whether validating the document, of which the JSON is given too, stays within the limit."""
+        if self.rate is not None and limit is ALLOWED:
+            own, text = self.rate.own, self.rate.text
+            if (own + text) * len(written) <= limit.units:
+                return True
+            values = 1 + written.count(b",") + written.count(b"[") + written.count(b"{")
+            if own * values + (text + own // _CHARS_PER_UNIT) * len(written) <= limit.units:
+                return True
+        return self._walk(document, len(written), limit)
+
+    def _walk(self, document: Any, size: int, limit: Cost) -> bool:
+        """Walk the document as the validator would, until a limit is reached."""
+        units = checks = copies = steps = reread = copied = 0
+        stack = [_Visit(document, {self.root: 1}, depth=0, reads=0, checks=0)]
+        while stack:
+            visit = stack.pop()
+            value = visit.value
+            spreads = [(self._spreads[place], times) for place, times in visit.places.items()]
+            parts = [(part, times) for spread, times in spreads for part in spread.parts]
+            own = sum(spread.own * times for spread, times in spreads)
+            reads = visit.reads + sum(spread.reads * times for spread, times in spreads)
+            depth = visit.depth + max(spread.height for spread, _ in spreads)
+            chars = len(value) if isinstance(value, str) else 0
+            inside = len(value) if isinstance(value, dict | list | tuple) else 0
+            units += own + reads + self._text_cost(value, spreads) + reads * chars // _CHARS_PER_UNIT
+            checks += own
+            copies += (visit.checks + own) * (1 + chars // _CHARS_PER_UNIT)
+            steps += 1 + len(parts) * (1 + inside)
+            if units > limit.units or checks + inside > limit.checks or copies > limit.copies:
+                return False
+            if steps > MAX_STEPS or depth > MAX_EVALUATION_DEPTH:
+                return False
+            for item, applied in _applied(value, parts):
+                if applied:
+                    stack.append(_Visit(item, applied, depth, reads, visit.checks + own))
+                else:
+                    reread, copied = max(reread, reads), max(copied, visit.checks + own)
+        # What no schema applies to is read or copied only for what stands above it.
+        values = size // _BYTES_PER_VALUE
+        return units + reread * values <= limit.units and copies + copied * values <= limit.copies
+
+    def _text_cost(self, value: Any, spreads: list[tuple[Spread, int]]) -> int:
+        """For reading a text, or an object's names, character by character."""
+        if isinstance(value, str):
+            return len(value) * sum(spread.text * times for spread, times in spreads)
+        if not isinstance(value, dict):
+            return 0
+        chars, units = sum(map(len, value)), 0
+        for spread, times in spreads:
+            units += chars * spread.names * times
+            for place, judged, marked in spread.parts:
+                if place.name is not None:
+                    name = self._spreads[place.name]
+                    units += times * (judged + marked) * (name.own * len(value) + name.text * chars)
+        return units
+
+
+class _Visit(NamedTuple):
+    """A value still to be walked, with what applies to it and what came before."""
+
+    value: Any
+    places: dict[int, int]
+    depth: int
+    reads: int
+    checks: int
+
+
+def _applied(value: Any, parts: list[tuple[Part, int]]) -> Iterator[tuple[Any, dict[int, int]]]:
+    """What stands directly inside a value, each with the places that apply to it and their counts."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield item, _counted(parts, name)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield item, _counted(parts, index)
+
+
+def _counted(parts: list[tuple[Part, int]], key: str | int) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for (place, judged, marked), times in parts:
+        for target in place.of_name(key) if isinstance(key, str) else place.of_item(key):
+            counts[target] = counts.get(target, 0) + judged * times
+        if marked:
+            for target in place.again:
+                counts[target] = counts.get(target, 0) + marked * times
+    return counts
+
+
+def _ordered(starts: Iterable[int], after: Callable[[int], Iterable[int]]) -> tuple[list[int], int | None]:
+    """Everything reachable, each after all it leads to; and one member of a cycle, if there is any."""
+    done: dict[int, bool] = {}
+    order: list[int] = []
+    cycle: int | None = None
+    for start in starts:
+        stack = [(start, iter(after(start)))] if start not in done else []
+        done.setdefault(start, False)
+        while stack:
+            current, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                stack.pop()
+                done[current] = True
+                order.append(current)
+            elif following not in done:
+                done[following] = False
+                stack.append((following, iter(after(following))))
+            elif not done[following]:
+                cycle = following
+    return order, cycle
+
+
+def _all(rates: dict[int, Rate], places: Iterable[int]) -> Rate:
+    return sum((rates[place] for place in places), start=NOTHING)
+
+
+def _either(rates: dict[int, Rate], one_of: Iterable[int | None], others: Iterable[int]) -> Rate:
+    """A value gets one of the named schemas, or else all the others."""
+    return reduce(or_, (rates[place] for place in one_of if place is not None), _all(rates, others))

@@ -1,1 +1,0 @@
-"""What a verdict is worth, and where the money goes; pure."""

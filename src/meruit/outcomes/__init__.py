@@ -1,0 +1,1 @@
+"""Recorded outcomes: service, export, re-scoring."""

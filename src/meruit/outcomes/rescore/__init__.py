@@ -1,0 +1,1 @@
+"""Re-scoring of recorded outcomes, row by row, by columns, or on a cluster."""

@@ -1,0 +1,370 @@
+"""Thresholds over measured metrics, judged as columns: what a rescore would change, and files beyond memory.
+
+Needs `pip install 'meruit[bulk]'`. Columns say the same as one by one: what is missing is decided before anything
+is compared, and works that meet the same criteria share the outcome that a single work would get.
+"""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from meruit.errors import MeruitError
+from meruit.judge.batch import VERDICTS, BatchResult, BatchUnsupported, judge_columns
+from meruit.judge.plan import Plan, Rule
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.record import Record
+from meruit.model.verdict import GovernanceStatus, Status, Verdict
+from meruit.outcomes.export import METRIC, MIXED, whole_file
+from meruit.outcomes.rescore.reuse import OWN_FLAW, Sources
+from meruit.outcomes.rescore.run import Line, Progress, Reading, Summary, Tally, Task, judged_batch
+from meruit.outcomes.store.read import Narrowed
+from meruit.store.store import Store
+from meruit.verify.catalogue import Prepared
+from meruit.verify.engine import VerificationEngine
+
+BLOCK_ROWS = 65_536
+"""Rows of a file that are held at a time."""
+MAX_SETS = 256
+"""How many sets of a file's criteria are remembered, compared with the new ones."""
+_CRITERIA = ("criteria_digest", "criteria")
+"""Columns that only our own exports have."""
+_STATES = (Status.NOT_MET, Status.MET, Status.INDETERMINATE)
+_BEYOND = {True: (pl.Int64, 2**63 - 1), False: (pl.UInt64, 2**64 - 1)}
+"""An integer of which nobody can say which it is: it stands for a missing one, by whether its type has a sign."""
+
+Numbers = npt.NDArray[Any]
+
+
+class FileSummary(Record, frozen=True):
+    """What judging a file came to."""
+
+    criteria_digest: str
+    rows: int
+    verdicts: dict[Verdict, int]
+    successes: int
+    bonus_micros: int
+    penalty_micros: int
+    criteria: dict[str, dict[Status, int]]
+    """For each criterion how often it ended how."""
+    seconds: float
+
+
+def preview(plan: Plan, frame: pl.DataFrame) -> pl.DataFrame:
+    """A row judged for each row of metrics, whose columns are called as the plan calls its values.
+
+    Raises BatchUnsupported for what only a single work can be judged by.
+    """
+    for rule in plan.rules:
+        if rule.slot not in frame.columns:
+            raise BatchUnsupported(f"there is no column {rule.slot!r}")
+    columns = [frame[rule.slot] for rule in plan.rules]
+    return _shown(plan, _judged(plan, columns))
+
+
+def _judged(plan: Plan, columns: Sequence[pl.Series]) -> BatchResult:
+    """The columns judged, one for each criterion."""
+    # A column of its own for each criterion: what a truth value is depends on who asks.
+    numbered = plan._replace(rules=tuple(rule._replace(slot=str(rule.position)) for rule in plan.rules))
+    values = {str(rule.position): _numbers(rule, column) for rule, column in zip(plan.rules, columns, strict=True)}
+    return judge_columns(numbered, values)
+
+
+def _numbers(rule: Rule, column: pl.Series) -> Numbers:
+    """A column as numbers, NaN where there is none."""
+    kind = column.dtype
+    if kind == pl.Boolean and column.null_count():
+        asked = rule.bracket is not None and rule.bracket.yes_or_no
+        return column.cast(pl.Float64).to_numpy() if asked else np.full(len(column), np.nan)
+    if kind.is_integer() and column.null_count():
+        wide, beyond = _BEYOND[kind.is_signed_integer()]
+        return column.cast(wide).fill_null(beyond).to_numpy()
+    if kind == pl.Null:
+        return np.full(len(column), np.nan)
+    return column.to_numpy()
+
+
+def _shown(plan: Plan, judged: BatchResult) -> pl.DataFrame:
+    names = np.array([str(verdict) for verdict in VERDICTS])
+    columns: dict[str, Numbers] = {
+        "verdict": names[judged.verdict],
+        "success": judged.success,
+        "score": judged.low,
+        "score_high": judged.high,
+        "bonus_micros": judged.bonus_micros,
+        "penalty_micros": judged.penalty_micros,
+    }
+    for rule, states in zip(plan.rules, judged.states, strict=True):
+        columns[f"status.{rule.id}"] = np.array([str(status) for status in _statuses(rule)])[states]
+    return pl.DataFrame(columns)
+
+
+def _statuses(rule: Rule) -> tuple[Status, Status, Status]:
+    """What each state of a column is called."""
+    return (*_STATES[:2], Status.EXCLUDED if rule.excludable else Status.INDETERMINATE)
+
+
+# What a rescore would change.
+
+
+def preview_outcomes(
+    store: Store,
+    engine: VerificationEngine,
+    tenant: str,
+    criteria: SuccessCriteria,
+    *,
+    narrowed: Narrowed | None,
+    now: datetime,
+    progress: Progress,
+) -> Summary:
+    """What a rescore would come to, with nothing recorded: as columns where the records allow it, else one by one."""
+    started = time.monotonic()
+    task = Task(engine, criteria, now)
+    reading = Reading(store, tenant, task, narrowed)
+    for batch in reading.batches():
+        columns, single = _apart(task.prepared, batch.lines)
+        _tally_columns(task.prepared.plan, columns, reading.tally)
+        for line, result in zip(single, judged_batch(task, [line.row for line in single]), strict=True):
+            if reading.tally.is_fit(result):
+                reading.tally.add(line.row, result, recorded=True)
+        progress(batch.examined, reading.total)
+    return reading.tally.summary(task, reading.examined, dry_run=True, seconds=time.monotonic() - started)
+
+
+class _Values(NamedTuple):
+    """An outcome whose evidence is a number, or nothing, for each criterion."""
+
+    line: Line
+    numbers: list[float | None]
+
+
+def _apart(prepared: Prepared, lines: Sequence[Line]) -> tuple[list[_Values], list[Line]]:
+    """What can be judged as columns, and what cannot."""
+    columns: list[_Values] = []
+    single: list[Line] = []
+    numeric = bool(prepared.plan.rules) and all(rule.bracket is not None for rule in prepared.plan.rules)
+    for line in lines:
+        values = _values(line) if numeric else None
+        if values is None:
+            single.append(line)
+        else:
+            columns.append(_Values(line, values))
+    return columns, single
+
+
+def _values(line: Line) -> list[float | None] | None:
+    """The numbers that answer the criteria; None where one of them is no number, or does not apply."""
+    found: list[float | None] = []
+    for source in line.row.sources or ():
+        judged = None if source == OWN_FLAW else line.row.result.criterion_results[source]
+        if judged is None or judged.cause is not None:
+            found.append(None)
+        elif type(judged.value) in (int, float):
+            found.append(judged.value)  # type: ignore[arg-type]  # just asked
+        else:
+            return None
+    return found if line.row.sources is not None else None
+
+
+def _tally_columns(plan: Plan, rows: Sequence[_Values], tally: Tally) -> None:
+    if not rows:
+        return
+    series = [
+        pl.Series(column, dtype=pl.Float64, strict=False) for column in zip(*(row.numbers for row in rows), strict=True)
+    ]
+    judged = _judged(plan, series)
+    old = [row.line.row.result for row in rows]
+    believed = [one.governance in (GovernanceStatus.NOT_CHECKED, GovernanceStatus.CLEAR) for one in old]
+    success = judged.success & np.array(believed)
+    frame = pl.DataFrame(
+        {
+            "before": [str(one.verdict) for one in old],
+            "after": np.array([str(verdict) for verdict in VERDICTS])[judged.verdict],
+            "succeeded": [one.success for one in old],
+            "succeeds": success,
+        }
+    )
+    for before, after, times in frame.group_by("before", "after").len().iter_rows():
+        tally.turned(Verdict(before), Verdict(after), from_evidence=True, times=times)
+    turned = frame.filter(pl.col("succeeded") != pl.col("succeeds"))
+    for succeeds, times in turned.group_by("succeeds").len().iter_rows():
+        tally.now_successful(succeeds, times)
+    ended = [{one.criterion_id: one.status for one in result.criterion_results} for result in old]
+    for rule, states in zip(plan.rules, judged.states, strict=True):
+        names = _statuses(rule)
+        now = [names[state] for state in states]
+        times = sum(before.get(rule.id, status) is not status for before, status in zip(ended, now, strict=True))
+        if times:
+            tally.ended_otherwise(rule.id, times)
+
+
+# Files.
+
+
+def judge_file(
+    source: Path, engine: VerificationEngine, prepared: Prepared, target: Path | None, progress: Progress
+) -> FileSummary:
+    """Judge a Parquet file of metrics, a block at a time; the verdicts go to another, if one is named.
+
+    In a file that `meruit outcome export` wrote, a criterion is answered only by a column that was asked the same;
+    in any other, by the column of its metric's name.
+    """
+    if target is not None and target.exists() and target.samefile(source):
+        raise MeruitError(f"{source} is what is read; write the verdicts to another file")
+    started = time.monotonic()
+    plan = prepared.plan
+    total = _Total(plan)
+    try:
+        with _opened(source) as file, nullcontext() if target is None else whole_file(target) as opened:
+            columns = _Columns(file.schema_arrow, engine, prepared)
+            shape = _shape(plan, with_id="id" in columns.needed)
+            with nullcontext() if opened is None else pq.ParquetWriter(opened, shape, compression="zstd") as writer:
+                for block in file.iter_batches(BLOCK_ROWS, columns=columns.needed):
+                    frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([block])))
+                    judged = columns.judged(frame)
+                    total.add(judged)
+                    if writer is not None:
+                        shown = _shown(plan, judged)
+                        if "id" in frame.columns:
+                            shown = shown.insert_column(0, frame["id"])
+                        writer.write_table(shown.to_arrow().cast(shape))
+                    progress(total.rows, file.metadata.num_rows)
+    except (pa.ArrowException, OSError) as problem:
+        raise MeruitError(f"{source} cannot be read as Parquet: {problem}") from None
+    return total.summary(time.monotonic() - started)
+
+
+# Any: what pyarrow has is of no type that says more.
+def _opened(source: Path) -> Any:
+    """The file; texts that repeat in every row are read once."""
+    names = {*pq.read_schema(source).names}
+    return pq.ParquetFile(source, read_dictionary=[name for name in _CRITERIA if name in names])
+
+
+def _shape(plan: Plan, *, with_id: bool) -> Any:
+    """The columns of a file of verdicts."""
+    text = pa.large_string()
+    return pa.schema(
+        [
+            *([("id", text)] if with_id else []),
+            ("verdict", text),
+            ("success", pa.bool_()),
+            *((name, pa.float64()) for name in ("score", "score_high")),
+            *((name, pa.int64()) for name in ("bonus_micros", "penalty_micros")),
+            *((f"status.{rule.id}", text) for rule in plan.rules),
+        ]
+    )
+
+
+class _Columns:
+    """Which column of a file answers which criterion."""
+
+    def __init__(self, schema: Any, engine: VerificationEngine, prepared: Prepared) -> None:
+        self._names = {*schema.names}
+        self._mixed = {*msgspec.json.decode((schema.metadata or {}).get(MIXED, b"[]"))}
+        self._engine, self._prepared = engine, prepared
+        self._exported = {*_CRITERIA} <= self._names
+        self._known: OrderedDict[str, tuple[str | None, ...]] = OrderedDict()
+        if self._exported:
+            self.needed = [*_CRITERIA, *(name for name in schema.names if name.startswith(METRIC))]
+        else:
+            self._plain = tuple(self._column(rule.slot) for rule in prepared.plan.rules)
+            self.needed = sorted({*self._plain})
+        if "id" in self._names:
+            self.needed.append("id")
+
+    def _column(self, slot: str) -> str:
+        name = next((name for name in (f"{METRIC}{slot}", slot) if name in self._names), None)
+        if name is None:
+            raise MeruitError(f"the file has no column {METRIC}{slot} or {slot}, which a criterion asks for")
+        return name
+
+    def judged(self, frame: pl.DataFrame) -> BatchResult:
+        """Each row of the frame judged by the columns that answer the criteria for it."""
+        if not self._exported:
+            return _judged(self._prepared.plan, [frame[name] for name in self._plain])
+        parts = frame.with_row_index("place").partition_by("criteria_digest", maintain_order=True)
+        found = [self._judged_alike(part) for part in parts]
+        if len(found) == 1:
+            return found[0]
+        order = np.argsort(np.concatenate([part["place"].to_numpy() for part in parts]))
+        arrays = [np.concatenate([result[number] for result in found], axis=-1) for number in range(len(found[0]))]
+        return BatchResult(*(array[..., order] for array in arrays))
+
+    def _judged_alike(self, part: pl.DataFrame) -> BatchResult:
+        """Rows that were judged by the same criteria, so that each column was asked the same in all."""
+        digest = str(part["criteria_digest"][0])
+        labels = self._known.get(digest)
+        if labels is None:
+            labels = self._known[digest] = self._labels(str(part["criteria"][0]))
+            if len(self._known) > MAX_SETS:
+                self._known.popitem(last=False)
+        names = [None if label is None else f"{METRIC}{label}" for label in labels]
+        empty = pl.Series(dtype=pl.Null).extend_constant(None, len(part))
+        return _judged(
+            self._prepared.plan,
+            [part[name] if name is not None and name in self._names else empty for name in names],
+        )
+
+    def _labels(self, written: str) -> tuple[str | None, ...]:
+        old = self._engine.catalogue.prepare(SuccessCriteria.model_validate_json(written))
+        labels = Sources(self._prepared, old).labels
+        mixed = next((label for label in labels if label in self._mixed), None)
+        if mixed is not None:
+            raise BatchUnsupported(
+                f"{mixed!r} has values of several kinds, which no column holds; rescore the records themselves"
+            )
+        return labels
+
+
+class _Total:
+    """Counts what judging a file comes to."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.rows = self._successes = self._bonus = self._penalty = 0
+        self._verdicts: Counter[Verdict] = Counter()
+        self._ended: list[Counter[Status]] = [Counter() for _ in plan.rules]
+
+    def add(self, judged: BatchResult) -> None:
+        """Count a block."""
+        self.rows += len(judged.success)
+        self._successes += int(judged.success.sum())
+        self._bonus += int(judged.bonus_micros.sum())
+        self._penalty += int(judged.penalty_micros.sum())
+        for verdict, times in zip(VERDICTS, _times(judged.verdict, len(VERDICTS)), strict=True):
+            self._verdicts[verdict] += times
+        for rule, states, ended in zip(self._plan.rules, judged.states, self._ended, strict=True):
+            for status, times in zip(_statuses(rule), _times(states, len(_STATES)), strict=True):
+                ended[status] += times
+
+    def summary(self, seconds: float) -> FileSummary:
+        """All of it."""
+        return FileSummary(
+            criteria_digest=self._plan.digest,
+            rows=self.rows,
+            verdicts={verdict: times for verdict, times in self._verdicts.items() if times},
+            successes=self._successes,
+            bonus_micros=self._bonus,
+            penalty_micros=self._penalty,
+            criteria={
+                rule.id: {status: times for status, times in ended.items() if times}
+                for rule, ended in zip(self._plan.rules, self._ended, strict=True)
+            },
+            seconds=seconds,
+        )
+
+
+def _times(codes: Numbers, kinds: int) -> Iterator[int]:
+    """How often each code occurs."""
+    return iter(np.bincount(codes, minlength=kinds).tolist())

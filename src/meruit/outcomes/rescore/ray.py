@@ -1,0 +1,204 @@
+"""Batches judged by Ray's workers: the same function, elsewhere; only this process reads and writes records."""
+
+import logging
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from meruit.errors import MeruitError
+from meruit.model.canonical import canonical
+from meruit.model.verdict import VerificationResult
+from meruit.outcomes.rescore.run import Batch, Judged, Row, Task, judged_batch
+from meruit.outcomes.store.read import Evidence, criteria_from
+from meruit.verify.engine import VerificationEngine
+
+DEFAULT_WORKERS = 2
+SPAN_ROWS = 10_000
+"""Outcomes that are with the workers at a time."""
+SPAN_BYTES = 64 * 1024 * 1024
+"""Work that is with the workers at a time, unless a single batch is larger."""
+TASK_ROWS = 250
+"""Outcomes that a worker is given at a time, at most."""
+OBJECT_STORE_BYTES = 256 * 1024 * 1024
+MAX_TASKS = 4
+"""How many sets of criteria a worker keeps ready."""
+_QUIET = {
+    # Nobody outside is told, asked or listened to; results come on stdout and complaints on stderr, and both are ours.
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+_ALONE = {
+    # Without a cluster there is no other machine, and no need to ask the network for our own address.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+
+
+class _Sent(NamedTuple):
+    """What a worker makes its task from: bytes, so that equal ones are known to be equal."""
+
+    criteria: bytes
+    engine: bytes
+    """How to make the engine, pickled."""
+    now: str
+
+
+class RayRunner:
+    """Judges on Ray's workers, a bounded number of batches at a time: on this machine, or on RAY_ADDRESS's cluster.
+
+    `make_engine` is called once in each worker, so it must be something that can be pickled.
+    """
+
+    def __init__(self, make_engine: Callable[[], VerificationEngine], workers: int = DEFAULT_WORKERS) -> None:
+        self._engine = pickle.dumps(make_engine)
+        self._workers = workers
+
+    def judged(self, task: Task, waiting: Iterator[Batch]) -> Judged:
+        """Each batch with a result for each of its lines, in the order they come."""
+        criteria = canonical(task.criteria.model_dump(exclude_defaults=True))
+        sent = _Sent(criteria, self._engine, task.now.isoformat())
+        with _started(self._workers) as data:
+            for span in _spans(waiting):
+                results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
+                start = 0
+                for batch in span:
+                    yield batch, results[start : start + len(batch.lines)]
+                    start += len(batch.lines)
+
+    # Any: Ray Data has no types that say more.
+    def _span(self, data: Any, sent: _Sent, rows: Sequence[Row]) -> list[VerificationResult]:
+        if not rows:
+            return []
+        found: list[VerificationResult | None] = [None] * len(rows)
+        tables = list(_tables(rows, min(TASK_ROWS, -(-len(rows) // self._workers))))
+        judged = data.from_arrow(tables).map_batches(
+            judge_table,
+            fn_kwargs={"sent": sent},
+            batch_format="pyarrow",
+            batch_size=None,
+            compute=data.TaskPoolStrategy(size=min(self._workers, len(tables))),
+        )
+        for block in judged.iter_batches(batch_format="pyarrow", batch_size=None):
+            for place, written in zip(block["place"].to_pylist(), block["result"].to_pylist(), strict=True):
+                found[place] = VerificationResult.from_json(written)
+        whole = [result for result in found if result is not None]
+        if len(whole) < len(rows):
+            raise MeruitError(f"Ray answered for {len(whole)} of {len(rows)} outcomes; run the command again")
+        return whole
+
+
+def _spans(waiting: Iterator[Batch]) -> Iterator[list[Batch]]:
+    """Batches in groups of a bounded size."""
+    span: list[Batch] = []
+    rows = size = 0
+    for batch in waiting:
+        heavy = sum(len(part or b"") for line in batch.lines for part in line.row.work)
+        if span and (rows + len(batch.lines) > SPAN_ROWS or size + heavy > SPAN_BYTES):
+            yield span
+            span, rows, size = [], 0, 0
+        span.append(batch)
+        rows, size = rows + len(batch.lines), size + heavy
+    if span:
+        yield span
+
+
+# What crosses: Any is a table of pyarrow's.
+
+
+def _tables(rows: Sequence[Row], size: int) -> Iterator[Any]:
+    """Rows as Ray carries them, some for each time that a worker is asked."""
+    import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
+
+    schema = pa.schema(
+        [
+            ("place", pa.int64()),
+            ("old", pa.large_binary()),
+            ("sources", pa.list_(pa.int32())),
+            *((name, pa.large_binary()) for name in Evidence._fields),
+        ]
+    )
+    for start in range(0, len(rows), size):
+        some = rows[start : start + size]
+        yield pa.table(
+            {
+                "place": range(start, start + len(some)),
+                "old": [row.result.to_json() for row in some],
+                "sources": [row.sources for row in some],
+                **{name: [getattr(row.work, name) for row in some] for name in Evidence._fields},
+            },
+            schema=schema,
+        )
+
+
+def judge_table(table: Any, sent: _Sent) -> Any:
+    """Judge a table of rows: what runs in a worker."""
+    import pyarrow as pa
+
+    rows = [
+        Row(
+            VerificationResult.from_json(one["old"]),
+            None if one["sources"] is None else tuple(one["sources"]),
+            Evidence(*(one[name] for name in Evidence._fields)),
+        )
+        for one in table.to_pylist()
+    ]
+    results = [result.to_json() for result in judged_batch(_task(sent), rows)]
+    return pa.table({"place": table["place"], "result": pa.array(results, pa.large_binary())})
+
+
+@lru_cache(maxsize=MAX_TASKS)
+def _task(sent: _Sent) -> Task:
+    """The engine and the criteria, made once a worker."""
+    # Written by the process that started this worker, and by nobody else.
+    make_engine: Callable[[], VerificationEngine] = pickle.loads(sent.engine)  # noqa: S301
+    return Task(make_engine(), criteria_from(sent.criteria), datetime.fromisoformat(sent.now))
+
+
+# Ray itself.
+
+
+@contextmanager
+def _started(workers: int) -> Iterator[Any]:
+    """Ray's data library, with workers that end with this block."""
+    address = os.environ.get("RAY_ADDRESS")
+    for name, value in (_QUIET if address else _QUIET | _ALONE).items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise MeruitError("--engine ray needs Ray: pip install 'meruit[ray]'") from None
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    # Where Ray itself would put it: the names of its sockets must be short.
+    with TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        ray.init(**_options(address, workers, folder))
+        try:
+            context = ray.data.DataContext.get_current()
+            context.enable_progress_bars = False
+            yield ray.data
+        finally:
+            ray.shutdown()
+
+
+def _options(address: str | None, workers: int, folder: str) -> dict[str, Any]:
+    """How Ray starts: on its own variable's cluster, else here, heard by nobody else."""
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address:
+        return {"address": address, **quiet}
+    return {
+        "address": "local",
+        "num_cpus": workers,
+        "include_dashboard": False,
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "_node_ip_address": "127.0.0.1",
+        "_temp_dir": folder,
+        **quiet,
+    }

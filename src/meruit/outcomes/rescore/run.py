@@ -1,0 +1,390 @@
+"""Stored outcomes judged again by other criteria: each gets one more version of its verdict, none loses an old one."""
+
+import copy
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple, Protocol, cast
+
+import msgspec
+from sqlalchemy import Connection
+
+from meruit.errors import MeruitError
+from meruit.judge.verdict import Circumstances, conclude, evidence_of, governed
+from meruit.log.commitment import SALT_BYTES
+from meruit.model.access import Scope
+from meruit.model.canonical import canonical
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Evidence, Missing
+from meruit.model.outcome import OutcomeSummary
+from meruit.model.record import Record
+from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Verdict, VerificationResult
+from meruit.outcomes.rescore.reuse import OWN_FLAW, Sources
+from meruit.outcomes.store import batches
+from meruit.outcomes.store.read import Evidence as StoredWork
+from meruit.outcomes.store.read import Narrowed, criteria_body, criteria_from, latest_results
+from meruit.outcomes.store.write import AddVersions, NewVersion
+from meruit.store.database import StoreError
+from meruit.store.store import Store
+from meruit.verify.catalogue import Prepared
+from meruit.verify.engine import VerificationEngine
+
+MAX_SETS = 256
+"""How many sets of old criteria are remembered, compared with the new ones."""
+
+Progress = Callable[[int, int], None]
+"""Told how many outcomes are done, and of how many, each time that some became durable."""
+
+
+class Skip(StrEnum):
+    """Why an outcome got no new version."""
+
+    ALREADY = "already judged by these criteria"
+    NO_RESULT = "its result was erased"
+    ERASED = "its work was erased, and its record does not answer these criteria"
+    UNREADABLE = "its work cannot be read from the store"
+    NOT_MEASURED = "it could not be measured again"
+    QUICKER = "somebody else rescored or erased it meanwhile"
+
+
+class Turn(Record, frozen=True):
+    """How often one verdict became another."""
+
+    before: Verdict
+    after: Verdict
+    count: int
+
+
+class Summary(Record, frozen=True):
+    """What a rescore did, or would do."""
+
+    criteria_digest: str
+    dry_run: bool
+    examined: int
+    rescored: int
+    from_evidence: int
+    """Judged from what was measured before."""
+    measured: int
+    """Measured again from the stored work."""
+    unchanged: int
+    """Verdicts that stayed what they were."""
+    changed: tuple[Turn, ...]
+    success_gained: int
+    success_lost: int
+    criteria: dict[str, int]
+    """For each criterion that both versions have, how many outcomes it ended differently for."""
+    skipped: dict[Skip, int]
+    seconds: float
+
+
+class Row(NamedTuple):
+    """One outcome on its way to its next version: all that judging it takes."""
+
+    result: VerificationResult
+    """The latest so far."""
+    sources: tuple[int, ...] | None
+    """For each new criterion the old one whose evidence answers it; None when the work must be measured."""
+    work: StoredWork = StoredWork(None, None, None)
+    """Read only where it must be measured."""
+
+
+class Line(NamedTuple):
+    """A row, and the outcome that it is of."""
+
+    summary: OutcomeSummary
+    row: Row
+
+
+class Batch(NamedTuple):
+    """Outcomes that are judged and recorded together."""
+
+    lines: list[Line]
+    examined: int
+    """How many outcomes are done once this batch is."""
+
+
+class Task:
+    """New criteria and what judges by them: made once in each process that takes part."""
+
+    def __init__(self, engine: VerificationEngine, criteria: SuccessCriteria, now: datetime) -> None:
+        # What governance said of the work is carried over; it is not asked again about the past.
+        self.engine = copy.copy(engine)
+        self.engine.governance = None
+        self.prepared = self.engine.compile(criteria)
+        self.now = now
+
+    @property
+    def criteria(self) -> SuccessCriteria:
+        """The criteria as they are recorded."""
+        return self.prepared.plan.criteria
+
+
+Judged = Generator[tuple[Batch, Sequence[VerificationResult]], None, None]
+"""Each batch with a result for each of its lines."""
+
+
+class Runner(Protocol):
+    """Where batches are judged; records are read and written by whoever asks it."""
+
+    def judged(self, task: Task, waiting: Iterator[Batch]) -> Judged:
+        """Each batch with a result for each of its lines, in the order they come."""
+        ...
+
+
+class LocalRunner:
+    """Judges in this process, one batch at a time."""
+
+    def judged(self, task: Task, waiting: Iterator[Batch]) -> Judged:
+        """Each batch with a result for each of its lines, in the order they come."""
+        for batch in waiting:
+            yield batch, judged_batch(task, [line.row for line in batch.lines])
+
+
+def rescore(  # noqa: PLR0913 - one a decision
+    store: Store,
+    engine: VerificationEngine,
+    tenant: str,
+    criteria: SuccessCriteria,
+    *,
+    narrowed: Narrowed | None,
+    reason: str,
+    runner: Runner,
+    now: datetime,
+    progress: Progress,
+    dry_run: bool = False,
+    again: bool = False,
+) -> Summary:
+    """Judge stored outcomes by these criteria, oldest first; what is judged by them already is left alone.
+
+    With `again`, that too is judged anew, and everything is measured anew from the stored work. Each batch is durable
+    before the next is written, so whoever was interrupted starts again and goes on.
+    """
+    started = time.monotonic()
+    task = Task(engine, criteria, now)
+    reading = Reading(store, tenant, task, narrowed, again=again)
+    body = canonical(task.criteria.model_dump(exclude_defaults=True))
+    tally = reading.tally
+    with closing(runner.judged(task, reading.batches())) as judged:
+        for batch, results in judged:
+            fit = [pair for pair in zip(batch.lines, results, strict=True) if tally.is_fit(pair[1])]
+            written = {line.summary.id for line, _ in fit} if dry_run else _write(store, tenant, body, fit, reason)
+            for line, result in fit:
+                tally.add(line.row, result, recorded=line.summary.id in written)
+            progress(batch.examined, reading.total)
+    return tally.summary(task, reading.examined, dry_run=dry_run, seconds=time.monotonic() - started)
+
+
+def _write(
+    store: Store, tenant: str, body: bytes, fit: Sequence[tuple[Line, VerificationResult]], reason: str
+) -> set[str]:
+    """The outcomes that got their version; whoever was quicker keeps theirs."""
+    if not fit:
+        return set()
+    salts = store.surroundings.entropy(SALT_BYTES * len(fit))
+    versions = tuple(
+        NewVersion(line.summary.id, line.summary.version, result, salts[number * SALT_BYTES :][:SALT_BYTES])
+        for number, (line, result) in enumerate(fit)
+    )
+    return {one.outcome_id for one in store.recorder.write(AddVersions(tenant, body, versions, reason))}
+
+
+# Judging.
+
+
+def judged_batch(task: Task, rows: Sequence[Row]) -> list[VerificationResult]:
+    """Each row judged by the new criteria; the same wherever it is called."""
+    return [_judged(task, row) for row in rows]
+
+
+def _judged(task: Task, row: Row) -> VerificationResult:
+    old = row.result
+    sources = row.sources
+    result = _measured_again(task, old, row.work) if sources is None else _from_evidence(task, old, sources)
+    if old.governance is GovernanceStatus.NOT_CHECKED or result.verdict is Verdict.ERROR:
+        return result
+    said = next((reason for reason in old.reasons if reason.code in OF_GOVERNANCE), None)
+    return governed(result, old.governance, old.governance_flags, said)
+
+
+def _from_evidence(task: Task, old: VerificationResult, sources: Sequence[int]) -> VerificationResult:
+    prepared, judged = task.prepared, old.criterion_results
+    return conclude(
+        prepared.plan,
+        [
+            evidence_of(judged[source]) if source != OWN_FLAW else _flaw(prepared, position)
+            for position, source in enumerate(sources)
+        ],
+        Circumstances(
+            old.contract_id,
+            task.now,
+            old.input_digest,
+            old.output_digest,
+            old.metadata_digest,
+            prepared.versions.copy(),
+        ),
+    )
+
+
+def _flaw(prepared: Prepared, position: int) -> Evidence:
+    # Only a criterion that has a flaw is without a source.
+    return cast("Missing", prepared.slots[prepared.slot_of[position]].flaw)
+
+
+def _measured_again(task: Task, old: VerificationResult, work: StoredWork) -> VerificationResult:
+    # msgspec keeps every digit of an integer, where orjson makes a float of a long one.
+    given, done, run = (msgspec.json.decode(part or b"{}") for part in work)
+    result = task.engine.verify_sync(old.contract_id, given, done, task.prepared, run)
+    return msgspec.structs.replace(result, verified_at=task.now)
+
+
+# Going through the store.
+
+
+class Reading:
+    """Outcomes of a tenant up to the newest there is now, and what became of them."""
+
+    def __init__(
+        self, store: Store, tenant: str, task: Task, narrowed: Narrowed | None, *, again: bool = False
+    ) -> None:
+        self.tally = Tally()
+        self.examined = 0
+        self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
+        self._scope = Scope(tenant)
+        self._known: OrderedDict[str, Sources | None] = OrderedDict()
+        with store.database.reading() as connection:
+            self._end = batches.end_of(connection, self._scope, narrowed)
+            self.total = batches.count(connection, self._scope, narrowed, self._end)
+
+    def batches(self) -> Iterator[Batch]:
+        """All that is to be judged, with what judging it takes; the work is read only where it must be."""
+        after = 0
+        while True:
+            with self._store.database.reading() as connection:
+                page = batches.next_page(connection, self._scope, self._narrowed, after=after, end=self._end)
+                lines = list(self._lines(connection, page))
+            if not page:
+                return
+            after = page[-1].seq
+            answered = [line for line in lines if line.row.sources is not None]
+            asking = [line for line in lines if line.row.sources is None]
+            self.examined += len(page) - len(asking)
+            yield Batch(answered, self.examined)
+            yield from self._with_work(asking)
+
+    def _lines(self, connection: Connection, page: Sequence[OutcomeSummary]) -> Iterator[Line]:
+        known = self._task.prepared.plan.digest
+        fresh = [one for one in page if self._again or one.criteria_digest != known]
+        self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
+        results = latest_results(connection, self._scope.tenant, [one.id for one in fresh]) if fresh else {}
+        for one in fresh:
+            result = results.get(one.id)
+            if result is None:
+                self.tally.skip(Skip.NO_RESULT)
+                continue
+            sources = None if self._again else self._sources(connection, one.criteria_digest)
+            yield Line(one, Row(result, None if sources is None else sources.of(result)))
+
+    def _with_work(self, asking: list[Line]) -> Iterator[Batch]:
+        by_id = {line.summary.id: line for line in asking}
+        if not by_id:
+            return
+        with self._store.database.reading() as connection:
+            for group in batches.works(connection, self._scope.tenant, [*by_id], self._store.shelf):
+                lines = []
+                for name, work in group.items():
+                    if isinstance(work, StoreError):
+                        self.tally.skip(Skip.UNREADABLE)
+                    elif None in work:
+                        self.tally.skip(Skip.ERASED)
+                    else:
+                        lines.append(by_id[name]._replace(row=by_id[name].row._replace(work=work)))
+                self.examined += len(group)
+                yield Batch(lines, self.examined)
+
+    def _sources(self, connection: Connection, digest: str) -> Sources | None:
+        """What results by those criteria answer; None when they cannot be read any more."""
+        if digest in self._known:
+            self._known.move_to_end(digest)
+            return self._known[digest]
+        try:
+            old = criteria_from(criteria_body(connection, self._scope.tenant, digest))
+            found: Sources | None = Sources(self._task.prepared, self._task.engine.catalogue.prepare(old))
+        except (MeruitError, ValueError):
+            # Written by a version that took what this one refuses: the work is still there.
+            found = None
+        self._known[digest] = found
+        if len(self._known) > MAX_SETS:
+            self._known.popitem(last=False)
+        return found
+
+
+class Tally:
+    """Counts what happened."""
+
+    def __init__(self) -> None:
+        self._skipped: Counter[Skip] = Counter()
+        self._turns: Counter[tuple[Verdict, Verdict]] = Counter()
+        self._criteria: Counter[str] = Counter()
+        self._success: Counter[bool] = Counter()
+        self._from_evidence: Counter[bool] = Counter()
+
+    def skip(self, reason: Skip, times: int = 1) -> None:
+        """So many outcomes got no new version."""
+        if times:
+            self._skipped[reason] += times
+
+    def is_fit(self, result: VerificationResult) -> bool:
+        """Whether there is a verdict to record; what could not be judged at all is no version."""
+        if result.verdict is Verdict.ERROR:
+            self.skip(Skip.NOT_MEASURED)
+            return False
+        return True
+
+    def add(self, row: Row, result: VerificationResult, *, recorded: bool) -> None:
+        """One outcome was judged."""
+        if not recorded:
+            self.skip(Skip.QUICKER)
+            return
+        old = row.result
+        ended = {judged.criterion_id: judged.status for judged in old.criterion_results}
+        for judged in result.criterion_results:
+            if ended.get(judged.criterion_id, judged.status) is not judged.status:
+                self.ended_otherwise(judged.criterion_id)
+        self.turned(old.verdict, result.verdict, from_evidence=row.sources is not None)
+        if result.success is not old.success:
+            self.now_successful(result.success)
+
+    def turned(self, before: Verdict, after: Verdict, *, from_evidence: bool, times: int = 1) -> None:
+        """So many outcomes went from one verdict to another, or stayed."""
+        self._turns[before, after] += times
+        self._from_evidence[from_evidence] += times
+
+    def now_successful(self, success: bool, times: int = 1) -> None:  # noqa: FBT001 - it is what is counted
+        """So many outcomes now succeed that did not, or no longer do."""
+        self._success[success] += times
+
+    def ended_otherwise(self, criterion_id: str, times: int = 1) -> None:
+        """One criterion has another status for so many outcomes."""
+        self._criteria[criterion_id] += times
+
+    def summary(self, task: Task, examined: int, *, dry_run: bool, seconds: float) -> Summary:
+        """All of it, in an order that depends on nothing but the counts."""
+        turns = [Turn(*pair, count) for pair, count in sorted(self._turns.items())]
+        return Summary(
+            criteria_digest=task.prepared.plan.digest,
+            dry_run=dry_run,
+            examined=examined,
+            rescored=sum(self._turns.values()),
+            from_evidence=self._from_evidence[True],
+            measured=self._from_evidence[False],
+            unchanged=sum(turn.count for turn in turns if turn.before is turn.after),
+            changed=tuple(turn for turn in turns if turn.before is not turn.after),
+            success_gained=self._success[True],
+            success_lost=self._success[False],
+            criteria=dict(sorted(self._criteria.items())),
+            skipped=dict(sorted(self._skipped.items())),
+            seconds=seconds,
+        )

@@ -1,0 +1,1 @@
+"""Tables and SQL of outcomes, criteria and batches."""

@@ -1,0 +1,166 @@
+"""Reading many outcomes at once, for work that goes through all of them: a few queries a batch, and bounded memory."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, func, select
+
+from meruit.model.access import Scope
+from meruit.model.outcome import OutcomeSummary
+from meruit.outcomes.store.read import Evidence, Narrowed, forward, page
+from meruit.store import tables
+from meruit.store.blobs import Shelf
+from meruit.store.database import StoreError
+
+BATCH = 500
+"""Outcomes read at a time."""
+MAX_GROUP_BYTES = 32 * 1024 * 1024
+"""Work that is held at a time, unless a single one is larger."""
+
+
+class KeptVersion(NamedTuple):
+    """One verdict on an outcome as its row holds it."""
+
+    outcome_id: str
+    version: int
+    criteria_digest: str
+    reason: str
+    verdict: str
+    success: bool
+    score: float
+    result: bytes | None
+    """As JSON; None once erased."""
+
+
+class _Place(NamedTuple):
+    outcome_id: str
+    addresses: tuple[str | None, str | None, str | None]
+    size: int
+
+
+def end_of(connection: Connection, scope: Scope, narrowed: Narrowed | None) -> int:
+    """The place of the newest outcome there is now; 0 when there is none."""
+    newest = page(connection, scope, narrowed=narrowed, limit=1)
+    return newest[0].seq if newest else 0
+
+
+def count(connection: Connection, scope: Scope, narrowed: Narrowed | None, end: int) -> int:
+    """How many outcomes there are up to that place."""
+    query = select(func.count()).where(tables.outcomes.c.tenant == scope.tenant, tables.outcomes.c.seq <= end)
+    if scope.only_own:
+        query = query.where(tables.outcomes.c.agent_id == (scope.agent_id or ""))
+    if narrowed is not None:
+        query = query.where(tables.outcomes.c[narrowed.by.value] == narrowed.value)
+    return int(connection.execute(query).scalar_one())
+
+
+def next_page(
+    connection: Connection, scope: Scope, narrowed: Narrowed | None, *, after: int, end: int
+) -> list[OutcomeSummary]:
+    """The oldest outcomes behind a place, up to the end; empty when all were seen."""
+    found = forward(connection, scope, narrowed=narrowed, after=after, limit=BATCH)
+    return [summary for summary in found if summary.seq <= end]
+
+
+def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: bool) -> dict[str, list[KeptVersion]]:
+    """The verdicts on each outcome, oldest first: all of them, or only the latest."""
+    table = tables.verdicts
+    query = select(
+        *(table.c.outcome_id, table.c.version, table.c.criteria_digest, table.c.reason),
+        *(table.c.verdict, table.c.success, table.c.score, table.c.result),
+    ).where(table.c.tenant == tenant, table.c.outcome_id.in_(ids))
+    if not every:
+        query = query.join(
+            tables.outcomes,
+            (tables.outcomes.c.tenant == table.c.tenant)
+            & (tables.outcomes.c.id == table.c.outcome_id)
+            & (tables.outcomes.c.version == table.c.version),
+        )
+    found: dict[str, list[KeptVersion]] = {}
+    for row in connection.execute(query.order_by(table.c.outcome_id, table.c.version)):
+        kept = KeptVersion(*row[:5], bool(row.success), row.score, row.result)
+        found.setdefault(kept.outcome_id, []).append(kept)
+    return found
+
+
+def works(
+    connection: Connection, tenant: str, ids: Sequence[str], shelf: Shelf
+) -> Iterator[dict[str, Evidence | StoreError]]:
+    """The work of each outcome, a few at a time; an error where it is recorded and cannot be read."""
+    for group in _groups(_places(connection, tenant, ids)):
+        pieces = _pieces(connection, tenant, group, shelf)
+        yield {
+            place.outcome_id: _work([None if one is None else pieces[one] for one in place.addresses])
+            for place in group
+        }
+
+
+def _work(pieces: Sequence[bytes | StoreError | None]) -> Evidence | StoreError:
+    problem = next((piece for piece in pieces if isinstance(piece, StoreError)), None)
+    if problem is not None:
+        return problem
+    return Evidence(*(piece for piece in pieces if not isinstance(piece, StoreError)))
+
+
+def _places(connection: Connection, tenant: str, ids: Sequence[str]) -> list[_Place]:
+    """Where the work of each lies, in the order asked."""
+    table = tables.outcomes
+    query = select(table.c.id, table.c.input_address, table.c.output_address, table.c.metadata_address).where(
+        table.c.tenant == tenant, table.c.id.in_(ids)
+    )
+    found = {row[0]: (row[1], row[2], row[3]) for row in connection.execute(query)}
+    wanted = {address for addresses in found.values() for address in addresses if address is not None}
+    sizes = dict(_of_blobs(connection, tenant, wanted, tables.blobs.c.size))
+    return [
+        _Place(name, found[name], sum(sizes.get(address or "", 0) for address in found[name]))
+        for name in ids
+        if name in found
+    ]
+
+
+def _groups(places: Sequence[_Place]) -> Iterator[list[_Place]]:
+    group: list[_Place] = []
+    size = 0
+    for place in places:
+        if group and size + place.size > MAX_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(place)
+        size += place.size
+    if group:
+        yield group
+
+
+def _pieces(
+    connection: Connection, tenant: str, group: Sequence[_Place], shelf: Shelf
+) -> dict[str, bytes | StoreError]:
+    """The content of each address; what lies in files is read one by one."""
+    wanted = {address for place in group for address in place.addresses if address is not None}
+    inline = dict(_of_blobs(connection, tenant, wanted, tables.blobs.c.content))
+    pieces: dict[str, bytes | StoreError] = {}
+    for address in wanted:
+        content = inline.get(address)
+        if content is not None and sha256(content).hexdigest() == address:
+            pieces[address] = content
+        else:
+            pieces[address] = _alone(connection, tenant, address, shelf)
+    return pieces
+
+
+def _alone(connection: Connection, tenant: str, address: str, shelf: Shelf) -> bytes | StoreError:
+    try:
+        return shelf.content(connection, tenant, address)
+    except StoreError as problem:
+        return problem
+
+
+# Any: one column of whichever type.
+def _of_blobs(connection: Connection, tenant: str, addresses: Iterable[str], column: Any) -> Iterator[tuple[str, Any]]:
+    blobs = tables.blobs
+    wanted = sorted(addresses)
+    for start in range(0, len(wanted), BATCH):
+        query = select(blobs.c.address, column).where(
+            blobs.c.tenant == tenant, blobs.c.address.in_(wanted[start : start + BATCH])
+        )
+        yield from ((address, value) for address, value in connection.execute(query))

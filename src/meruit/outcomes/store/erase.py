@@ -1,0 +1,164 @@
+"""Erasing what an outcome holds: its work and its results go, the log keeps what says nothing without them."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, delete, select, update
+
+from meruit.log.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
+from meruit.model.events import EventType
+from meruit.store import tables
+from meruit.store.blobs import Shelf
+from meruit.store.database import NotFound
+from meruit.store.store import Store
+from meruit.store.transaction import Writing
+
+
+class Erased(NamedTuple):
+    """What an erasure came to."""
+
+    outcome_id: str
+    parts: tuple[str, ...]
+    """What went this time; nothing when all had gone before."""
+    addresses: tuple[str, ...]
+    """The evidence that the outcome no longer refers to; a file of it goes once nobody else does either."""
+
+
+class Erase(NamedTuple):
+    """The work and all results of an outcome, to be forgotten."""
+
+    tenant: str
+    outcome_id: str
+    reason: str
+
+    def __call__(self, writing: Writing) -> Erased:
+        """Erase what is there; raises NotFound. A second time does nothing."""
+        row = self._row(writing)
+        addresses = {part: getattr(row, f"{part}_address") for part in PARTS}
+        parts = tuple(part for part in PARTS if addresses[part] is not None)
+        if self._has_results(writing):
+            parts = (*parts, RESULT)
+        if self._has_checks(writing):
+            parts = (*parts, GOVERNANCE)
+        # A caller of the same group that erased it already has not written yet, so the rows still look untouched.
+        mark = ("erased", self.tenant, self.outcome_id)
+        if not parts or writing.known(mark):
+            return Erased(self.outcome_id, (), ())
+        writing.learn(mark, True)  # noqa: FBT003 - it takes any value
+        gone = tuple(address for address in addresses.values() if address is not None)
+        self._forget(writing, gone)
+        if row.idempotency_key is not None:
+            writing.change(_FORGET_REPLY, of_tenant=self.tenant, of_key=row.idempotency_key, told=_ERASED)
+        contract_seq = writing.next_in_contract(self.tenant, row.contract_id)
+        writing.append(
+            ErasureEntry(
+                *(writing.now.written, self.tenant, self.outcome_id, row.contract_id, contract_seq),
+                *(parts, self.reason),
+            ),
+            *(self.tenant, row.contract_id, contract_seq),
+        )
+        writing.emit(
+            *(self.tenant, EventType.OUTCOME_ERASED, row.contract_id, f"{self.outcome_id}:erased:{contract_seq}"),
+            {
+                "outcome_id": self.outcome_id,
+                "contract_id": row.contract_id,
+                "parts": parts,
+                "reason": self.reason,
+            },
+        )
+        return Erased(self.outcome_id, parts, tuple(dict.fromkeys(gone)))
+
+    # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+    def _row(self, writing: Writing) -> Any:
+        table = tables.outcomes
+        rows = writing.read(select(table).where(table.c.tenant == self.tenant, table.c.id == self.outcome_id))
+        if not rows:
+            raise NotFound(f"no outcome {self.outcome_id!r}")
+        return rows[0]
+
+    def _has_results(self, writing: Writing) -> bool:
+        table = tables.verdicts
+        query = select(table.c.version).where(
+            table.c.tenant == self.tenant, table.c.outcome_id == self.outcome_id, table.c.result.is_not(None)
+        )
+        return bool(writing.read(query.limit(1)))
+
+    def _has_checks(self, writing: Writing) -> bool:
+        table = tables.governance_checks
+        query = select(table.c.version).where(
+            table.c.tenant == self.tenant, table.c.outcome_id == self.outcome_id, table.c.body.is_not(None)
+        )
+        return bool(writing.read(query.limit(1)))
+
+    def _forget(self, writing: Writing, addresses: tuple[str, ...]) -> None:
+        writing.change(_FORGET_WORK, of_tenant=self.tenant, of_id=self.outcome_id)
+        writing.change(_FORGET_RESULTS, of_tenant=self.tenant, of_id=self.outcome_id)
+        writing.change(_FORGET_CHECKS, of_tenant=self.tenant, of_id=self.outcome_id)
+        release(writing, self.tenant, addresses)
+
+
+def release(writing: Writing, tenant: str, addresses: Sequence[str]) -> None:
+    """Refer to some evidence no more; what nobody refers to goes."""
+    # One reference each: two equal parts are kept once and counted twice.
+    for address in addresses:
+        writing.change(_RELEASE, of_tenant=tenant, of_address=address)
+    for address in dict.fromkeys(addresses):
+        writing.change(_DROP, of_tenant=tenant, of_address=address)
+
+
+class Discard(NamedTuple):
+    """Files of evidence that were let go, to be removed where nothing refers to them."""
+
+    tenant: str
+    addresses: tuple[str, ...]
+    shelf: Shelf
+
+    def __call__(self, writing: Writing) -> None:
+        """Remove them while no other record can be written."""
+        table = tables.blobs
+        query = select(table.c.address).where(table.c.tenant == self.tenant, table.c.address.in_(self.addresses))
+        referred = {row.address for row in writing.read(query)}
+        for address in self.addresses:
+            # A caller of the same group may be about to refer to it.
+            if address not in referred and not writing.keeps(self.tenant, address):
+                self.shelf.discard(self.tenant, address)
+
+
+def erase(store: Store, tenant: str, outcome_id: str, reason: str) -> Erased:
+    """Erase an outcome, with the files that nothing else refers to and what the write-ahead log still holds."""
+    erased = store.recorder.write(Erase(tenant, outcome_id, reason))
+    store.recorder.write(Discard(tenant, erased.addresses, store.shelf))
+    store.database.tidy()
+    return erased
+
+
+_FORGET_WORK = (
+    update(tables.outcomes)
+    .where(tables.outcomes.c.tenant == bindparam("of_tenant"), tables.outcomes.c.id == bindparam("of_id"))
+    .values(dict.fromkeys([f"{part}_{kept}" for part in PARTS for kept in ("address", "salt")]))
+)
+_FORGET_RESULTS = (
+    update(tables.verdicts)
+    .where(tables.verdicts.c.tenant == bindparam("of_tenant"), tables.verdicts.c.outcome_id == bindparam("of_id"))
+    .values(result=None, salt=None)
+)
+_FORGET_CHECKS = (
+    update(tables.governance_checks)
+    .where(
+        tables.governance_checks.c.tenant == bindparam("of_tenant"),
+        tables.governance_checks.c.outcome_id == bindparam("of_id"),
+    )
+    .values(body=None, salt=None)
+)
+_FORGET_REPLY = (
+    update(tables.idempotency)
+    .where(tables.idempotency.c.tenant == bindparam("of_tenant"), tables.idempotency.c.key == bindparam("of_key"))
+    .values(status=410, reply=bindparam("told"))
+)
+_ERASED = (
+    b'{"type":"urn:meruit:problem:erased","title":"Gone","status":410,'
+    b'"detail":"what this request was answered was erased with its outcome"}'
+)
+_OF_BLOB = (tables.blobs.c.tenant == bindparam("of_tenant")) & (tables.blobs.c.address == bindparam("of_address"))
+_RELEASE = update(tables.blobs).where(_OF_BLOB).values(refs=tables.blobs.c.refs - 1)
+_DROP = delete(tables.blobs).where(_OF_BLOB, tables.blobs.c.refs <= 0)

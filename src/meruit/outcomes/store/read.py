@@ -1,0 +1,257 @@
+"""Reading outcomes: pages by their place, one by its id, its versions, and what it rests on."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Select, select
+
+from meruit.model.access import Scope
+from meruit.model.canonical import from_canonical
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.money import Bill
+from meruit.model.numbers import in_units
+from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion, from_micros
+from meruit.model.verdict import Verdict, VerificationResult
+from meruit.outcomes.store.write import result_from
+from meruit.store import tables
+from meruit.store.blobs import Shelf
+from meruit.store.database import MAX_PAGE, NotFound
+
+
+class Filter(StrEnum):
+    """By what a list can be narrowed; each has an index, so that no list grows slow with the table."""
+
+    CONTRACT = "contract_id"
+    AGENT = "agent_id"
+    VERDICT = "verdict"
+    CRITERIA = "criteria_digest"
+
+
+class Narrowed(NamedTuple):
+    """One filter and its value."""
+
+    by: Filter
+    value: str
+
+
+class Evidence(NamedTuple):
+    """The work of an outcome, as bytes; None where it was erased."""
+
+    input: bytes | None
+    output: bytes | None
+    metadata: bytes | None
+
+
+def _visible(scope: Scope) -> Select[Any]:
+    """Outcomes that the scope reaches."""
+    query = select(tables.outcomes).where(tables.outcomes.c.tenant == scope.tenant)
+    # An agent without a name owns nothing: comparing with NULL finds no row.
+    return query.where(tables.outcomes.c.agent_id == _text(scope.agent_id)) if scope.only_own else query
+
+
+def _text(agent_id: str | None) -> str:
+    # No recorded agent has an empty name.
+    return agent_id or ""
+
+
+def page(
+    connection: Connection,
+    scope: Scope,
+    *,
+    narrowed: Narrowed | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[OutcomeSummary]:
+    """The newest first; `before` is the place of the last one already seen."""
+    query = _visible(scope)
+    if narrowed is not None:
+        query = query.where(tables.outcomes.c[narrowed.by.value] == narrowed.value)
+    if before is not None:
+        query = query.where(tables.outcomes.c.seq < before)
+    query = query.order_by(tables.outcomes.c.seq.desc()).limit(min(limit, MAX_PAGE))
+    return [_summary(row) for row in connection.execute(query)]
+
+
+def forward(
+    connection: Connection, scope: Scope, *, narrowed: Narrowed | None = None, after: int = 0, limit: int = MAX_PAGE
+) -> list[OutcomeSummary]:
+    """The oldest first, for work that goes through all of them."""
+    query = _visible(scope).where(tables.outcomes.c.seq > after)
+    if narrowed is not None:
+        query = query.where(tables.outcomes.c[narrowed.by.value] == narrowed.value)
+    return [_summary(row) for row in connection.execute(query.order_by(tables.outcomes.c.seq).limit(limit))]
+
+
+def summary(connection: Connection, scope: Scope, outcome_id: str) -> OutcomeSummary:
+    """One outcome's line; raises NotFound."""
+    return _summary(_row(connection, scope, outcome_id))
+
+
+def for_agent(found: OutcomeSummary) -> AgentOutcome:
+    """What of it the agent itself may see."""
+    return AgentOutcome(
+        *(found.id, found.contract_id, found.created_at, found.version, found.verdict, found.success, found.score)
+    )
+
+
+def versions(connection: Connection, scope: Scope, outcome_id: str) -> list[VerdictVersion]:
+    """Every verdict on an outcome, oldest first."""
+    _row(connection, scope, outcome_id)
+    rows = connection.execute(
+        select(tables.verdicts)
+        .where(tables.verdicts.c.tenant == scope.tenant, tables.verdicts.c.outcome_id == outcome_id)
+        .order_by(tables.verdicts.c.version)
+    )
+    return [_version(row) for row in rows]
+
+
+def version(connection: Connection, scope: Scope, outcome_id: str, number: int) -> VerdictVersion:
+    """One verdict on an outcome; raises NotFound."""
+    _row(connection, scope, outcome_id)
+    query = select(tables.verdicts).where(
+        tables.verdicts.c.tenant == scope.tenant,
+        tables.verdicts.c.outcome_id == outcome_id,
+        tables.verdicts.c.version == number,
+    )
+    row = connection.execute(query).first()
+    if row is None:
+        raise NotFound(f"{outcome_id} has no version {number}")
+    return _version(row)
+
+
+def latest_results(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, VerificationResult | None]:
+    """The latest result of each outcome, None where it was erased."""
+    query = (
+        select(tables.verdicts.c.outcome_id, tables.verdicts.c.result)
+        .join(
+            tables.outcomes,
+            (tables.outcomes.c.tenant == tables.verdicts.c.tenant)
+            & (tables.outcomes.c.id == tables.verdicts.c.outcome_id)
+            & (tables.outcomes.c.version == tables.verdicts.c.version),
+        )
+        .where(tables.verdicts.c.tenant == tenant, tables.verdicts.c.outcome_id.in_(ids))
+    )
+    return {row.outcome_id: result_from(row.result) for row in connection.execute(query)}
+
+
+def evidence(connection: Connection, scope: Scope, outcome_id: str, shelf: Shelf) -> Evidence:
+    """The work that an outcome was judged on."""
+    row = _row(connection, scope, outcome_id)
+    addresses = (row.input_address, row.output_address, row.metadata_address)
+    return Evidence(
+        *(None if address is None else shelf.content(connection, scope.tenant, address) for address in addresses)
+    )
+
+
+def criteria_body(connection: Connection, tenant: str, digest: str) -> bytes:
+    """Criteria in canonical form, by their digest; raises NotFound."""
+    query = select(tables.criteria.c.body).where(tables.criteria.c.tenant == tenant, tables.criteria.c.digest == digest)
+    body: bytes | None = connection.execute(query).scalar()
+    if body is None:
+        raise NotFound(f"no criteria have the digest {digest}")
+    return body
+
+
+def criteria_from(body: bytes) -> SuccessCriteria:
+    """Criteria from their canonical form."""
+    return SuccessCriteria.model_validate(from_canonical(body))
+
+
+def full(
+    connection: Connection, scope: Scope, outcome_id: str, shelf: Shelf, number: int | None = None
+) -> OutcomeRecord:
+    """The whole record, in its latest version unless another is asked for."""
+    found = summary(connection, scope, outcome_id)
+    verdict = version(connection, scope, outcome_id, found.version if number is None else number)
+    work = evidence(connection, scope, outcome_id, shelf)
+    return OutcomeRecord(
+        id=found.id,
+        contract_id=found.contract_id,
+        agent_id=found.agent_id,
+        consumer_id=found.consumer_id,
+        domain=found.domain,
+        success_criteria=criteria_from(criteria_body(connection, scope.tenant, verdict.criteria_digest)),
+        verification_result=verdict.result,
+        execution_metadata=_loaded(work.metadata),
+        billing_impact=_billed(connection, scope.tenant, found, verdict),
+        created_at=found.created_at,
+        version=verdict.version,
+        reason=verdict.reason,
+        criteria_digest=verdict.criteria_digest,
+        work_input=_loaded(work.input),
+        work_output=_loaded(work.output),
+    )
+
+
+def _billed(connection: Connection, tenant: str, found: OutcomeSummary, verdict: VerdictVersion) -> dict[str, Any]:
+    """What this version was settled for; what the result says by itself where it was not."""
+    table = tables.settlements
+    query = (
+        select(table.c.bill)
+        .where(table.c.tenant == tenant, table.c.contract_id == found.contract_id, table.c.version == verdict.version)
+        .order_by(table.c.number.desc())
+    )
+    kept = connection.execute(query.limit(1)).scalar()
+    if kept is None:
+        return billing_impact(verdict.result)
+    paid = Bill.from_json(kept)
+    return {
+        "cpc_base": in_units(paid.base),
+        "bonus": in_units(paid.bonus),
+        "penalty": in_units(paid.penalty),
+        "total": in_units(paid.total),
+    }
+
+
+def billing_impact(result: VerificationResult | None) -> dict[str, Any]:
+    """What a result means in money, as far as no contract prices the work."""
+    bonus, penalty = (None, None) if result is None else map(in_units, (result.bonus_micros, result.penalty_micros))
+    return {"cpc_base": None, "bonus": bonus, "penalty": penalty, "total": None}
+
+
+def _loaded(content: bytes | None) -> dict[str, Any] | None:
+    if content is None:
+        return None
+    # Unlike others, it keeps every digit of an integer.
+    return msgspec.json.decode(content, type=dict[str, Any])
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def _row(connection: Connection, scope: Scope, outcome_id: str) -> Any:
+    row = connection.execute(_visible(scope).where(tables.outcomes.c.id == outcome_id)).first()
+    if row is None:
+        raise NotFound(f"no outcome {outcome_id!r}")
+    return row
+
+
+def _summary(row: Any) -> OutcomeSummary:
+    return OutcomeSummary(
+        id=row.id,
+        seq=row.seq,
+        contract_id=row.contract_id,
+        agent_id=row.agent_id,
+        consumer_id=row.consumer_id,
+        domain=row.domain,
+        created_at=from_micros(row.created_at),
+        version=row.version,
+        verdict=Verdict(row.verdict),
+        success=bool(row.success),
+        score=row.score,
+        criteria_digest=row.criteria_digest,
+    )
+
+
+def _version(row: Any) -> VerdictVersion:
+    return VerdictVersion(
+        version=row.version,
+        criteria_digest=row.criteria_digest,
+        verdict=Verdict(row.verdict),
+        success=bool(row.success),
+        score=row.score,
+        reason=row.reason,
+        created_at=from_micros(row.created_at),
+        leaf=row.leaf,
+        result=result_from(row.result),
+    )

@@ -1,0 +1,325 @@
+"""Writing what was decided: outcomes and later versions of their verdicts, each with its entries in the audit log."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, select, update
+
+from meruit.errors import MeruitError
+from meruit.governance.store import Attempt, note_attempt
+from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
+from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
+from meruit.model.events import EventType
+from meruit.model.outcome import Labels, in_micros
+from meruit.model.verdict import VerificationResult
+from meruit.store import tables
+from meruit.store.blobs import Part
+from meruit.store.database import StoreError
+from meruit.store.transaction import Writing
+
+SALTS = 4
+"""One each for input, output, metadata and the result."""
+
+
+class IdempotencyConflict(MeruitError):
+    """A key that was used for another request."""
+
+
+class Idempotent(NamedTuple):
+    """A request that may come twice, and what it is answered once its effect is durable."""
+
+    key: str
+    fingerprint: str
+    status: int
+    reply: bytes
+    """Empty for one that is known only once the write is made."""
+
+
+class Replay(NamedTuple):
+    """The answer that the first request of that key was given."""
+
+    status: int
+    reply: bytes
+
+
+class Recorded(NamedTuple):
+    """Where an outcome's verdict stands."""
+
+    outcome_id: str
+    version: int
+    leaf: int
+
+
+class NewOutcome(NamedTuple):
+    """Work and the first verdict on it, ready to be written."""
+
+    tenant: str
+    id: str
+    labels: Labels
+    input: Part
+    output: Part
+    metadata: Part
+    criteria: bytes
+    """In canonical form; their digest is the result's."""
+    result: VerificationResult
+    salts: bytes
+    """Random: without them nobody can guess the content from its hash."""
+    result_json: bytes | None = None
+    """The result as it is kept, where whoever made it has written it already."""
+    idempotency_key: str | None = None
+    """Of the request that it came with: whose kept answer holds the result too."""
+
+    def write(self, writing: Writing) -> Recorded:
+        """The outcome, its evidence and its first verdict."""
+        tenant, labels = self.tenant, self.labels
+        contract = labels.contract_id or self.id
+        salts = [self.salts[part * SALT_BYTES :][:SALT_BYTES] for part in range(SALTS)]
+        criteria_digest, criteria_index = commit_criteria(writing, tenant, self.criteria, self.result.criteria_digest)
+        fresh = contract == self.id
+        contract_seq = 1 if fresh else writing.next_in_contract(tenant, contract)
+        evidence_index = writing.append(
+            EvidenceEntry(
+                writing.now.written,
+                *(tenant, self.id, contract, contract_seq),
+                commitment_to(salts[0], self.input.address),
+                commitment_to(salts[1], self.output.address),
+                commitment_to(salts[2], self.metadata.address),
+            ),
+            *(tenant, contract, contract_seq),
+        )
+        for part in (self.input, self.output, self.metadata):
+            writing.keep(part.blob(tenant))
+        version = _NewVersion(self.id, contract, 1, criteria_digest, criteria_index, evidence_index, "")
+        kept = self.result_json or self.result.to_json()
+        leaf = _write_version(writing, tenant, version, self.result, kept, salts[3], contract_seq + 1)
+        result = self.result
+        writing.insert(
+            tables.outcomes,
+            *(tenant, self.id, writing.next_outcome(), contract, labels.agent_id, labels.consumer_id, labels.domain),
+            *(in_micros(result.verified_at), evidence_index),
+            *(self.input.address, salts[0], self.output.address, salts[1], self.metadata.address, salts[2]),
+            *(1, result.verdict.value, int(result.success), result.score, criteria_digest, self.idempotency_key),
+        )
+        writing.emit(
+            *(tenant, EventType.OUTCOME_RECORDED, contract, f"{self.id}:1"),
+            {
+                "outcome_id": self.id,
+                "contract_id": contract,
+                "agent_id": labels.agent_id,
+                "consumer_id": labels.consumer_id,
+                "domain": labels.domain,
+                "version": 1,
+                "verdict": result.verdict,
+                "success": result.success,
+                "criteria_digest": criteria_digest,
+            },
+        )
+        return Recorded(self.id, 1, leaf)
+
+
+class NewVersion(NamedTuple):
+    """Another verdict on an outcome that is recorded."""
+
+    outcome_id: str
+    expected: int
+    """The version that it follows; anything else means that somebody was quicker."""
+    result: VerificationResult
+    salt: bytes
+
+
+class _NewVersion(NamedTuple):
+    outcome_id: str
+    contract_id: str
+    version: int
+    criteria_digest: str
+    criteria_index: int
+    evidence_index: int
+    reason: str
+
+
+def record(outcomes: Sequence[NewOutcome], once: Idempotent | None = None, tenant: str = "") -> "RecordAll":
+    """What the recorder is given for one request: its outcomes, and what a second request of its key is told."""
+    return RecordAll(tuple(outcomes), once, tenant)
+
+
+class RecordAll(NamedTuple):
+    """Outcomes that become durable together."""
+
+    outcomes: tuple[NewOutcome, ...]
+    once: Idempotent | None
+    tenant: str
+    attempts: tuple[Attempt, ...] = ()
+    """Of agents that hand in their own work."""
+
+    def __call__(self, writing: Writing) -> list[Recorded] | Replay:
+        """Write them; or, when the key was used before, answer what was answered then."""
+        if self.once is not None:
+            before = replayed(writing, self.tenant, self.once)
+            if before is not None:
+                return before
+            keep_reply(writing, self.tenant, self.once)
+            self._prepare(writing)
+            return [outcome._replace(idempotency_key=self.once.key).write(writing) for outcome in self.outcomes]
+        self._prepare(writing)
+        return [outcome.write(writing) for outcome in self.outcomes]
+
+    def _prepare(self, writing: Writing) -> None:
+        for outcome in self.outcomes:
+            contract_id = outcome.labels.contract_id
+            if contract_id is not None and OUR_CONTRACT.fullmatch(contract_id):
+                raise StoreError(f"{contract_id} is a contract: complete it, so that it is paid for as well")
+        for attempt in self.attempts:
+            note_attempt(writing, self.tenant, attempt)
+
+
+def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:
+    """The first answer to this key; None when this is the first."""
+    known = writing.known(("reply", tenant, once.key))
+    if known is None:
+        query = select(tables.idempotency).where(
+            tables.idempotency.c.tenant == tenant, tables.idempotency.c.key == once.key
+        )
+        rows = writing.read(query)
+        known = (rows[0].fingerprint, rows[0].status, rows[0].reply) if rows else None
+    if known is None:
+        return None
+    fingerprint, status, reply = known
+    if fingerprint != once.fingerprint:
+        raise IdempotencyConflict("this Idempotency-Key was used for another request; use a new one for a new request")
+    return Replay(status, reply)
+
+
+def keep_reply(writing: Writing, tenant: str, once: Idempotent) -> None:
+    """Answer later requests of this key alike."""
+    writing.insert(
+        *(tables.idempotency, tenant, once.key, once.fingerprint, once.status, once.reply, writing.now.micros)
+    )
+    writing.learn(("reply", tenant, once.key), once[1:])
+
+
+def commit_criteria(writing: Writing, tenant: str, body: bytes, digest: str | None) -> tuple[str, int]:
+    """The criteria's digest and their place in the log, where they stand once for a tenant."""
+    if digest is None:
+        raise StoreError("a result that was judged by no criteria cannot be recorded")
+    index = writing.known(("criteria", tenant, digest))
+    if index is None:
+        query = select(tables.criteria.c.leaf).where(
+            tables.criteria.c.tenant == tenant, tables.criteria.c.digest == digest
+        )
+        rows = writing.read(query)
+        index = rows[0].leaf if rows else None
+        if index is None:
+            index = writing.append(CriteriaEntry(writing.now.written, tenant, digest), tenant)
+            writing.insert(tables.criteria, tenant, digest, index, writing.now.micros, body)
+        writing.learn(("criteria", tenant, digest), index)
+    return digest, int(index)
+
+
+class AddVersions(NamedTuple):
+    """Later versions of verdicts under the same criteria, durable together."""
+
+    tenant: str
+    criteria: bytes
+    versions: tuple[NewVersion, ...]
+    reason: str
+
+    def __call__(self, writing: Writing) -> list[Recorded]:
+        """Write those that still follow the version they expect; others were rescored by somebody else meanwhile."""
+        wanted = [version.outcome_id for version in self.versions]
+        query = select(
+            *(tables.outcomes.c.id, tables.outcomes.c.contract_id),
+            *(tables.outcomes.c.version, tables.outcomes.c.evidence_leaf, tables.outcomes.c.input_address),
+        ).where(tables.outcomes.c.tenant == self.tenant, tables.outcomes.c.id.in_(wanted))
+        found = {row.id: row for row in writing.read(query)}
+        writing.look_up_contracts(self.tenant, (row.contract_id for row in found.values()))
+        recorded: list[Recorded] = []
+        for new in self.versions:
+            row = found.get(new.outcome_id)
+            if row is None or row.version != new.expected:
+                continue
+            # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
+            if row.input_address is None or writing.known(("erased", self.tenant, new.outcome_id)):
+                continue
+            digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
+            version = _NewVersion(
+                *(row.id, row.contract_id, row.version + 1, digest, index, row.evidence_leaf, self.reason)
+            )
+            contract_seq = writing.next_in_contract(self.tenant, row.contract_id)
+            leaf = _write_version(
+                writing, self.tenant, version, new.result, new.result.to_json(), new.salt, contract_seq
+            )
+            recorded.append(Recorded(row.id, version.version, leaf))
+            _tell_rescored(writing, self.tenant, version, new.result)
+        return recorded
+
+
+def _tell_rescored(writing: Writing, tenant: str, version: _NewVersion, result: VerificationResult) -> None:
+    writing.change(
+        _LATEST,
+        of_tenant=tenant,
+        of_id=version.outcome_id,
+        new_version=version.version,
+        new_verdict=result.verdict.value,
+        new_success=int(result.success),
+        new_score=result.score,
+        new_digest=version.criteria_digest,
+    )
+    writing.emit(
+        *(tenant, EventType.OUTCOME_RESCORED, version.contract_id, f"{version.outcome_id}:{version.version}"),
+        {
+            "outcome_id": version.outcome_id,
+            "contract_id": version.contract_id,
+            "version": version.version,
+            "verdict": result.verdict,
+            "success": result.success,
+            "criteria_digest": version.criteria_digest,
+            "reason": version.reason,
+        },
+    )
+
+
+_LATEST = (
+    update(tables.outcomes)
+    .where(tables.outcomes.c.tenant == bindparam("of_tenant"), tables.outcomes.c.id == bindparam("of_id"))
+    .values(
+        version=bindparam("new_version"),
+        verdict=bindparam("new_verdict"),
+        success=bindparam("new_success"),
+        score=bindparam("new_score"),
+        criteria_digest=bindparam("new_digest"),
+    )
+)
+
+
+def _write_version(
+    writing: Writing,
+    tenant: str,
+    version: _NewVersion,
+    result: VerificationResult,
+    kept: bytes,
+    salt: bytes,
+    contract_seq: int,
+) -> int:
+    """The verdict's entry in the log, and its row."""
+    leaf = writing.append(
+        VerdictEntry(
+            writing.now.written,
+            *(tenant, version.outcome_id, version.contract_id, contract_seq, version.version),
+            *(version.criteria_digest, version.criteria_index, version.evidence_index, commitment(salt, kept)),
+            *(result.verdict.value, result.success, result.exact),
+            *(result.bonus_micros, result.penalty_micros, version.reason),
+        ),
+        *(tenant, version.contract_id, contract_seq),
+    )
+    writing.learn(("verdict", tenant, version.outcome_id), (version.version, kept))
+    writing.insert(
+        tables.verdicts,
+        *(tenant, version.outcome_id, version.version, version.criteria_digest, result.verdict.value),
+        *(int(result.success), result.score, version.reason, in_micros(result.verified_at), leaf, salt, kept),
+    )
+    return leaf
+
+
+def result_from(kept: bytes | None) -> VerificationResult | None:
+    """A result as its row holds it."""
+    return None if kept is None else VerificationResult.from_json(kept)

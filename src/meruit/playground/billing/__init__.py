@@ -1,0 +1,1 @@
+"""A provider that bills tokens, for tests and demos."""

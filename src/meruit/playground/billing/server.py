@@ -1,0 +1,330 @@
+"""A provider on loopback that counts tokens for others, and says so late, by its own rules, and not always.
+
+    with ProviderServer(clock=clock) as server:
+        server.use(clock(), "gpt-6", Tokens(100, 20), key="key_lane_1")
+        httpx.get(f"{server.url}/v1/organization/usage/completions", ...)
+
+It speaks the usage APIs of several providers over one set of calls. A call that was made shows only after a while, by
+the clock that the server is given; `truth` is what was really used, `seen` what the APIs say of it at a moment.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple, Self
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from meruit.model.metering import Window
+from meruit.model.usage import Tokens
+from meruit.playground.billing.anthropic import Anthropic
+from meruit.playground.billing.base import Asked, Desk, Refused
+from meruit.playground.billing.calls import MINUTE_S, Call, Counts, Ledger, Sight, total
+from meruit.playground.billing.faults import Down, Faults, happens
+from meruit.playground.billing.litellm import LiteLLM
+from meruit.playground.billing.openai import OpenAI
+from meruit.playground.billing.openrouter import OpenRouter
+
+ADMIN_KEY = "sk-admin-test"
+PLAIN_KEY = "sk-plain-test"
+"""A good key that may not read usage."""
+STUCK_S = 20.0
+"""How long a silent answer waits for its caller."""
+MAX_PARAMS = 1_000
+
+Clock = Callable[[], datetime]
+
+
+class Answer(NamedTuple):
+    """What goes over the wire."""
+
+    status: int
+    content: bytes = b""
+    headers: Mapping[str, str] = {}
+    half: bool = False
+    """Whether the connection closes half-way."""
+    how: Down | None = None
+    """Whether nothing goes over the wire at all."""
+
+
+class ProviderServer:
+    """The server; a context manager."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        delay: timedelta = timedelta(minutes=10),
+        admin_key: str = ADMIN_KEY,
+        plain_key: str = PLAIN_KEY,
+        seed: int = 0,
+        page_rows: int | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        """`delay` is how long after a call it shows, `page_rows` the most on one page, whatever was asked for."""
+        self.clock = clock
+        self.delay = delay
+        self.admin_key = admin_key
+        self.plain_key = plain_key
+        self.seed = seed
+        self.page_rows = page_rows
+        self.faults = faults or Faults()
+        """May be changed at any time."""
+        self.calls: Counter[str] = Counter()
+        """Questions by path, those that were refused included."""
+        self.statuses: Counter[int] = Counter()
+        """How they were answered; 0 is not at all, or not to the end."""
+        self.closing = threading.Event()
+        self._ledger = Ledger()
+        self._desks: tuple[Desk, ...] = (OpenAI(), Anthropic(), OpenRouter(), LiteLLM())
+        self._endpoints = {path: (desk, answer) for desk in self._desks for path, answer in desk.endpoints.items()}
+        self._asked_before: Counter[str] = Counter()
+        self._minute = (0, 0)
+        """The last one in which something was asked, and how much."""
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.provider = self
+        # A short poll, which is how long an end may take.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it is, without a path."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        """Begin to serve."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def use(  # noqa: PLR0913 - all that there is to say of a call
+        self,
+        at: datetime,
+        model: str,
+        tokens: Tokens,
+        *,
+        key: str = "",
+        project: str = "",
+        session: str = "",
+        call_id: str = "",
+        visible_after: timedelta | None = None,
+        cost: Decimal | None = None,
+    ) -> None:
+        """Make a call; the APIs show it after the delay, or after `visible_after`."""
+        with self._lock:
+            if visible_after is None:
+                late = happens(self.faults.late, self.seed, "late", str(self._ledger.written))
+                visible_after = self.faults.late_by if late else self.delay
+            began = at.timestamp()
+            turn = self._ledger.turn(model, key, project, session)
+            visible = began + visible_after.total_seconds()
+            counts = _counts(tokens)
+            self._ledger.write(Call(began, visible, turn, model, key, project, session, call_id, counts, cost))
+
+    def truth(
+        self,
+        window: Window | None = None,
+        *,
+        key: str | None = None,
+        project: str | None = None,
+        session: str | None = None,
+        model: str | None = None,
+    ) -> Tokens:
+        """What was really used in a window, or ever; by key, project, session and model where they are named."""
+        with self._lock:
+            return total(self._made(window, _wanted(key, project, session, model))).tokens
+
+    def seen(
+        self,
+        window: Window | None = None,
+        *,
+        at: datetime | None = None,
+        key: str | None = None,
+        project: str | None = None,
+        session: str | None = None,
+        model: str | None = None,
+    ) -> Tokens:
+        """What the APIs say of that at a moment, or now."""
+        with self._lock:
+            sight = self._sight(at or self.clock())
+            calls = self._made(window, _wanted(key, project, session, model))
+            return total(filter(sight.shows, calls)).tokens
+
+    def bill(
+        self,
+        window: Window | None = None,
+        *,
+        key: str | None = None,
+        project: str | None = None,
+        session: str | None = None,
+        model: str | None = None,
+    ) -> Decimal:
+        """What the calls of a window really cost in US dollars, those that have a cost."""
+        with self._lock:
+            calls = self._made(window, _wanted(key, project, session, model))
+            return sum((call.cost for call in calls if call.cost is not None), Decimal(0))
+
+    def answer(self, target: str, headers: Mapping[str, str]) -> Answer:
+        """What is said to a question."""
+        with self._lock:
+            said = self._answer(target, headers)
+            self.statuses[0 if said.half or said.how is not None else said.status] += 1
+            return said
+
+    def date(self) -> str:
+        """What the provider's clock shows, as HTTP writes it."""
+        return format_datetime((self.clock() + self.faults.skew).astimezone(UTC), usegmt=True)
+
+    def _made(self, window: Window | None, wanted: Mapping[str, str]) -> Iterable[Call]:
+        start, end = (window.start.timestamp(), window.end.timestamp()) if window is not None else (0.0, float("inf"))
+        for call in self._ledger.between(start, end):
+            if all(getattr(call, name) == value for name, value in wanted.items()):
+                yield call
+
+    def _sight(self, now: datetime) -> Sight:
+        return Sight(now.timestamp(), self.faults.lost(now))
+
+    def _answer(self, target: str, headers: Mapping[str, str]) -> Answer:
+        now, path = self.clock(), urlsplit(target).path
+        self.calls[path] += 1
+        self._asked_before[target] += 1
+        desk, endpoint = self._endpoints.get(path, (self._desks[0], _nowhere))
+        match self.faults.outage(now):
+            case Down.HANG_UP | Down.SILENT as how:
+                return Answer(0, how=how)
+            case Down.ERROR | Down.UNAVAILABLE as status:
+                return _refusal(desk, desk.down(int(status)))
+            case None:
+                pass
+        try:
+            self._admit(desk, desk.key(headers))
+            wait_s = self._wait_s(now, target)
+            if wait_s:
+                return _refusal(desk, desk.too_many(), {"Retry-After": str(wait_s)})
+            return self._told(endpoint(self._question(target, headers, now)), target)
+        except Refused as refused:
+            return _refusal(desk, refused)
+
+    def _admit(self, desk: Desk, key: str) -> None:
+        if key not in (self.admin_key, self.plain_key) or not key:
+            raise desk.no_key(key)
+        if desk.scope and key != self.admin_key:
+            raise desk.no_scope()
+
+    def _wait_s(self, now: datetime, target: str) -> int:
+        """How long a caller that asks too much is told to wait; 0 for one that does not."""
+        if self._by_chance(self.faults.rate_limited, "rate", target):
+            return self.faults.retry_after_s
+        if self.faults.per_minute is not None:
+            minute, second = divmod(int(now.timestamp()), MINUTE_S)
+            asked = self._minute[1] if self._minute[0] == minute else 0
+            if asked >= self.faults.per_minute:
+                return MINUTE_S - second
+            self._minute = (minute, asked + 1)
+        return 0
+
+    def _question(self, target: str, headers: Mapping[str, str], now: datetime) -> Asked:
+        url = urlsplit(target)
+        params: dict[str, list[str]] = {}
+        for name, values in parse_qs(url.query, keep_blank_values=True, max_num_fields=MAX_PARAMS).items():
+            params.setdefault(name.removesuffix("[]"), []).extend(values)
+        return Asked(
+            url.path,
+            params,
+            headers,
+            (now + self.faults.skew).timestamp(),
+            (now - self.delay).timestamp(),
+            self._ledger,
+            self._sight(now),
+            self._by_chance(self.faults.unfinished, "unfinished", target),
+            self.page_rows,
+        )
+
+    def _told(self, document: object, target: str) -> Answer:
+        content = msgspec.json.encode(document)
+        if self._by_chance(self.faults.malformed, "malformed", target):
+            content = content[: len(content) // 2]
+        return Answer(200, content, half=self._by_chance(self.faults.broken_off, "broken off", target))
+
+    def _by_chance(self, share: float, what: str, target: str) -> bool:
+        # By how often the very same was asked: what others ask meanwhile makes no difference.
+        return happens(share, self.seed, what, f"{target}\n{self._asked_before[target]}")
+
+
+def _counts(tokens: Tokens) -> Counts:
+    """What a provider knows of its own calls, of which it knows everything."""
+    return Counts(
+        tokens.input,
+        tokens.output,
+        1 if tokens.requests is None else tokens.requests,
+        tokens.cached or 0,
+        tokens.cache_write or 0,
+        tokens.reasoning or 0,
+    )
+
+
+def _nowhere(asked: Asked) -> object:
+    raise Refused(404, f"Invalid URL (GET {asked.path})")
+
+
+def _wanted(key: str | None, project: str | None, session: str | None, model: str | None) -> Mapping[str, str]:
+    named = {"key": key, "project": project, "session": session, "model": model}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _refusal(desk: Desk, refused: Refused, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(refused.status, msgspec.json.encode(desk.document(refused)), headers or {})
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Callers that gave up leave connections behind, for which nobody should wait.
+    block_on_close = False
+    request_queue_size = 128
+    provider: ProviderServer
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A caller that went away is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # One packet an answer, at once: a second one would wait for the first to be acknowledged.
+    wbufsize = -1
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as it is called
+        """Say nothing."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:  # noqa: ARG002 - as it is called
+        """By the provider's clock."""
+        return self.server.provider.date()
+
+    def do_GET(self) -> None:
+        """Answer, or not."""
+        said = self.server.provider.answer(self.path, {name.lower(): value for name, value in self.headers.items()})
+        if said.how is not None:
+            self.close_connection = True
+            if said.how is Down.SILENT:
+                self.server.provider.closing.wait(STUCK_S)
+            return
+        self.send_response(said.status)
+        for name, value in {"Content-Type": "application/json", **said.headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(said.content)))
+        self.end_headers()
+        self.wfile.write(said.content[: len(said.content) // 2] if said.half else said.content)
+        self.close_connection = self.close_connection or said.half

@@ -1,0 +1,1 @@
+"""A FHIR server for agents to act on."""

@@ -1,0 +1,174 @@
+"""The record of patients: a FHIR R4 server over HTTP."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from meruit.checks.values.errors import Unreadable
+from meruit.errors import Unreachable
+from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
+from meruit.playground.fhir.bundles import process
+from meruit.playground.fhir.endpoint import Call, Endpoint, Reply, query_of
+from meruit.playground.fhir.json import parse, write
+from meruit.playground.fhir.resources import Refused, no_room
+from meruit.playground.state import Full, State
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""Of one request."""
+MEDIA_TYPE = "application/fhir+json"
+JSON_TYPES = (MEDIA_TYPE, "application/json")
+PATCH_TYPES = ("application/json-patch+json", *JSON_TYPES)
+FORM_TYPE = "application/x-www-form-urlencoded"
+_XML = ("xml", "turtle", "ttl", "html")
+
+Find = Callable[[str], State | None]
+
+
+class _Sent(NamedTuple):
+    """A request as it came."""
+
+    method: str
+    path: tuple[str, ...]
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def app(
+    find: Find, *, base: Callable[[str], str], new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+) -> Application:
+    """Serves `/{playground_id}/fhir/…`; `base` says under which URL the playground of an id is known."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        _, playground_id, _, *path = scope["path"].split("/")
+        state = find(playground_id)
+        try:
+            if state is None:
+                reply = refusal(Refused(404, "not-found", "there is no such playground"))
+            else:
+                headers = headers_of(scope)
+                body = await _received(receive, headers)
+                if body is None:
+                    return
+                below = tuple(part for part in path if part)
+                sent = _Sent(scope["method"], below, scope["query_string"].decode("latin-1"), headers, body)
+                # A search may read every resource; others are not to wait for it.
+                reply = await asyncio.to_thread(_answer, Endpoint(state, base(playground_id), new_id), sent)
+        except Refused as refused:
+            reply = refusal(refused)
+        except Full as full:
+            reply = refusal(no_room(full))
+        except Unreachable:
+            reply = refusal(Refused(503, "transient", "the playground cannot be used just now; try again"))
+        await respond(send, reply, head_only=scope["method"] == "HEAD")
+
+    return serve
+
+
+def refusal(refused: Refused) -> Reply:
+    """What an asker is answered whose request is not done."""
+    headers = {"Allow": refused.allow} if refused.allow else {}
+    return Reply(refused.status, write(refused.outcome()), headers)
+
+
+async def respond(send: Send, reply: Reply, *, head_only: bool = False) -> None:
+    """Send a reply."""
+    headers = {**reply.headers, "Content-Length": str(len(reply.content))}
+    if reply.content:
+        headers["Content-Type"] = f"{MEDIA_TYPE}; charset=utf-8"
+    if reply.status in (204, 304):
+        del headers["Content-Length"]
+    encoded = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": b"" if head_only else reply.content, "more_body": False})
+
+
+async def _received(receive: Receive, headers: Mapping[str, str]) -> bytes | None:
+    """The body; None where the asker went away before its end."""
+    too_large = Refused(413, "too-long", f"a request may have {MAX_BODY_BYTES:,} bytes")
+    declared = headers.get("content-length", "")
+    if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
+        raise too_large
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY_BYTES:
+            raise too_large
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _answer(endpoint: Endpoint, sent: _Sent) -> Reply:
+    method, path, query, headers, body = sent
+    prefer = headers.get("prefer", "").replace(" ", "").lower()
+    strict = "handling=strict" in prefer
+    parameters = query_of(query)
+    _refuse_other_formats(headers.get("accept", ""), [value for name, value in parameters if name == "_format"])
+    searched = path[1:] == ("_search",)
+    if searched and method == "POST":
+        _refuse_type(headers, (FORM_TYPE,))
+        parameters += query_of(_text(body))
+    # Any: whatever JSON the asker sent.
+    resource: Any = None
+    if method in ("POST", "PUT", "PATCH") and not searched:
+        resource = _resource(headers, body, PATCH_TYPES if method == "PATCH" else JSON_TYPES)
+    if not path:
+        if method != "POST":
+            raise Refused(405, "not-supported", "send a Bundle here, or ask for one type of resource", allow="POST")
+        bundle = process(endpoint, resource, strict=strict, with_resources="return=representation" in prefer)
+        return Reply(200, write(bundle))
+    reply = endpoint.perform(
+        Call(
+            method,
+            path,
+            parameters,
+            resource,
+            if_match=headers.get("if-match"),
+            if_none_match=headers.get("if-none-match"),
+            if_none_exist=headers.get("if-none-exist"),
+            strict=strict,
+        )
+    )
+    if "return=minimal" in prefer and method in ("POST", "PUT", "PATCH") and not searched:
+        return reply._replace(content=b"")
+    return reply
+
+
+def _resource(headers: Mapping[str, str], body: bytes, types: tuple[str, ...]) -> Any:
+    _refuse_type(headers, types)
+    if not body.strip():
+        raise Refused(400, "structure", "the body is empty; send JSON")
+    try:
+        return parse(body)
+    except Unreadable as problem:
+        raise Refused(400, "structure", f"the body {problem}") from None
+
+
+def _refuse_type(headers: Mapping[str, str], types: tuple[str, ...]) -> None:
+    kind, *parameters = (part.strip().lower() for part in headers.get("content-type", "").split(";"))
+    charset = "".join(part.removeprefix("charset=").strip('"') for part in parameters if part.startswith("charset="))
+    if kind not in types or charset not in ("", "utf-8", "utf8", "us-ascii"):
+        given = headers.get("content-type", "nothing")[:100]
+        raise Refused(415, "not-supported", f"the Content-Type says {given!r}; send {' or '.join(types)} in UTF-8")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "not-supported", "send the body without a Content-Encoding")
+
+
+def _refuse_other_formats(accept: str, formats: list[str]) -> None:
+    wanted = formats[-1:] or [accept]
+    other = any(word in part for part in wanted for word in _XML)
+    if other and not any(word in part for part in wanted for word in ("json", "*/*")):
+        raise Refused(406, "not-supported", f"{wanted[0][:100]!r} is not written here; ask for {MEDIA_TYPE}")
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as fault:
+        raise Refused(400, "structure", f"the body is not UTF-8, at byte {fault.start}") from None

@@ -1,0 +1,285 @@
+"""Bundles that a FHIR server is sent: transactions, of which all is done or nothing, and batches."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from meruit.playground.fhir.endpoint import Call, Endpoint, Reply, query_of
+from meruit.playground.fhir.json import Json, Verbatim
+from meruit.playground.fhir.resources import Refused, known_type, no_room
+from meruit.playground.fhir.search import only_match
+from meruit.playground.state import Full
+
+ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
+"""In which order a transaction is done, whatever order it is written in."""
+MAX_ENTRIES = 500
+"""Of one bundle."""
+MAX_SEARCHES = 50
+"""Of one bundle, conditions and histories included: each looks at all there is, and a transaction has others wait."""
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""Of all resources that a bundle reads or writes: one that is large can be asked for many times."""
+_CONDITION = re.compile(r"([A-Z][A-Za-z]{1,63})\?(.+)")
+
+
+class _Entry(NamedTuple):
+    """One entry of a bundle."""
+
+    number: int
+    call: Call
+    full_url: str | None
+    done: Reply | None = None
+    """The answer, where it was clear before anything was done."""
+
+
+class _Done(NamedTuple):
+    method: str
+    reply: Reply | Refused
+
+
+class _Allowance:
+    """What a bundle may still cost."""
+
+    def __init__(self) -> None:
+        self._searches = 0
+        self._bytes = 0
+
+    def search(self) -> None:
+        """Count a search before it is done; Refused where it is one too many."""
+        self._searches += 1
+        if self._searches > MAX_SEARCHES:
+            raise Refused(
+                *(413, "too-costly", f"a bundle may ask for {MAX_SEARCHES} searches, conditions included; send several")
+            )
+
+    def perform(self, endpoint: Endpoint, call: Call) -> Reply:
+        """Do what an entry asks; Refused where the answers together become too long."""
+        if self._bytes > MAX_ANSWER_BYTES:
+            raise _too_long()
+        reply = endpoint.perform(call)
+        self._bytes += len(reply.content)
+        if self._bytes > MAX_ANSWER_BYTES:
+            raise _too_long()
+        return reply
+
+
+def _too_long() -> Refused:
+    why = f"what a bundle reads and writes may have {MAX_ANSWER_BYTES:,} bytes; send several"
+    return Refused(413, "too-costly", why)
+
+
+def process(endpoint: Endpoint, bundle: Any, *, strict: bool, with_resources: bool) -> Json:
+    """Do what a bundle asks; answers a bundle of the same order. Refused where it is none, or its transaction fails."""
+    if not isinstance(bundle, dict) or bundle.get("resourceType") != "Bundle":
+        raise Refused(400, "structure", "send a Bundle here; a resource goes to the address of its type")
+    kind, entries = bundle.get("type"), bundle.get("entry", [])
+    if kind not in ("transaction", "batch"):
+        raise Refused(400, "value", f"a bundle of type {kind!r} cannot be done; there are transaction and batch")
+    if not isinstance(entries, list):
+        raise Refused(400, "structure", "the bundle's entries must be a list", expression="Bundle.entry")
+    if len(entries) > MAX_ENTRIES:
+        raise Refused(
+            413, "too-costly", f"a bundle may have {MAX_ENTRIES:,} entries; send several", expression="Bundle.entry"
+        )
+    do = _transaction if kind == "transaction" else _batch
+    replies = do(endpoint, entries, strict=strict)
+    return {
+        "resourceType": "Bundle",
+        "type": f"{kind}-response",
+        "entry": [_told(reply, with_resources=with_resources) for reply in replies],
+    }
+
+
+def _batch(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Done]:
+    replies: list[_Done] = []
+    allowance = _Allowance()
+    for number, entry in enumerate(entries):
+        method = ""
+        try:
+            call = _read(endpoint, number, entry, strict=strict).call
+            method = call.method
+            if _is_search(call):
+                allowance.search()
+            replies.append(_Done(method, allowance.perform(endpoint, call)))
+        except Refused as refused:
+            replies.append(_Done(method, refused))
+        except Full as full:
+            replies.append(_Done(method, no_room(full)))
+    return replies
+
+
+def _transaction(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Done]:
+    replies: dict[int, Reply] = {}
+    known: dict[tuple[str, str], str] = {}
+    allowance = _Allowance()
+    with endpoint.state.change():
+        planned = []
+        for number, entry in enumerate(entries):
+            with _blaming(number):
+                read = _read(endpoint, number, entry, strict=strict)
+                if _is_search(read.call):
+                    allowance.search()
+                planned.append(_planned(endpoint, read))
+        _refuse_twice(planned)
+        names = {entry.full_url: key for entry in planned if entry.full_url and (key := _key(entry))}
+
+        def sought(kind: str, query: str) -> str:
+            if (kind, query) not in known:
+                allowance.search()
+                match = only_match(endpoint.state, known_type(kind), query_of(query))
+                if match is None:
+                    raise Refused(412, "not-found", f"the reference {kind}?{query} leads to nothing")
+                known[kind, query] = match.key
+            return known[kind, query]
+
+        for entry in sorted(planned, key=lambda one: ORDER[one.call.method]):
+            with _blaming(entry.number):
+                call = entry.call._replace(resource=linked(entry.call.resource, names, sought))
+                replies[entry.number] = entry.done or allowance.perform(endpoint, call)
+    return [_Done(entry.call.method, replies[entry.number]) for entry in planned]
+
+
+# Any: a resource is whatever JSON the asker sent.
+def linked(value: Any, names: Mapping[str, str], sought: Callable[[str, str], str | None]) -> Any:
+    """A copy of a resource in which the names of others in its bundle, and conditions, are references.
+
+    `sought` is asked what a reference such as `Patient?identifier=1` means; None leaves it as it is.
+    """
+    if isinstance(value, str):
+        return names.get(value, value)
+    if isinstance(value, list):
+        return [linked(element, names, sought) for element in value]
+    if not isinstance(value, dict):
+        return value
+    copied = {name: linked(member, names, sought) for name, member in value.items()}
+    reference = copied.get("reference")
+    if isinstance(reference, str) and (condition := _CONDITION.fullmatch(reference)) is not None:
+        copied["reference"] = sought(*condition.groups()) or reference
+    return copied
+
+
+@contextmanager
+def _blaming(number: int) -> Iterator[None]:
+    """A refusal inside says of which entry."""
+    try:
+        yield
+    except Refused as refused:
+        raise Refused(
+            *(refused.status, refused.code, f"entry {number} failed, so nothing was done: {refused.diagnostics}"),
+            expression=f"Bundle.entry[{number}]",
+            allow=refused.allow,
+        ) from None
+
+
+def _planned(endpoint: Endpoint, read: _Entry) -> _Entry:
+    """An entry whose place is known before anything is done, so that others can refer to it."""
+    call, state = read.call, endpoint.state
+    match call.method, call.path:
+        case "POST", (kind,):
+            if call.if_none_exist is not None:
+                found = only_match(state, known_type(kind), query_of(call.if_none_exist))
+                if found is not None:
+                    done = endpoint.perform(Call("GET", tuple(found.key.split("/"))))
+                    return read._replace(call=call._replace(path=tuple(found.key.split("/"))), done=done)
+            return read._replace(call=call._replace(identity=endpoint.new_id(), if_none_exist=None))
+        case "PUT", (kind,):
+            found = only_match(state, known_type(kind), call.query)
+            given = call.resource.get("id") if isinstance(call.resource, dict) else None
+            identity = found.key.partition("/")[2] if found is not None else given or endpoint.new_id()
+            if given is not None and given != identity:
+                raise Refused(
+                    400, "invalid", f"the condition is met by {kind}/{identity}, the resource says id {given!r}"
+                )
+            if isinstance(call.resource, dict):
+                call = call._replace(resource={**call.resource, "id": identity})
+            return read._replace(call=call._replace(path=(kind, str(identity)), query=()))
+        case "DELETE", (kind,):
+            found = only_match(state, known_type(kind), call.query)
+            if found is None:
+                return read._replace(done=Reply(204))
+            return read._replace(call=call._replace(path=tuple(found.key.split("/")), query=()))
+        case _:
+            return read
+
+
+def _read(endpoint: Endpoint, number: int, entry: Any, *, strict: bool) -> _Entry:
+    request = entry.get("request") if isinstance(entry, dict) else None
+    if not isinstance(request, dict):
+        raise Refused(400, "structure", "an entry needs a request with method and url")
+    texts: dict[str, str | None] = {}
+    for name in ("method", "url", "ifMatch", "ifNoneMatch", "ifNoneExist"):
+        texts[name] = request.get(name)
+        if not isinstance(texts[name], str | None):
+            raise Refused(400, "structure", f"request.{name} must be text")
+    method, url = texts["method"] or "", texts["url"] or ""
+    if method not in ORDER:
+        raise Refused(400, "value", f"request.method {method!r} is none of {', '.join(ORDER)}")
+    try:
+        parts = urlsplit(url.removeprefix(endpoint.base).lstrip("/"))
+    except ValueError:
+        raise Refused(400, "value", f"request.url {url[:100]!r} is no address") from None
+    if parts.scheme or parts.netloc:
+        raise Refused(400, "value", f"request.url {url[:100]!r} leads elsewhere; write it relative to {endpoint.base}")
+    full_url = entry.get("fullUrl")
+    return _Entry(
+        number,
+        Call(
+            method,
+            tuple(parts.path.split("/")),
+            query_of(parts.query),
+            entry.get("resource"),
+            if_match=texts["ifMatch"],
+            if_none_match=texts["ifNoneMatch"],
+            if_none_exist=texts["ifNoneExist"],
+            strict=strict,
+        ),
+        full_url if isinstance(full_url, str) else None,
+    )
+
+
+def _is_search(call: Call) -> bool:
+    """Whether a call looks at more than one resource, or at more than one version of it."""
+    if "_search" in call.path or "_history" in call.path:
+        return True
+    if call.path == ("metadata",) or len(call.path) > 1:
+        return False
+    return call.method != "POST" or call.if_none_exist is not None
+
+
+def _key(entry: _Entry) -> str:
+    """The resource that an entry is about; empty where it is about none, or several."""
+    path, identity = entry.call.path, entry.call.identity
+    if entry.call.method in ("GET", "HEAD"):
+        return ""
+    return "/".join(path[:2]) if len(path) > 1 else f"{path[0]}/{identity}" if identity else ""
+
+
+def _refuse_twice(planned: list[_Entry]) -> None:
+    seen: dict[str, int] = {}
+    for entry in planned:
+        key = _key(entry)
+        if not key or entry.done is not None:
+            continue
+        if key in seen:
+            raise Refused(
+                *(400, "duplicate", f"entries {seen[key]} and {entry.number} are both about {key}; nothing was done"),
+                expression=f"Bundle.entry[{entry.number}]",
+            )
+        seen[key] = entry.number
+
+
+def _told(done: _Done, *, with_resources: bool) -> Json:
+    reply = done.reply
+    if isinstance(reply, Refused):
+        return {"response": {"status": _status(reply.status), "outcome": reply.outcome()}}
+    headers = {"location": reply.headers.get("Location"), "etag": reply.headers.get("ETag"), "lastModified": reply.at}
+    response = {"status": _status(reply.status), **{name: said for name, said in headers.items() if said is not None}}
+    if reply.content and (with_resources or done.method == "GET"):
+        return {"resource": Verbatim(reply.content.decode()), "response": response}
+    return {"response": response}
+
+
+def _status(status: int) -> str:
+    return f"{status} {HTTPStatus(status).phrase}"

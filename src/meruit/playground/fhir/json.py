@@ -1,0 +1,89 @@
+"""FHIR's JSON, read and written without a change to what it says: 1.0 is not 1.00."""
+
+import json
+from decimal import Decimal
+from json.encoder import encode_basestring
+from typing import Any
+
+from meruit.checks.formats.json_path import read_json
+from meruit.errors import MeruitError
+
+MAX_DEPTH = 64
+"""Objects and lists of a resource inside one another: so that whoever reads it among others still can."""
+
+# Any, here and below: JSON holds values of every type.
+Json = dict[str, Any]
+
+
+class TooDeep(MeruitError):
+    """A resource whose parts stand too deep inside one another."""
+
+
+class Written(Decimal):
+    """A decimal that remembers its digits and its exponent as they were written."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> "Written":
+        """Read one number."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+_DECODER = json.JSONDecoder(parse_float=Written)
+
+
+class Verbatim(str):
+    """JSON that was written already, as a part of what is to be written."""
+
+    __slots__ = ()
+
+
+def parse(body: bytes) -> Any:
+    """Read JSON that a stranger sent; Unreadable says at which byte it goes wrong."""
+    read_json(body)
+    return stored(body.decode("utf-8-sig"))
+
+
+def stored(text: str) -> Any:
+    """Read JSON that is known to be sound."""
+    return _DECODER.decode(text)
+
+
+def write(value: Any) -> bytes:
+    """The value as JSON without spaces, its keys in their order; TooDeep where nobody could read it."""
+    parts: list[str] = []
+    _write(value, parts, MAX_DEPTH)
+    return "".join(parts).encode()
+
+
+def _write(value: Any, parts: list[str], room: int) -> None:
+    if not room and isinstance(value, dict | list):
+        raise TooDeep(f"nested deeper than {MAX_DEPTH} levels")
+    match value:
+        case Verbatim():
+            parts.append(value)
+        case str():
+            parts.append(encode_basestring(value))
+        case dict():
+            between = "{"
+            for name, member in value.items():
+                parts += (between, encode_basestring(name), ":")
+                _write(member, parts, room - 1)
+                between = ","
+            parts.append("}" if value else "{}")
+        case list():
+            between = "["
+            for element in value:
+                parts.append(between)
+                _write(element, parts, room - 1)
+                between = ","
+            parts.append("]" if value else "[]")
+        case Written():
+            parts.append(value.text)
+        case Decimal():
+            parts.append(str(value))
+        case _:
+            parts.append(json.dumps(value, allow_nan=False))

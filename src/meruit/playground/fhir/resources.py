@@ -1,0 +1,175 @@
+"""Resources of FHIR R4 as a playground keeps them: each with its id, its version and its moment."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from meruit.errors import MeruitError, nearest
+from meruit.model.world import SourceKind
+from meruit.playground.fhir.json import Json, TooDeep, write
+from meruit.playground.state import Full, State, Version
+
+FHIR = SourceKind.FHIR
+_TYPES = """
+Account ActivityDefinition AdverseEvent AllergyIntolerance Appointment AppointmentResponse AuditEvent Basic Binary
+BiologicallyDerivedProduct BodyStructure Bundle CapabilityStatement CarePlan CareTeam CatalogEntry ChargeItem
+ChargeItemDefinition Claim ClaimResponse ClinicalImpression CodeSystem Communication CommunicationRequest
+CompartmentDefinition Composition ConceptMap Condition Consent Contract Coverage CoverageEligibilityRequest
+CoverageEligibilityResponse DetectedIssue Device DeviceDefinition DeviceMetric DeviceRequest DeviceUseStatement
+DiagnosticReport DocumentManifest DocumentReference EffectEvidenceSynthesis Encounter Endpoint EnrollmentRequest
+EnrollmentResponse EpisodeOfCare EventDefinition Evidence EvidenceVariable ExampleScenario ExplanationOfBenefit
+FamilyMemberHistory Flag Goal GraphDefinition Group GuidanceResponse HealthcareService ImagingStudy Immunization
+ImmunizationEvaluation ImmunizationRecommendation ImplementationGuide InsurancePlan Invoice Library Linkage List
+Location Measure MeasureReport Media Medication MedicationAdministration MedicationDispense MedicationKnowledge
+MedicationRequest MedicationStatement MedicinalProduct MedicinalProductAuthorization MedicinalProductContraindication
+MedicinalProductIndication MedicinalProductIngredient MedicinalProductInteraction MedicinalProductManufactured
+MedicinalProductPackaged MedicinalProductPharmaceutical MedicinalProductUndesirableEffect MessageDefinition
+MessageHeader MolecularSequence NamingSystem NutritionOrder Observation ObservationDefinition OperationDefinition
+Organization OrganizationAffiliation Patient PaymentNotice PaymentReconciliation Person PlanDefinition Practitioner
+PractitionerRole Procedure Provenance Questionnaire QuestionnaireResponse RelatedPerson RequestGroup
+ResearchDefinition ResearchElementDefinition ResearchStudy ResearchSubject RiskAssessment RiskEvidenceSynthesis
+Schedule SearchParameter ServiceRequest Slot Specimen SpecimenDefinition StructureDefinition StructureMap Subscription
+Substance SubstanceNucleicAcid SubstancePolymer SubstanceProtein SubstanceReferenceInformation
+SubstanceSourceMaterial SubstanceSpecification SupplyDelivery SupplyRequest Task TerminologyCapabilities TestReport
+TestScript ValueSet VerificationResult VisionPrescription
+"""
+TYPES = frozenset(_TYPES.split())
+"""What can be kept: every type of R4 but OperationOutcome and Parameters, which are only said."""
+IDENTITY = re.compile(r"[A-Za-z0-9\-.]{1,64}")
+"""An id as FHIR has them."""
+MAX_RESOURCE_BYTES = 16 * 1024 * 1024
+"""Of one resource as it is kept, however it came to be."""
+
+
+class Refused(MeruitError):
+    """A request that is not done, with the status and the kind of issue that FHIR gives it."""
+
+    def __init__(
+        self, status: int, code: str, diagnostics: str, *, expression: str | None = None, allow: str | None = None
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.diagnostics = diagnostics
+        self.expression = expression
+        """Where in the request."""
+        self.allow = allow
+        """The methods that can be asked for, where this one cannot."""
+        super().__init__(diagnostics)
+
+    def outcome(self) -> Json:
+        """What the asker is told."""
+        return outcome("error", self.code, self.diagnostics, expression=self.expression)
+
+
+class Kept(NamedTuple):
+    """A resource, as it now stands."""
+
+    key: str
+    version: str
+    at: str
+    content: bytes
+    created: bool
+    """Whether none stood there before."""
+
+
+def outcome(severity: str, code: str, diagnostics: str, *, expression: str | None = None) -> Json:
+    """An OperationOutcome of one issue."""
+    issue: Json = {"severity": severity, "code": code, "diagnostics": diagnostics}
+    if expression is not None:
+        issue["expression"] = [expression]
+    return {"resourceType": "OperationOutcome", "issue": [issue]}
+
+
+def known_type(name: str) -> str:
+    """The type; Refused where R4 has none of that name."""
+    if name not in TYPES:
+        raise Refused(404, "not-supported", f"{name!r} is no type of resource in FHIR R4{nearest(name, TYPES)}")
+    return name
+
+
+# Any: a stranger may send whatever JSON can say.
+def shaped(resource: Any, kind: str, identity: str | None = None) -> Json:
+    """The resource that a request carries, when it is one of that type and, where given, of that id."""
+    if not isinstance(resource, dict):
+        raise Refused(400, "structure", "send one JSON object with a resourceType")
+    found = resource.get("resourceType")
+    if found != kind:
+        raise Refused(400, "invalid", f"the resource says resourceType {found!r}, the address {kind!r}")
+    if not isinstance(resource.get("meta", {}), dict):
+        raise Refused(400, "structure", "meta must be an object", expression=f"{kind}.meta")
+    if identity is not None and resource.get("id") != identity:
+        raise Refused(
+            *(400, "invalid", f"the resource says id {resource.get('id')!r}, the address {identity!r}"),
+            expression=f"{kind}.id",
+        )
+    return resource
+
+
+def look(state: State, key: str) -> Version:
+    """The resource as it stands; Refused where it never did, or does no longer."""
+    found = state.latest(FHIR, key)
+    if found is None:
+        raise Refused(404, "not-found", f"there is no {key}")
+    if found.content is None:
+        raise Refused(410, "deleted", f"{key} was deleted")
+    return found
+
+
+def names(tags: str, version: str) -> bool:
+    """Whether a list of entity tags, as `W/"3"`, names the version."""
+    named = [tag.strip().removeprefix("W/").strip('"') for tag in tags.split(",")]
+    return "*" in named or version in named
+
+
+def demand(found: Version | None, if_match: str | None) -> None:
+    """Refuse unless the version that a writer has in mind is the one that stands."""
+    if if_match is None:
+        return
+    standing = found.version if found is not None and found.content is not None else None
+    if standing is None or not names(if_match, standing):
+        stands = f"version {standing} stands" if standing else "it does not exist"
+        raise Refused(412, "conflict", f"the request is for version {if_match}, and {stands}; read it again")
+
+
+def keep(state: State, key: str, resource: Mapping[str, Any], *, noted: Mapping[str, Any] | None = None) -> Kept:
+    """Keep a resource as the next version of its key."""
+    kind, _, identity = key.partition("/")
+    if not IDENTITY.fullmatch(identity):
+        raise Refused(400, "value", f"{identity[:80]!r} is no id: write A-Z, a-z, 0-9, - and ., at most 64 characters")
+    with state.change():
+        last = state.latest(FHIR, key)
+        version, at = _next(last), state.moment()
+        meta = {**resource.get("meta", {}), "versionId": version, "lastUpdated": at}
+        try:
+            content = write({"resourceType": kind, "id": identity, "meta": meta, **_rest(resource)})
+        except TooDeep as problem:
+            raise Refused(400, "structure", f"the resource is {problem}") from None
+        if len(content) > MAX_RESOURCE_BYTES:
+            raise Refused(413, "too-long", f"a resource may have {MAX_RESOURCE_BYTES:,} bytes")
+        created = last is None or last.content is None
+        event = "fhir_create" if created else "fhir_update"
+        state.put(FHIR, key, content, version=version, event=event, noted=noted)
+        return Kept(key, version, at, content, created)
+
+
+def delete(state: State, key: str, *, noted: Mapping[str, Any] | None = None) -> str | None:
+    """Delete a resource, and answer the version that says so; None where there is none."""
+    with state.change():
+        last = state.latest(FHIR, key)
+        if last is None or last.content is None:
+            return None
+        state.remove(FHIR, key, event="fhir_delete", version=_next(last), noted=noted)
+        return _next(last)
+
+
+def no_room(full: Full) -> Refused:
+    """How a server refuses what does not fit."""
+    return Refused(507, "no-store", str(full))
+
+
+def _next(last: Version | None) -> str:
+    return str(int(last.version) + 1) if last is not None else "1"
+
+
+def _rest(resource: Mapping[str, Any]) -> Json:
+    return {name: value for name, value in resource.items() if name not in ("resourceType", "id", "meta")}

@@ -1,0 +1,104 @@
+"""What the small HTTP systems of a playground have in common: finding the playground, refusing in plain words."""
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response
+from litestar.datastructures import State as Shared
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+from litestar.types import ASGIApp, ExceptionHandlersMap
+
+from meruit.errors import MeruitError, Unreachable
+from meruit.playground.state import Full, State
+
+PROBLEM_TYPE = "application/problem+json"
+
+Find = Callable[[str], State | None]
+"""The playground of an id, if there is one."""
+Asked = Request[Any, Any, Any]
+
+
+class Refusal(MeruitError):
+    """A request that a system of the playground does not serve, with what to say about it."""
+
+    def __init__(self, status: int, detail: str, **more: Any) -> None:
+        self.status = status
+        self.detail = detail
+        self.more = more
+        """What a program may want to know beside: an offset, a limit."""
+        super().__init__(detail)
+
+
+def serve(
+    find: Find,
+    routes: Sequence[BaseRouteHandler],
+    *,
+    max_body_bytes: int,
+    handlers: "ExceptionHandlersMap | None" = None,
+) -> ASGIApp:
+    """An application of those routes, each of which begins with `/{playground_id:str}`."""
+    return Litestar(
+        route_handlers=routes,
+        state=Shared({"find": find}),
+        exception_handlers={
+            Refusal: _refused,
+            HTTPException: _http,
+            Unreachable: _busy,
+            Full: _full,
+            **(handlers or {}),
+        },
+        request_max_body_size=max_body_bytes,
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+    )
+
+
+def named_in(request: Asked) -> str:
+    """The id of the playground that a request is for, whether there is one or not."""
+    # A request that no route is for has no parameters; its path begins with the id all the same.
+    return str((request.scope.get("path_params") or {}).get("playground_id") or request.scope["path"].split("/")[1])
+
+
+def playground_of(request: Asked) -> State:
+    """The playground that a request is for; Refusal where there is none."""
+    found: State | None = request.app.state["find"](named_in(request))
+    if found is None:
+        raise Refusal(404, "there is no such playground")
+    return found
+
+
+def answer(content: msgspec.Struct | dict[str, Any], status: int = 200) -> Response[bytes]:
+    """A reply in JSON."""
+    return Response(msgspec.json.encode(content), status_code=status, media_type="application/json")
+
+
+def _refused(request: Asked, refusal: Refusal) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(refusal.status).phrase,
+        "status": refusal.status,
+        "detail": refusal.detail,
+        **refusal.more,
+    }
+    return Response(msgspec.json.encode(body), status_code=refusal.status, media_type=PROBLEM_TYPE)
+
+
+def _http(request: Asked, error: HTTPException) -> Response[bytes]:
+    """Litestar's own refusals, which may quote the request, said anew."""
+    phrase = HTTPStatus(error.status_code).phrase.lower()
+    reply = _refused(request, Refusal(error.status_code, phrase))
+    # Which methods are allowed, where it was the method.
+    reply.headers.update(error.headers or {})
+    return reply
+
+
+def _busy(request: Asked, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
+    return _refused(request, Refusal(503, "the playground cannot be used just now; try again"))
+
+
+def _full(request: Asked, error: Full) -> Response[bytes]:
+    return _refused(request, Refusal(507, str(error), quota_bytes=error.quota_bytes))

@@ -1,0 +1,226 @@
+"""A telephone call in text: the agent says a turn, and the other side answers by its script."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar import Response, get, post
+from litestar.types import ASGIApp
+from msgspec import Meta
+
+from meruit.checks.values.speech import follows, words
+from meruit.documents.tree import Path, spelled
+from meruit.errors import MeruitError, nearest
+from meruit.model.record import Record
+from meruit.model.world import Item, SourceKind
+from meruit.playground.http import Asked, Find, Refusal, answer, playground_of, serve
+from meruit.playground.state import State
+
+AGENT: Literal["agent"] = "agent"
+OTHER = "payer"
+"""Who answers, unless the script says another name."""
+MAX_TEXT = 4_000
+"""Characters of one turn."""
+MAX_TURNS = 1_000
+"""Turns of one call, both sides counted."""
+MAX_BODY_BYTES = 64 * 1024
+
+Spoken = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+Name = Annotated[str, Meta(pattern="^[a-z][a-z0-9_-]{0,31}$")]
+
+
+class Line(Record, frozen=True, forbid_unknown_fields=True):
+    """What the other side answers to something."""
+
+    says: Spoken | list[Spoken]
+    """One turn, or several that follow each other."""
+    hears: list[Spoken] | None = None
+    """Phrases, of which one is enough; whatever is said, when not given. Case and punctuation do not matter."""
+    once: bool = False
+    """Whether it is answered the first time only."""
+    speaker: Name | None = None
+    """Who says it, where that is not the one who otherwise answers: after a transfer, perhaps."""
+
+
+class Script(Record, frozen=True, forbid_unknown_fields=True):
+    """How the other side of a call behaves."""
+
+    script: list[Line] = msgspec.field(default_factory=list)
+    """The first line that hears its phrase, and is not spent, answers."""
+    greeting: Spoken | None = None
+    """Said as the call begins, before the agent's first word."""
+    otherwise: Spoken | None = None
+    """Said when no line answers; silence when not given."""
+    speaker: Name = OTHER
+
+
+class Turn(Record, frozen=True):
+    """Something that was said."""
+
+    key: str
+    speaker: str
+    text: str
+    at: str
+
+
+class Turns(Record, frozen=True):
+    """What was said, in order."""
+
+    turns: list[Turn]
+
+
+class Saying(Record, frozen=True, forbid_unknown_fields=True):
+    """What an agent says; an empty text only listens."""
+
+    text: Annotated[str, Meta(max_length=MAX_TEXT)]
+    speaker: Literal["agent"] = AGENT
+
+
+class Reply(Record, frozen=True):
+    """A turn of the other side, before it is said."""
+
+    text: str
+    speaker: str
+    line: int | None = None
+    """Which line of the script answers, counted from 1."""
+
+
+class WrongScript(MeruitError):
+    """A script that no call can go by."""
+
+    def __init__(self, place: Path, complaint: str) -> None:
+        self.place = place
+        """Where in the script."""
+        self.complaint = complaint
+        super().__init__(f"{spelled(('call', *place))}: {complaint}")
+
+
+_TEXT = f"text of 1 to {MAX_TEXT:,} characters"
+_WANTED = {
+    "script": "a list of lines, each with what it hears and says",
+    "greeting": _TEXT,
+    "otherwise": _TEXT,
+    "speaker": "a name of a-z, 0-9, - and _, such as payer",
+    "says": f"{_TEXT}, or a list of such texts",
+    "hears": f"a list of phrases, each {_TEXT}",
+    "once": "true or false",
+}
+"""What stands under each key."""
+_MISSING = re.compile("missing required field `(.+?)`")
+_STEP = re.compile(r"\[([0-9]+)\]|\.([a-z]+)")
+
+
+def read_script(written: Mapping[str, Any] | None) -> Script:
+    """The script in a seed's `call`; WrongScript names what is wrong with it."""
+    _know_keys(written, Script, ())
+    lines = (written or {}).get("script")
+    for number, line in enumerate(lines if isinstance(lines, list) else []):
+        _know_keys(line, Line, ("script", number))
+    try:
+        script = msgspec.convert(written or {}, Script)
+    except msgspec.ValidationError as problem:
+        raise _in_words(str(problem)) from None
+    speakers: list[tuple[Path, str | None]] = [((), script.speaker)]
+    speakers += [(("script", number), line.speaker) for number, line in enumerate(script.script)]
+    for place, speaker in speakers:
+        if speaker == AGENT:
+            wrong = f"the other side cannot speak as {AGENT!r}; give it another name"
+            raise WrongScript((*place, "speaker"), wrong)
+    return script
+
+
+# Any: the script has not been validated yet.
+def _know_keys(written: Any, kind: type[Record], place: Path) -> None:
+    known = kind.__struct_fields__
+    for name in written if isinstance(written, Mapping) else ():
+        if name not in known:
+            close = nearest(str(name), known)
+            raise WrongScript((*place, name), f"unknown key {name!r}{close}; there are {', '.join(known)}")
+
+
+def _in_words(problem: str) -> WrongScript:
+    """What the library found, as somebody who wrote a script would say it."""
+    place = _place(problem)
+    if (missing := _MISSING.search(problem)) is not None:
+        return WrongScript(place, f"{missing[1]!r} is missing: {_WANTED[missing[1]]}")
+    named = [step for step in place if isinstance(step, str)]
+    if not named or (named == ["script"] and len(place) > 1):
+        return WrongScript(place, "expected a mapping")
+    return WrongScript(place, f"expected {_WANTED[named[-1]]}")
+
+
+def _place(problem: str) -> Path:
+    _, _, path = problem.rpartition(" - at `$")
+    return tuple(int(number) if number else name for number, name in _STEP.findall(path))
+
+
+def replies(script: Script, text: str, spent: set[int]) -> list[Reply]:
+    """What the other side answers to a turn, when the lines of these numbers were said already."""
+    heard = words(text)
+    for number, line in enumerate(script.script, 1):
+        if line.once and number in spent:
+            continue
+        if line.hears is None or any(follows(heard, words(phrase)) for phrase in line.hears):
+            said = [line.says] if isinstance(line.says, str) else line.says
+            return [Reply(one, line.speaker or script.speaker, number) for one in said]
+    return [Reply(script.otherwise, script.speaker)] if script.otherwise else []
+
+
+def say(state: State, text: str) -> list[Item]:
+    """Add the agent's turn, and what the other side says before and after it; answers what the other side said."""
+    script = read_script(state.settings().get("call"))
+    with state.change():
+        earlier = state.items(SourceKind.VOICE)
+        greeting = [Reply(script.greeting, script.speaker)] if script.greeting and not earlier else []
+        spent = {turn.facts["line"] for turn in earlier if "line" in turn.facts}
+        answered = replies(script, text, spent) if text else []
+        if len(earlier) + len(greeting) + bool(text) + len(answered) > MAX_TURNS:
+            raise Refusal(409, f"the call is over: it may have {MAX_TURNS} turns")
+        before = [_keep(state, reply) for reply in greeting]
+        if text:
+            state.append(SourceKind.VOICE, text.encode(), facts={"speaker": AGENT}, event="voice_turn")
+        return before + [_keep(state, reply) for reply in answered]
+
+
+def _keep(state: State, reply: Reply) -> Item:
+    facts: dict[str, Any] = {"speaker": reply.speaker}
+    if reply.line is not None:
+        facts["line"] = reply.line
+    return state.append(SourceKind.VOICE, reply.text.encode(), facts=facts, event="voice_turn")
+
+
+def app(find: Find) -> ASGIApp:
+    """Serves `/{playground_id}/call/turns`."""
+    return serve(find, [_say, _list_turns], max_body_bytes=MAX_BODY_BYTES)
+
+
+# A coroutine awaits the body; the rest is done in a thread.
+@post("/{playground_id:str}/call/turns")
+async def _say(request: Asked) -> Response[bytes]:
+    state = playground_of(request)
+    try:
+        saying = msgspec.json.decode(await request.body(), type=Saying)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise Refusal(400, _complaint(problem)) from None
+    return answer(_turns(await asyncio.to_thread(say, state, saying.text)), 201)
+
+
+def _complaint(problem: Exception) -> str:
+    if isinstance(problem, msgspec.ValidationError) and str(problem).endswith("`$.speaker`"):
+        return f"you can only speak as {AGENT!r}"
+    return f'send {{"text": "what you say"}} as JSON, of at most {MAX_TEXT} characters: {problem}'
+
+
+@get("/{playground_id:str}/call/turns", sync_to_thread=True)
+def _list_turns(request: Asked) -> Response[bytes]:
+    return answer(_turns(playground_of(request).items(SourceKind.VOICE)))
+
+
+def _turns(items: Sequence[Item]) -> Turns:
+    return Turns([_turn(one) for one in items])
+
+
+def _turn(one: Item) -> Turn:
+    return Turn(one.key, str(one.facts.get("speaker", "")), one.content().decode(), str(one.facts.get("at", "")))

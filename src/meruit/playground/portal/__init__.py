@@ -1,0 +1,1 @@
+"""A payer's web portal for agents to act on."""

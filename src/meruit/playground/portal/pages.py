@@ -1,0 +1,240 @@
+"""How the portal's pages are made, and who looks at them: templates, sessions, what is said when something is wrong."""
+
+import hashlib
+import hmac
+import secrets
+from datetime import datetime
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from litestar import Response
+from litestar.datastructures import Cookie
+from litestar.exceptions import HTTPException
+
+from meruit.checks.values.decimals import numeral
+from meruit.errors import MeruitError, Unreachable
+from meruit.playground.http import Asked, Refusal, named_in, playground_of
+from meruit.playground.portal import payer
+from meruit.playground.state import Full, State
+
+if TYPE_CHECKING:
+    import jinja2
+
+PAYER = "Cedar Health Plan"
+USER = "clerk"
+COOKIE = "session"
+HTML = "text/html"
+"""What pages are; Litestar adds the charset to every kind of text."""
+SESSION_S = 8 * 3600
+"""How long a login holds."""
+NOTICES = {
+    "submitted": "Your request was submitted.",
+    "uploaded": "Your documents were added.",
+    "withdrawn": "The request was withdrawn.",
+    "appealed": "Your appeal was submitted.",
+}
+"""What is said after something was done, by a word in the address."""
+SAID = {
+    400: "The portal could not understand what your browser sent.",
+    404: "There is no such page.",
+    405: "This page cannot be used in that way.",
+    413: "That was too much at once. Send fewer or smaller documents.",
+}
+"""What a visitor is told, by status."""
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+NEEDS = "the portal needs jinja2: pip install 'meruit[playground]'"
+
+
+class Session(NamedTuple):
+    """A browser that came by, logged in or not."""
+
+    token: str
+    """What its cookie says, without the signature."""
+    known: bool
+
+
+class NotLoggedIn(Exception):
+    """The page is for who is logged in."""
+
+
+def _signed(state: State, purpose: str, token: str) -> str:
+    key = str(state.settings()["secret"]).encode()
+    return hmac.new(key, f"portal:{purpose}:{token}".encode(), hashlib.sha256).hexdigest()
+
+
+def new_session(state: State, *, known: bool) -> Session:
+    """A session that begins now."""
+    return Session(f"{'in' if known else 'out'}-{int(state.clock().timestamp())}-{secrets.token_hex(16)}", known)
+
+
+def session_of(request: Asked, state: State) -> Session:
+    """The session of a request's cookie; a new one, not logged in, where it has none that holds."""
+    token, _, signature = request.cookies.get(COOKIE, "").partition(".")
+    if hmac.compare_digest(signature.encode(), _signed(state, "session", token).encode()):
+        kind, began, _ = token.split("-")
+        if 0 <= state.clock().timestamp() - int(began) < SESSION_S:
+            return Session(token, kind == "in")
+    return new_session(state, known=False)
+
+
+def logged_in(request: Asked, state: State) -> Session:
+    """The session of somebody who is logged in; NotLoggedIn sends all others to the login."""
+    session = session_of(request, state)
+    if not session.known:
+        raise NotLoggedIn
+    return session
+
+
+def check(state: State, session: Session, given: str) -> None:
+    """Refuse a form whose token is not from our own page in this very browser."""
+    expected = _signed(state, "form", session.token)
+    if not hmac.compare_digest(given.encode(), expected.encode()):
+        raise Refusal(403, "This form is out of date. Open the page again and repeat what you did.")
+
+
+@cache
+def templates() -> "jinja2.Environment":
+    """The templates of the pages; MeruitError where jinja2 is not installed."""
+    try:
+        import jinja2
+    except ImportError:
+        raise MeruitError(NEEDS) from None
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("meruit.playground.portal"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters.update(day=_day, moment=_moment, money=_money, quoted=quoted, size=_size, active=payer.is_active)
+    return made
+
+
+def base_of(request: Asked) -> str:
+    """How the address of every page of this portal begins."""
+    return f"{request.scope.get('root_path', '')}/{quoted(named_in(request))}/portal"
+
+
+# Any: pages show values of every type.
+def page(
+    request: Asked, template: str, *, session: Session | None = None, status: int = 200, **values: Any
+) -> Response[bytes]:
+    """A page from a template; the browser is told its session where it does not know it yet."""
+    base, cookies, csrf = base_of(request), list[Cookie](), ""
+    if session is not None:
+        state = playground_of(request)
+        csrf = _signed(state, "form", session.token)
+        remembered = cookie(request, state, session)
+        if request.cookies.get(COOKIE) != remembered.value:
+            cookies = [remembered]
+    content = (
+        templates()
+        .get_template(template)
+        .render(
+            base=base,
+            payer=PAYER,
+            user=USER if session is not None and session.known else None,
+            csrf=csrf,
+            notice=NOTICES.get(request.query_params.get("done", "")),
+            **{"errors": {}, "typed": {}, "here": "", **values},
+        )
+    )
+    # Half a surrogate pair in a row cannot be written as UTF-8.
+    body = content.encode("utf-8", "replace")
+    return Response(body, status_code=status, media_type=HTML, headers=HEADERS, cookies=cookies)
+
+
+def asset(name: str, media_type: str) -> Response[bytes]:
+    """A file that pages load, the same for every portal; the page that says that there is none loads it too."""
+    made = templates()
+    # The environment was made with a loader.
+    assert made.loader is not None  # noqa: S101
+    source, _, _ = made.loader.get_source(made, name)
+    headers = {**HEADERS, "Cache-Control": "max-age=3600"}
+    return Response(source.encode(), media_type=media_type, headers=headers)
+
+
+def cookie(request: Asked, state: State, session: Session) -> Cookie:
+    """What makes a browser remember its session, for this portal only."""
+    return Cookie(
+        key=COOKIE,
+        value=f"{session.token}.{_signed(state, 'session', session.token)}",
+        path=base_of(request),
+        httponly=True,
+        samesite="lax",
+        secure=request.scope.get("scheme") == "https",
+    )
+
+
+def to(request: Asked, place: str, cookie: Cookie | None = None) -> Response[bytes]:
+    """Send a browser to another page."""
+    headers = {**HEADERS, "Location": f"{base_of(request)}/{place}"}
+    cookies = [cookie] if cookie is not None else []
+    return Response(b"", status_code=303, media_type=HTML, headers=headers, cookies=cookies)
+
+
+def to_login(request: Asked, error: NotLoggedIn) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
+    """Send a browser to the login."""
+    return to(request, "login")
+
+
+def refused(request: Asked, refusal: Refusal) -> Response[bytes]:
+    """A page that says what is wrong."""
+    message = refusal.detail[:1].upper() + refusal.detail[1:]
+    heading = HTTPStatus(refusal.status).phrase.capitalize()
+    return page(request, "error.html", status=refusal.status, heading=heading, message=message)
+
+
+def http(request: Asked, error: HTTPException) -> Response[bytes]:
+    """A page for what Litestar refuses."""
+    return refused(request, Refusal(error.status_code, SAID.get(error.status_code, "Something went wrong.")))
+
+
+def busy(request: Asked, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
+    """A page for when the playground cannot be read."""
+    return refused(request, Refusal(503, "The portal cannot be used just now. Try again in a moment."))
+
+
+def full(request: Asked, error: Full) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
+    """A page for when the playground has no room left."""
+    return refused(request, Refusal(507, "There is no room left. Nothing was changed."))
+
+
+def _day(value: object) -> str:
+    found = _parsed(value)
+    return str(value or "") if found is None else f"{found.day} {found:%B %Y}"
+
+
+def _moment(value: object) -> str:
+    found = _parsed(value)
+    return str(value or "") if found is None else f"{found.day} {found:%B %Y, %H:%M}"
+
+
+def _parsed(value: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(value or ""))
+    except ValueError:
+        return None
+
+
+def _money(value: object) -> str:
+    found = numeral(value)
+    return str(value or "") if found is None else f"${found:,.2f}"
+
+
+def _size(value: object) -> str:
+    found = numeral(value)
+    if found is None:
+        return ""
+    return f"{found} bytes" if found < 1024 else f"{found / 1024:,.0f} kB"
+
+
+def quoted(value: object) -> str:
+    """A value as one part of an address."""
+    return quote(str(value or "").encode("utf-8", "replace"), safe="")

@@ -1,0 +1,1 @@
+"""X12 transactions for agents to act on."""

@@ -1,0 +1,225 @@
+"""Each agent by itself: how often it succeeds over all its runs, and what its verified runs used and cost."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from enum import StrEnum
+from typing import NamedTuple
+
+from meruit.benchmarks.score import pass_at_k, pass_hat_k
+from meruit.model.record import Record
+from meruit.model.task_run import Interval
+from meruit.model.usage import summed
+from meruit.model.verdict import Bounds
+from meruit.reports.population import CostKind, Counted, by_task, clusters
+from meruit.reports.statistics import (
+    FEWEST_TASKS,
+    clustered_error,
+    mean_of,
+    over_tasks,
+    share_of,
+    t_quantile,
+)
+
+MOST_TRIES = 10
+"""Up to how many tries pass@k and pass^k are told."""
+
+
+class Measure(StrEnum):
+    """What agents are compared by."""
+
+    SUCCESS = "success"
+    SCORE = "score"
+    COST = "cost"
+    TOKENS = "tokens"
+
+
+class Money(NamedTuple):
+    """Which cost, in which currency."""
+
+    kind: CostKind
+    currency: str
+
+
+class Share(Record, frozen=True):
+    """How many of so many runs, or how well on the whole; what nobody recorded counts as nothing, and is told."""
+
+    runs: int
+    met: float
+    """Successes, or points."""
+    unknown: int
+    rate: float | None
+    """None where nothing at all was recorded."""
+    interval: Interval | None
+    bounds: Bounds | None
+    """At worst and at best, whatever became of the runs that are not known or not counted."""
+
+
+class Typical(Record, frozen=True):
+    """The geometric mean over tasks: what a typical task takes."""
+
+    tasks: int
+    mean: float | None
+    interval: Interval | None = None
+    left_out: int = 0
+    """Tasks that took nothing, or where that is unknown: a logarithm knows neither."""
+    why_not: str = ""
+
+
+class Spend(Record, frozen=True):
+    """What an agent's verified runs cost."""
+
+    runs: int
+    unknown: int
+    """Runs whose cost nobody knows; they are no zeros."""
+    total: Decimal | None
+    """Of those that are known."""
+    typical: Typical
+    per_success: Decimal | None
+    """All that was spent, failures included, for each success."""
+    why_not: str = ""
+
+
+class TokenUse(Record, frozen=True):
+    """What an agent's verified runs used."""
+
+    runs: int
+    input: int
+    output: int
+    cached: int | None
+    reasoning: int | None
+    typical: Typical
+
+
+class Standing(Record, frozen=True):
+    """One agent."""
+
+    agent: str
+    runs: int
+    finished: int
+    verified: int
+    tasks: int
+    success: Share
+    """Of all finished runs."""
+    success_verified: Share
+    """Of verified runs alone: the second line, which forgets those that failed half-way."""
+    score: Share
+    pass_at_k: dict[str, float]
+    pass_hat_k: dict[str, float]
+    spend: Spend
+    tokens: TokenUse
+    assurance: dict[str, int]
+    """Verified runs by how closely the provider's count belongs to them."""
+    place: Interval | None = None
+    """Between which places it lies by success or score."""
+    place_by_cost: Interval | None = None
+
+
+def outcome(row: Counted, measure: Measure) -> float | None:
+    """A run's success or score as a number; None where nobody recorded it."""
+    if measure is Measure.SCORE:
+        return row.score
+    return None if row.success is None else float(row.success)
+
+
+def amount(row: Counted, measure: Measure, money: Money) -> float | None:
+    """What a run took, in money or tokens; None where nobody knows."""
+    if measure is Measure.TOKENS:
+        return None if row.tokens is None else float(row.tokens.total)
+    cost = row.cost(*money)
+    return None if cost is None else float(cost)
+
+
+def standing(agent: str, rows: Sequence[Counted], money: Money) -> Standing:
+    """What can be said of one agent."""
+    finished = [row for row in rows if row.finished]
+    verified = [row for row in rows if row.verified]
+    tries = [(len(several), sum(row.success is True for row in several)) for several in by_task(finished).values()]
+    known = any(row.success is not None for row in finished)
+    success_verified = _share(verified, len(finished), Measure.SUCCESS)
+    levels = sorted(str(row.assurance) for row in verified)
+    return Standing(
+        agent,
+        len(rows),
+        len(finished),
+        len(verified),
+        len(by_task(rows)),
+        _share(finished, len(rows), Measure.SUCCESS),
+        success_verified,
+        _share(finished, len(rows), Measure.SCORE),
+        over_tasks(tries, MOST_TRIES, pass_at_k) if known else {},
+        over_tasks(tries, MOST_TRIES, pass_hat_k) if known else {},
+        _spend(verified, success_verified, money),
+        _tokens(verified, money),
+        {level: levels.count(level) for level in dict.fromkeys(levels)},
+    )
+
+
+def _share(rows: Sequence[Counted], of_all: int, measure: Measure) -> Share:
+    values = [[outcome(row, measure) for row in several] for several in clusters(rows)]
+    unknown = sum(one is None for several in values for one in several)
+    numbers = [[one or 0.0 for one in several] for several in values]
+    met = math.fsum(one for several in numbers for one in several)
+    if unknown == len(rows):
+        return Share(len(rows), 0.0, unknown, None, None, None)
+    interval = share_of(numbers) if measure is Measure.SUCCESS else _mean_interval(numbers)
+    beyond = max(0, of_all - len(rows))
+    bounds = Bounds(met / max(of_all, len(rows)), (met + unknown + beyond) / max(of_all, len(rows)))
+    return Share(len(rows), met, unknown, met / len(rows), interval, bounds)
+
+
+def _mean_interval(groups: Sequence[Sequence[float]]) -> Interval | None:
+    """Student's interval of the mean over runs, by task; None for too few tasks, or where none differs."""
+    if len(groups) < FEWEST_TASKS:
+        return None
+    error = clustered_error(groups)
+    mean = math.fsum(one for group in groups for one in group) / sum(map(len, groups))
+    reach = t_quantile(len(groups) - 1) * error
+    return Interval(max(0.0, mean - reach), min(1.0, mean + reach)) if error else None
+
+
+def task_means(
+    rows: Sequence[Counted], value: Callable[[Counted], float | None], *, strict: bool
+) -> dict[str, float | None]:
+    """For each task the mean over its runs; unknown where one of them is, or counted as 0 where not strict."""
+    return {task: _mean([value(row) for row in several], strict=strict) for task, several in by_task(rows).items()}
+
+
+def _mean(values: Sequence[float | None], *, strict: bool) -> float | None:
+    if strict and None in values:
+        return None
+    return math.fsum(one or 0.0 for one in values) / len(values)
+
+
+def typical(means: Mapping[str, float | None]) -> Typical:
+    """The geometric mean of what tasks took, those left out that took nothing or nobody knows what."""
+    logs = [math.log(one) for one in means.values() if one is not None and one > 0]
+    out = len(means) - len(logs)
+    if not logs:
+        return Typical(0, None, None, out, "no task has a known amount above zero")
+    found = mean_of(logs)
+    interval = found.interval and Interval(math.exp(found.interval.low), math.exp(found.interval.high))
+    return Typical(found.tasks, math.exp(found.mean), interval, out, found.why_not)
+
+
+def _spend(verified: Sequence[Counted], success: Share, money: Money) -> Spend:
+    costs = [row.cost(*money) for row in verified]
+    known = [one for one in costs if one is not None]
+    total = sum(sorted(known), Decimal(0)) if known else None
+    unknown, why_not, per_success = len(costs) - len(known), "", None
+    if total is None:
+        why_not = "no cost is known"
+    elif unknown:
+        why_not = f"the cost of {unknown:,} of {len(costs):,} verified runs is unknown"
+    elif not success.met:
+        why_not = "no verified run is known to have succeeded"
+    else:
+        per_success = total / int(success.met)
+    means = task_means(verified, lambda row: amount(row, Measure.COST, money), strict=True)
+    return Spend(len(verified), unknown, total, typical(means), per_success, why_not)
+
+
+def _tokens(verified: Sequence[Counted], money: Money) -> TokenUse:
+    used = summed(row.tokens for row in verified if row.tokens is not None)
+    means = task_means(verified, lambda row: amount(row, Measure.TOKENS, money), strict=True)
+    return TokenUse(len(verified), used.input, used.output, used.cached, used.reasoning, typical(means))

@@ -1,0 +1,56 @@
+"""How numbers of a report are written: with as many digits as mean something, and a dash for what is unknown."""
+
+from decimal import Decimal
+
+from meruit.model.task_run import Interval
+
+UNKNOWN = "–"
+
+
+def share(value: float | None) -> str:
+    """`80.0 %`."""
+    return UNKNOWN if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | Decimal | None) -> str:
+    """A count, or any number in four digits or so."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, int):
+        return f"{value:,}"
+    size = abs(float(value))
+    if size >= 1000:
+        return f"{value:,.0f}"
+    if 0 < size < 0.001:
+        return f"{value:.2e}"
+    places = 4 if size < 1 else 3 if size < 10 else 2 if size < 100 else 1
+    return f"{value:.{places}f}"
+
+
+def money(value: float | Decimal | None, currency: str) -> str:
+    """`0.0421 USD`."""
+    return UNKNOWN if value is None else f"{number(value)} {currency}"
+
+
+def chance(p: float | None) -> str:
+    """`0.031`, and never a bare zero."""
+    if p is None:
+        return UNKNOWN
+    return "< 0.0001" if p < 0.0001 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
+
+
+def signed(value: float | None) -> str:
+    """A difference in percentage points."""
+    return UNKNOWN if value is None else f"{100 * value:+.1f}"
+
+
+def factor(value: float | None) -> str:
+    """A ratio."""
+    return UNKNOWN if value is None else f"× {value:.3f}"
+
+
+def places(interval: Interval | None) -> str:
+    """`1 to 3`, never a bare place."""
+    if interval is None:
+        return UNKNOWN
+    return f"{interval.low:.0f} to {interval.high:.0f}" if interval.low != interval.high else f"{interval.low:.0f}"

@@ -1,0 +1,64 @@
+"""What a file is here: hashed whole, kept while it is small, named in text."""
+
+from datetime import UTC, datetime
+from hashlib import md5, sha256
+from typing import Any
+
+from meruit.model.world import Item, item, left
+from meruit.sources.retry import Reading, Trouble
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""How large a file is kept; of a larger one only digest and size are known."""
+MAX_DEPTH = 32
+"""How deep folders are walked."""
+CHUNK_BYTES = 256 * 1024
+
+
+class Intake:
+    """A file as it comes in, piece by piece: always hashed, kept while it is small."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.sha256 = sha256()
+        self.md5 = md5(usedforsecurity=False)
+        self._kept: bytearray | None = bytearray()
+
+    def feed(self, piece: bytes) -> None:
+        """Take in the next piece."""
+        self.size += len(piece)
+        self.sha256.update(piece)
+        self.md5.update(piece)
+        if self._kept is not None:
+            self._kept += piece
+            if self.size > MAX_BODY_BYTES:
+                self._kept = None
+
+    def content(self) -> bytes | None:
+        """All of it; None for a file too large to keep."""
+        return None if self._kept is None else bytes(self._kept)
+
+    def item(self, key: str, modified: str | None) -> Item:
+        """The file as an item."""
+        facts: dict[str, Any] = {"size": self.size} | ({} if modified is None else {"modified": modified})
+        digest = self.sha256.hexdigest()
+        content = self.content()
+        if content is None:
+            return left(key, digest, size=self.size, limit=MAX_BODY_BYTES, facts=facts)
+        return item(key, content, version=digest, facts=facts)
+
+
+def file_name(raw: bytes) -> str:
+    """A file's name as text; bytes that are not UTF-8 are written out, so that every name has a key."""
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def keep_new(reading: Reading, one: Item) -> None:
+    """Keep a file; raises Trouble for a second one of its name."""
+    if one.key in reading.items:
+        raise Trouble(f"two files go by the name {one.key}; rename one of them")
+    reading.add(one)
+
+
+def moment(seconds: float) -> str:
+    """RFC 3339, UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

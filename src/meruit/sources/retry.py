@@ -1,0 +1,267 @@
+"""How a system is read: whole or with the reason why not, again where it failed, and until it stands still.
+
+Nothing here judges. A system that cannot be read is nobody's failure; its snapshot says so and nothing follows from it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import msgspec
+
+from meruit.errors import MeruitError
+from meruit.model.record import Record
+from meruit.model.world import Item, Read, Snapshot, SourceKind
+
+T = TypeVar("T")
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+Timer: TypeAlias = Callable[[], float]
+"""Seconds since some moment, never backwards."""
+
+MAX_PAGES = 1_000
+MAX_ITEMS = 100_000
+MAX_BYTES = 256 * 1024 * 1024
+"""How much one reading may take in altogether."""
+MAX_REPLY_BYTES = 32 * 1024 * 1024
+"""How long one reply may be."""
+TIMEOUT_S = 30.0
+"""How long one question may take, from the name to the reply's last byte."""
+READ_S = 300.0
+"""How long a whole reading may take."""
+MAX_WAIT_S = 30.0
+"""The longest pause that a server may ask of us."""
+MAX_READINGS = 100
+"""How often a source is read until it has settled."""
+AT_ONCE = 4
+"""How many questions are open at one time."""
+NAMED = 3
+"""How many keys a sentence names before it says how many more there are."""
+
+INCOMPLETE = "incomplete_read"
+"""How a trouble begins when there was more than was read."""
+UNSETTLED = "unsettled"
+"""How a trouble begins when the system moved while it was read."""
+
+
+class Trouble(MeruitError):
+    """Why a system could not be read whole: what, where, and what to do, in one sentence."""
+
+    def __init__(self, sentence: str, *, again: bool = False, wait_s: float | None = None) -> None:
+        super().__init__(sentence)
+        self.again = again
+        """Whether asking again may help."""
+        self.wait_s = wait_s
+        """How long the system asked us to wait before that."""
+
+
+class Source(Protocol):
+    """Something outside that can be read whole."""
+
+    @property
+    def kind(self) -> SourceKind:
+        """What kind of system this is."""
+
+    async def read(self) -> Snapshot:
+        """All that it holds now; never raises for the world's faults, which are the snapshot's `trouble`."""
+
+
+@runtime_checkable
+class Lagging(Source, Protocol):
+    """A source whose lists may be behind what was written, and nobody could tell."""
+
+    @property
+    def apart_s(self) -> float:
+        """How far apart readings must be to count as agreeing, by what the last one found; 0 for no such need."""
+
+
+class Retry(Record, frozen=True):
+    """How often we try, and how long we wait in between."""
+
+    tries: int = 3
+    first_wait_s: float = 0.2
+    factor: float = 2.0
+
+    def waits_s(self) -> Iterator[float]:
+        """The wait after each try but the last."""
+        wait_s = self.first_wait_s
+        for _ in range(self.tries - 1):
+            yield wait_s
+            wait_s *= self.factor
+
+
+class Limits(Record, frozen=True):
+    """How much one reading may take; running into a limit is trouble, never silence."""
+
+    pages: int = MAX_PAGES
+    """Pages of one list."""
+    items: int = MAX_ITEMS
+    bytes_total: int = MAX_BYTES
+    reply_bytes: int = MAX_REPLY_BYTES
+    timeout_s: float = TIMEOUT_S
+    read_s: float = READ_S
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How patiently and how much a source reads."""
+
+    retry: Retry = field(default_factory=Retry)
+    limits: Limits = field(default_factory=Limits)
+    sleep: Sleep = asyncio.sleep
+
+
+DEFAULT = Policy()
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one reading has gathered so far."""
+
+    limits: Limits
+    items: dict[str, Item] = field(default_factory=dict)
+    reads: list[Read] = field(default_factory=list)
+    taken_bytes: int = 0
+
+    def add(self, one: Item) -> None:
+        """Keep an item, in place of one with its key; raises Trouble for one too many."""
+        self.items[one.key] = one
+        if len(self.items) > self.limits.items:
+            raise Trouble(f"{INCOMPLETE}: there are more than {self.limits.items:,} items; read fewer types or folders")
+
+    def take(self, size: int, what: str) -> None:
+        """Count bytes that came in; raises Trouble for too many."""
+        self.taken_bytes += size
+        if self.taken_bytes > self.limits.bytes_total:
+            raise Trouble(
+                f"{INCOMPLETE}: more than {self.limits.bytes_total:,} bytes altogether, at {what}; "
+                "read fewer types or folders"
+            )
+
+    def note(self, what: str, items: int | None = None) -> None:
+        """Write down something that a reader of the snapshot should know."""
+        self.reads.append(Read(what, items=items))
+
+
+async def whole(kind: SourceKind, where: str, policy: Policy, gather: Callable[[Reading], Awaitable[None]]) -> Snapshot:
+    """A snapshot of all that `gather` brings together, or of what it had when trouble came."""
+    reading = Reading(policy.limits)
+    trouble = None
+    try:
+        async with asyncio.timeout(policy.limits.read_s):
+            await gather(reading)
+    except Trouble as problem:
+        trouble = str(problem)
+    except TimeoutError:
+        trouble = f"{where} could not be read within {policy.limits.read_s:g} s; read less of it, or try again later"
+    items = [reading.items[key] for key in sorted(reading.items)]
+    return Snapshot(kind, items, reading.reads, trouble)
+
+
+async def persist(attempt: Callable[[], Awaitable[T]], policy: Policy) -> T:
+    """Try by policy for as long as the trouble may pass; raises the last Trouble."""
+    for wait_s in policy.retry.waits_s():
+        try:
+            return await attempt()
+        except Trouble as trouble:
+            if not trouble.again:
+                raise
+            await policy.sleep(wait_s if trouble.wait_s is None else trouble.wait_s)
+    return await attempt()
+
+
+async def each(things: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
+    """Do something with all things, a few at a time; after the first trouble no other is begun, and it is raised."""
+    waiting = iter(things)
+    troubles: list[Trouble] = []
+
+    async def work() -> None:
+        for thing in waiting:
+            if troubles:
+                return
+            try:
+                await do(thing)
+            except Trouble as trouble:
+                troubles.append(trouble)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(work())
+    if troubles:
+        raise troubles[0]
+
+
+async def settled(
+    source: Source,
+    *,
+    stable: int = 2,
+    within_s: float = 30.0,
+    pause_s: float = 0.5,
+    sleep: Sleep = asyncio.sleep,
+    timer: Timer = time.monotonic,
+) -> Snapshot:
+    """Read until `stable` successive readings hold the same; a source that does not come to rest is in trouble.
+
+    Trouble that may pass by itself, an incomplete or a moving list, is given the same time; any other ends the waiting.
+    Readings of a source whose lists may lag behind are as far apart as it says.
+    """
+    started = timer()
+    earlier, found, same = None, await source.read(), 1
+    for _ in range(MAX_READINGS):
+        if found.trouble is not None and not found.trouble.startswith((INCOMPLETE, UNSETTLED)):
+            return found
+        left_s = started + within_s - timer()
+        if found.trouble is None and same >= stable:
+            return msgspec.structs.replace(found, settled_after_ms=round((within_s - left_s) * 1000))
+        apart_s = source.apart_s if isinstance(source, Lagging) else 0.0
+        if left_s <= 0 or left_s < apart_s:
+            break
+        await sleep(min(max(pause_s, apart_s), left_s))
+        earlier, found = found, await source.read()
+        same = same + 1 if _agree(earlier, found) else 1
+    if found.trouble is not None:
+        return found
+    reads = [*earlier.reads, *found.reads] if earlier else found.reads
+    return msgspec.structs.replace(found, reads=reads, trouble=_unsettled(earlier, found, within_s))
+
+
+def _agree(one: Snapshot, other: Snapshot) -> bool:
+    return one.trouble is None and other.trouble is None and one.manifest() == other.manifest()
+
+
+def _unsettled(earlier: Snapshot | None, found: Snapshot, within_s: float) -> str:
+    advice = "let it come to rest, or give it longer with `settle: {within: …}`"
+    if earlier is None or _agree(earlier, found):
+        return f"{UNSETTLED}: {within_s:g} s were not enough for readings that agree; {advice}"
+    if earlier.trouble is not None:
+        return f"{UNSETTLED}: after {within_s:g} s the last reading but one had trouble ({earlier.trouble}); {advice}"
+    return f"{UNSETTLED}: two readings still differed after {within_s:g} s ({difference(earlier, found)}); {advice}"
+
+
+def difference(earlier: Snapshot, later: Snapshot) -> str:
+    """What changed between two readings, in words: `appeared Patient/2; changed Patient/1`."""
+    old, new = earlier.manifest(), later.manifest()
+    parts = {
+        "appeared": [key for key in new if key not in old],
+        "gone": [key for key in old if key not in new],
+        "changed": [key for key in new if key in old and old[key] != new[key]],
+    }
+    return "; ".join(f"{word} {some(keys)}" for word, keys in parts.items() if keys)
+
+
+def some(keys: Sequence[str]) -> str:
+    """The first few of some keys, and how many more there are."""
+    more = f" and {len(keys) - NAMED:,} more" if len(keys) > NAMED else ""
+    return ", ".join(keys[:NAMED]) + more
+
+
+@asynccontextmanager
+async def within(timeout_s: float, where: str) -> AsyncIterator[None]:
+    """Bound what is awaited inside; raises Trouble that may pass."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        raise Trouble(f"{where} did not answer within {timeout_s:g} s; see whether it is up", again=True) from None

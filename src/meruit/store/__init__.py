@@ -1,0 +1,1 @@
+"""Database, migrations, transaction, recorder, blobs and keys; nothing of any capability."""

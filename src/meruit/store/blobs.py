@@ -1,0 +1,110 @@
+"""Evidence, found by the digest of its content: small pieces in the database, large ones as files beside it."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from meruit.store import tables
+from meruit.store.database import StoreError
+from meruit.store.location import Location
+from meruit.store.transaction import Blob
+
+INLINE_BYTES = 64 * 1024
+"""Up to this size SQLite keeps a piece faster than a file system would, and within the record's own transaction."""
+
+
+class Part(NamedTuple):
+    """One piece of evidence on its way into the store."""
+
+    address: str
+    content: bytes
+    file: Path | None = None
+    """Where it lies, when that is not the database."""
+
+    @property
+    def in_file(self) -> bool:
+        """Whether it lies beside the database."""
+        return self.file is not None
+
+    def blob(self, tenant: str) -> Blob:
+        """The row that refers to it."""
+        if self.file is None:
+            return Blob(tenant, self.address, len(self.content), self.content)
+        return Blob(tenant, self.address, len(self.content), None, self.restore)
+
+    def restore(self) -> None:
+        """Write the file again, should somebody have erased the same content since."""
+        if self.file is not None and not self.file.exists():
+            _write(self.file, self.content)
+
+
+class Shelf:
+    """Where the pieces are."""
+
+    def __init__(self, location: Location) -> None:
+        self._folder = location.folder / "blobs"
+        # Machines that share a Postgres share no folder.
+        self._inline_bytes = INLINE_BYTES if location.kind == "sqlite" else None
+
+    def part(self, tenant: str, content: bytes, address: str | None = None) -> Part:
+        """A piece ready to be recorded; what is large is on disk when this returns, before any record tells of it."""
+        address = address or sha256(content).hexdigest()
+        if self._inline_bytes is None or len(content) <= self._inline_bytes:
+            return Part(address, content)
+        file = self._file(tenant, address)
+        _write(file, content)
+        return Part(address, content, file)
+
+    def content(self, connection: Connection, tenant: str, address: str) -> bytes:
+        """The piece of that address; raises StoreError when it is gone or no longer what it was."""
+        query = select(tables.blobs.c.content, tables.blobs.c.size).where(
+            tables.blobs.c.tenant == tenant, tables.blobs.c.address == address
+        )
+        row = connection.execute(query).first()
+        if row is None:
+            raise StoreError(f"the evidence {address} is not in the store")
+        try:
+            content: bytes = self._file(tenant, address).read_bytes() if row.content is None else row.content
+        except OSError as problem:
+            raise StoreError(f"the evidence {address} cannot be read: {problem.strerror}") from None
+        if sha256(content).hexdigest() != address:
+            raise StoreError(f"the evidence {address} was changed after it was recorded; restore it from a copy")
+        return content
+
+    def discard(self, tenant: str, address: str) -> None:
+        """Remove the file of a piece that nothing refers to any more."""
+        self._file(tenant, address).unlink(missing_ok=True)
+
+    def _file(self, tenant: str, address: str) -> Path:
+        return self._folder / tenant / address[:2] / address
+
+
+def _write(file: Path, content: bytes) -> None:
+    """The whole file or none, and on disk before anyone is told."""
+    unfinished = file.with_name(f"{file.name}.{os.urandom(8).hex()}")
+    try:
+        if file.exists() and file.read_bytes() == content:
+            return
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        unfinished.replace(file)
+        # A name is on disk only with the folder that holds it; the outer two may be as new as the file.
+        for folder in list(file.parents)[:3]:
+            _sync(folder)
+    except OSError as problem:
+        unfinished.unlink(missing_ok=True)
+        raise StoreError(f"evidence cannot be written to {file.parent}: {problem.strerror}") from None
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,55 @@
+"""The audit log, signed as it stands: each second at most, whoever asks."""
+
+import time
+from collections.abc import Callable
+
+from meruit.log.merkle import Subtree, range_root
+from meruit.log.note import Checkpoint, NoteError, SigningKey, open_checkpoint
+from meruit.model.outcome import in_micros
+from meruit.store import log as audit
+from meruit.store.database import StoreError
+from meruit.store.log import SignedCheckpoint
+from meruit.store.log_tiles import Tiles
+from meruit.store.store import Store
+from meruit.store.transaction import CHECKPOINT_EVERY_MICROS
+
+
+def checkpoint(
+    store: Store, covering: int | None = None, sleep: Callable[[float], None] = time.sleep
+) -> SignedCheckpoint:
+    """A checkpoint of at least that many entries, or of all, by this store's key; signed now where there is none."""
+    with store.database.reading() as connection:
+        size = audit.log_size(connection) if covering is None else covering
+        age = audit.checkpoint_age_micros(connection, in_micros(store.surroundings.clock()))
+    found = _covering(store, size)
+    if found is None and 0 <= age < CHECKPOINT_EVERY_MICROS:
+        sleep((CHECKPOINT_EVERY_MICROS - age) / 1_000_000)
+        # Somebody else who waited may have been quicker.
+        found = _covering(store, size)
+    if found is None:
+        store.recorder.write(audit.nothing, sign_now=True)
+        found = _covering(store, size)
+    if found is None:
+        raise StoreError(f"the audit log has fewer than {size} entries")
+    return found
+
+
+def _covering(store: Store, size: int) -> SignedCheckpoint | None:
+    with store.database.reading() as connection:
+        found = audit.checkpoint_covering(connection, size)
+        return None if found is None else resigned(store.signer, found, Tiles(connection).subtree)
+
+
+def resigned(signer: SigningKey, found: SignedCheckpoint, subtree: Subtree) -> SignedCheckpoint:
+    """The checkpoint as this key signs it; machines that share a database each have a key of their own."""
+    try:
+        open_checkpoint(found.note, signer.verifier)
+    except NoteError:
+        note = signer.sign(Checkpoint(signer.name, found.size, range_root(0, found.size, subtree)).text())
+        if note.partition("\n\n")[0] != found.note.partition("\n\n")[0]:
+            raise StoreError(
+                f"the checkpoint of {found.size} entries does not fit the audit log: "
+                "the database was changed from outside; restore it from a copy"
+            ) from None
+        return SignedCheckpoint(found.size, note)
+    return found

@@ -1,0 +1,163 @@
+"""Keys that let callers in: shown once, kept as hashes."""
+
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select, update
+
+from meruit.errors import MeruitError
+from meruit.model.access import Caller, Role
+from meruit.model.events import EventType
+from meruit.model.outcome import from_micros, in_micros
+from meruit.model.record import Record
+from meruit.store import tables
+from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.transaction import Writing
+
+SECRET_BYTES = 32
+_ID_BYTES = 6
+_WRITTEN = re.compile(r"(mk_[0-9a-f]{12})\.([A-Za-z0-9_-]{43})")
+TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+"""Also the name of a folder, so nothing else is a tenant."""
+
+
+class KeyRecord(Record, frozen=True):
+    """A key as it is listed: everything but its secret."""
+
+    id: str
+    tenant: str
+    role: Role
+    name: str
+    agent_id: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class IssuedKey(Record, frozen=True):
+    """A new key with its secret, which is shown this once."""
+
+    key: KeyRecord
+    secret: str
+
+
+class NewKey(NamedTuple):
+    """A key to be made."""
+
+    tenant: str
+    role: Role
+    name: str
+    agent_id: str | None
+    expires_at: datetime | None
+    entropy: Callable[[int], bytes]
+
+    def __call__(self, writing: Writing) -> IssuedKey:
+        """Keep its hash, answer its secret."""
+        check_new_key(self)
+        key_id = f"mk_{self.entropy(_ID_BYTES).hex()}"
+        secret = urlsafe_b64encode(self.entropy(SECRET_BYTES)).rstrip(b"=").decode()
+        expires = None if self.expires_at is None else in_micros(self.expires_at)
+        writing.insert(
+            tables.keys,
+            *(key_id, _hashed(secret), self.tenant, self.role.value, self.name, self.agent_id),
+            *(writing.now.micros, expires, None),
+        )
+        _tell(writing, self.tenant, EventType.KEY_CREATED, key_id, self.role)
+        made = KeyRecord(
+            *(key_id, self.tenant, self.role, self.name, self.agent_id),
+            *(from_micros(writing.now.micros), self.expires_at, None),
+        )
+        return IssuedKey(made, f"{key_id}.{secret}")
+
+
+def check_new_key(new: NewKey) -> None:
+    """Raise MeruitError for what cannot be a key."""
+    if not TENANT.fullmatch(new.tenant):
+        raise MeruitError(f"{new.tenant!r} is no tenant: write a-z, 0-9, - and _, at most 63 characters")
+    if (new.role is Role.AGENT) != (new.agent_id is not None):
+        raise MeruitError("an agent's key names its agent (agent_id), and no other key does")
+
+
+class Revoke(NamedTuple):
+    """A key to be made useless; of one tenant, or of any for whoever owns the deployment."""
+
+    key_id: str
+    tenant: str | None
+
+    def __call__(self, writing: Writing) -> KeyRecord:
+        """The key, revoked now or earlier."""
+        query = select(tables.keys).where(tables.keys.c.id == self.key_id)
+        if self.tenant is not None:
+            query = query.where(tables.keys.c.tenant == self.tenant)
+        rows = writing.read(query)
+        if not rows:
+            raise NotFound(f"no key {self.key_id!r}")
+        told = ("revoked", self.key_id)
+        if rows[0].revoked_at is None and writing.known(told) is None:
+            writing.learn(told, writing.now.micros)
+            writing.change(
+                update(tables.keys).where(tables.keys.c.id == self.key_id).values(revoked_at=writing.now.micros)
+            )
+            _tell(writing, rows[0].tenant, EventType.KEY_REVOKED, self.key_id, Role(rows[0].role))
+        return _key(rows[0], from_micros(rows[0].revoked_at or writing.now.micros))
+
+
+def _tell(writing: Writing, tenant: str, kind: EventType, key_id: str, role: Role) -> None:
+    writing.emit(tenant, kind, f"key/{key_id}", f"{key_id}:{kind}", {"key_id": key_id, "role": role})
+
+
+def caller(connection: Connection, presented: str, now: datetime) -> Caller | None:
+    """Whose key it is; None for anything that is no key in force."""
+    parts = _WRITTEN.fullmatch(presented)
+    if parts is None:
+        return None
+    row = connection.execute(select(tables.keys).where(tables.keys.c.id == parts[1])).first()
+    # Hashing and comparing take the same time whether or not there is such a key.
+    kept = row.secret_hash if row is not None else bytes(SECRET_BYTES)
+    right = hmac.compare_digest(_hashed(parts[2]), kept)
+    if row is None or not right or row.revoked_at is not None:
+        return None
+    if row.expires_at is not None and in_micros(now) >= row.expires_at:
+        return None
+    return Caller(row.tenant, Role(row.role), row.id, row.agent_id)
+
+
+def any_exists(connection: Connection) -> bool:
+    """Whether a key was ever made; from then on nobody is let in without one."""
+    return connection.execute(select(tables.keys.c.id).limit(1)).first() is not None
+
+
+def page(
+    connection: Connection, *, tenant: str | None, after: str | None = None, limit: int = MAX_PAGE
+) -> list[KeyRecord]:
+    """Keys by id, of one tenant or of all."""
+    query = select(tables.keys)
+    if tenant is not None:
+        query = query.where(tables.keys.c.tenant == tenant)
+    if after is not None:
+        query = query.where(tables.keys.c.id > after)
+    return [_key(row) for row in connection.execute(query.order_by(tables.keys.c.id).limit(min(limit, MAX_PAGE)))]
+
+
+def _hashed(secret: str) -> bytes:
+    # 256 random bits need no slow hash: there is nothing to guess.
+    return sha256(secret.encode()).digest()
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def _key(row: Any, revoked_at: datetime | None = None) -> KeyRecord:
+    return KeyRecord(
+        id=row.id,
+        tenant=row.tenant,
+        role=Role(row.role),
+        name=row.name,
+        agent_id=row.agent_id,
+        created_at=from_micros(row.created_at),
+        expires_at=None if row.expires_at is None else from_micros(row.expires_at),
+        revoked_at=revoked_at or (None if row.revoked_at is None else from_micros(row.revoked_at)),
+    )

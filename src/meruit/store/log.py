@@ -1,0 +1,113 @@
+"""Reading the audit log: checkpoints, entries, and proofs about them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select
+
+from meruit.log.merkle import consistency_proof, inclusion_proof
+from meruit.store import tables
+from meruit.store.database import NotFound, StoreError
+from meruit.store.log_tiles import Tiles
+from meruit.store.transaction import Writing
+
+MAX_WINDOW = 2_000
+"""Entries of one contract that a bundle carries."""
+
+
+class TooMany(StoreError):
+    """More entries than a bundle carries."""
+
+
+class SignedCheckpoint(NamedTuple):
+    """The log at one size, signed."""
+
+    size: int
+    note: str
+
+
+class Leaf(NamedTuple):
+    """One entry, as its bytes stand in the log."""
+
+    position: int
+    """Counted from 0."""
+    body: bytes
+
+
+def log_size(connection: Connection) -> int:
+    """How many entries there are."""
+    return int(connection.execute(select(tables.log_state.c.size)).scalar_one())
+
+
+def checkpoint_covering(connection: Connection, size: int) -> SignedCheckpoint | None:
+    """The first signed checkpoint of at least that size."""
+    table = tables.checkpoints
+    row = connection.execute(select(table).where(table.c.size >= size).order_by(table.c.size).limit(1)).first()
+    return None if row is None else SignedCheckpoint(row.size, row.note)
+
+
+def latest_checkpoint(connection: Connection) -> SignedCheckpoint | None:
+    """The newest that is signed; the log may have grown since."""
+    table = tables.checkpoints
+    row = connection.execute(select(table).order_by(table.c.size.desc()).limit(1)).first()
+    return None if row is None else SignedCheckpoint(row.size, row.note)
+
+
+def checkpoint_age_micros(connection: Connection, now: int) -> int:
+    """How long ago the last checkpoint was signed."""
+    return now - int(connection.execute(select(tables.log_state.c.checkpoint_at)).scalar_one())
+
+
+def nothing(_writing: Writing) -> None:
+    """Write nothing: what a caller asks for who only wants the log signed as it is."""
+
+
+def leaf(connection: Connection, index: int) -> Leaf:
+    """The entry at an index."""
+    row = connection.execute(select(tables.log_leaves.c.body).where(tables.log_leaves.c.seq == index)).first()
+    if row is None:
+        raise NotFound(f"the audit log has no entry {index}")
+    return Leaf(index, row.body)
+
+
+def window(connection: Connection, tenant: str, contract_id: str, first: int, last: int) -> Sequence[Leaf]:
+    """A contract's entries by their numbers; raises StoreError when they are too many for one bundle."""
+    if last - first >= MAX_WINDOW:
+        raise TooMany(
+            f"the contract {contract_id!r} has {last - first + 1:,} entries between this outcome's first and last; "
+            f"a bundle carries {MAX_WINDOW:,}. Record outcomes under contracts of their own"
+        )
+    table = tables.log_leaves
+    query = (
+        select(table.c.seq, table.c.body)
+        .where(
+            table.c.tenant == tenant,
+            table.c.contract_id == contract_id,
+            table.c.contract_seq >= first,
+            table.c.contract_seq <= last,
+        )
+        .order_by(table.c.contract_seq)
+    )
+    return [Leaf(row.seq, row.body) for row in connection.execute(query)]
+
+
+def last_in_contract(connection: Connection, tenant: str, contract_id: str) -> int:
+    """The number of the contract's newest entry."""
+    table = tables.log_leaves
+    query = (
+        select(table.c.contract_seq)
+        .where(table.c.tenant == tenant, table.c.contract_id == contract_id)
+        .order_by(table.c.contract_seq.desc())
+        .limit(1)
+    )
+    return int(connection.execute(query).scalar() or 0)
+
+
+def proof_of_inclusion(connection: Connection, index: int, size: int) -> list[bytes]:
+    """That the entry stands at its index in the log of that size."""
+    return inclusion_proof(index, size, Tiles(connection).subtree)
+
+
+def proof_of_consistency(connection: Connection, old: int, new: int) -> list[bytes]:
+    """That the log of the new size only adds to the log of the old one."""
+    return consistency_proof(old, new, Tiles(connection).subtree)

@@ -1,0 +1,243 @@
+"""The one way to write: callers that come at the same time share a transaction, and are answered when it is durable."""
+
+import asyncio
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+
+from meruit.log.note import SigningKey
+from meruit.model.outcome import in_micros, written
+from meruit.store.database import Database, StoreError, StoreUnavailable, told
+from meruit.store.transaction import Moment, Writing, read_state
+
+MAX_GROUP = 256
+"""Callers that share one transaction."""
+MAX_WAITING = 10_000
+BUSY_GROUP = 8
+"""From so many callers in a group on, the next one waits for company."""
+LINGER_S, PAUSE_S = 0.02, 0.001
+"""How long it waits at most, and how long without anyone coming."""
+MAX_REMEMBERED = 10_000
+CLOSING_S = 30.0
+LOOK_AHEAD = "look_ahead"
+"""The attribute under which a kind of write says how several of it read together."""
+LASTING = frozenset({"criteria"})
+"""Kinds of knowledge that stay true, whoever else writes."""
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Write(Protocol[T_co]):
+    """What a caller wants written; it may be called again, in another group."""
+
+    def __call__(self, writing: Writing, /) -> T_co:
+        """Gather rows, answer what the caller is told."""
+        ...
+
+
+class Committed(NamedTuple):
+    """What a listener is told of a transaction that is durable."""
+
+    callers: int
+    events: int
+    """The number of the newest event."""
+
+
+class _Waiting(NamedTuple):
+    write: Write[Any]
+    # Any: each caller waits for an answer of its own kind.
+    answer: "Future[Any] | asyncio.Future[Any]"
+    loop: asyncio.AbstractEventLoop | None
+    sign_now: bool
+
+
+class Recorder:
+    """A thread that owns the writing connection."""
+
+    def __init__(
+        self,
+        database: Database,
+        signer: SigningKey,
+        *,
+        clock: Callable[[], datetime],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._database = database
+        self._signer = signer
+        self._clock = clock
+        self._entropy = entropy
+        self._waiting: deque[_Waiting] = deque()
+        self._work = threading.Condition()
+        self._closing = False
+        self._remembered: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._listeners: list[Callable[[Committed], None]] = []
+        self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def queued(self) -> int:
+        """How many callers wait."""
+        return len(self._waiting)
+
+    def listen(self, listener: Callable[[Committed], None]) -> None:
+        """Be told of each transaction, from the recorder's thread; must be quick and not fail."""
+        self._listeners.append(listener)
+
+    def write(self, write: Write[T], *, sign_now: bool = False) -> T:
+        """Write, and wait until it is durable."""
+        answer: Future[T] = Future()
+        self._put(_Waiting(write, answer, None, sign_now))
+        return answer.result()
+
+    async def record(self, write: Write[T], *, sign_now: bool = False) -> T:
+        """Write, and wait without holding up the event loop."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._put(_Waiting(write, answer, loop, sign_now))
+        return await answer
+
+    def close(self) -> None:
+        """Write what waits, then stop."""
+        with self._work:
+            self._closing = True
+            self._work.notify()
+        self._thread.join(CLOSING_S)
+
+    def _put(self, waiting: _Waiting) -> None:
+        with self._work:
+            if self._closing:
+                raise StoreUnavailable("the store is being closed")
+            if len(self._waiting) >= MAX_WAITING:
+                raise StoreUnavailable(f"{MAX_WAITING:,} callers wait for the database already; try again in a second")
+            self._waiting.append(waiting)
+            self._work.notify()
+
+    def _run(self) -> None:
+        busy = False
+        while True:
+            with self._work:
+                while not self._waiting and not self._closing:
+                    self._work.wait()
+                if not self._waiting:
+                    return
+            self._linger(busy=busy)
+            with self._work:
+                group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
+            busy = len(group) >= BUSY_GROUP
+            self._tell(group, self._written(group))
+
+    def _linger(self, *, busy: bool) -> None:
+        """Under load, let those who are about to come join the group: two threads at once are slower than in turn."""
+        waited_s, seen = 0.0, -1
+        while busy and waited_s < LINGER_S and seen < len(self._waiting) < MAX_GROUP:
+            seen = len(self._waiting)
+            time.sleep(PAUSE_S)
+            waited_s += PAUSE_S
+
+    def _written(self, group: Sequence[_Waiting]) -> list[Any]:
+        """An answer, or an exception, for each of the group."""
+        try:
+            return self._together(group)
+        except StoreUnavailable as problem:
+            return [problem] * len(group)
+        except Exception as problem:  # noqa: BLE001 - whatever it was, each caller must hear of it
+            if len(group) > 1:
+                # One of them is at fault; alone, the others succeed.
+                return [answer for one in group for answer in self._written([one])]
+            return [_refusal(problem)]
+
+    def _together(self, group: Sequence[_Waiting]) -> list[Any]:
+        now = self._clock()
+        with told(self._database.location), self._database.writer.begin() as connection:
+            state = read_state(connection)
+            moment = Moment(in_micros(now), written(now))
+            writing = Writing(connection, state, moment, self._entropy, self._remembered)
+            _look_ahead(group, writing)
+            answers = [_gathered(one.write, writing) for one in group]
+            writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
+        self._remember(writing)
+        done = Committed(len(group), writing.events)
+        for listener in self._listeners:
+            listener(done)
+        return answers
+
+    def _remember(self, writing: Writing) -> None:
+        for what, value in writing.fresh.items():
+            # Contracts grow by other processes too; only what never changes is worth keeping.
+            if what[0] in LASTING and value is not None:
+                self._remembered[what] = value
+        while len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def _tell(self, group: Sequence[_Waiting], answers: Sequence[Any]) -> None:
+        """Answer each caller; those of one event loop are woken together."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
+        for one, answer in zip(group, answers, strict=True):
+            if one.loop is None:
+                _settle(one.answer, answer)
+            else:
+                by_loop.setdefault(one.loop, []).append((one.answer, answer))
+        for loop, several in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_settle_all, several)
+            except RuntimeError:
+                # The loop is closed: nobody is left to hear it, and the records are durable.
+                continue
+
+
+def _refusal(problem: Exception) -> Exception:
+    """What is told to the one caller whose part cannot be written."""
+    match problem:
+        case IntegrityError():
+            return StoreError(f"it contradicts what is recorded already: {problem.orig}")
+        case DataError() | UnicodeError():
+            return StoreError("it holds text that no database keeps: a null character, or half a surrogate pair")
+        case _:
+            return problem
+
+
+def _look_ahead(group: Sequence[_Waiting], writing: Writing) -> None:
+    """Let callers of one kind read together what each needs: one question for all costs as much as one for each."""
+    kinds: dict[Any, list[Write[Any]]] = {}
+    for one in group:
+        ahead = getattr(type(one.write), LOOK_AHEAD, None)
+        if ahead is not None:
+            kinds.setdefault(ahead, []).append(one.write)
+    for ahead, several in kinds.items():
+        if len(several) > 1:
+            ahead(writing, several)
+
+
+def _gathered(write: Write[Any], writing: Writing) -> Any:
+    """The caller's answer; a refusal costs that caller only."""
+    mark = writing.mark()
+    try:
+        return write(writing)
+    except DBAPIError:
+        # The transaction itself is broken.
+        raise
+    except Exception as refusal:  # noqa: BLE001 - a mistake in one caller's part must not cost the others theirs
+        writing.back_to(mark)
+        return refusal
+
+
+def _settle_all(several: Sequence[tuple[Any, Any]]) -> None:
+    for future, answer in several:
+        _settle(future, answer)
+
+
+# Any: both kinds of future are settled alike, and share no base class.
+def _settle(future: Any, answer: Any) -> None:
+    if future.cancelled():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -1,0 +1,194 @@
+"""A store in use: the database, its one writer, the evidence, and the key that signs for it."""
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import insert, select
+
+from meruit.errors import MeruitError
+from meruit.log.entries import KeyEntry
+from meruit.log.merkle import Frontier
+from meruit.log.note import SigningKey
+from meruit.model.outcome import in_micros
+from meruit.store import tables
+from meruit.store.blobs import Shelf
+from meruit.store.database import Database, StoreError, told
+from meruit.store.location import KEY_FILE, Location
+from meruit.store.migrate import open_database
+from meruit.store.recorder import Recorder
+from meruit.store.transaction import Writing, id_of
+
+ENTROPY_BYTES = 4096
+"""Asked of the system at a time; each question costs as much as a small record."""
+
+
+def utc_now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
+
+
+class Entropy:
+    """The system's randomness, fetched in pages; a forked process fetches its own."""
+
+    def __init__(self, source: Callable[[int], bytes] = os.urandom) -> None:
+        self._source = source
+        self._page, self._used = b"", 0
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def __call__(self, count: int) -> bytes:
+        """So many bytes that nobody was given before."""
+        if count > ENTROPY_BYTES:
+            return self._source(count)
+        with self._lock:
+            if self._used + count > len(self._page):
+                self._page, self._used = self._source(ENTROPY_BYTES), 0
+            self._used += count
+            return self._page[self._used - count : self._used]
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._page = b""
+        self._used = 0
+
+
+_SHARED = Entropy()
+
+
+class Surroundings(NamedTuple):
+    """Time and chance, which a test or a replay may choose."""
+
+    clock: Callable[[], datetime] = utc_now
+    entropy: Callable[[int], bytes] = _SHARED
+
+    def new_id(self, kind: str) -> str:
+        """An id nobody else has, in the order of time: `out_0065…`."""
+        return id_of(kind, in_micros(self.clock()), self.entropy)
+
+
+class Store:
+    """Everything that is kept, behind one door."""
+
+    def __init__(self, database: Database, signer: SigningKey, surroundings: Surroundings) -> None:
+        self.database = database
+        self.signer = signer
+        self.surroundings = surroundings
+        self.shelf = Shelf(database.location)
+        self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
+
+    @classmethod
+    def open(
+        cls,
+        location: Location,
+        surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+        *,
+        new_key: bool = False,
+    ) -> "Store":
+        """Open a store, made when new; raises StoreError when it cannot be used.
+
+        With `new_key`, a signing key that was lost is replaced; else the loss is told.
+        """
+        database = open_database(location)
+        try:
+            origin = _origin(database, surroundings)
+            if not new_key:
+                _refuse_lost_key(database)
+            signer = _signing_key(location.folder / KEY_FILE, origin, surroundings)
+            store = cls(database, signer, surroundings)
+        except BaseException:
+            database.close()
+            raise
+        try:
+            if not _is_admitted(database, signer.vkey):
+                store.recorder.write(lambda writing: _admit(writing, signer.vkey))
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Write what waits, and let go of everything."""
+        self.recorder.close()
+        self.database.close()
+
+
+def _origin(database: Database, surroundings: Surroundings) -> str:
+    """The log's own name, given once."""
+    with database.reading() as connection:
+        found = connection.execute(select(tables.log_state.c.origin)).scalar()
+    if found is not None:
+        return str(found)
+    with told(database.location), database.writer.begin() as connection:
+        if database.location.kind == "postgresql":
+            connection.exec_driver_sql("LOCK TABLE log_state IN EXCLUSIVE MODE")
+        found = connection.execute(select(tables.log_state.c.origin)).scalar()
+        if found is None:
+            found = f"meruit-{surroundings.entropy(8).hex()}"
+            connection.execute(
+                insert(tables.log_state),
+                {
+                    "id": 1,
+                    "origin": found,
+                    "size": 0,
+                    "peaks": Frontier(0, ()).to_bytes(),
+                    "outcomes": 0,
+                    "events": 0,
+                    "checkpoint_at": 0,
+                },
+            )
+    return str(found)
+
+
+def _refuse_lost_key(database: Database) -> None:
+    """Whoever pinned the key must hear of another; machines that share a Postgres each begin without one."""
+    location = database.location
+    if location.kind == "postgresql" or (location.folder / KEY_FILE).exists():
+        return
+    with database.reading() as connection:
+        lost = connection.execute(select(tables.log_keys.c.vkey).limit(1)).first() is not None
+    if lost:
+        raise StoreError(
+            f"the signing key {location.folder / KEY_FILE} is gone: restore it from a copy. Without one, "
+            "`meruit db replace-key` makes another, of which everybody must be told who checks what you sign"
+        )
+
+
+def _signing_key(file: Path, origin: str, surroundings: Surroundings) -> SigningKey:
+    """The key in the file, made when there is none; nobody but its owner may read it."""
+    try:
+        if not file.exists():
+            made = SigningKey.generate(origin, surroundings.entropy(32)).to_pem()
+            unfinished = file.with_name(f"{file.name}.{surroundings.entropy(8).hex()}")
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+                opened.write(made)
+                opened.flush()
+                os.fsync(opened.fileno())
+            try:
+                # Of several that start at once, the first one's key is everybody's.
+                os.link(unfinished, file)
+            except FileExistsError:
+                pass
+            finally:
+                unfinished.unlink()
+        return SigningKey.from_pem(origin, file.read_bytes())
+    except (OSError, ValueError, MeruitError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise StoreError(f"the signing key {file} cannot be used: {reason}") from None
+
+
+def _is_admitted(database: Database, vkey: str) -> bool:
+    with database.reading() as connection:
+        return (
+            connection.execute(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)).first() is not None
+        )
+
+
+def _admit(writing: Writing, vkey: str) -> None:
+    """From here on this key may sign; a second process that was quicker has said so already."""
+    if not writing.read(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)):
+        index = writing.append(KeyEntry(writing.now.written, vkey))
+        writing.insert(tables.log_keys, vkey, index, writing.now.micros)

@@ -1,0 +1,373 @@
+"""One transaction of the recorder: rows, log entries and events are gathered, then written in one go."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from itertools import chain
+from operator import add
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Select, Table, Update, func, select
+from sqlalchemy.sql.dml import Delete
+
+from meruit.log.entries import Entry, entry_bytes
+from meruit.log.merkle import Frontier, finished_tiles, leaf_hash
+from meruit.log.note import Checkpoint, SigningKey
+from meruit.model.events import EventType
+from meruit.store import tables
+from meruit.store.database import in_style
+from meruit.store.log_tiles import Tiles
+
+CHECKPOINT_EVERY_MICROS = 1_000_000
+CHANCE_BYTES = 10
+"""Of an id."""
+MAX_ROWS = 128
+"""Rows of one statement, well within the parameters that a statement may have."""
+
+
+class Moment(NamedTuple):
+    """When a group is written; the same for all in it."""
+
+    micros: int
+    written: str
+
+
+def id_of(kind: str, micros: int, entropy: Callable[[int], bytes]) -> str:
+    """An id nobody else has, in the order of time: `out_0065…`."""
+    return f"{kind}_{_in_order(micros)}{entropy(CHANCE_BYTES).hex()}"
+
+
+def _in_order(micros: int) -> str:
+    return f"{micros:014x}"
+
+
+class Merged(StrEnum):
+    """What becomes of a row whose key is there already."""
+
+    ADDED = "added"
+    """Its numbers are added to those that stand."""
+    REPLACED = "replaced"
+    KEPT = "kept"
+    """The first one stays."""
+
+
+class _Mark(NamedTuple):
+    rows: dict[Table, int]
+    merges: int
+    blobs: int
+    changes: int
+    hashes: int
+    outcomes: int
+    events: int
+    fresh: int
+
+
+class Blob(NamedTuple):
+    """Evidence to be kept: its content, or None where that lies in a file already."""
+
+    tenant: str
+    address: str
+    size: int
+    content: bytes | None
+    restore: Callable[[], None] | None = None
+    """Makes sure that the file is there, once nothing can be refused any more."""
+
+
+class LogState(NamedTuple):
+    """The one row that every writer holds."""
+
+    origin: str
+    frontier: Frontier
+    outcomes: int
+    events: int
+    checkpoint_at: int
+
+
+class Writing:
+    """What several callers write together: all of it becomes durable, or none."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        state: LogState,
+        now: Moment,
+        entropy: Callable[[int], bytes],
+        remembered: Mapping[tuple[str, ...], Any],
+    ) -> None:
+        self.now = now
+        self._entropy, self._drawn = entropy, 1
+        self._moment, self._chances = _in_order(now.micros), list[str]()
+        self.outcomes, self.events = state.outcomes, state.events
+        self.fresh: dict[tuple[str, ...], Any] = {}
+        """What this transaction adds to what its recorder may remember once it is durable."""
+        self.ahead: dict[tuple[str, ...], Any] = {}
+        """What was read for the whole group before its first caller; None for what is not there."""
+        self._learnt: list[tuple[tuple[str, ...], Any]] = []
+        self._remembered = remembered
+        self._connection = connection
+        self._state = state
+        self._rows: dict[Table, list[tuple[Any, ...]]] = {}
+        self._merges: list[tuple[Table, Merged, tuple[Any, ...]]] = []
+        self._blobs: list[Blob] = []
+        self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], tuple[str, ...] | None]] = []
+        self._hashes: list[bytes] = []
+
+    def read(self, query: Select[Any]) -> Sequence[Any]:
+        """Rows as this transaction found them; what it has gathered itself is not among them yet."""
+        return self._connection.execute(query).all()
+
+    def ask(self, statement: str, *values: Any) -> Sequence[Any]:
+        """The same for what every contract asks, as text: building a query costs more than answering it."""
+        return self._connection.exec_driver_sql(in_style(statement, self._connection), values).all()
+
+    def fetch(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The same as plain tuples: for what every submission asks, where naming the columns costs most of it."""
+        cursor = self._connection.connection.cursor()
+        try:
+            cursor.execute(in_style(statement, self._connection), values)
+            return [*cursor.fetchall()]
+        except Exception:  # noqa: BLE001 - asked again, so that the driver's complaint is told as all others are
+            return [tuple(row) for row in self.ask(statement, *values)]
+        finally:
+            cursor.close()
+
+    def insert(self, table: Table, *values: Any) -> None:
+        """A row, all its columns in order."""
+        self._rows.setdefault(table, []).append(values)
+
+    def merge(self, table: Table, how: Merged, *values: Any) -> None:
+        """A row, its key first, that may be there already; each table is merged in one way."""
+        self._merges.append((table, how, values))
+
+    def change(self, statement: Update | Delete, **parameters: Any) -> None:
+        """An update or delete, done after every insert; bind parameters of one statement share its execution."""
+        self._changes.append((statement, parameters, None))
+
+    def rewrite(self, statement: str, *values: Any, row: tuple[str, ...] | None = None) -> None:
+        """The same as text, for what every submission changes; of a row that is named, the last one is enough."""
+        self._changes.append((statement, values, row))
+
+    def keep(self, blob: Blob) -> None:
+        """Evidence, once more referred to."""
+        self._blobs.append(blob)
+
+    def keeps(self, tenant: str, address: str) -> bool:
+        """Whether this transaction refers to the evidence anew."""
+        return any(blob.tenant == tenant and blob.address == address for blob in self._blobs)
+
+    def new_id(self, kind: str) -> str:
+        """An id nobody else has, of the moment of all that is written here."""
+        if not self._chances:
+            # Several at a time, and more of them in a group that needs many.
+            self._drawn = min(self._drawn * 2, MAX_ROWS)
+            drawn = self._entropy(CHANCE_BYTES * self._drawn).hex()
+            self._chances = [
+                drawn[place : place + 2 * CHANCE_BYTES] for place in range(0, len(drawn), 2 * CHANCE_BYTES)
+            ]
+        return f"{kind}_{self._moment}{self._chances.pop()}"
+
+    def next_outcome(self) -> int:
+        """The place of a new outcome among all."""
+        self.outcomes += 1
+        return self.outcomes
+
+    def append(
+        self, entry: Entry, tenant: str = "", contract_id: str | None = None, contract_seq: int | None = None
+    ) -> int:
+        """Add an entry to the audit log; answers its index."""
+        index = self._state.frontier.size + len(self._hashes)
+        body = entry_bytes(entry)
+        hashed = leaf_hash(body)
+        self._hashes.append(hashed)
+        self.insert(tables.log_leaves, index, hashed, tenant, contract_id, contract_seq, body)
+        if contract_id is not None:
+            self.learn(("contract", tenant, contract_id), contract_seq)
+        return index
+
+    def known(self, what: tuple[str, ...]) -> Any:
+        """What this transaction or a durable one has taught; None when neither did."""
+        found = self.fresh.get(what)
+        return self._remembered.get(what) if found is None else found
+
+    def learn(self, what: tuple[str, ...], value: Any) -> None:
+        """Something that holds once this is durable, and that later callers of the group may rely on."""
+        self._learnt.append((what, self.fresh.get(what)))
+        self.fresh[what] = value
+
+    def next_in_contract(self, tenant: str, contract_id: str) -> int:
+        """The number of the contract's next entry."""
+        known = self.fresh.get(("contract", tenant, contract_id))
+        if known is None:
+            known = self.ask(_LAST_OF_CONTRACT, tenant, contract_id)[0][0] or 0
+        return int(known) + 1
+
+    def look_up_contracts(self, tenant: str, contract_ids: Iterable[str]) -> None:
+        """Learn the numbers of several contracts with one query."""
+        table = tables.log_leaves
+        unknown = {one for one in contract_ids if self.fresh.get(("contract", tenant, one)) is None}
+        query = (
+            select(table.c.contract_id, func.max(table.c.contract_seq))
+            .where(table.c.tenant == tenant, table.c.contract_id.in_(unknown))
+            .group_by(table.c.contract_id)
+        )
+        for contract_id, number in self.read(query):
+            self.learn(("contract", tenant, contract_id), number)
+
+    def emit(self, tenant: str, kind: EventType, subject: str, idempotency_key: str, data: dict[str, Any]) -> int:
+        """Tell whoever listens, once this is durable."""
+        self.events += 1
+        written = msgspec.json.encode(data)
+        event_id = self.new_id("evt")
+        self.insert(
+            tables.events,
+            *(self.events, tenant, event_id, str(kind), subject, idempotency_key, self.now.micros, written),
+        )
+        return self.events
+
+    def mark(self) -> _Mark:
+        """Where a caller's part begins."""
+        return _Mark(
+            {table: len(rows) for table, rows in self._rows.items()},
+            len(self._merges),
+            len(self._blobs),
+            len(self._changes),
+            len(self._hashes),
+            self.outcomes,
+            self.events,
+            len(self._learnt),
+        )
+
+    def back_to(self, mark: _Mark) -> None:
+        """Forget what was gathered since: its caller is refused, the others are not."""
+        for table, rows in self._rows.items():
+            del rows[mark.rows.get(table, 0) :]
+        del (
+            self._merges[mark.merges :],
+            self._blobs[mark.blobs :],
+            self._changes[mark.changes :],
+            self._hashes[mark.hashes :],
+        )
+        self.outcomes, self.events = mark.outcomes, mark.events
+        while len(self._learnt) > mark.fresh:
+            what, before = self._learnt.pop()
+            self.fresh[what] = before
+
+    def flush(self, signer: SigningKey, *, sign_now: bool = False) -> Frontier:
+        """Write all that was gathered, the log's new state last."""
+        for table, rows in self._rows.items():
+            self._insert(table, rows)
+        self._write_merges()
+        self._write_blobs()
+        self._write_changes()
+        return self._write_state(signer, sign_now=sign_now)
+
+    def _insert(self, table: Table, rows: list[tuple[Any, ...]], suffix: str = "") -> None:
+        style = self._connection.dialect.name
+        done = 0
+        while done < len(rows):
+            count = min(len(rows) - done, MAX_ROWS)
+            values = tuple(chain.from_iterable(rows[done : done + count]))
+            self._connection.exec_driver_sql(_insert_text(table, count, style) + suffix, values)
+            done += count
+
+    def _write_merges(self) -> None:
+        """One row for a key and group: a statement may not meet a row twice."""
+        merged: dict[tuple[Table, Merged], dict[tuple[Any, ...], tuple[Any, ...]]] = {}
+        for table, how, values in self._merges:
+            size = len(table.primary_key.columns)
+            key, rest = values[:size], values[size:]
+            rows = merged.setdefault((table, how), {})
+            before = rows.get(key)
+            if before is not None and how is Merged.ADDED:
+                rest = tuple(map(add, before, rest))
+            elif before is not None and how is Merged.KEPT:
+                rest = before
+            rows[key] = rest
+        for (table, how), rows in merged.items():
+            # Sorted, so that two deployments which write the same rows never wait for each other in a circle.
+            self._insert(table, [(*key, *rows[key]) for key in sorted(rows)], _on_conflict(table, how))
+
+    def _write_blobs(self) -> None:
+        """Each content once; how often it is referred to is counted, so that the last to leave can erase it."""
+        counted: dict[tuple[str, str], list[Any]] = {}
+        for blob in self._blobs:
+            if blob.restore is not None:
+                blob.restore()
+            row = counted.setdefault(blob[:2], [blob.size, 0, blob.content])
+            row[1] += 1
+        rows = [(*key, *row) for key, row in counted.items()]
+        self._insert(
+            tables.blobs, rows, " ON CONFLICT (tenant, address) DO UPDATE SET refs = blobs.refs + excluded.refs"
+        )
+
+    def _write_changes(self) -> None:
+        # Any: bind parameters are a mapping for a statement of SQLAlchemy's, and a tuple for text.
+        grouped: dict[int, tuple[Update | Delete | str, list[Any]]] = {}
+        last = {row: place for place, (_, _, row) in enumerate(self._changes)}
+        for place, (statement, parameters, row) in enumerate(self._changes):
+            if row is not None and last[row] != place:
+                continue
+            grouped.setdefault(id(statement), (statement, []))[1].append(parameters)
+        for statement, several in grouped.values():
+            if isinstance(statement, str):
+                self._connection.exec_driver_sql(in_style(statement, self._connection), several)
+            else:
+                self._connection.execute(statement, several if several != [{}] else None)
+
+    def _write_state(self, signer: SigningKey, *, sign_now: bool) -> Frontier:
+        old, frontier = self._state.frontier, self._state.frontier.grown(self._hashes)
+        self._write_tiles(old.size, frontier.size)
+        checkpoint_at = self._state.checkpoint_at
+        due = frontier.size > old.size and self.now.micros - checkpoint_at >= CHECKPOINT_EVERY_MICROS
+        if due or sign_now:
+            checkpoint_at = self.now.micros
+            note = signer.sign(Checkpoint(self._state.origin, frontier.size, frontier.root()).text())
+            self._insert(tables.checkpoints, [(frontier.size, note, checkpoint_at)], " ON CONFLICT (size) DO NOTHING")
+        if (frontier, self.outcomes, self.events, checkpoint_at) != (
+            *(old, self._state.outcomes, self._state.events, self._state.checkpoint_at),
+        ):
+            new = (frontier.size, frontier.to_bytes(), self.outcomes, self.events, checkpoint_at)
+            self._connection.exec_driver_sql(in_style(_NEW_STATE, self._connection), new)
+        return frontier
+
+    def _write_tiles(self, old_size: int, new_size: int) -> None:
+        tiles = Tiles(self._connection)
+        for level, seq in finished_tiles(old_size, new_size):
+            # This transaction's own leaves and lower tiles are all written by now.
+            self._insert(tables.log_tiles, [(level, seq, tiles.finished(level, seq))])
+
+
+# As text: these two are part of every group, and SQLAlchemy's own form costs as much as a record.
+_STATE = "SELECT origin, size, peaks, outcomes, events, checkpoint_at FROM log_state WHERE id = 1"
+_LAST_OF_CONTRACT = "SELECT max(contract_seq) FROM log_leaves WHERE tenant = ? AND contract_id = ?"
+_NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
+
+
+@lru_cache(maxsize=2048)
+def _insert_text(table: Table, count: int, dialect: str) -> str:
+    """One statement for several rows: the driver is called once, and lets other threads run once."""
+    names = [column.name for column in table.columns]
+    mark = "?" if dialect == "sqlite" else "%s"
+    row = f"({', '.join([mark] * len(names))})"
+    # Names of our own tables; values are bound.
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([row] * count)}"  # noqa: S608
+
+
+@lru_cache(maxsize=64)
+def _on_conflict(table: Table, how: Merged) -> str:
+    key = ", ".join(column.name for column in table.primary_key.columns)
+    names = [column.name for column in table.columns if not column.primary_key]
+    if how is Merged.KEPT:
+        return f" ON CONFLICT ({key}) DO NOTHING"
+    stands = f"{table.name}.{{0}} + " if how is Merged.ADDED else ""
+    changes = ", ".join(f"{name} = {stands.format(name)}excluded.{name}" for name in names)
+    return f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+
+def read_state(connection: Connection) -> LogState:
+    """The log as it stands, locked until the transaction ends."""
+    # SQLite knows no such lock and needs none: its writer is alone from the start.
+    locked = _STATE if connection.dialect.name == "sqlite" else f"{_STATE} FOR UPDATE"
+    origin, size, peaks, outcomes, events, checkpoint_at = connection.exec_driver_sql(locked).one()
+    return LogState(origin, Frontier.from_bytes(size, peaks), outcomes, events, checkpoint_at)

@@ -1,1 +1,0 @@
-"""Records that last: SQLite and Postgres behind one contract."""

@@ -1,0 +1,1 @@
+"""Tokens: metered, reconciled with the provider, decided, priced."""

@@ -1,0 +1,1 @@
+"""Which of a provider's counts belong to which run."""

@@ -1,0 +1,115 @@
+"""What a run costs: its prices, frozen; and the three costs side by side, none of which forgets what it knew."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import msgspec
+
+from meruit.model.metering import CallState, CostRow, LaneKind, MeteredRun, UsageRecord, UsageRow
+from meruit.model.prices import Ledger, PriceQuote
+from meruit.model.usage import Tokens
+from meruit.usage.cost import covers, quoted, tier_of, timely
+from meruit.usage.price_table import PriceTable, table
+
+CURRENCY = "USD"
+"""Of every price in the table."""
+PRICE_CHANGED = "its price changed while the run lasted"
+_LANES = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.SESSION})
+"""By which costs can be told apart."""
+
+
+def quotes_for(run: MeteredRun, provider: str, prices: PriceTable | None = None) -> tuple[PriceQuote, ...]:
+    """The prices of the run's calls, each as it was then; what has no known price is left out.
+
+    A model has a quote for each band of context lengths that its calls fall into, or may; and one more from each
+    call on at which its prices changed.
+    """
+    prices = prices or table()
+    found: dict[tuple[str, str, str], list[PriceQuote]] = {}
+    # Prices begin and end on the minute.
+    looked_up: dict[tuple[object, ...], tuple[PriceQuote, ...]] = {}
+    for call in sorted(timely(run), key=lambda one: one.at):
+        if not call.model or (call.tokens is None and call.state is CallState.FAILED):
+            continue
+        key = (call.model, call.tier, call.at.replace(second=0, microsecond=0))
+        if key not in looked_up:
+            looked_up[key] = prices.quotes(provider, call.model, call.at, call.tier)
+        for quote in looked_up[key]:
+            if call.tokens is None or covers(quote.band, call.tokens.input):
+                several = found.setdefault((call.model, tier_of(call.tier), quote.band), [])
+                if not several:
+                    several.append(quote)
+                elif several[-1].prices != quote.prices:
+                    several.append(msgspec.structs.replace(quote, reason=PRICE_CHANGED))
+    return tuple(sorted((quote for several in found.values() for quote in several), key=lambda one: one.at))
+
+
+def repriced(
+    record: UsageRecord, provider: str, reason: str, prices: PriceTable | None = None
+) -> tuple[PriceQuote, ...]:
+    """The run's quotes, and behind them those of the table of today where it says otherwise; none is taken away."""
+    again = quotes_for(record.run, provider, prices)
+    standing = record.quotes[-len(again) :] if again else ()
+    if [(one.at, one.band, one.prices) for one in again] == [(one.at, one.band, one.prices) for one in standing]:
+        return record.quotes
+    return (*record.quotes, *(msgspec.structs.replace(one, reason=reason) for one in again))
+
+
+def ledger_of(record: UsageRecord, *, billed: Decimal | None = None, settled: Decimal | None = None) -> Ledger:
+    """The run's costs as they are known now; what was known before and is not told again stays."""
+    return kept(record.ledger, Ledger(quoted(record.run, record.verdict, record.quotes).amount, billed, settled))
+
+
+def kept(before: Ledger, now: Ledger) -> Ledger:
+    """Both together, each cost for itself: what is unknown now never takes the place of what was known."""
+    return Ledger(
+        before.quoted if now.quoted is None else now.quoted,
+        before.billed if now.billed is None else now.billed,
+        before.settled if now.settled is None else now.settled,
+        now.currency,
+    )
+
+
+def billed(
+    run: MeteredRun,
+    tokens: Tokens,
+    *,
+    rows: Sequence[UsageRow] = (),
+    costs: Sequence[CostRow] = (),
+    in_lane: Tokens | None = None,
+) -> Decimal | None:
+    """What the provider bills for the run; None where it cannot be told whose the money is.
+
+    Either there is a row with its cost for each of the run's calls. Or the run has a lane, the costs of that lane
+    cover all of its time, and all that was used there in the time of these costs, `in_lane`, is what the run used:
+    then nobody else's money is among it.
+    """
+    by_calls = _billed_by_calls(run, rows)
+    return _billed_by_lane(run, tokens, costs, in_lane) if by_calls is None else by_calls
+
+
+def _billed_by_calls(run: MeteredRun, rows: Sequence[UsageRow]) -> Decimal | None:
+    told = {row.request_id: row.cost for row in rows if row.request_id}
+    needed = [call for call in run.calls if call.state is not CallState.FAILED or call.id in told]
+    found = [told.get(call.id) if call.id else None for call in needed]
+    known = [one for one in found if one is not None]
+    return sum(known, Decimal(0)) if known and len(known) == len(found) else None
+
+
+def _billed_by_lane(
+    run: MeteredRun, tokens: Tokens, costs: Sequence[CostRow], in_lane: Tokens | None
+) -> Decimal | None:
+    start, end = run.started_at, run.ended_at
+    if start is None or end is None or in_lane is None or run.lane.kind not in _LANES or not run.lane.value:
+        return None
+    if (in_lane.input, in_lane.output) != (tokens.input, tokens.output):
+        return None
+    own = [
+        one for one in costs if getattr(one, run.lane.kind) == run.lane.value and one.start <= end and one.end > start
+    ]
+    reached = start
+    for one in sorted(own, key=lambda one: one.start):
+        reached = max(reached, one.end) if one.start <= reached else reached
+    if reached < end or not own or any(one.currency != CURRENCY for one in own):
+        return None
+    return sum((one.amount for one in own), Decimal(0))

@@ -1,0 +1,191 @@
+"""Anthropic's usage report of its messages and its cost report, as an organisation's admin keys may read them."""
+
+from decimal import Decimal
+from functools import partial
+
+import msgspec
+
+from meruit.model.chat import MOST_TOKENS
+from meruit.model.metering import CostRow, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.record import Record
+from meruit.model.usage import Count, Moment, Tokens
+from meruit.registry import UsageProvider, usage_sources
+from meruit.usage.providers.asking import Answer, Surroundings, UsageAsker, listed, money
+from meruit.usage.providers.by_minutes import Ask, ByMinutes
+from meruit.usage.providers.paging import (
+    DAY,
+    MINUTE,
+    Groups,
+    Leaf,
+    Spans,
+    aligned,
+    rfc3339,
+    walked,
+)
+
+BASE_URL = "https://api.anthropic.com/v1"
+KEY_VARIABLE = "ANTHROPIC_ADMIN_KEY"
+VERSION = "2023-06-01"
+MAX_MINUTES = 1440
+"""How many spans of a minute one page may have."""
+MAX_DAYS = 31
+CENTS = 100
+
+
+class CacheCreation(Record, frozen=True):
+    """What was written to a cache, by how long it is kept."""
+
+    ephemeral_5m_input_tokens: Count = 0
+    ephemeral_1h_input_tokens: Count = 0
+
+
+class Result(Record, frozen=True):
+    """One group of one span."""
+
+    uncached_input_tokens: Count
+    output_tokens: Count
+    cache_read_input_tokens: Count = 0
+    cache_creation: CacheCreation | None = None
+    api_key_id: str | None = None
+    workspace_id: str | None = None
+    model: str | None = None
+
+    def tokens(self, requests: int | None = None) -> Tokens:
+        """Input with all that was read from a cache or written to one, which Anthropic tells apart."""
+        made = self.cache_creation or CacheCreation()
+        written = made.ephemeral_5m_input_tokens + made.ephemeral_1h_input_tokens
+        cached = self.cache_read_input_tokens
+        whole = min(self.uncached_input_tokens + cached + written, MOST_TOKENS)
+        return Tokens(whole, self.output_tokens, requests, cached, min(written, MOST_TOKENS))
+
+
+class _Bucket(Record, frozen=True):
+    starting_at: Moment
+    ending_at: Moment
+    results: list[Result]
+
+
+class _UsagePage(Record, frozen=True):
+    data: list[_Bucket]
+    has_more: bool
+    next_page: str | None = None
+
+
+class _Cost(Record, frozen=True):
+    amount: Decimal
+    currency: str = "USD"
+    workspace_id: str | None = None
+    description: str | None = None
+    model: str | None = None
+    """From here on, what the description says, in parts."""
+    cost_type: str | None = None
+    token_type: str | None = None
+    service_tier: str | None = None
+    context_window: str | None = None
+    inference_geo: str | None = None
+
+    @property
+    def group(self) -> tuple[str | None, ...]:
+        """What tells it from the other lines of its day."""
+        parts = (self.model, self.cost_type, self.token_type, self.service_tier, self.context_window)
+        return (self.currency, self.workspace_id, self.description, *parts, self.inference_geo)
+
+
+class _CostBucket(Record, frozen=True):
+    starting_at: Moment
+    ending_at: Moment
+    results: list[_Cost]
+
+
+class _CostPage(Record, frozen=True):
+    data: list[_CostBucket]
+    has_more: bool
+    next_page: str | None = None
+
+
+_USAGE = msgspec.json.Decoder(_UsagePage)
+_COSTS = msgspec.json.Decoder(_CostPage)
+
+
+@usage_sources.add(
+    "anthropic",
+    base_url=BASE_URL,
+    key_variable=KEY_VARIABLE,
+    options={
+        "api_key_ids": "Only these keys, by their ids, with commas.",
+        "workspace_ids": "Only these workspaces, with commas.",
+    },
+)
+class AnthropicUsage(ByMinutes):
+    """Anthropic's usage by the minute, key, workspace and model, and its costs by the day; needs an admin key."""
+
+    kinds = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.WINDOW})
+    longest = MAX_MINUTES * MINUTE
+    longest_costs = MAX_DAYS * DAY
+
+    def __init__(self, provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
+        self._asker = UsageAsker(provider, account, around, shown_as=shown_as)
+        self._only = [
+            (f"{name}[]", value) for name in ("api_key_ids", "workspace_ids") for value in listed(account, name)
+        ]
+
+    def _counts(self) -> tuple[Ask]:
+        return (self._usage,)
+
+    def _days(self, window: Window) -> Window:
+        # Days are told whole, today's as far as it has come.
+        return aligned(window, DAY, self._asker.now() + DAY)
+
+    async def _usage(self, window: Window) -> list[Page]:
+        lanes = [("group_by[]", lane) for lane in ("api_key_id", "workspace_id", "model")]
+        params = [*times(window), ("bucket_width", "1m"), ("limit", str(MAX_MINUTES)), *lanes, *self._only]
+        spans = Spans(window, MINUTE)
+        return await walked(self._asker, "/organizations/usage_report/messages", params, partial(_used, spans))
+
+    async def _costs(self, window: Window) -> list[Page]:
+        # Without Priority Tier, which is not told.
+        lines = [("group_by[]", line) for line in ("workspace_id", "description")]
+        params = [*times(window), ("bucket_width", "1d"), ("limit", str(MAX_DAYS)), *lines]
+        return await walked(self._asker, "/organizations/cost_report", params, partial(_billed, Spans(window, DAY)))
+
+
+def shown_as(secret: str) -> dict[str, str]:
+    """As Anthropic wants to be shown a key."""
+    return {"x-api-key": secret, "anthropic-version": VERSION}
+
+
+def times(window: Window) -> list[tuple[str, str]]:
+    """How Anthropic is told of a window."""
+    return [("starting_at", rfc3339(window.start)), ("ending_at", rfc3339(window.end))]
+
+
+def _used(spans: Spans, answer: Answer) -> Leaf:
+    page = answer.read(_USAGE)
+    rows: list[UsageRow] = []
+    for span in page.data:
+        spans.follow(answer, span.starting_at, span.ending_at)
+        groups = Groups()
+        for one in span.results:
+            groups.check(answer, span.starting_at, one.model, one.api_key_id, one.workspace_id)
+            lane = (one.api_key_id or "", one.workspace_id or "")
+            rows.append(UsageRow(span.starting_at, span.ending_at, one.tokens(), one.model or "", *lane))
+    return Leaf(rows, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+
+
+def _billed(spans: Spans, answer: Answer) -> Leaf:
+    page = answer.read(_COSTS)
+    costs: list[CostRow] = []
+    for span in page.data:
+        spans.follow(answer, span.starting_at, span.ending_at)
+        groups = Groups()
+        for one in span.results:
+            groups.check(answer, span.starting_at, *one.group)
+            about = {"project": one.workspace_id or "", "item": one.description or ""}
+            amount = dollars(one.amount, answer)
+            costs.append(CostRow(span.starting_at, span.ending_at, amount, one.currency.upper(), **about))
+    return Leaf(costs=costs, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+
+
+def dollars(cents: Decimal, answer: Answer) -> Decimal:
+    """Anthropic's amounts are in cents."""
+    return money(cents, answer) / CENTS

@@ -1,0 +1,65 @@
+"""Files that tell of usage, read whole and within limits; nothing is watched."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from meruit.model.metering import FetchFailed
+from meruit.model.usage import FetchError
+from meruit.sources.retry import MAX_BYTES
+
+MAX_FILES = 10_000
+
+
+class Text(NamedTuple):
+    """One file."""
+
+    name: str
+    content: bytes
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """What is on each line that is not empty, with its number."""
+        for number, line in enumerate(self.content.splitlines(), start=1):
+            if line.strip():
+                yield number, line
+
+
+async def read(path: str, endings: Sequence[str], clock: Callable[[], datetime]) -> list[Text]:
+    """A file, or those of a folder that end so, in the order of their names; raises FetchFailed."""
+    try:
+        return await asyncio.to_thread(_read, Path(path), tuple(endings))
+    except FetchFailed as failure:
+        failure.at = clock()
+        raise
+
+
+def _read(path: Path, endings: tuple[str, ...]) -> list[Text]:
+    try:
+        if path.is_dir():
+            names = sorted(one for one in path.iterdir() if one.name.endswith(endings) and one.is_file())
+        else:
+            names = [path]
+        if len(names) > MAX_FILES:
+            raise FetchFailed(FetchError.PARTIAL_PAGE, f"{path} holds more than {MAX_FILES:,} files; name one of them")
+        texts: list[Text] = []
+        left_bytes = MAX_BYTES
+        for one in names:
+            with one.open("rb") as file:
+                content = file.read(left_bytes + 1)
+            left_bytes -= len(content)
+            if left_bytes < 0:
+                raise FetchFailed(
+                    FetchError.PARTIAL_PAGE, f"{path} holds more than {MAX_BYTES:,} bytes; give less of it"
+                )
+            texts.append(Text(str(one), content))
+    except FileNotFoundError:
+        raise FetchFailed(
+            FetchError.NOT_READY, f"there is no {path} yet; see whether file names what you mean"
+        ) from None
+    except PermissionError:
+        raise FetchFailed(FetchError.AUTH, f"{path} may not be read; see who may") from None
+    except OSError as problem:
+        raise FetchFailed(FetchError.SERVER, f"{path} cannot be read: {type(problem).__name__}") from None
+    return texts

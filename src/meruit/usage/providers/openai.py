@@ -1,0 +1,241 @@
+"""OpenAI's organisation usage and costs, as its admin keys may read them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Annotated
+
+import msgspec
+
+from meruit.errors import AuthorError, nearest
+from meruit.model.metering import CostRow, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.record import Record
+from meruit.model.usage import Count, FetchError, Tokens
+from meruit.registry import UsageProvider, usage_sources
+from meruit.usage.providers.asking import Answer, Surroundings, UsageAsker, listed, money, number
+from meruit.usage.providers.by_minutes import Ask, ByMinutes
+from meruit.usage.providers.paging import (
+    DAY,
+    MINUTE,
+    Groups,
+    Leaf,
+    Spans,
+    walked,
+)
+
+MAX_MINUTES = 1440
+"""How many spans of a minute one page may have."""
+MAX_DAYS = 180
+PAUSE_S = 12.0
+"""Between two questions: how often an admin key may ask is nowhere said."""
+MAX_PAUSE_S = 600.0
+_LAST_SECOND = 253_402_300_799
+_LANES = ("project_id", "api_key_id", "model")
+
+Second = Annotated[int, msgspec.Meta(ge=0, le=_LAST_SECOND)]
+
+
+class _Result(Record, frozen=True):
+    """One group of one span; each kind of usage says but some of it."""
+
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    num_model_requests: Count | None = None
+    input_cached_tokens: Count | None = None
+    input_cache_write_tokens: Count | None = None
+    project_id: str | None = None
+    api_key_id: str | None = None
+    model: str | None = None
+
+
+class _Amount(Record, frozen=True):
+    value: Decimal | None = None
+    currency: str | None = None
+
+
+class _Cost(Record, frozen=True):
+    amount: _Amount | None = None
+    line_item: str | None = None
+    project_id: str | None = None
+    api_key_id: str | None = None
+
+
+class _Bucket(Record, frozen=True):
+    start_time: Second
+    end_time: Second
+    results: list[_Result]
+
+
+class _CostBucket(Record, frozen=True):
+    start_time: Second
+    end_time: Second
+    results: list[_Cost]
+
+
+class _UsagePage(Record, frozen=True):
+    data: list[_Bucket]
+    has_more: bool
+    next_page: str | None = None
+
+
+class _CostPage(Record, frozen=True):
+    data: list[_CostBucket]
+    has_more: bool
+    next_page: str | None = None
+
+
+_USAGE = msgspec.json.Decoder(_UsagePage)
+_COSTS = msgspec.json.Decoder(_CostPage)
+
+
+def _both(result: _Result) -> Tokens | None:
+    """OpenAI's input includes what was cached and written to a cache; how much was reasoned is not told."""
+    if result.input_tokens is None or result.output_tokens is None or result.num_model_requests is None:
+        return None
+    cached, written = result.input_cached_tokens, result.input_cache_write_tokens
+    return Tokens(result.input_tokens, result.output_tokens, result.num_model_requests, cached, written)
+
+
+def _only_input(result: _Result) -> Tokens | None:
+    if result.input_tokens is None or result.num_model_requests is None:
+        return None
+    return Tokens(result.input_tokens, 0, result.num_model_requests)
+
+
+def _only_requests(result: _Result) -> Tokens | None:
+    return None if result.num_model_requests is None else Tokens(0, 0, result.num_model_requests)
+
+
+class _Kind(Record, frozen=True):
+    """How one kind of usage is asked for and read."""
+
+    tokens: Callable[[_Result], Tokens | None] | None = None
+    """None for tools: their calls are part of requests that are counted already."""
+    lanes: tuple[str, ...] = _LANES
+
+
+KINDS: Mapping[str, _Kind] = {
+    "completions": _Kind(_both),
+    "embeddings": _Kind(_only_input),
+    "moderations": _Kind(_only_input),
+    "decisions": _Kind(_both),
+    "images": _Kind(_only_requests),
+    "audio_speeches": _Kind(_only_requests),
+    "audio_transcriptions": _Kind(_only_requests),
+    "vector_stores": _Kind(lanes=("project_id",)),
+    "code_interpreter_sessions": _Kind(lanes=("project_id",)),
+    "file_search_calls": _Kind(lanes=("project_id", "api_key_id")),
+    "web_search_calls": _Kind(),
+}
+"""The kinds of usage that OpenAI tells apart."""
+USUAL_KINDS = ("completions", "embeddings")
+
+
+@usage_sources.add(
+    "openai",
+    base_url="https://api.openai.com/v1",
+    key_variable="OPENAI_ADMIN_KEY",
+    options={
+        "kinds": f"Which kinds of usage are asked for, with commas; usually {','.join(USUAL_KINDS)}.",
+        "project_ids": "Only these projects, with commas.",
+        "api_key_ids": "Only these keys, by their ids, with commas.",
+        "pause_s": f"Seconds between two questions; usually {PAUSE_S:g}, and 0 where base_url is given.",
+    },
+)
+class OpenAIUsage(ByMinutes):
+    """OpenAI's usage by the minute, key, project and model, and its costs by the day; needs an admin key."""
+
+    kinds = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.WINDOW})
+    longest = MAX_MINUTES * MINUTE
+    longest_costs = MAX_DAYS * DAY
+
+    def __init__(self, provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
+        pause_s = number(account, "pause_s", 0.0 if account.base_url else PAUSE_S, least=0, most=MAX_PAUSE_S)
+        self._asker = UsageAsker(provider, account, around, pause_s=pause_s)
+        self._asked = listed(account, "kinds") or [*USUAL_KINDS]
+        for name in self._asked:
+            if name not in KINDS:
+                raise AuthorError(
+                    f"OpenAI tells of no usage of {name!r}{nearest(name, KINDS)}; it has {', '.join(KINDS)}"
+                )
+        self._only = [
+            (f"{name}[]", value) for name in ("project_ids", "api_key_ids") for value in listed(account, name)
+        ]
+
+    def _counts(self) -> Iterator[Ask]:
+        return (partial(self._usage, name) for name in dict.fromkeys(self._asked))
+
+    async def _usage(self, name: str, window: Window) -> list[Page]:
+        kind = KINDS[name]
+        only = [(name, value) for name, value in self._only if name.removesuffix("s[]") in kind.lanes]
+        params = [*_times(window, "1m", MAX_MINUTES), *(("group_by[]", lane) for lane in kind.lanes), *only]
+        spans = Spans(window, MINUTE)
+        return await walked(self._asker, f"/organization/usage/{name}", params, partial(_used, kind, spans))
+
+    async def _costs(self, window: Window) -> list[Page]:
+        lanes = ("project_id", "api_key_id", "line_item")
+        params = [*_times(window, "1d", MAX_DAYS), *(("group_by[]", lane) for lane in lanes), *self._only]
+        return await walked(self._asker, "/organization/costs", params, partial(_billed, Spans(window, DAY)))
+
+
+def _times(window: Window, width: str, limit: int) -> list[tuple[str, str]]:
+    return [
+        ("start_time", str(int(window.start.timestamp()))),
+        ("end_time", str(int(window.end.timestamp()))),
+        ("bucket_width", width),
+        ("limit", str(limit)),
+    ]
+
+
+def _used(kind: _Kind, spans: Spans, answer: Answer) -> Leaf:
+    page = answer.read(_USAGE)
+    rows: list[UsageRow] = []
+    for span in page.data:
+        start, end = _span(span.start_time), _span(span.end_time)
+        spans.follow(answer, start, end)
+        rows += () if kind.tokens is None else _rows(kind.tokens, span.results, start, end, answer)
+    return Leaf(rows, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+
+
+def _rows(
+    tokens_of: Callable[[_Result], Tokens | None],
+    results: Sequence[_Result],
+    start: datetime,
+    end: datetime,
+    answer: Answer,
+) -> list[UsageRow]:
+    groups = Groups()
+    for one in results:
+        groups.check(answer, start, one.model, one.api_key_id, one.project_id)
+    return [_row(tokens_of, one, start, end, answer) for one in results]
+
+
+def _row(
+    tokens_of: Callable[[_Result], Tokens | None], one: _Result, start: datetime, end: datetime, answer: Answer
+) -> UsageRow:
+    tokens = tokens_of(one)
+    if tokens is None:
+        raise answer.failed(FetchError.MALFORMED, f"lacks a count in the span from {start.isoformat()}")
+    return UsageRow(start, end, tokens, one.model or "", one.api_key_id or "", one.project_id or "")
+
+
+def _billed(spans: Spans, answer: Answer) -> Leaf:
+    page = answer.read(_COSTS)
+    costs: list[CostRow] = []
+    for span in page.data:
+        start, end = _span(span.start_time), _span(span.end_time)
+        spans.follow(answer, start, end)
+        groups = Groups()
+        for one in span.results:
+            if one.amount is None or one.amount.value is None:
+                raise answer.failed(FetchError.MALFORMED, f"lacks an amount on {start:%Y-%m-%d}")
+            amount, currency = money(one.amount.value, answer), (one.amount.currency or "usd").upper()
+            groups.check(answer, start, currency, one.api_key_id, one.project_id, one.line_item)
+            lane = {"key": one.api_key_id or "", "project": one.project_id or ""}
+            costs.append(CostRow(start, end, amount, currency, **lane, item=one.line_item or ""))
+    return Leaf(costs=costs, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+
+
+def _span(second: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)

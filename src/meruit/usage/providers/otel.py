@@ -1,0 +1,187 @@
+"""Spans of OpenTelemetry's GenAI conventions, in files as its collectors write them (OTLP as JSON)."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+# Any: a value of an attribute is of any type.
+from typing import Any
+
+import msgspec
+
+from meruit.errors import AuthorError
+from meruit.model.metering import FetchFailed, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.record import Record
+from meruit.model.usage import FetchError
+from meruit.registry import UsageProvider, usage_sources
+from meruit.usage.providers.asking import Surroundings
+from meruit.usage.providers.blocks import tokens_of
+from meruit.usage.providers.folders import Text, read
+from meruit.usage.providers.paging import DAY, nothing
+
+ENDINGS = (".json", ".jsonl", ".ndjson")
+SUMS = frozenset({"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"})
+"""Operations whose spans may tell what the calls inside them used, which those tell themselves."""
+_LAST_NS = 253_402_300_799 * 10**9
+_DIGITS = 21
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_USUAL = {"key": "", "project": "service.name", "session": "gen_ai.conversation.id"}
+
+
+class _Attribute(Record, frozen=True):
+    key: str
+    value: dict[str, Any] | None = None
+
+
+class _Span(Record, frozen=True, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    start_time_unix_nano: int | str = 0
+    attributes: tuple[_Attribute, ...] = ()
+
+
+class _Scope(Record, frozen=True):
+    spans: tuple[_Span, ...] = ()
+
+
+class _Resource(Record, frozen=True):
+    attributes: tuple[_Attribute, ...] = ()
+
+
+class _Resources(Record, frozen=True, rename="camel"):
+    resource: _Resource | None = None
+    scope_spans: tuple[_Scope, ...] = ()
+
+
+class _Document(Record, frozen=True, rename="camel"):
+    resource_spans: list[_Resources]
+
+
+_DOCUMENT = msgspec.json.Decoder(_Document)
+
+
+@usage_sources.add(
+    "otel",
+    is_file=True,
+    self_reported=True,
+    options={
+        "key": "The attribute that tells keys apart; usually none.",
+        "project": f"The attribute that tells projects apart; usually {_USUAL['project']}.",
+        "session": f"The attribute that tells sessions apart; usually {_USUAL['session']}.",
+    },
+)
+class OtelSpans:
+    """OpenTelemetry GenAI spans, call by call, from OTLP JSON files or lines; what the caller says of itself."""
+
+    bucket = 0 * DAY
+    longest = 3650 * DAY
+
+    def __init__(self, _provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
+        self._file = account.file or ""
+        self._clock = around.clock
+        self._lanes = {lane: account.options.get(lane, usual) for lane, usual in _USUAL.items()}
+        told = {LaneKind(lane) for lane, attribute in self._lanes.items() if attribute}
+        self._kinds = frozenset({*told, LaneKind.REQUESTS, LaneKind.WINDOW})
+
+    @property
+    def kinds(self) -> frozenset[LaneKind]:
+        """By what its attributes tell."""
+        return self._kinds
+
+    async def usage(self, window: Window) -> AsyncIterator[Page]:
+        """The calls that began in a window, a page a file; raises FetchFailed."""
+        for text, rows in await self._all():
+            found = tuple(row for row in rows if window.start <= row.start < window.end)
+            yield Page(self._clock(), found, raw=text.content)
+
+    async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
+        """What the spans tell of these calls; raises FetchFailed."""
+        wanted = frozenset(ids)
+        for text, rows in await self._all():
+            yield Page(self._clock(), tuple(row for row in rows if row.request_id in wanted), raw=text.content)
+
+    def costs(self, window: Window) -> AsyncIterator[Page]:
+        """Nothing: spans tell of no money."""
+        return nothing(window)
+
+    async def _all(self) -> list[tuple[Text, list[UsageRow]]]:
+        seen: dict[tuple[str, str], UsageRow] = {}
+        found: list[tuple[Text, list[UsageRow]]] = []
+        for text in await read(self._file, ENDINGS, self._clock):
+            rows: list[UsageRow] = []
+            for place, document in _documents(text):
+                try:
+                    several = [*_rows(document, self._lanes)]
+                except (AuthorError, ValueError) as problem:
+                    raise FetchFailed(FetchError.MALFORMED, f"{place}: {problem}", at=self._clock()) from None
+                for name, row in several:
+                    # Collectors send again what they do not know to have arrived.
+                    if seen.setdefault(name, row) is row:
+                        rows.append(row)
+                    elif seen[name] != row:
+                        said = f"{place}: two spans go by the id {name[1]}, and differ"
+                        raise FetchFailed(FetchError.MALFORMED, said, at=self._clock())
+            found.append((text, rows))
+        return found
+
+
+def _documents(text: Text) -> Iterator[tuple[str, _Document]]:
+    """One document, or one on each line."""
+    try:
+        whole = _DOCUMENT.decode(text.content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        lines = [*text.lines()]
+    else:
+        yield text.name, whole
+        return
+    for number, line in lines:
+        place = f"{text.name}, line {number}"
+        try:
+            document = _DOCUMENT.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            cut_off = "truncated" in str(problem) and number == lines[-1][0]
+            # A line that is still being written is not there yet.
+            kind = FetchError.PARTIAL_PAGE if cut_off else FetchError.MALFORMED
+            raise FetchFailed(kind, f"{place}: no OTLP spans: {problem}") from None
+        yield place, document
+
+
+def _rows(document: _Document, lanes: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], UsageRow]]:
+    for part in document.resource_spans:
+        about = _values(part.resource.attributes if part.resource else ())
+        for span in (span for scope in part.scope_spans for span in scope.spans):
+            row = _row(span, about | _values(span.attributes), lanes)
+            if row is not None:
+                yield (span.trace_id, span.span_id), row
+
+
+def _row(span: _Span, told: Mapping[str, Any], lanes: Mapping[str, str]) -> UsageRow | None:
+    """The span's row; None for one that tells of no usage, or of what others used."""
+    tokens = None if told.get("gen_ai.operation.name") in SUMS else tokens_of(told, "otel")
+    if tokens is None:
+        return None
+    at = _moment(span.start_time_unix_nano)
+    model = told.get("gen_ai.response.model") or told.get("gen_ai.request.model") or ""
+    key, project, session = (str(told.get(lanes[name]) or "") for name in ("key", "project", "session"))
+    return UsageRow(at, at, tokens, str(model), key, project, session, str(told.get("gen_ai.response.id") or ""))
+
+
+def _values(attributes: Sequence[_Attribute]) -> dict[str, Any]:
+    return {one.key: _value(one.value or {}) for one in attributes}
+
+
+def _value(value: Mapping[str, Any]) -> Any:
+    match value:
+        # Whole numbers are texts in JSON, which would cut off their last digits.
+        case {"intValue": str(digits)} if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit():
+            return int(digits[:20])
+        case {"intValue": found} | {"stringValue": found} | {"doubleValue": found} | {"boolValue": found}:
+            return found
+        case _:
+            return None
+
+
+def _moment(nanoseconds: int | str) -> datetime:
+    text = str(nanoseconds)
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS or not 0 < int(text) <= _LAST_NS:
+        raise ValueError(f"{text[:40]!r} is no time of a span")
+    return _EPOCH + timedelta(microseconds=int(text) // 1000)

@@ -1,0 +1,1 @@
+"""Asks providers on schedule and records what they answer."""

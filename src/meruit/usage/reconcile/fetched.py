@@ -1,0 +1,84 @@
+"""What an account answered, held to each run: what was counted for it, and what is billed."""
+
+from array import array
+from collections.abc import Container, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from meruit.model.metering import CostRow, FetchFailed, LaneKind, MeteredRun, Page, UsageRecord, UsageRow, Window
+from meruit.model.outcome import in_micros
+from meruit.model.usage import Attempt, FetchError, Tokens, UsageStatus
+from meruit.usage.attribution.cohorts import Shared
+from meruit.usage.attribution.project import Counted, Fetch
+from meruit.usage.pricing import billed
+
+BY_DAY = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.SESSION})
+"""Lanes for which providers tell costs, by the day."""
+
+
+class Answered(NamedTuple):
+    """All pages of one asking."""
+
+    counted: Counted
+    fetch: Fetch
+    window: Window | None
+    """None where single calls were asked for."""
+    calls: dict[str, UsageRow]
+    """Those whose cost is known, by their ids."""
+
+    def look(self, run: MeteredRun, shared: Shared | None) -> Attempt:
+        """What was counted for the run, and for those that it shares its lane with."""
+        return self.counted.look(run, self.fetch, shared)
+
+    def billed(self, record: UsageRecord, costs: Sequence[CostRow] = ()) -> Decimal | None:
+        """What the provider bills for a run whose tokens are verified; None where that cannot be told."""
+        run, tokens = record.run, record.verdict.tokens
+        if record.verdict.status is not UsageStatus.VERIFIED or tokens is None:
+            return None
+        rows = [self.calls[call.id] for call in run.calls if call.id in self.calls]
+        return billed(run, tokens, rows=rows, costs=costs, in_lane=self._in_lane(run, costs))
+
+    def _in_lane(self, run: MeteredRun, costs: Iterable[CostRow]) -> Tokens | None:
+        """All that was used in the run's lane in the days whose costs may be the run's."""
+        if run.started_at is None or run.ended_at is None or run.lane.kind not in BY_DAY:
+            return None
+        days = [one for one in costs if one.start <= run.ended_at and one.end > run.started_at]
+        if not days or self.counted.has_claimed:
+            return None
+        start, end = min(one.start for one in days), max(one.end for one in days)
+        lane = array("q", [self.counted.code(run.lane.kind, run.lane.value)])
+        columns = self.counted.totals(lane, array("q", [in_micros(start)]), array("q", [in_micros(end)]))
+        put_in, put_out = columns[0][0], columns[1][0]
+        return Tokens(put_in, put_out) if min(put_in, put_out) >= 0 else None
+
+
+class Pages:
+    """The pages of one asking, taken as they come."""
+
+    def __init__(self, counted: Counted) -> None:
+        self.counted = counted
+        self.raw: list[bytes] = []
+        self.at: datetime | None = None
+        """By the provider's clock; None before the first page."""
+        self._watermark: datetime | None = None
+        self._calls: dict[str, UsageRow] = {}
+
+    def take(self, page: Page, claimed: Container[str] = ()) -> None:
+        """One page more, with the ids of calls that runs have claimed."""
+        self.counted.add(page.rows, claimed)
+        self._calls |= {one.request_id: one for one in page.rows if one.request_id and one.cost is not None}
+        self.raw.append(page.raw)
+        self.at = page.at if self.at is None else max(self.at, page.at)
+        if page.watermark is not None:
+            self._watermark = page.watermark if self._watermark is None else min(self._watermark, page.watermark)
+
+    def answered(self, account: str, now: datetime, digest: str, window: Window | None) -> Answered:
+        """All of them; without any, as of now."""
+        fetch = Fetch(account, self.at or now, digest, self._watermark)
+        return Answered(self.counted, fetch, window, self._calls)
+
+
+def failed_at(failed: FetchFailed, now: datetime) -> datetime:
+    """When an asking failed; a clock that is itself what is wrong tells no time."""
+    return now if failed.at is None or failed.kind is FetchError.CLOCK else failed.at

@@ -1,0 +1,124 @@
+"""What providers counted, asked once for many runs; each look is kept once, whoever else looks, and whoever dies."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from meruit.errors import MeruitError
+from meruit.model.outcome import in_micros
+from meruit.model.record import Record
+from meruit.model.usage import UsagePolicy, UsageStatus
+from meruit.store.store import Store
+from meruit.usage.reconcile.account import Account, AccountPassed, Round, Rules, Watch, read_beside
+from meruit.usage.schedule import Schedule
+from meruit.usage.store.accounts import LeaveAccount, NewCredential, TakeAccount
+from meruit.usage.store.due import Asked, Choice, accounts_due, accounts_rekeyed
+from meruit.usage.store.write import LookNow
+
+__all__ = ["Account", "AccountPassed", "Passed", "Reconciler"]
+
+LEASE = timedelta(minutes=3)
+"""How long one may ask an account alone, begun anew while it is asked; so long those wait who find one that died."""
+
+
+class Passed(Record, frozen=True):
+    """What came of one round."""
+
+    accounts: tuple[AccountPassed, ...]
+    statuses: dict[UsageStatus, int]
+    """Of the runs that were looked at."""
+
+
+class AccountTaken(MeruitError):
+    """Another reconciler asks the account."""
+
+
+class Reconciler:
+    """Asks the accounts, and keeps what they say of every run that is due."""
+
+    def __init__(
+        self,
+        store: Store,
+        accounts: Mapping[str, Account],
+        *,
+        policy: UsagePolicy = UsagePolicy(),  # noqa: B008 - frozen
+        schedule: Schedule = Schedule(),  # noqa: B008 - frozen
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._rules = Rules(policy, schedule)
+        self._owner = store.surroundings.new_id("rec")
+
+    async def once(self, choice: Choice = Choice(), watch: Watch = lambda _about, _said: None) -> Passed:  # noqa: B008
+        """One round over all that is due; a single run is looked at whether it is due or not. Raises NotFound."""
+        if choice.run_id is not None and choice.tenant is not None:
+            await self._store.recorder.record(LookNow(choice.tenant, [choice.run_id]))
+        statuses: Counter[UsageStatus] = Counter()
+        passed = [await self._account(*place, choice, statuses, watch) for place in await self._places(choice)]
+        return Passed(tuple(passed), dict(statuses))
+
+    async def _places(self, choice: Choice) -> list[tuple[str, str]]:
+        """Tenants and accounts that are to be asked: something is due there, or may be by another key."""
+        now = in_micros(self._clock())
+        fingerprints = {one.name: one.fingerprint for one in self._accounts.values()}
+        due = await read_beside(self._store, partial(accounts_due, now=now, choice=choice))
+        rekeyed = await read_beside(self._store, partial(accounts_rekeyed, fingerprints=fingerprints, choice=choice))
+        return sorted({*due, *rekeyed})
+
+    async def _account(
+        self, tenant: str, name: str, choice: Choice, statuses: Counter[UsageStatus], watch: Watch
+    ) -> AccountPassed:
+        account = self._accounts.get(name)
+        if account is None:
+            known = ", ".join(self._accounts) or "none is"
+            trouble = f"no account is named {name!r} under usage.accounts of the settings ({known})"
+            return AccountPassed(tenant, name, trouble=trouble)
+        lease = _Lease(self._store, tenant, name, self._owner)
+        turn: Round | None = None
+        try:
+            async with lease:
+                await self._store.recorder.record(NewCredential(tenant, name, account.fingerprint))
+                # Whoever waited for another key is due from then on.
+                asked = Asked(tenant, name, in_micros(self._clock()), choice)
+                turn = Round(self._store, account, asked, self._rules, watch, lease.hold)
+                await turn.look()
+                return turn.passed
+        except AccountTaken as taken:
+            passed = AccountPassed(tenant, name) if turn is None else turn.passed
+            return msgspec.structs.replace(passed, trouble=str(taken))
+        finally:
+            if turn is not None:
+                statuses.update(turn.statuses)
+
+    def _clock(self) -> datetime:
+        return self._store.surroundings.clock()
+
+
+class _Lease:
+    """An account to oneself: two that ask at once would double what is asked, and nothing else."""
+
+    def __init__(self, store: Store, tenant: str, account: str, owner: str) -> None:
+        self._store = store
+        self._tenant, self._account, self._owner = tenant, account, owner
+        self._since = store.surroundings.clock()
+
+    async def __aenter__(self) -> None:
+        await self._take()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._store.recorder.record(LeaveAccount(self._tenant, self._account, self._owner))
+
+    async def hold(self) -> None:
+        """Have it for a while longer, once half of the time is over; raises AccountTaken."""
+        if self._store.surroundings.clock() - self._since >= LEASE / 2:
+            await self._take()
+
+    async def _take(self) -> None:
+        self._since = self._store.surroundings.clock()
+        mine = TakeAccount(self._tenant, self._account, self._owner, LEASE.total_seconds())
+        if not await self._store.recorder.record(mine):
+            minutes = LEASE // timedelta(minutes=1)
+            raise AccountTaken(f"another reconciler asks it, or died less than {minutes} minutes ago; try again then")

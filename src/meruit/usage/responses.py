@@ -1,0 +1,147 @@
+"""What a response, a stream or an exception tells of one call of a model."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from meruit.model.metering import MAX_NAME, CallState, MeteredCall
+from meruit.model.usage import Tokens
+from meruit.usage.providers.blocks import last_of
+
+C = TypeVar("C")
+
+_REFUSED, _UNSURE = range(400, 500), (408, 499)
+"""HTTP statuses of calls that generated nothing; and those among them that do not mean it."""
+_MODEL, _ID, _TIER = ("model", "model_version", "modelVersion"), ("id", "response_id", "responseId"), ("service_tier",)
+_INSIDE = ("message", "response", "usage")
+"""Where events of streams, and some responses, keep the same."""
+_TELLING = ("usage", "usage_metadata", "usageMetadata", "message", "response")
+"""What a chunk has that may tell of tokens."""
+
+
+class Known(NamedTuple):
+    """What the caller knows of a call, and the response need not say."""
+
+    model: str = ""
+    call_id: str = ""
+    tier: str = ""
+    provider: str | None = None
+
+
+def unanswered(at: datetime, state: CallState, known: Known = Known()) -> MeteredCall:  # noqa: B008 - frozen
+    """A call of which nobody said what it used."""
+    return _made(at, state, None, known, ())
+
+
+def told(at: datetime, said: Sequence[object], known: Known, state: CallState = CallState.OK) -> MeteredCall:
+    """A call by its response, or the response's usage block, or by what its stream told; AuthorError for what is none.
+
+    Each sum of a stream includes those before it, so that the last one stands; of one that was broken off, none does.
+    """
+    return _made(at, state, last_of(said, known.provider) if state is CallState.OK else None, known, said)
+
+
+def state_of(error: BaseException, *, after_answers: bool) -> CallState | None:
+    """How the call ended that an exception tells of; None where it tells of none.
+
+    A refusal generated nothing. Of everything else that stopped a call, only the provider knows what it used. An
+    exception that has nothing to do with calls is a fault of the step's own code, if that had its answers by then.
+    """
+    status = _attribute(error, "status_code") or _attribute(_attribute(error, "response"), "status_code")
+    if isinstance(status, int) and status in _REFUSED and status not in _UNSURE:
+        return CallState.FAILED
+    broken = isinstance(error, (TimeoutError, ConnectionError, asyncio.CancelledError, KeyboardInterrupt))
+    if broken or isinstance(status, int) or _attribute(error, "request") is not None:
+        return CallState.ABORTED
+    return None if after_answers else CallState.ABORTED
+
+
+class MeteredStream(Generic[C]):
+    """Chunks passed through, with `for` or `async for`; tells once how the stream ended."""
+
+    def __init__(
+        self, chunks: Iterable[C] | AsyncIterable[C], ended: Callable[["MeteredStream[C]", BaseException | None], None]
+    ) -> None:
+        self._chunks = chunks
+        self._ended = ended
+        self._iterator: Iterator[C] | None = None
+        self._async_iterator: AsyncIterator[C] | None = None
+        self.telling: list[C] = []
+        """The chunks that may say what was used; the others are not kept."""
+        self.is_over = False
+        self.is_whole = False
+        """Whether it was read to its end."""
+
+    def __iter__(self) -> Iterator[C]:
+        return self
+
+    def __next__(self) -> C:
+        if self._iterator is None:
+            if not isinstance(self._chunks, Iterable):
+                raise TypeError("this stream is asynchronous; read it with `async for`")
+            self._iterator = iter(self._chunks)
+        try:
+            chunk = next(self._iterator)
+        except BaseException as stop:
+            self.end(stop)
+            raise
+        return self._seen(chunk)
+
+    def __aiter__(self) -> AsyncIterator[C]:
+        return self
+
+    async def __anext__(self) -> C:
+        if self._async_iterator is None:
+            if not isinstance(self._chunks, AsyncIterable):
+                raise TypeError("this stream is not asynchronous; read it with `for`")
+            self._async_iterator = aiter(self._chunks)
+        try:
+            chunk = await anext(self._async_iterator)
+        except BaseException as stop:
+            self.end(stop)
+            raise
+        return self._seen(chunk)
+
+    def end(self, stop: BaseException | None = None) -> None:
+        """Nothing comes any more: by its end, by an exception, or because nobody reads on."""
+        if not self.is_over:
+            self.is_over, self.is_whole = True, isinstance(stop, (StopIteration, StopAsyncIteration))
+            self._ended(self, None if self.is_whole else stop)
+
+    def _seen(self, chunk: C) -> C:
+        if not self.is_over and any(_attribute(chunk, name) is not None for name in _TELLING):
+            self.telling.append(chunk)
+        return chunk
+
+
+def _made(at: datetime, state: CallState, tokens: Tokens | None, known: Known, said: Sequence[object]) -> MeteredCall:
+    return MeteredCall(
+        at,
+        (known.model or _label(said, _MODEL))[:MAX_NAME],
+        tokens,
+        state,
+        (known.call_id or _label(said, _ID))[:MAX_NAME],
+        (known.tier or _label(said, _TIER))[:MAX_NAME],
+    )
+
+
+def _label(said: Sequence[object], names: Sequence[str]) -> str:
+    """The last text under one of the names."""
+    for one in reversed(said):
+        for place in (one, *(_attribute(one, name) for name in _INSIDE)):
+            for name in names:
+                found = _attribute(place, name)
+                if isinstance(found, str) and found:
+                    return found
+    return ""
+
+
+# Any: an SDK's object, or what it was parsed from.
+def _attribute(value: object, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name)
+    try:
+        return getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - some exceptions of HTTP clients have properties that raise
+        return None

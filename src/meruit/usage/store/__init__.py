@@ -1,0 +1,1 @@
+"""Tables and SQL of metered runs and observations."""

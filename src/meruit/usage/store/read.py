@@ -1,0 +1,150 @@
+"""Usage, read: one run, a page of them, the looks at it, who shares an account, and all of it in blocks."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, select
+
+from meruit.model.metering import UsageRecord
+from meruit.model.outcome import in_micros
+from meruit.model.usage import Attempt, Moment, UsageStatus
+from meruit.store import tables
+from meruit.store.database import MAX_PAGE, NotFound
+from meruit.usage.store.rows import BLOCK, kept_of, record_of
+
+LANES_BLOCK = 5_000
+"""Light rows that are read at a time."""
+_runs, _attempts = tables.usage_runs, tables.usage_attempts
+
+
+class LaneRow(NamedTuple):
+    """What projecting needs of a run; times in microseconds since 1970, None for what is not known."""
+
+    id: str
+    seq: int
+    lane_kind: str
+    lane: str
+    started_at: int | None
+    ended_at: int | None
+    """None while it is open: it shares its lane all the same."""
+    local_input: int | None
+    local_output: int | None
+    local_requests: int | None
+    last_input: int | None
+    last_output: int | None
+    last_requests: int | None
+    next_look_at: int | None
+    status: str
+
+
+def find(connection: Connection, tenant: str, run_id: str) -> UsageRecord:
+    """One run; raises NotFound."""
+    row = connection.execute(select(_runs).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).first()
+    if row is None:
+        raise NotFound(f"no usage run {run_id!r}; `meruit reconcile --list` lists all")
+    return record_of(row)
+
+
+def several(connection: Connection, tenant: str, run_ids: Sequence[str]) -> dict[str, UsageRecord]:
+    """Those of these runs that are there, by their ids."""
+    found: dict[str, UsageRecord] = {}
+    for first in range(0, len(run_ids), BLOCK):
+        some = run_ids[first : first + BLOCK]
+        query = select(_runs).where(_runs.c.tenant == tenant, _runs.c.id.in_(some))
+        found |= {row.id: record_of(row) for row in connection.execute(query)}
+    return found
+
+
+def attempts(connection: Connection, tenant: str, run_id: str) -> list[Attempt]:
+    """The looks at a run, in the order in which they were added."""
+    of = _attempts
+    query = select(of.c.body).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
+    return [kept_of(row.body).attempt for row in connection.execute(query)]
+
+
+class SpokenFor(NamedTuple):
+    """What the audit log commits to when it says something of a run."""
+
+    salt: bytes
+    run: bytes
+    looks: list[bytes]
+    """In the order in which they were added, also those that it has not spoken of yet."""
+
+
+def spoken_for(connection: Connection, tenant: str, run_id: str) -> SpokenFor:
+    """A run and the looks at it as the log stands for them, once it has said something of it; raises NotFound."""
+    run = find(connection, tenant, run_id).run
+    salt = connection.execute(select(_runs.c.salt).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).scalar_one()
+    of = _attempts
+    query = select(of.c.body).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
+    return SpokenFor(bytes(salt), run.to_json(), [bytes(row.body) for row in connection.execute(query)])
+
+
+def page(  # noqa: PLR0913 - one a thing that runs are chosen by
+    connection: Connection,
+    tenant: str,
+    *,
+    framework: str | None = None,
+    status: UsageStatus | None = None,
+    account: str | None = None,
+    task: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[UsageRecord]:
+    """The newest first."""
+    query = select(_runs).where(_runs.c.tenant == tenant)
+    if framework is not None:
+        query = query.where(_runs.c.framework == framework)
+    if status is not None:
+        query = query.where(_runs.c.status == status.value)
+    if account is not None:
+        query = query.where(_runs.c.account == account)
+    if task is not None:
+        query = query.where(_runs.c.task == task)
+    if before is not None:
+        query = query.where(_runs.c.seq < before)
+    rows = connection.execute(query.order_by(_runs.c.seq.desc()).limit(min(limit, MAX_PAGE)))
+    return [record_of(row) for row in rows]
+
+
+def of_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[LaneRow]:
+    """Every run of an account that may have used something in a span of time, open ones first; block by block.
+
+    Of all tenants: the provider knows the account, and not who shares it.
+    """
+    first, last = in_micros(start), in_micros(end)
+    place = 0
+    while rows := _fetch(connection, _OPEN_LANES, account, last, place, LANES_BLOCK):
+        yield from map(LaneRow._make, rows)
+        place = rows[-1][1]
+    ended, place = first, 0
+    while rows := _fetch(connection, _LANES, account, ended, place, last, LANES_BLOCK):
+        yield from map(LaneRow._make, rows)
+        ended, place = rows[-1][5], rows[-1][1]
+
+
+def everything(connection: Connection, tenant: str, framework: str | None = None) -> Iterator[UsageRecord]:
+    """Every run, oldest first, block by block."""
+    query = select(_runs).where(_runs.c.tenant == tenant).order_by(_runs.c.seq).limit(BLOCK)
+    if framework is not None:
+        query = query.where(_runs.c.framework == framework)
+    place = 0
+    while rows := connection.execute(query.where(_runs.c.seq > place)).all():
+        yield from map(record_of, rows)
+        place = rows[-1].seq
+
+
+# Any: values and rows of any kind that a database keeps.
+def _fetch(connection: Connection, statement: str, *values: Any) -> Sequence[Any]:
+    text = statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
+    return connection.exec_driver_sql(text, values).all()
+
+
+# Names of our own table; values are bound.
+_LIGHT = f"SELECT {', '.join(LaneRow._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
+_OPEN_LANES = (
+    f"{_LIGHT} AND ended_at IS NULL AND (started_at IS NULL OR started_at < ?) AND seq > ? ORDER BY seq LIMIT ?"
+)
+_LANES = (
+    f"{_LIGHT} AND (ended_at, seq) > (?, ?) AND (started_at IS NULL OR started_at < ?) ORDER BY ended_at, seq LIMIT ?"
+)

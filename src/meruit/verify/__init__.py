@@ -1,0 +1,1 @@
+"""Criteria and work in, verdict out."""

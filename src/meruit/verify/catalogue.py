@@ -1,0 +1,239 @@
+"""Who computes which metric, and what each criterion asks of whom."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from meruit.errors import AuthorError, ExtractorConflict, nearest
+from meruit.judge.compare import wanted
+from meruit.judge.plan import COMPUTED_HERE, Plan, Trait, compile_plan
+from meruit.metrics.custom import CustomExtractor
+from meruit.metrics.support.extractor import Family, MetricExtractor
+from meruit.model.canonical import digest
+from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
+from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Provenance
+from meruit.model.kinds import CONTAINMENT
+from meruit.model.work import Work
+from meruit.registry import Ask, Metric, checks, metrics
+from meruit.verify.custom_code import CustomCode, OwnCode, Sandboxes, expr_owner, own_code
+from meruit.verify.sanitize import describe
+
+ENGINE_VERSION = "1"
+"""Changes when the same work would be measured or judged otherwise."""
+
+
+class Slot(NamedTuple):
+    """One question put to one metric; criteria that ask the same share it."""
+
+    label: str
+    """What its value is called in the result."""
+    subject: str
+    """The metric, or the check, that is asked."""
+    measure: Callable[[Work], Evidence] | None
+    """A metric or check of ours; None when a stranger's extractor answers, or nobody can."""
+    owner: str | None = None
+    """The extractor that answers, by the name it was given to the engine."""
+    flaw: Missing | None = None
+    """Why it cannot be asked at all."""
+    place: str | None = None
+    """The key of the criteria that is at fault for it, where that is known."""
+    cache_key: tuple[str, ...] | None = None
+    """For costly metrics: what distinguishes this question from others about the same work."""
+    version: str = "1"
+    crash: Cause = Cause.EXTRACTOR_ERROR
+    """What it is called when measuring fails."""
+    last: bool = False
+    """Whether it is measured after all others."""
+
+
+class Prepared(NamedTuple):
+    """Criteria compiled for one engine: keep it and judge any number of works with it."""
+
+    plan: Plan
+    slots: tuple[Slot, ...]
+    slot_of: tuple[int, ...]
+    """For each criterion its slot."""
+    in_order: bool
+    """Whether each criterion has the slot of its own position, so that evidence needs no sorting."""
+    owners: tuple[str, ...]
+    """The extractors that have to be awaited."""
+    versions: dict[str, str]
+    custom: Mapping[str, CustomExtractor]
+    """The code that the criteria bring along, by the owner that slots name."""
+    sandboxes: Sandboxes
+    """Where the engine that compiled it lets such code run."""
+
+
+class Catalogue:
+    """Who computes which metric."""
+
+    def __init__(self, extractors: Mapping[str, MetricExtractor] | None, custom: CustomCode | None = None) -> None:
+        self.extractors = dict(extractors or {})
+        self.sandboxes = Sandboxes(custom)
+        self._ours: dict[str, Metric] = {}
+        self._theirs: dict[str, str] = {}
+        if extractors is None:
+            self._ours = {metric.name: metric for metric in metrics}
+        for name, extractor in self.extractors.items():
+            self._take(name, extractor)
+
+    def _take(self, name: str, extractor: MetricExtractor) -> None:
+        ours: dict[str, Metric] = {}
+        # Whoever writes an extract of her own wants it called.
+        if isinstance(extractor, Family) and type(extractor).extract is Family.extract:
+            ours = {metric.name: metric for metric in extractor.members()}
+        for metric in extractor.supported_metrics():
+            if metric in self._ours or metric in self._theirs:
+                raise ExtractorConflict(
+                    f"extractor {name!r} computes {metric!r}, which another extractor already does; "
+                    "give one of them another metric name"
+                )
+            if metric in ours:
+                self._ours[metric] = ours[metric]
+            else:
+                self._theirs[metric] = name
+
+    def names(self) -> list[str]:
+        """Every metric that can be computed."""
+        return sorted([*self._ours, *self._theirs])
+
+    def trait(self, metric: str) -> Trait:
+        """What is known of a metric before it is measured."""
+        if metric in self._ours:
+            known = self._ours[metric]
+            # What we did not compute ourselves may be on any scale; the criterion says which.
+            return Trait(known.kind if known.provenance is Provenance.COMPUTED else None, known.provenance)
+        owner = self._theirs.get(metric)
+        return Trait(None, self.extractors[owner].provenance if owner is not None else None)
+
+    def prepare(self, criteria: SuccessCriteria) -> Prepared:
+        """Compile the criteria: each distinct question becomes one slot."""
+        # A copy of our own: what happens to the author's lists and mappings later changes nothing here.
+        criteria = criteria.model_copy(deep=True)
+        own = own_code(criteria, self.sandboxes, self.extractors)
+        slots: dict[tuple[str, str], Slot] = {}
+        keys: list[tuple[str, str]] = []
+        labels: set[str] = set()
+        subjects = {criterion.subject for criterion in criteria.criteria}
+        for criterion, identity in zip(criteria.criteria, criteria.ids, strict=True):
+            # An assertion and an expression share their slot with no other.
+            ask, subject = _ask(criterion), criterion.subject
+            shared = criterion.metric is not None and criterion.expr is None
+            key = (subject, self._distinction(subject, ask, identity)) if shared else ("", identity)
+            if criterion.assertion is not None:
+                slots[key] = _slot_of_check(criterion.assertion, identity)
+            elif key not in slots:
+                label = _label(subject, identity, labels, subjects)
+                labels.add(label)
+                if criterion.expr is not None:
+                    slots[key] = _slot_of_own(own, expr_owner(identity), subject, label)
+                else:
+                    slots[key] = self._slot(subject, ask, label, key[1], own)
+            keys.append(key)
+        order = {key: index for index, key in enumerate(slots)}
+        return Prepared(
+            plan=compile_plan(
+                criteria,
+                lambda metric: COMPUTED_HERE if metric in own.owner_of else self.trait(metric),
+                tuple(slots[key].label for key in keys),
+            ),
+            slots=tuple(slots.values()),
+            slot_of=tuple(order[key] for key in keys),
+            in_order=keys == list(order),
+            owners=tuple(dict.fromkeys(slot.owner for slot in slots.values() if slot.owner is not None)),
+            versions={"engine": ENGINE_VERSION}
+            | {slot.label: slot.version for slot in slots.values() if slot.flaw is None and slot.version},
+            custom=own.extractors,
+            sandboxes=self.sandboxes,
+        )
+
+    def _distinction(self, metric: str, ask: Ask, identity: str) -> str:
+        """What makes two questions to one metric differ; nothing where the metric does not listen."""
+        if metric in self._ours and self._ours[metric].takes_ask:
+            return digest([ask.params, ask.wanted])
+        # It will be refused, and must take no other question down with it.
+        refused = ask.params or (ask.wanted and metric in self._ours)
+        return identity if refused else ""
+
+    def _slot(self, name: str, ask: Ask, label: str, distinction: str, own: OwnCode) -> Slot:
+        if name in own.owner_of:
+            return self._slot_of_custom(name, ask, label, own)
+        metric = self._ours.get(name)
+        if metric is not None:
+            return _slot_of_ours(metric, ask, label, distinction)
+        owner = self._theirs.get(name)
+        if owner is not None:
+            if ask.params:
+                why = f"{name} is computed by the extractor {owner!r}, which takes no params"
+                return _flawed(label, name, why)
+            return Slot(label, name, None, owner=owner, version=str(self.extractors[owner].version))
+        why = f"Metric not found: nobody here computes {name!r}{nearest(name, self.names())}"
+        return _flawed(label, name, why, Cause.UNKNOWN_METRIC)
+
+    def _slot_of_custom(self, name: str, ask: Ask, label: str, own: OwnCode) -> Slot:
+        owner = own.owner_of[name]
+        if name in self._ours or name in self._theirs:
+            why = f"{name!r} is a metric of this engine already; give the custom metric another name"
+            return _flawed(label, name, why)._replace(place=f"{owner}.metrics")
+        if ask.params:
+            return _flawed(label, name, f"{name} is computed by custom code, which takes no params")
+        if ask.wanted:
+            why = f"{name} is a number that custom code computes, in which nothing can be contained; use gte, lte or eq"
+            return _flawed(label, name, why)
+        return _slot_of_own(own, owner, name, label)
+
+
+def _label(subject: str, identity: str, labels: set[str], subjects: set[str]) -> str:
+    """What a slot's value is called: `subject[id]` where the subject is taken, and nobody else is called just so."""
+    name = f"{subject}[{identity}]"
+    return name if subject in labels and name not in subjects else subject
+
+
+def _slot_of_own(own: OwnCode, owner: str, subject: str, label: str) -> Slot:
+    """What the author's own code answers."""
+    if owner in own.flaws:
+        return Slot(label, subject, None, flaw=own.flaws[owner].why, place=own.flaws[owner].place)
+    return Slot(label, subject, None, owner=owner, version=own.extractors[owner].version)
+
+
+def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slot:
+    if ask.params and not metric.takes_ask:
+        return _flawed(label, metric.name, f"{metric.name} takes no params")
+    if ask.wanted and not metric.takes_ask:
+        return _flawed(label, metric.name, f"{metric.name} looks for nothing; contains_keywords does, for example")
+    key = (metric.name, metric.version, distinction) if metric.costly else None
+    try:
+        return Slot(label, metric.name, metric.prepare(ask), cache_key=key, version=metric.version)
+    except AuthorError as problem:
+        return _flawed(label, metric.name, str(problem))
+    except Exception as crash:  # noqa: BLE001 - a plugin that cannot prepare costs its own criteria only
+        why = f"{metric.name} cannot be prepared: {describe(crash)}"
+        return Slot(label, metric.name, None, flaw=Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM))
+
+
+def _slot_of_check(assertion: Assertion, label: str) -> Slot:
+    """An assertion's check. One that cannot be run fails as specified, on its author's account; the rest go on."""
+    check = checks.find(assertion.check)
+    if check is None:
+        why = f"no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
+        return _unsupported(assertion, label, why)
+    try:
+        run = check.prepare(assertion)
+    except AuthorError as problem:
+        return _unsupported(assertion, label, str(problem))
+    return Slot(label, assertion.check, run, version=check.version, crash=Cause.CHECK_ERROR, last=check.last)
+
+
+def _unsupported(assertion: Assertion, label: str, why: str) -> Slot:
+    """Whatever does not parse as a known check fails as specified, and says why."""
+    details = {"unsupported_assertion": assertion.check, "message": f"unsupported assertion: {why}"}
+    failed = Checked("0", details, Fault.AUTHOR)
+    return Slot(label, assertion.check, lambda _work: failed, version="")
+
+
+def _flawed(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:
+    """A question that cannot be asked, on its author's account."""
+    return Slot(label, name, None, flaw=Missing(why, cause, Fault.AUTHOR))
+
+
+def _ask(criterion: SuccessCriterion) -> Ask:
+    return Ask(criterion.params, wanted(criterion) if criterion.comparison in CONTAINMENT else ())

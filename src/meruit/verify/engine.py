@@ -1,0 +1,365 @@
+"""The verification engine: work and criteria in, one verdict out, never an exception."""
+
+import asyncio
+import copy
+import inspect
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from meruit.documents.authoring import read_model
+from meruit.documents.document import Document
+from meruit.errors import CriteriaError, MeruitError
+from meruit.judge.verdict import Circumstances, conclude, governed
+from meruit.metrics.custom import CustomExtractor
+from meruit.metrics.support.extractor import MetricExtractor
+from meruit.model.canonical import payload_digest
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Evidence, Provenance
+from meruit.model.governance import Disposition, GovernanceClient, GovernanceResult
+from meruit.model.verdict import (
+    Bounds,
+    GovernanceStatus,
+    Reason,
+    ReasonCode,
+    Verdict,
+    VerificationResult,
+)
+from meruit.model.work import Work
+from meruit.verify.cache import ResultCache
+from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, Prepared
+from meruit.verify.custom_code import CustomCode
+from meruit.verify.measure import Digests, fill_in, is_complete, measure, missing_answer
+from meruit.verify.sanitize import describe, writable
+
+DEFAULT_TTL_S = 300.0
+DEFAULT_PATIENCE_S = 60.0
+"""How long an extractor or governance may take to answer."""
+GRACE_S = 15.0
+"""How long custom code may take beyond its own limit, for a worker to become free and start."""
+MAX_PREPARED = 256
+"""How many sets of criteria an engine remembers compiled."""
+
+
+def utc_now() -> datetime:
+    """The time, with its zone."""
+    return datetime.now(UTC)
+
+
+class Refusal(MeruitError):
+    """A request that cannot be judged at all; becomes a result with the verdict `error`."""
+
+    def __init__(self, code: ReasonCode, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class VerificationEngine:
+    """Core engine for verifying task outcomes.
+
+    Without extractors it computes every installed metric; with them, exactly theirs. Criteria may bring code of
+    their own, which runs in a sandbox as `custom` says; None runs none. Without governance, results say that nobody
+    checked their plausibility.
+    """
+
+    def __init__(  # noqa: PLR0913 - one a setting
+        self,
+        extractors: Mapping[str, MetricExtractor] | None = None,
+        governance: GovernanceClient | None = None,
+        *,
+        cache_ttl_s: float = DEFAULT_TTL_S,
+        max_criteria_per_task: int | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        timer: Callable[[], float] = time.monotonic,
+        patience_s: float = DEFAULT_PATIENCE_S,
+        custom: CustomCode | None = CustomCode(),  # noqa: B008 - a frozen value
+    ) -> None:
+        self.catalogue = Catalogue(extractors, custom)
+        self.governance = governance
+        self._max_criteria = max_criteria_per_task
+        self._clock = clock
+        self._patience_s = patience_s
+        self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
+        self._prepared: OrderedDict[int, tuple[SuccessCriteria, Prepared]] = OrderedDict()
+        self._remembering = threading.Lock()
+
+    @property
+    def extractors(self) -> dict[str, MetricExtractor]:
+        """The extractors it was given."""
+        return self.catalogue.extractors
+
+    def compile(self, success_criteria: SuccessCriteria | Mapping[str, Any]) -> Prepared:
+        """Criteria made ready once, to be passed to `verify` any number of times.
+
+        Raises `CriteriaError` for what is no criteria and `Refusal` for more than this engine allows.
+        """
+        criteria = success_criteria
+        if not isinstance(criteria, SuccessCriteria):
+            criteria = read_model(Document("criteria", criteria, {}), SuccessCriteria, error=CriteriaError)
+        if self._max_criteria is not None and len(criteria.criteria) > self._max_criteria:
+            raise Refusal(
+                ReasonCode.TOO_MANY_CRITERIA,
+                f"{len(criteria.criteria)} criteria; verification.max_criteria_per_task allows {self._max_criteria}",
+            )
+        return self.catalogue.prepare(criteria)
+
+    async def verify(
+        self,
+        contract_id: str,
+        work_input: Mapping[str, Any],
+        work_output: Mapping[str, Any],
+        success_criteria: SuccessCriteria | Mapping[str, Any] | Prepared,
+        execution_metadata: Mapping[str, Any] | None = None,
+    ) -> VerificationResult:
+        """Judge one piece of work. Whatever is wrong with it is in the result; nothing is raised."""
+        try:
+            prepared = self._ready(success_criteria)
+            work = _work(work_input, work_output, execution_metadata)
+            digests = _digests(work)
+            evidence = measure(prepared, work, digests, self._cache)
+            if prepared.owners:
+                evidence = fill_in(prepared, evidence, await self._answers(prepared, work, digests))
+            result = self._conclude(contract_id, prepared, evidence, digests)
+            if self.governance is None:
+                return result
+            return await self._governed(self.governance, prepared.plan.slots, result, work)
+        except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
+            return self._refused(contract_id, crash)
+
+    def verify_sync(
+        self,
+        contract_id: str,
+        work_input: Mapping[str, Any],
+        work_output: Mapping[str, Any],
+        success_criteria: SuccessCriteria | Mapping[str, Any] | Prepared,
+        execution_metadata: Mapping[str, Any] | None = None,
+    ) -> VerificationResult:
+        """The same for callers without an event loop, or inside one that must not be left."""
+        try:
+            prepared = self._ready(success_criteria)
+            if not prepared.owners and self.governance is None:
+                work = _work(work_input, work_output, execution_metadata)
+                digests = _digests(work)
+                return self._conclude(contract_id, prepared, measure(prepared, work, digests, self._cache), digests)
+        except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
+            return self._refused(contract_id, crash)
+        return _run_apart(lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata))
+
+    def _ready(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
+        """Compiled criteria; a set that was seen before is not compiled again."""
+        if isinstance(criteria, Prepared):
+            strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys()
+            # Another engine may allow other code, and more of it.
+            barred = criteria.custom and criteria.sandboxes.policy != self.catalogue.sandboxes.policy
+            if strange or barred:
+                raise Refusal(ReasonCode.BAD_INPUT, "these criteria were compiled by another engine; compile them here")
+            return criteria
+        if not isinstance(criteria, SuccessCriteria):
+            return self.compile(criteria)
+        # Threads share the memory, and one may be pushing out what another has just found.
+        with self._remembering:
+            remembered = self._prepared.get(id(criteria))
+            # An id may be taken over by another object once the first is gone; holding the object rules that out.
+            if remembered is not None and remembered[0] is criteria:
+                self._prepared.move_to_end(id(criteria))
+                return remembered[1]
+        prepared = self.compile(criteria)
+        with self._remembering:
+            self._prepared[id(criteria)] = (criteria, prepared)
+            if len(self._prepared) > MAX_PREPARED:
+                self._prepared.popitem(last=False)
+        return prepared
+
+    async def _answers(self, prepared: Prepared, work: Work, digests: Digests) -> dict[str, Any]:
+        """What the extractors that must be awaited say, each for itself."""
+        asked = (self._answer(prepared, owner, work, digests) for owner in prepared.owners)
+        return dict(zip(prepared.owners, await asyncio.gather(*asked), strict=True))
+
+    async def _answer(self, prepared: Prepared, owner: str, work: Work, digests: Digests) -> Any:
+        extractor = prepared.custom.get(owner) or self.extractors[owner]
+        key = None if None in digests else (owner, type(extractor).__qualname__, extractor.version, digests)
+        kept = None if key is None else self._cache.get(key)
+        if kept is not None:
+            return kept
+        # Work crosses into a sandbox as JSON, so no copy protects it any better.
+        given = _parts if type(extractor) is CustomExtractor else _copies
+        patience_s = self._patience_with(extractor, len(prepared.owners))
+        answer = await self._patiently(lambda: extractor.extract(*given(work)), patience_s)
+        if isinstance(answer, BaseException):
+            return missing_answer(owner, answer)
+        if key is not None and is_complete(prepared, owner, answer):
+            # A copy: the extractor may go on using its own.
+            self._cache.put(key, dict(answer))
+        return answer
+
+    def _patience_with(self, extractor: MetricExtractor, asked: int) -> float:
+        """Never less than what custom code may take, one after another: its own limit says best what went wrong."""
+        if isinstance(extractor, CustomExtractor):
+            return max(self._patience_s, asked * extractor.timeout_ms / 1000 + GRACE_S)
+        return self._patience_s
+
+    async def _patiently(self, ask: Callable[[], Any], patience_s: float) -> Any:
+        """A stranger's answer, or whatever kept it from answering; one that answers at once is welcome too."""
+        limit = asyncio.timeout(patience_s)
+        try:
+            async with limit:
+                answer = ask()
+                return await answer if inspect.isawaitable(answer) else answer
+        except TimeoutError as late:
+            return TimeoutError(f"no answer within {patience_s:g} s") if limit.expired() else late
+        except asyncio.CancelledError as leaving:
+            # Whoever awaits us may cancel us; a stranger that merely says so has failed.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return leaving
+        except (Exception, SystemExit, GeneratorExit) as crash:  # noqa: BLE001 - it costs its own criteria only
+            return crash
+
+    def _conclude(
+        self, contract_id: str, prepared: Prepared, evidence: list[Evidence], digests: Digests
+    ) -> VerificationResult:
+        return conclude(
+            prepared.plan,
+            evidence,
+            Circumstances(
+                _identifier(contract_id),
+                self._clock(),
+                digests.input,
+                digests.output,
+                digests.metadata,
+                prepared.versions.copy(),
+            ),
+        )
+
+    async def _governed(
+        self, governance: GovernanceClient, slots: tuple[str, ...], result: VerificationResult, work: Work
+    ) -> VerificationResult:
+        """Ask whether the outcome is plausible; no answer means a person must look, and no success until then."""
+        claimed = {
+            slot: judged.value
+            for slot, judged in zip(slots, result.criterion_results, strict=True)
+            if judged.provenance is Provenance.CLAIMED and judged.value is not None
+        }
+        context = {
+            "agent_id": None,
+            "work_id": None,
+            **work.metadata,
+            "claimed_metrics": claimed,
+            "measured_metrics": {name: value for name, value in result.metrics.items() if name not in claimed},
+        }
+        answer = await self._patiently(
+            lambda: governance.validate_outcome(
+                contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
+            ),
+            self._patience_s,
+        )
+        valid, flags = getattr(answer, "valid", None), getattr(answer, "flags", None)
+        if isinstance(flags, str):
+            flags = [flags]
+        if not isinstance(valid, bool) or not isinstance(flags, list | tuple):
+            what = describe(answer) if isinstance(answer, BaseException) else f"it answered {type(answer).__name__}"
+            reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance gave no clear answer: {what}")
+            return governed(result, GovernanceStatus.REVIEW, ["governance_unavailable"], reason)
+        if isinstance(answer, GovernanceResult):
+            disposition, flags = answer.concluded, answer.names
+        else:
+            disposition = Disposition.CLEAR if valid else Disposition.INVALID
+        flags = [writable(str(flag)) for flag in flags]
+        if disposition is Disposition.HOLD:
+            reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must look: {', '.join(flags)}")
+            return governed(result, GovernanceStatus.REVIEW, flags, reason)
+        if disposition is Disposition.CLEAR:
+            return governed(result, GovernanceStatus.CLEAR, flags)
+        reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {', '.join(flags)}")
+        return governed(result, GovernanceStatus.INVALID, flags, reason)
+
+    def _refused(self, contract_id: str, problem: Exception) -> VerificationResult:
+        """The result of a request that could not be judged: no pass, no failure, and why."""
+        match problem:
+            case Refusal():
+                code, message = problem.code, str(problem)
+            case CriteriaError():
+                code, message = ReasonCode.BAD_INPUT, "; ".join(map(str, problem.problems))
+            case _:
+                code, message = ReasonCode.INTERNAL, describe(problem)
+        return VerificationResult(
+            contract_id=_identifier(contract_id),
+            success=False,
+            metrics={},
+            criterion_results=[],
+            weighted_score=None,
+            bonus=0.0,
+            penalty=0.0,
+            governance_flags=[],
+            verified_at=self._clock(),
+            verdict=Verdict.ERROR,
+            score=0.0,
+            exact="0",
+            axes={},
+            bounds=Bounds(0.0, 1.0),
+            coverage=0.0,
+            reasons=[Reason(code, message)],
+            versions={"engine": ENGINE_VERSION},
+        )
+
+
+def _identifier(contract_id: Any) -> str:
+    return writable(contract_id if isinstance(contract_id, str) else str(contract_id))
+
+
+def _work(work_input: Any, work_output: Any, metadata: Any) -> Work:
+    return Work(
+        output=_mapping("work_output", work_output),
+        input=_mapping("work_input", work_input),
+        metadata=_mapping("execution_metadata", metadata),
+    )
+
+
+def _mapping(name: str, part: Any) -> Mapping[str, Any]:
+    if part is None:
+        return {}
+    if isinstance(part, dict):
+        return part
+    if isinstance(part, Mapping):
+        return dict(part)
+    raise Refusal(ReasonCode.BAD_INPUT, f"{name} is {type(part).__name__}; it must be a mapping")
+
+
+def _copies(work: Work) -> tuple[Any, Any, Any]:
+    """The work for a stranger, who may do with it as he likes."""
+    try:
+        return copy.deepcopy(_parts(work))
+    except Exception:  # noqa: BLE001 - what cannot be copied is handed over as it is
+        return _parts(work)
+
+
+def _parts(work: Work) -> tuple[Any, Any, Any]:
+    return work.input, work.output, work.metadata
+
+
+def _digests(work: Work) -> Digests:
+    return Digests(payload_digest(work.input), payload_digest(work.output), payload_digest(work.metadata))
+
+
+def _run_apart(start: Callable[[], Any]) -> VerificationResult:
+    """Run a coroutine to its end on a loop of its own, whether or not this thread already runs one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return cast("VerificationResult", asyncio.run(start()))
+    outcome: Future[VerificationResult] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(asyncio.run(start()))
+        except BaseException as leaving:  # noqa: BLE001 - raised again where it belongs, in the caller's thread
+            outcome.set_exception(leaving)
+
+    # A daemon: a caller who is interrupted does not wait for a slow extractor.
+    threading.Thread(target=run, daemon=True).start()
+    return outcome.result()

@@ -1,0 +1,1 @@
+"""Finds criteria that cannot be meant."""

@@ -1,0 +1,305 @@
+"""Proving criteria before anyone is judged by them: what passes by doing nothing, and what can never fail."""
+
+import copy
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from meruit.errors import nearest
+from meruit.judge.compare import EXACT_INTEGERS, Interval, domain_of, wanted
+from meruit.judge.plan import Plan, Rule
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Cause, Provenance
+from meruit.model.kinds import SHARES, YES_OR_NO, Aggregation
+from meruit.model.record import Record
+from meruit.model.verdict import Status, Verdict, VerificationResult
+from meruit.model.work import PRIVATE_INPUTS, Work
+from meruit.registry import Metric, checks, metrics
+from meruit.verify.catalogue import Prepared
+from meruit.verify.custom_code import expr_owner
+from meruit.verify.engine import VerificationEngine
+from meruit.verify.lint.custom_code import OF_CODE, Trouble, try_out
+from meruit.verify.lint.mutations import Mutant, mutants
+
+
+class Severity(StrEnum):
+    """Whether the criteria may be used as they are."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class LintFinding(Record, frozen=True):
+    """One thing that is wrong with the criteria."""
+
+    severity: Severity
+    code: str
+    message: str
+    criterion_id: str | None = None
+
+
+class LintReport(Record, frozen=True):
+    """What was tried, and what was found."""
+
+    ok: bool
+    findings: list[LintFinding]
+    null_agents: dict[str, str] = msgspec.field(default_factory=dict)
+    """The verdict on each agent that does nothing."""
+    gold: str | None = None
+    """The verdict on the gold output, when one was given."""
+    mutants_tried: int = 0
+    failed_by: dict[str, str] = msgspec.field(default_factory=dict)
+    """For each criterion the first mutant of the gold output that fails it."""
+
+
+class Gold(Record, frozen=True):
+    """A piece of work known to be good."""
+
+    output: Mapping[str, Any]
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+AT_ONCE = {"duration_ms": 1, "ttfb_ms": 1, "processing_ms": 1}
+"""An agent that does nothing does it fast."""
+
+
+def lint(
+    engine: VerificationEngine,
+    criteria: SuccessCriteria,
+    *,
+    work_input: Mapping[str, Any] | None = None,
+    gold: Gold | None = None,
+) -> LintReport:
+    """Try the criteria on paper, on agents that do nothing, and on a gold output and its mutants."""
+    # Nothing here is claimed to have happened, so nobody is asked whether it is plausible.
+    engine = copy.copy(engine)
+    engine.governance = None
+    prepared = engine.compile(criteria)
+    given = work_input or {}
+    findings = [*_on_paper(prepared), *_about_names(prepared.plan.criteria)]
+    verdicts: dict[str, str] = {}
+    metadata = AT_ONCE if gold is None else gold.metadata
+    tried_on = Work(input=given, output={} if gold is None else gold.output, metadata=metadata)
+    troubles = try_out(prepared, tried_on, good=gold is not None)
+    findings.extend(_trouble_findings(prepared.plan, troubles))
+    for name, output in null_agents(given).items():
+        result = engine.verify_sync("lint", given, output, prepared, metadata)
+        verdicts[name] = str(result.verdict)
+        if result.success or result.verdict is Verdict.PASS:
+            message = f"an agent that returns {name} passes; add a criterion that it fails"
+            findings.append(LintFinding(Severity.ERROR, "null_agent_passes", message))
+    if gold is None:
+        return LintReport(_clean(findings), findings, verdicts)
+    result = engine.verify_sync("lint", given, gold.output, prepared, gold.metadata)
+    findings.extend(_gold_findings(result))
+    if any(trouble.cause is Cause.TIMEOUT for trouble in troubles):
+        # Hundreds of mutants would each take as long, and prove nothing.
+        return LintReport(_clean(findings), findings, verdicts, str(result.verdict))
+    aimed = mutants(gold.output, gold.metadata, words=_words(prepared.plan, result), sizes=_sizes(prepared.plan))
+    tried, failed_by = _try_mutants(engine, prepared, given, aimed)
+    # What broke on the gold output has been told, and was not put to the test.
+    broken = {judged.criterion_id for judged in result.criterion_results if judged.cause in OF_CODE}
+    findings.extend(_survivors(prepared.plan, {*failed_by, *broken}))
+    return LintReport(_clean(findings), findings, verdicts, str(result.verdict), tried, failed_by)
+
+
+def null_agents(work_input: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Make outputs that took no work: nothing, an empty text, an echo of what the input shows an agent."""
+    seen = {key: value for key, value in work_input.items() if key not in PRIVATE_INPUTS}
+    echo = " ".join(value for value in seen.values() if isinstance(value, str))
+    return {"{}": {}, "an empty text": {"text": ""}, "an echo of the input": {**seen, "text": echo}}
+
+
+def _clean(findings: Iterable[LintFinding]) -> bool:
+    return not any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def _on_paper(prepared: Prepared) -> Iterator[LintFinding]:
+    """What shows without running anything."""
+    plan = prepared.plan
+    for rule, slot in zip(plan.rules, prepared.slot_of, strict=True):
+        flaw = prepared.slots[slot].flaw
+        if flaw is not None:
+            yield LintFinding(Severity.ERROR, str(flaw.cause), flaw.why, rule.id)
+        elif rule.criterion.assertion is not None and checks.find(rule.subject) is None:
+            known = nearest(rule.subject, checks.names())
+            message = f"no check is named {rule.subject!r}{known}, so this assertion always fails"
+            yield LintFinding(Severity.ERROR, "unsupported_assertion", message, rule.id)
+        else:
+            ours = prepared.slots[slot].owner is None
+            metric = metrics.find(rule.subject) if ours else None
+            yield from _type_findings(rule, metric)
+            yield from _range_findings(rule, metric)
+            yield from _money_findings(rule)
+    yield from _contradictions(plan)
+    yield from _duplicates(plan)
+    yield from _aggregation_findings(plan)
+
+
+def _about_names(criteria: SuccessCriteria) -> Iterator[LintFinding]:
+    """What declared metrics and named expressions are called, and whether anybody calls for them."""
+    asked = {criterion.metric for criterion in criteria.criteria if criterion.expr is None}
+    for number, custom in enumerate(criteria.custom_metrics):
+        for name in custom.metrics:
+            if name not in asked:
+                message = f"custom_metrics[{number}] computes {name!r}, which no criterion uses"
+                yield LintFinding(Severity.WARNING, "unused_metric", message)
+    for criterion, identity in zip(criteria.criteria, criteria.ids, strict=True):
+        if criterion.expr is not None and metrics.find(criterion.subject) is not None:
+            message = f"the expr is called {criterion.subject!r}, like a metric that it is not; give it another name"
+            yield LintFinding(Severity.WARNING, "misleading_name", message, identity)
+
+
+def _trouble_findings(plan: Plan, troubles: Iterable[Trouble]) -> Iterator[LintFinding]:
+    """What the criteria's own code did when it was tried."""
+    criterion_of = {expr_owner(rule.id): rule.id for rule in plan.rules if rule.criterion.expr is not None}
+    for owner, cause, message in troubles:
+        criterion = criterion_of.get(owner)
+        said = message if criterion is not None else f"{owner}: {message}"
+        yield LintFinding(Severity.ERROR, str(cause), said, criterion)
+
+
+def _type_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:
+    declared = rule.criterion.metric_type
+    if metric is not None and declared in SHARES and metric.kind not in SHARES | YES_OR_NO:
+        message = f"{rule.subject} is no share of anything; its metric_type is {metric.kind}, not {declared}"
+        yield LintFinding(Severity.ERROR, "wrong_type", message, rule.id)
+
+
+def _range_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:
+    if rule.bracket is None:
+        return
+    possible = rule.bracket.possible
+    # A share that is not computed here may be on either scale.
+    if metric is not None and (metric.provenance is Provenance.COMPUTED or metric.kind not in SHARES):
+        natural = domain_of(metric.kind)
+        possible = Interval(max(possible.low, natural.low), min(possible.high, natural.high))
+    meets = rule.bracket.meets
+    none_inside = not _overlap(meets, possible, whole=rule.bracket.whole)
+    all_inside = meets.low <= possible.low and possible.high <= meets.high
+    never_met, never_fails = (all_inside, none_inside) if meets.negated else (none_inside, all_inside)
+    if never_met:
+        yield LintFinding(Severity.ERROR, "never_met", f"no possible value of {rule.subject} meets this", rule.id)
+    elif never_fails:
+        yield LintFinding(Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id)
+
+
+def _overlap(one: Interval, other: Interval, *, whole: bool) -> bool:
+    low, high = max(one.low, other.low), min(one.high, other.high)
+    if whole and math.isfinite(low) and math.isfinite(high):
+        return math.ceil(low) <= math.floor(high)
+    return low <= high
+
+
+def _money_findings(rule: Rule) -> Iterator[LintFinding]:
+    if rule.provenance is Provenance.CLAIMED and rule.bonus:
+        message = f"{rule.subject} is what the agent says of itself; a bonus on it pays for the claim"
+        yield LintFinding(Severity.WARNING, "claimed_bonus", message, rule.id)
+
+
+def _contradictions(plan: Plan) -> Iterator[LintFinding]:
+    """Gates on one metric that no value can meet together."""
+    gates: dict[str, list[tuple[Interval, Rule]]] = {}
+    whole: dict[str, bool] = {}
+    for rule in plan.rules:
+        if rule.gates and rule.bracket is not None:
+            gates.setdefault(rule.slot, []).append((rule.bracket.meets, rule))
+            whole[rule.slot] = whole.get(rule.slot, False) or rule.bracket.whole
+    for slot, asked in gates.items():
+        inside = [gate for gate in asked if not gate[0].negated]
+        if not inside:
+            continue
+        highest_floor, floor = max(inside, key=lambda gate: gate[0].low)
+        lowest_ceiling, ceiling = min(inside, key=lambda gate: gate[0].high)
+        low, high = highest_floor.low, lowest_ceiling.high
+        if not _overlap(highest_floor, lowest_ceiling, whole=whole[slot]):
+            yield _contradiction(floor, ceiling)
+            continue
+        for hole, rule in asked:
+            if hole.negated and hole.low <= low and high <= hole.high:
+                yield _contradiction(floor, rule)
+
+
+def _contradiction(one: Rule, other: Rule) -> LintFinding:
+    message = f"contradicts {other.id!r}: no value of {one.subject} meets both, and both are required"
+    return LintFinding(Severity.ERROR, "contradictory", message, one.id)
+
+
+def _duplicates(plan: Plan) -> Iterator[LintFinding]:
+    seen: dict[str, str] = {}
+    for rule in plan.rules:
+        said = rule.criterion.model_dump_json(exclude={"id", "name"})
+        if said in seen:
+            message = f"says the same as {seen[said]!r}, so that it counts twice"
+            yield LintFinding(Severity.WARNING, "duplicate", message, rule.id)
+        seen.setdefault(said, rule.id)
+
+
+def _aggregation_findings(plan: Plan) -> Iterator[LintFinding]:
+    criteria = plan.criteria
+    gated = any(rule.gates for rule in plan.rules)
+    if not plan.rules:
+        yield LintFinding(Severity.ERROR, "no_criteria", "there are no criteria, and nothing passes by default")
+    elif plan.aggregation is Aggregation.ALL and not gated:
+        yield LintFinding(Severity.ERROR, "nothing_required", "no criterion is required, so `all` asks for nothing")
+    elif plan.aggregation is Aggregation.WEIGHTED and plan.minimum[0] == 0 and not gated:
+        yield LintFinding(Severity.ERROR, "never_fails", "a minimum score of 0 is always reached")
+    if criteria.minimum_weighted_score is not None and plan.aggregation is not Aggregation.WEIGHTED:
+        message = f"minimum_weighted_score does nothing under {plan.aggregation!s}"
+        yield LintFinding(Severity.WARNING, "unused", message)
+
+
+def _gold_findings(result: VerificationResult) -> Iterator[LintFinding]:
+    if result.success and result.verdict is Verdict.PASS:
+        return
+    reasons = "; ".join(reason.message for reason in result.reasons) or "the score is too low"
+    message = f"the gold output does not pass ({result.verdict}, success {result.success}): {reasons}"
+    yield LintFinding(Severity.ERROR, "gold_fails", message)
+
+
+def _words(plan: Plan, gold: VerificationResult) -> list[str]:
+    """What the criteria speak of: texts in thresholds, and what metrics looked for in the gold output in vain."""
+    spoken = [word for rule in plan.rules for word in wanted(rule.criterion)]
+    lacking = [(judged.details or {}).get("missing") for judged in gold.criterion_results]
+    spoken += [text for found in lacking if isinstance(found, list) for text in found if isinstance(text, str)]
+    # Of a pattern, its words are what it is likely to match.
+    return [word for word in dict.fromkeys(spoken + [_SYNTAX.sub(" ", text).strip() for text in spoken]) if word]
+
+
+_SYNTAX = re.compile(r"\\[A-Za-z]|\(\?[a-z]*[:)]|[\\^$()|?*+]")
+"""What patterns are written with, apart from words."""
+
+
+def _sizes(plan: Plan) -> list[int]:
+    """Whole numbers that fail criteria: the first past what is allowed, and the last of what is forbidden."""
+    intervals = [rule.bracket.meets for rule in plan.rules if rule.bracket is not None]
+    ends = [(high, negated) for _, high, negated in intervals if abs(high) < EXACT_INTEGERS]
+    return list(dict.fromkeys(math.floor(high) + (not negated) for high, negated in ends))
+
+
+def _try_mutants(
+    engine: VerificationEngine, prepared: Prepared, work_input: Mapping[str, Any], tried_on: Iterable[Mutant]
+) -> tuple[int, dict[str, str]]:
+    """Which mutant first fails each criterion; stops once every criterion has failed."""
+    failed_by: dict[str, str] = {}
+    tried = 0
+    for mutant in tried_on:
+        tried += 1
+        result = engine.verify_sync("lint", work_input, mutant.output, prepared, mutant.metadata)
+        for judged in result.criterion_results:
+            if judged.status is Status.NOT_MET:
+                failed_by.setdefault(judged.criterion_id, mutant.name)
+        if len(failed_by) == len(prepared.plan.rules):
+            break
+    return tried, failed_by
+
+
+def _survivors(plan: Plan, told: set[str]) -> Iterator[LintFinding]:
+    for rule in plan.rules:
+        if rule.id not in told:
+            message = "no mutant of the gold output fails this: does it ask for anything?"
+            yield LintFinding(Severity.ERROR, "survived", message, rule.id)

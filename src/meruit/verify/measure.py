@@ -1,0 +1,95 @@
+"""Evidence for a plan: each question put once, and what comes back.
+
+A metric that fails costs its own criteria and nothing else.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from meruit.model.evidence import Cause, Evidence, Fault, Missing
+from meruit.model.work import Work
+from meruit.verify.cache import ResultCache
+from meruit.verify.catalogue import Prepared, Slot
+from meruit.verify.sanitize import describe, presentable
+
+
+class Digests(NamedTuple):
+    """The content of a work, as keys; None where it is not JSON."""
+
+    input: str | None
+    output: str | None
+    metadata: str | None
+
+
+AWAITED = Missing("a stranger's extractor has not answered yet", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
+
+
+def measure(prepared: Prepared, work: Work, digests: Digests, cache: ResultCache[Any]) -> list[Evidence]:
+    """One piece of evidence for each criterion, AWAITED where somebody else must be asked.
+
+    Done before anyone is awaited, so that nobody can change the work between its digest and our measuring.
+    """
+    found = [AWAITED if slot.last else _measure_slot(slot, work, digests, cache) for slot in prepared.slots]
+    for place, slot in enumerate(prepared.slots):
+        if slot.last:
+            found[place] = _measure_slot(slot, work, digests, cache)
+    if prepared.in_order:
+        return found
+    return [found[slot] for slot in prepared.slot_of]
+
+
+def fill_in(prepared: Prepared, evidence: list[Evidence], answers: Mapping[str, Any]) -> list[Evidence]:
+    """The evidence with what the awaited extractors said."""
+    return [
+        _answer(prepared.slots[slot], answers) if found is AWAITED else found
+        for slot, found in zip(prepared.slot_of, evidence, strict=True)
+    ]
+
+
+def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[Any]) -> Evidence:
+    if slot.measure is None:
+        return slot.flaw if slot.flaw is not None else AWAITED
+    key = None
+    if slot.cache_key is not None and None not in digests:
+        key = (slot.cache_key, digests)
+        kept: Evidence | None = cache.get(key)
+        if kept is not None:
+            return kept
+    try:
+        finding: Evidence = slot.measure(work)
+        if finding.__class__ is not float and finding.__class__ is not int:
+            finding = presentable(finding)
+    except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
+        return Missing(f"{slot.subject} failed: {describe(crash)}", slot.crash, Fault.SYSTEM)
+    if key is not None:
+        cache.put(key, finding)
+    return finding
+
+
+def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:
+    """What a stranger's extractor said about this slot's metric."""
+    answer = answers.get(slot.owner or "")
+    if isinstance(answer, Missing):
+        return answer
+    if not isinstance(answer, Mapping):
+        why = f"the extractor {slot.owner!r} returned {type(answer).__name__}, not a mapping of metrics"
+        return Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
+    value = answer.get(slot.subject)
+    if value is None:
+        why = f"Metric not found: the extractor {slot.owner!r} returned no {slot.subject!r}"
+        return Missing(why, fault=Fault.SYSTEM)
+    try:
+        return presentable(value)
+    except Exception as crash:  # noqa: BLE001 - an odd value costs its own criteria only
+        return missing_answer(slot.owner or "", crash)
+
+
+def is_complete(prepared: Prepared, owner: str, answer: Any) -> bool:
+    """Whether an extractor's answer holds all that was asked of it, so that it is worth keeping."""
+    asked = [slot.subject for slot in prepared.slots if slot.owner == owner]
+    return isinstance(answer, Mapping) and not any(isinstance(answer.get(name), Missing | None) for name in asked)
+
+
+def missing_answer(owner: str, crash: BaseException) -> Missing:
+    """What an extractor's crash means for the criteria that asked it."""
+    return Missing(f"the extractor {owner!r} failed: {describe(crash)}", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)

@@ -1,0 +1,111 @@
+"""Whether the service lives, and its numbers as Prometheus reads them."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment
+
+from meruit import __version__
+from meruit.api import app as build
+from meruit.api.app import build_service
+from meruit.api.routes.health import PROMETHEUS
+from meruit.api.server import Stopping
+from meruit.config import Settings
+from meruit.errors import MeruitError
+from meruit.model.access import Role
+from meruit.model.kinds import Tier
+from meruit.sandbox.selftest import Examination
+from meruit.store.location import Location
+from meruit.store.store import Store
+
+
+def numbers(deployment: Deployment, key: str) -> dict[tuple[str, ...], float]:
+    """Each sample by its name and the values of its labels."""
+    reply = deployment.ask("GET", "/metrics", key=key)
+    assert reply.headers["content-type"] == f"{PROMETHEUS}; charset=utf-8"
+    families = list(text_string_to_metric_families(reply.text))
+    assert all(family.documentation for family in families)
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_requests_are_counted_by_the_template_of_their_route(deploy: Deploy) -> None:
+    made = deploy()
+    key = made.key(Role.OPERATOR)
+    outcome = made.ask("POST", "/v1/verify", key=key, json={**WORK, "criteria": CRITERIA}).json()["outcome_id"]
+    for _ in range(3):
+        made.ask("GET", f"/v1/outcomes/{outcome}", key=key)
+    made.ask("GET", f"/v1/outcomes/out_{'0' * 34}", key=key)
+    made.ask("GET", "/nothing/at/all", key=key)
+    found = numbers(made, key)
+    template = "/v1/outcomes/{outcome_id}"
+    assert found["meruit_requests_total", "GET", template, "200"] == 3
+    assert found["meruit_requests_total", "GET", template, "404"] == 1
+    assert found["meruit_requests_total", "GET", "-", "404"] == 1
+    assert found["meruit_request_seconds_count", template] == 4
+    assert found["meruit_verdicts_total", "pass"] == 1
+    assert found["meruit_recorded_total",] == 1
+    assert found["meruit_group_size_count",] >= 2
+    assert found["meruit_recorder_queue",] == 0
+    assert not any(outcome in part for name in found for part in name)
+
+
+def test_a_service_that_can_read_its_records_is_well(deployment: Deployment) -> None:
+    reply = deployment.ask("GET", "/health", client=("192.0.2.1", 1))
+    assert reply.status_code == 200
+    assert reply.json() == {"status": "ok", "version": __version__, "database": "ok"}
+
+
+def test_a_service_whose_database_is_gone_says_so(deploy: Deploy, store_location: Location) -> None:
+    made = deploy(store_location)
+    key = made.key()
+    made.ask("GET", "/v1/outcomes", key=key)
+    with made.store.database.writer.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE log_state RENAME TO gone")
+    reply = made.ask("GET", "/health")
+    assert (reply.status_code, reply.json()["status"]) == (503, "unavailable")
+    refused = made.ask("GET", "/v1/audit/checkpoint", key=key)
+    assert (refused.status_code, refused.json()["type"]) == (503, "urn:meruit:problem:unavailable")
+    with made.store.database.writer.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE gone RENAME TO log_state")
+    assert made.ask("GET", "/health").status_code == 200
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(Location(tmp_path / "data"))
+
+
+NO_CODE = Settings.parse("extractors: {custom: {class: CustomExtractor, enabled: false}}", "settings")
+
+
+def test_a_service_that_runs_no_code_needs_no_sandbox(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "examine", None)
+    made = build_service(NO_CODE, store, Stopping())
+    assert made.record_by_default
+    store.close()
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_service_whose_sandbox_does_not_hold_is_not_built(
+    store: Store, monkeypatch: pytest.MonkeyPatch, ready: bool
+) -> None:
+    asked = list[Tier]()
+
+    def examined(tier: Tier) -> Examination:
+        asked.append(tier)
+        held = ready or tier is not Tier.PYTHON
+        return Examination(tier, "engine", held, "" if held else "reads a file", [])
+
+    monkeypatch.setattr(build, "examine", examined)
+    if ready:
+        build_service(Settings(), store, Stopping(), allow_python_full=True)
+        assert set(asked) == set(Tier)
+    else:
+        with pytest.raises(MeruitError, match="does not hold on this machine in the tier python: reads a file"):
+            build_service(Settings(), store, Stopping())
+    store.close()

@@ -1,0 +1,144 @@
+"""What was decided, found again, compared, and proved to a stranger."""
+
+from base64 import b64decode
+from typing import Any
+
+import pytest
+from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment
+from tests.api.test_auth import rescored
+
+from meruit.audit.findings import State, Step
+from meruit.audit.verify import outcome as recheck
+from meruit.log.entries import VerdictEntry, read_entry
+from meruit.log.merkle import is_included, leaf_hash
+from meruit.log.note import VerifierKey, open_checkpoint
+from meruit.model.access import Role
+from meruit.outcomes.store import erase as erasing
+
+BAD = {"input": {"reference": "the cat sat"}, "output": {"text": "dogs run"}}
+
+
+@pytest.fixture
+def key(either: Deployment, tenant: str) -> str:
+    return either.key(Role.OPERATOR, tenant)
+
+
+def judged(deployment: Deployment, key: str, **more: Any) -> str:
+    """A new outcome's id."""
+    reply = deployment.ask("POST", "/v1/verify", key=key, json={**WORK, "criteria": CRITERIA, **more})
+    assert reply.status_code == 200, reply.text
+    return str(reply.json()["outcome_id"])
+
+
+def listed(deployment: Deployment, key: str, **params: Any) -> list[str]:
+    reply = deployment.ask("GET", "/v1/outcomes", key=key, params=params)
+    assert reply.status_code == 200, reply.text
+    return [one["id"] for one in reply.json()["outcomes"]]
+
+
+def test_outcomes_are_narrowed_by_one_thing(either: Deployment, key: str) -> None:
+    good = judged(either, key, contract_id="c-1", agent_id="a-1")
+    bad = judged(either, key, contract_id="c-1", agent_id="a-2", **BAD)
+    other = judged(either, key, criteria={"criteria": [{**ROUGE, "threshold": 0.25}]})
+    assert listed(either, key) == [other, bad, good]
+    assert listed(either, key, contract_id="c-1") == [bad, good]
+    assert listed(either, key, agent_id="a-1") == [good]
+    assert listed(either, key, verdict="fail") == [bad]
+    assert listed(either, key, contract_id="nothing") == []
+    digest = either.ask("GET", f"/v1/outcomes/{other}", key=key).json()["criteria_digest"]
+    assert listed(either, key, criteria_digest=digest) == [other]
+    both = either.ask("GET", "/v1/outcomes", key=key, params={"contract_id": "c-1", "verdict": "fail"})
+    assert (both.status_code, both.json()["type"]) == (400, "urn:meruit:problem:too_many_filters")
+
+
+@pytest.mark.parametrize("count", [0, 4, 5])
+def test_pages_hold_every_outcome_once(either: Deployment, key: str, count: int) -> None:
+    made = [judged(either, key, agent_id="robot") for _ in range(count)]
+    found, place = list[str](), dict[str, Any]()
+    for _ in range(count + 1):
+        page = either.ask("GET", "/v1/outcomes", key=key, params={"limit": 2, **place}).json()
+        found += [one["id"] for one in page["outcomes"]]
+        if page["next"] is None:
+            break
+        place = {"before": page["next"]}
+    assert found == made[::-1]
+
+
+def test_an_agent_pages_through_its_own(either: Deployment, tenant: str, key: str) -> None:
+    own = [judged(either, key, agent_id=agent) for agent in ("robot", "other", "robot")][::2]
+    agent = either.key(Role.AGENT, tenant)
+    page = either.ask("GET", "/v1/outcomes", key=agent, params={"limit": 1}).json()
+    assert [one["id"] for one in page["outcomes"]] == own[1:]
+    page = either.ask("GET", "/v1/outcomes", key=agent, params={"limit": 1, "before": page["next"]}).json()
+    assert [one["id"] for one in page["outcomes"]] == own[:1]
+
+
+def test_every_version_stays_and_the_latest_is_shown(either: Deployment, tenant: str, key: str) -> None:
+    outcome = judged(either, key, criteria={"criteria": [{**ROUGE, "threshold": 0.9, "id": "strict"}]}, **BAD)
+    rescored(either, tenant, outcome, "a mistake of ours")
+    path = f"/v1/outcomes/{outcome}"
+    latest = either.ask("GET", path, key=key).json()
+    assert (latest["version"], latest["reason"]) == (2, "a mistake of ours")
+    first = either.ask("GET", path, key=key, params={"version": 1}).json()
+    assert (first["version"], first["verification_result"]["verdict"]) == (1, "fail")
+    assert first["success_criteria"]["criteria"][0]["id"] == "strict"
+    assert either.ask("GET", path, key=key, params={"version": 3}).status_code == 404
+    versions = either.ask("GET", f"{path}/versions", key=key).json()["versions"]
+    assert [(one["version"], one["verdict"]) for one in versions] == [(1, "fail"), (2, "pass")]
+    assert versions[0]["result"] == first["verification_result"]
+    found = either.ask("GET", f"{path}/diff", key=key).json()
+    assert (found["before"]["verdict"], found["after"]["verdict"]) == ("fail", "pass")
+    assert {one["criterion_id"]: one["kind"] for one in found["criteria"]} == {"strict": "removed", "rougeL": "added"}
+    turned = either.ask("GET", f"{path}/diff", key=key, params={"from": 2, "to": 1}).json()
+    assert (turned["before"], turned["after"]) == (found["after"], found["before"])
+    same = either.ask("GET", f"{path}/diff", key=key, params={"to": 1}).json()
+    assert (same["changes"], same["criteria"]) == ([], [])
+    assert either.ask("GET", f"{path}/diff", key=key, params={"from": 1, "to": 9}).status_code == 404
+
+
+def test_what_was_erased_is_gone_and_said_to_be(either: Deployment, tenant: str, key: str) -> None:
+    outcome = judged(either, key)
+    erasing.erase(either.store, tenant, outcome, "the person asked")
+    path = f"/v1/outcomes/{outcome}"
+    found = either.ask("GET", path, key=key).json()
+    assert (found["work_input"], found["work_output"], found["verification_result"]) == (None, None, None)
+    assert found["billing_impact"]["bonus"] is None
+    difference = either.ask("GET", f"{path}/diff", key=key)
+    assert (difference.status_code, difference.json()["type"]) == (410, "urn:meruit:problem:erased")
+    assert either.ask("GET", f"{path}/versions", key=key).json()["versions"][0]["result"] is None
+    bundle = either.ask("GET", f"{path}/bundle", key=key)
+    assert recheck.verify(bundle.content).failed is None
+
+
+def test_a_receipt_proves_the_verdict_to_a_stranger(either: Deployment, tenant: str, key: str) -> None:
+    outcome = judged(either, key, contract_id="c-1")
+    rescored(either, tenant, outcome, "again")
+    vkey = either.ask("GET", "/v1/audit/key", key=key).text
+    for version, params in ((1, {"version": 1}), (2, {"version": 2}), (2, {})):
+        receipt = either.ask("GET", f"/v1/outcomes/{outcome}/receipt", key=key, params=params).json()
+        assert (receipt["outcome"], receipt["version"], receipt["vkey"]) == (outcome, version, vkey)
+        signed = open_checkpoint(receipt["checkpoint"], VerifierKey.parse(vkey))
+        body = b64decode(receipt["entry"])
+        proof = [b64decode(part) for part in receipt["proof"]]
+        assert is_included(leaf_hash(body), receipt["index"], signed.size, proof, signed.root)
+        assert not is_included(leaf_hash(body + b" "), receipt["index"], signed.size, proof, signed.root)
+        entry = read_entry(body)
+        assert isinstance(entry, VerdictEntry)
+        assert (entry.outcome, entry.version, entry.contract) == (outcome, version, "c-1")
+    assert either.ask("GET", f"/v1/outcomes/{outcome}/receipt", key=key, params={"version": 3}).status_code == 404
+
+
+def test_a_bundle_convinces_a_stranger(either: Deployment, tenant: str, key: str) -> None:
+    outcome = judged(either, key)
+    reply = either.ask("GET", f"/v1/outcomes/{outcome}/bundle", key=key)
+    assert reply.headers["content-type"] == "application/zip"
+    assert reply.headers["content-disposition"] == f'attachment; filename="{outcome}.zip"'
+    signer = VerifierKey.parse(either.ask("GET", "/v1/audit/key", key=key).text)
+    found = recheck.verify(reply.content, key=signer)
+    assert (found.outcome, found.failed) == (outcome, None)
+    # Nobody had a contract on it, so that nothing was paid.
+    skipped = [step.step for step in found.steps if step.state is State.SKIPPED]
+    assert skipped == [Step.GOVERNANCE, Step.SETTLEMENT]
+    assert {step.state for step in found.steps} == {State.OK, State.SKIPPED}
+    broken = recheck.verify(reply.content[:-40] + bytes(40), key=signer)
+    assert broken.failed is not None

@@ -1,0 +1,294 @@
+"""Work given out: what is taken, what is refused and why, and who sees how much of it."""
+
+from typing import Any
+
+import pytest
+from tests.api.conftest import CRITERIA, ROUGE, Deploy, Deployment, settings_with
+
+from meruit.api.idempotency import HEADER, REPLAYED
+from meruit.config import Settings
+from meruit.errors import AuthorError, ExtractorConflict, MeruitError
+from meruit.model.access import Role
+from meruit.store.database import StoreUnavailable
+
+REFERENCE = "the quick brown fox jumps over the lazy dog"
+PAID = {**ROUGE, "bonus": "0.02", "penalty": "0.01"}
+WORK: dict[str, Any] = {
+    "title": "Summarise",
+    "description": "In one sentence.",
+    "domain": "support",
+    "consumer_id": "shop",
+    "input": {"question": "what happened?", "reference": REFERENCE, "output_schema": {"type": "object"}},
+    "success_criteria": {"criteria": [PAID]},
+    "budget": {"max_cpa_total": "0.04"},
+    "terms": {"cpc_rate": "0.05", "currency": "EUR", "platform_fee_rate": 0.15},
+    "canaries": ["planted-one"],
+}
+
+
+class WrongKind(MeruitError):
+    """One that nobody thought of."""
+
+
+@pytest.fixture
+def key(either: Deployment, tenant: str) -> str:
+    return either.key(Role.OPERATOR, tenant)
+
+
+def test_work_is_kept_with_its_criteria_and_terms(either: Deployment, tenant: str, key: str) -> None:
+    reply = either.ask("POST", "/v1/work", key=key, json=WORK)
+    assert reply.status_code == 201
+    made = reply.json()
+    assert (made["has_cpa"], made["has_criteria"], made["consumer_id"]) == (True, True, "shop")
+    assert (made["terms"]["cpc_rate"], made["terms"]["max_cpa_total"]) == ("0.05", "0.04")
+    kept = either.ask("GET", f"/v1/work/{made['id']}", key=key).json()
+    assert kept == {**made, "input": WORK["input"]}
+    assert kept["success_criteria"]["criteria"][0]["metric"] == "rougeL"
+    auditor = either.key(Role.AUDITOR, tenant)
+    assert either.ask("GET", f"/v1/work/{made['id']}", key=auditor).json() == kept
+
+
+def test_work_needs_no_criteria_and_criteria_need_pay_nothing(either: Deployment, key: str) -> None:
+    plain = either.ask("POST", "/v1/work", key=key, json={"title": "t"}).json()
+    assert (plain["has_cpa"], plain["has_criteria"], plain["success_criteria"]) == (False, False, None)
+    free = either.ask("POST", "/v1/work", key=key, json={"title": "t", "success_criteria": CRITERIA}).json()
+    assert (free["has_cpa"], free["has_criteria"]) == (False, True)
+
+
+def test_what_was_given_out_is_told_as_an_event(either: Deployment, key: str) -> None:
+    made = either.ask("POST", "/v1/work", key=key, json=WORK).json()
+    reply = either.follow("/v1/events?after=0&types=work.submitted", lambda body: b"work.submitted" in body, key=key)
+    for said in (f'"work_id":"{made["id"]}"', '"has_cpa":true', '"has_criteria":true'):
+        assert said in reply.text
+    assert REFERENCE not in reply.text
+
+
+def test_work_is_listed_newest_first_by_pages(either: Deployment, key: str) -> None:
+    made = [either.ask("POST", "/v1/work", key=key, json={**WORK, "title": f"t{n}"}).json()["id"] for n in range(3)]
+    page = either.ask("GET", "/v1/work", key=key, params={"limit": 2}).json()
+    assert [one["id"] for one in page["work"]] == made[:0:-1]
+    assert {(one["success_criteria"], one["input"]) for one in page["work"]} == {(None, None)}
+    rest = either.ask("GET", "/v1/work", key=key, params={"limit": 2, "before": page["next"]}).json()
+    assert ([one["id"] for one in rest["work"]], rest["next"]) == ([made[0]], None)
+
+
+def test_an_agent_sees_of_its_work_what_it_needs(either: Deployment, tenant: str, key: str) -> None:
+    agent, other = either.key(Role.AGENT, tenant), either.key(Role.AGENT, tenant, agent_id="other")
+    work = either.ask("POST", "/v1/work", key=key, json=WORK).json()["id"]
+    assert either.ask("GET", f"/v1/work/{work}", key=agent).status_code == 404
+    either.ask("POST", "/v1/contracts", key=key, json={"work_id": work, "agent_id": "robot"})
+    reply = either.ask("GET", f"/v1/work/{work}", key=agent)
+    assert reply.json() == {
+        "id": work,
+        "title": "Summarise",
+        "description": "In one sentence.",
+        "domain": "support",
+        "input": {"question": "what happened?"},
+        "currency": "EUR",
+        "cpc_rate": "0.05",
+        "dispute_window_hours": 24,
+        "deadline_hours": 168,
+    }
+    for hidden in ("fox", "rouge", "planted", "shop", "0.04", "0.02"):
+        assert hidden not in reply.text
+    assert either.ask("GET", f"/v1/work/{work}", key=other).status_code == 404
+    assert either.ask("GET", "/v1/work", key=agent).status_code == 403
+
+
+def test_what_is_private_is_judged_by_and_seen_by_no_agent(either: Deployment, tenant: str, key: str) -> None:
+    agent, private = either.key(Role.AGENT, tenant), {"reference": REFERENCE, "notes": ["never-shown"]}
+    body = {**WORK, "input": {"question": "what happened?"}, "private": private}
+    reply = either.ask("POST", "/v1/work", key=key, json=body)
+    assert reply.status_code == 201, reply.text
+    work = reply.json()["id"]
+    award = either.ask("POST", "/v1/contracts", key=key, json={"work_id": work, "agent_id": "robot"}).json()
+    path = f"/v1/contracts/{award['id']}"
+    seen = either.ask("GET", f"/v1/work/{work}", key=agent)
+    assert seen.json()["input"] == {"question": "what happened?"}
+    done = either.ask("POST", f"{path}/complete", key=agent, json={"output": {"text": "the quick brown fox jumps"}})
+    assert done.json()["success"] is True, done.text
+    for one in (seen, done, either.ask("GET", path, key=agent), either.ask("GET", "/v1/contracts", key=agent)):
+        assert ("fox" in one.text, "never-shown" in one.text, "private" in one.text) == (False, False, False)
+
+
+@pytest.mark.parametrize("private", [[1], "text", 5])
+def test_what_is_private_is_an_object(deployment: Deployment, admin: str, private: Any) -> None:
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={"title": "t", "private": private})
+    assert (reply.status_code, "private" in reply.json()["detail"]) == (400, True)
+
+
+@pytest.mark.parametrize("kind", [MeruitError, AuthorError, ExtractorConflict, WrongKind])
+def test_whatever_speaks_against_publishing_is_told(
+    deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch, kind: type[MeruitError]
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise kind("the axis is bent; straighten it")
+
+    monkeypatch.setattr(deployment.service.marketplace, "publish", refuse)
+    reply = deployment.ask("POST", "/v1/work", key=admin, json=WORK)
+    assert (reply.status_code, reply.json()["type"]) == (422, "urn:meruit:problem:cannot_be_published")
+    assert reply.json()["detail"] == "the axis is bent; straighten it"
+
+
+def test_a_store_that_does_not_answer_is_no_fault_of_the_work(
+    deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(deployment.service.marketplace, "publish", refuse)
+    assert deployment.ask("POST", "/v1/work", key=admin, json=WORK).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("budget", "terms"),
+    [
+        ({"max_cpa_total": "0.03"}, {}),
+        ({"max_cpa_bonus": 0.03}, {}),
+        ({"max_bonus": "0.03"}, {}),
+        ({"cpa_bonus": {"max_total": "0.03"}}, {}),
+        ({"max_cpa_total": "0.03", "max_bonus": "0.03", "cpa_bonus": {"max_total": "0.03"}}, {}),
+        ({}, {"max_cpa_total": "0.03"}),
+        ({"max_bonus": "0.03"}, {"max_cpa_total": 0.03}),
+    ],
+)
+def test_the_cap_has_four_names(deployment: Deployment, admin: str, budget: Any, terms: Any) -> None:
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={"title": "t", "budget": budget, "terms": terms})
+    assert reply.json()["terms"]["max_cpa_total"] == "0.03"
+
+
+def criteria(**changed: Any) -> dict[str, Any]:
+    return {"success_criteria": {"criteria": [{**PAID, **changed}]}}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown metric": (criteria(metric="rogueL"), "success_criteria.criteria[0].metric: Unknown metric: rogueL"),
+    "threshold": (criteria(threshold="much"), "Invalid threshold for metric: rougeL"),
+    "negative bonus": (criteria(bonus=-1), "bonus"),
+    "a bonus of seven places": (criteria(bonus="0.0000001"), "at most 6 decimal places"),
+    "no criteria in the list": ({"success_criteria": {"criteria": []}}, "success_criteria"),
+    "too many criteria": ({"success_criteria": {"criteria": [PAID] * 11}}, "11 criteria; at most 10"),
+    "negative rate": ({"terms": {"cpc_rate": -1}}, "terms.cpc_rate: expected a number of at least 0"),
+    "negative rate in text": ({"terms": {"cpc_rate": "-0.01"}}, "terms.cpc_rate: expected a number of at least 0"),
+    "seven places": ({"terms": {"cpc_rate": 0.1234567}}, "terms.cpc_rate: money has at most 6 decimal places"),
+    "seven places in text": ({"terms": {"cpc_rate": "0.1234567"}}, "terms.cpc_rate: money has at most 6 decimal"),
+    "no number": ({"terms": {"cpc_rate": "a lot"}}, "terms.cpc_rate: expected a number"),
+    "not a number": ({"terms": {"cpc_rate": "NaN"}}, "terms.cpc_rate: expected a number"),
+    "endless": ({"terms": {"cpc_rate": "1e999"}}, "terms.cpc_rate"),
+    "more than there is": ({"terms": {"cpc_rate": 1e15}}, "terms.cpc_rate: an amount is at most"),
+    "a rate that is a list": ({"terms": {"cpc_rate": [1]}}, "terms.cpc_rate"),
+    "a rate that is true": ({"terms": {"cpc_rate": True}}, "terms.cpc_rate"),
+    "unknown currency": ({"terms": {"currency": "XXQ"}}, "terms.currency: expected the code of a currency"),
+    "currency in small letters": ({"terms": {"currency": "usd"}}, "terms.currency"),
+    "cap below zero": ({"budget": {"max_cpa_total": -1}}, "budget.max_cpa_total: expected a number of at least 0"),
+    "another cap below zero": ({"budget": {"max_bonus": "-0.01"}}, "budget"),
+    "a nested cap below zero": ({"budget": {"cpa_bonus": {"max_total": -1}}}, "budget"),
+    "two caps": ({"budget": {"max_bonus": 1, "max_cpa_bonus": 2}}, "are one cap and differ"),
+    "two caps, one nested": ({"budget": {"max_bonus": 1, "cpa_bonus": {"max_total": 2}}}, "are one cap and differ"),
+    "two caps in two places": ({"budget": {"max_bonus": 1}, "terms": {"max_cpa_total": 2}}, "are one cap and differ"),
+    "fee above one": ({"terms": {"platform_fee_rate": 1.5}}, "terms.platform_fee_rate"),
+    "window too long": ({"terms": {"dispute_window_hours": 169}}, "terms.dispute_window_hours"),
+    "window of no time": ({"terms": {"dispute_window_hours": 0}}, "terms.dispute_window_hours"),
+    "unknown field": ({"prize": 5}, "unknown field `prize`"),
+    "unknown term": ({"terms": {"prize": 5}}, "unknown field `prize`"),
+    "title of two lines": ({"title": "a\nb"}, "title"),
+    "no title": ({"title": ""}, "title"),
+    "title of another type": ({"title": 5}, "title"),
+    "input of another type": ({"input": [1]}, "input"),
+    "short canary": ({"canaries": ["short"]}, "canaries"),
+    "why the null agent may pass, in two lines": ({"accept_null_agent": "a\u0085b"}, "accept_null_agent"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_cannot_be_is_refused_by_its_field_and_nothing_is_kept(
+    deployment: Deployment, admin: str, why: str
+) -> None:
+    changed, said = REFUSED[why]
+    before = deployment.rows()
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={"title": "t", **changed})
+    assert reply.status_code == 400, reply.text
+    assert said in reply.json()["detail"]
+    assert deployment.rows() == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"title": "t", "terms": {"cpc_rate": NaN}}',
+        b'{"title": "t", "terms": {"cpc_rate": 1e999}}',
+        b'{"title": "t", "terms": {"cpc_rate": 1, "cpc_rate": 2}}',
+        b'{"title": "t", "budget": {"max_bonus": 1, "max_bonus": 2}}',
+        b'{"title": "t", "input": {"a": "\\ud800"}}',
+    ],
+)
+def test_what_is_no_clear_json_is_refused(deployment: Deployment, admin: str, body: bytes) -> None:
+    before = deployment.rows()
+    sent = {"Content-Type": "application/json"}
+    reply = deployment.ask("POST", "/v1/work", key=admin, content=body, headers=sent)
+    assert reply.status_code == 400, reply.text
+    assert deployment.rows() == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        (criteria(metric="word_count", metric_type="count", threshold=0), "null_agent_passes"),
+        ({"terms": {"cpc_rate": 1, "rules": ["cpc", "surprise"]}}, "unknown_rule"),
+        (criteria(bonus=8_000_000_000) | {"terms": {"cpc_rate": 8_000_000_000}}, "too_much"),
+        ({"success_criteria": {"criteria": [{"assert": "no_such_check"}]}}, "unsupported_criteria"),
+    ],
+)
+def test_what_can_be_read_and_not_be_done_is_refused(
+    deployment: Deployment, admin: str, changed: dict[str, Any], code: str
+) -> None:
+    before = deployment.rows()
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={"title": "t", **changed})
+    assert (reply.status_code, reply.json()["type"]) == (422, f"urn:meruit:problem:{code}"), reply.text
+    assert deployment.rows() == before
+
+
+def test_criteria_that_the_null_agent_passes_are_taken_with_a_reason(deployment: Deployment, admin: str) -> None:
+    body = {"title": "t", **criteria(metric="word_count", metric_type="count", threshold=0)}
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={**body, "accept_null_agent": "a trial run"})
+    assert (reply.status_code, reply.json()["accept_null_agent"]) == (201, "a trial run")
+
+
+def test_a_second_request_of_a_key_publishes_nothing(either: Deployment, key: str) -> None:
+    first = either.ask("POST", "/v1/work", key=key, json=WORK, headers={HEADER: "once"})
+    before = either.rows()
+    again = either.ask("POST", "/v1/work", key=key, json=WORK, headers={HEADER: "once"})
+    assert (again.status_code, again.content, again.headers[REPLAYED]) == (201, first.content, "true")
+    other = either.ask("POST", "/v1/work", key=key, json={**WORK, "title": "another"}, headers={HEADER: "once"})
+    assert (other.status_code, other.json()["type"]) == (422, "urn:meruit:problem:idempotency_key_reused")
+    assert either.rows() == before
+
+
+def test_work_may_be_as_large_as_evidence_and_no_larger(deployment: Deployment, admin: str) -> None:
+    large = {"title": "t", "input": {"text": "x" * 2_000_000}}
+    made = deployment.ask("POST", "/v1/work", key=admin, json=large)
+    assert made.status_code == 201
+    assert deployment.ask("GET", f"/v1/work/{made.json()['id']}", key=admin).json()["input"] == large["input"]
+    before = deployment.rows()
+    large["input"] = {"text": "x" * 20_000_000}
+    assert deployment.ask("POST", "/v1/work", key=admin, json=large).status_code == 413
+    assert deployment.rows() == before
+
+
+def test_work_of_nobody_is_not_found(deployment: Deployment, admin: str) -> None:
+    assert deployment.ask("GET", f"/v1/work/wrk_{'0' * 34}", key=admin).status_code == 404
+    assert deployment.ask("GET", "/v1/work/wrk_0", key=admin).status_code == 400
+
+
+def test_the_criteria_of_work_are_as_many_as_settings_allow(deploy: Deploy) -> None:
+    made = deploy(settings=Settings.parse("verification: {max_criteria_per_task: 1}", "settings"))
+    reply = made.ask("POST", "/v1/work", json={"title": "t", "success_criteria": {"criteria": [PAID, PAID]}})
+    assert (reply.status_code, "2 criteria; at most 1" in reply.json()["detail"]) == (400, True)
+
+
+def test_without_keys_it_is_this_machine_that_gives_work_out(deploy: Deploy) -> None:
+    made = deploy(settings=settings_with(requests_per_minute=100))
+    assert made.ask("POST", "/v1/work", json={"title": "t"}).json()["created_by"] == "this machine"

@@ -1,0 +1,236 @@
+"""Every request has an id, a line, and its place in the numbers."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from litestar import Litestar, Request, get, post
+from litestar.params import FromPath, JSONBody
+from litestar.response import Response
+from litestar.testing import TestClient
+from litestar.types import ASGIApp
+from prometheus_client.parser import text_string_to_metric_families
+
+from meruit.api.logging import configure_logs
+from meruit.api.problems import handlers
+from meruit.api.telemetry import Instruments, Observing
+from meruit.model.access import Caller, Role
+
+
+@get("/things/{name:str}")
+async def thing(name: FromPath[str], request: Request[Any, Any, Any]) -> dict[str, str]:
+    request.scope["state"]["caller"] = Caller("t1", Role.OPERATOR, "k1")
+    return {"name": name, "id": request.scope["state"]["request_id"]}
+
+
+@post("/things")
+async def add(data: JSONBody[dict[str, int]]) -> Response[None]:
+    return Response(None, headers={"Cache-Control": "max-age=5"})
+
+
+@get("/broken")
+async def broken() -> None:
+    raise ValueError("canary-1234")
+
+
+class World:
+    """One observed service."""
+
+    def __init__(self, app: ASGIApp | None = None) -> None:
+        self.instruments = Instruments()
+        self.log = io.StringIO()
+        self.time = iter(range(1_000_000))
+        self.ids = (f"id-{n}" for n in range(1_000_000))
+        self.app = Observing(
+            app or Litestar([thing, add, broken], exception_handlers=handlers, logging_config=None),
+            self.instruments,
+            new_id=lambda: next(self.ids),
+            clock=lambda: next(self.time) / 1000,
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        written = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        # Services that other tests of this process share tell of their events when they come to it.
+        return [line for line in written if line["event"] != "event"]
+
+    def numbers(self) -> dict[tuple[str, tuple[str, ...]], float]:
+        families = text_string_to_metric_families(self.instruments.exposition().decode())
+        return {
+            (sample.name, tuple(sample.labels.values())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    handler = configure_logs("info", made.log)
+    yield made
+    logging.getLogger().removeHandler(handler)
+
+
+@pytest.fixture
+def client(world: World) -> Iterator[TestClient[Any]]:
+    # The client takes any ASGI app, and is typed for Litestar's.
+    app: Any = world.app
+    with TestClient(app, raise_server_exceptions=False) as opened:
+        yield opened
+
+
+def test_a_request_is_counted_by_its_route_and_logged_once(world: World, client: TestClient[Any]) -> None:
+    for name in ("secret-a", "secret-b"):
+        assert client.get(f"/things/{name}").status_code == 200
+    numbers = world.numbers()
+    assert numbers["meruit_requests_total", ("GET", "/things/{name}", "200")] == 2
+    assert numbers["meruit_request_seconds_count", ("/things/{name}",)] == 2
+    assert numbers["meruit_request_seconds_sum", ("/things/{name}",)] == pytest.approx(0.002)
+    assert numbers["meruit_requests_in_flight", ()] == 0
+    first, second = world.lines()
+    assert first.pop("time") <= second["time"]
+    assert first == {
+        "level": "info", "event": "request", "request_id": "id-0", "method": "GET", "route": "/things/{name}",
+        "status": 200, "ms": 1.0, "bytes_in": 0, "key_id": "k1", "tenant": "t1", "role": "operator",
+    }  # fmt: skip
+    assert "secret" not in world.log.getvalue()
+
+
+def test_bytes_in_are_counted(world: World, client: TestClient[Any]) -> None:
+    client.post("/things", content=b'{"a": 1}', headers={"Content-Type": "application/json"})
+    assert world.lines()[0]["bytes_in"] == 8
+    assert "key_id" not in world.lines()[0]
+
+
+def test_labels_stay_few(world: World, client: TestClient[Any]) -> None:
+    for n in range(20):
+        client.get(f"/nothing/{n}")
+        client.request(f"ODD{n}", "/things")
+    names = {labels for name, labels in world.numbers() if name == "meruit_requests_total"}
+    assert names == {("GET", "-", "404"), ("other", "-", "405")}
+
+
+@pytest.mark.parametrize("chosen", ["a", "A.b_c-9", "x" * 64])
+def test_a_callers_id_is_kept(world: World, client: TestClient[Any], chosen: str) -> None:
+    response = client.get("/things/a", headers={"X-Request-Id": chosen})
+    assert response.headers["x-request-id"] == response.json()["id"] == world.lines()[0]["request_id"] == chosen
+
+
+@pytest.mark.parametrize("chosen", ["", "x" * 65, "a b", 'a"', "a\tb", "é".encode(), "<b>"])
+def test_an_odd_id_is_replaced(client: TestClient[Any], chosen: str | bytes) -> None:
+    headers: Any = {"X-Request-Id": chosen}
+    assert client.get("/things/a", headers=headers).headers["x-request-id"] == "id-0"
+
+
+def test_problems_name_the_request(client: TestClient[Any]) -> None:
+    for path, status in (("/nothing", 404), ("/broken", 500)):
+        response = client.get(path)
+        assert response.status_code == status
+        assert response.json()["request_id"] == response.headers["x-request-id"]
+
+
+def test_headers_of_caution(client: TestClient[Any]) -> None:
+    for path in ("/things/a", "/nothing", "/schemata"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["content-security-policy"] == "default-src 'none'"
+    for path in ("/schema", "/schema/openapi.json"):
+        headers = client.get(path).headers
+        assert "content-security-policy" not in headers
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_a_route_says_itself_is_kept(client: TestClient[Any]) -> None:
+    response = client.post("/things", json={})
+    assert response.headers.get_list("cache-control") == ["max-age=5"]
+
+
+def test_two_services_count_apart() -> None:
+    one, other = Instruments(), Instruments()
+    one.verdicts_total.labels("pass").inc()
+    one.recorded_total.inc(2)
+    one.group_size.observe(3)
+    one.recorder_queue.set(4)
+    one.outbox_lag.set(5)
+    one.webhook_attempts_total.labels("delivered").inc()
+    one.dead_letters_total.inc()
+    text = one.exposition().decode()
+    for line in (
+        'meruit_verdicts_total{verdict="pass"} 1.0',
+        "meruit_recorded_total 2.0",
+        "meruit_group_size_count 1.0",
+        "meruit_recorder_queue 4.0",
+        "meruit_outbox_lag 5.0",
+        'meruit_webhook_attempts_total{result="delivered"} 1.0',
+        "meruit_dead_letters_total 1.0",
+    ):
+        assert line in text
+    assert "meruit_recorded_total 0.0" in other.exposition().decode()
+
+
+async def served(world: World, kind: str = "http") -> list[Any]:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope: Any = {"type": kind, "method": "GET", "path": "/", "headers": []}
+    await world.app(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize(("starts", "status"), [(False, "500"), (True, "200")])
+def test_an_app_that_breaks_is_counted_and_its_error_passes_on(starts: bool, status: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        if starts:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise LookupError
+
+    world = World(app)
+    with pytest.raises(LookupError):
+        asyncio.run(served(world))
+    assert world.numbers()["meruit_requests_total", ("GET", "-", status)] == 1
+    assert world.numbers()["meruit_requests_in_flight", ()] == 0
+
+
+def test_a_caller_that_left_is_counted_as_gone() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise asyncio.CancelledError
+
+    world = World(app)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(served(world))
+    assert world.numbers()["meruit_requests_total", ("GET", "-", "499")] == 1
+
+
+def test_other_connections_pass_unseen() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send(scope["type"])
+
+    world = World(app)
+    assert asyncio.run(served(world, "lifespan")) == ["lifespan"]
+    assert ("meruit_request_seconds_count", ("-",)) not in world.numbers()
+
+
+def test_the_service_starts_and_stops_behind_it() -> None:
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        seen.append("up")
+        yield
+        seen.append("down")
+
+    app: Any = World(Litestar([], lifespan=[lifespan], logging_config=None)).app
+    with TestClient(app):
+        assert seen == ["up"]
+    assert seen == ["up", "down"]

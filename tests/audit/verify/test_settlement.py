@@ -1,0 +1,773 @@
+"""Flags and bills of a contract, done again from its bundle: what is sound passes, and what nobody could owe fails."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from tests.audit.contract_bundles import CRITERIA, ENDINGS, HOLD_MICROS
+from tests.faults.tampering import Forgery, World, _with_result, make_contract_world
+
+from meruit import SuccessCriteria
+from meruit.audit.findings import Findings, Flaw, State, Step, StepFinding
+from meruit.audit.verify.entries import check
+from meruit.audit.verify.outcome import verify
+from meruit.audit.verify.settlement import SAID, check_settlement
+from meruit.contracts.bill import fee_and_payout
+from meruit.governance.evaluate import govern
+from meruit.judge.verdict import rejudge
+from meruit.log.entries import (
+    AwardEntry,
+    DisputeEntry,
+    Entry,
+    ErasureEntry,
+    GovernanceEntry,
+    OfContract,
+    ReleaseEntry,
+    ResolutionEntry,
+    ReversalEntry,
+    SettlementEntry,
+)
+from meruit.model.canonical import canonical, from_canonical
+from meruit.model.evidence import Provenance
+from meruit.model.governance import Disposition, GovernanceCheck, GovernanceResult, History
+from meruit.model.money import Bill
+from meruit.model.verdict import GovernanceStatus, VerificationResult
+from meruit.registry import SettlementRule, settlement_rules
+
+Change = Callable[[Forgery], Forgery]
+MORE = 10
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_contract_world(tmp_path_factory.mktemp("records"))
+
+
+def found_in(world: World, ending: str, *changes: Change) -> Findings:
+    """What is found in a log that the right key signed, and that commits to all that is handed over."""
+    whole = world.read(ending)
+    forged = Forgery.of(whole)
+    for change in changes:
+        forged = change(forged)
+    data = forged.renumbered().committed().packed(world.signer, whole)
+    return verify(data, key=world.signer.verifier)
+
+
+def failing(found: Findings, step: Step) -> str:
+    """What is said, once it fails where it should; the steps stay in their order."""
+    assert [one.step for one in found.steps] == [*Step]
+    assert found.failed is step, found
+    return at(found, step).message
+
+
+def at(found: Findings, step: Step) -> StepFinding:
+    (one,) = (finding for finding in found.steps if finding.step is step)
+    return one
+
+
+def notes(found: Findings) -> list[str]:
+    assert found.failed is None, found
+    return found.notes[1:]
+
+
+def changing(kind: type, **fields: Any) -> Change:
+    """Every entry of a kind, otherwise."""
+    return lambda forgery: forgery.changed(kind, **fields)
+
+
+# What is sound.
+
+AGAIN = "1 of 1 judged again, with the same flags"
+NOT_AGAIN = "0 of 1 judged again, with the same flags"
+
+
+@pytest.mark.parametrize(
+    ("ending", "governance", "settlement"),
+    [
+        ("settled", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("held", AGAIN, "0 of 0 settlements recomputed; 1 transfers"),
+        ("released", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("resettled", AGAIN, "2 of 2 settlements recomputed; 4 transfers"),
+        ("held again", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("voided", AGAIN, "0 of 0 settlements recomputed; 2 transfers"),
+        ("upheld", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("disputed", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("taken back", AGAIN, "1 of 1 settlements recomputed; 3 transfers"),
+        ("called off", AGAIN, "1 of 1 settlements recomputed; 4 transfers"),
+        ("paid and erased", NOT_AGAIN, "none of 1 settlements could be recomputed; 2 transfers"),
+        ("without criteria", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("unmeasured", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("unsettled", AGAIN, "0 of 0 settlements recomputed; 1 transfers"),
+        ("leaking", AGAIN, "0 of 0 settlements recomputed; 2 transfers"),
+        ("given up", AGAIN, "0 of 0 settlements recomputed; 2 transfers"),
+        ("asked two", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+        ("asked another", NOT_AGAIN, "0 of 0 settlements recomputed; 1 transfers"),
+        ("asked nobody", "nobody was asked whether it can be believed", "1 of 1 settlements recomputed; 2 transfers"),
+        ("asked few", AGAIN, "1 of 1 settlements recomputed; 2 transfers"),
+    ],
+)
+def test_what_is_sound_passes_every_step(world: World, ending: str, governance: str, settlement: str) -> None:
+    found = verify(world.bundles[ending], key=world.signer.verifier)
+    assert found.failed is None, found
+    asked = at(found, Step.GOVERNANCE)
+    assert asked == StepFinding(Step.GOVERNANCE, State.OK if governance == AGAIN else State.SKIPPED, governance)
+    state = State.SKIPPED if settlement.startswith("none of") else State.OK
+    assert at(found, Step.SETTLEMENT) == StepFinding(Step.SETTLEMENT, state, f"{settlement}, and no money made or lost")
+    assert notes(found) == NOTES.get(ending, [])
+
+
+NOTES = {
+    "paid and erased": [
+        "not rerun: governance of version 1: what it went by was erased",
+        "not recomputed: settlement 1: the result it rests on was erased",
+    ],
+    "asked another": ["not rerun: governance of version 1: only somebody else was asked"],
+    "asked few": [
+        "governance did not ask the rules reference_copy",
+        "governance went by limits of the operator's own for retry_farming",
+    ],
+}
+
+
+def test_a_forger_without_a_lie_passes(world: World) -> None:
+    for ending in ENDINGS:
+        assert found_in(world, ending).failed is None, ending
+
+
+def test_work_without_a_contract_was_neither_believed_nor_paid(world: World) -> None:
+    found = found_in(world, "settled", Forgery.bare)
+    assert notes(found) == []
+    for step in (Step.GOVERNANCE, Step.SETTLEMENT):
+        assert at(found, step) == StepFinding(step, State.SKIPPED, "nobody had a contract on this work")
+
+
+# Belief.
+
+
+def result_of(forgery: Forgery, version: int) -> VerificationResult:
+    return VerificationResult.from_json(forgery.results[version])
+
+
+def believed(forgery: Forgery, version: int, status: GovernanceStatus, flags: Sequence[str] = ()) -> Forgery:
+    """A version of the verdict that says another thing of belief, judged correctly."""
+    result = msgspec.structs.replace(
+        result_of(forgery, version), governance=status, governance_flags=[*flags], reasons=[]
+    )
+    return _with_result(forgery, version, rejudge(SuccessCriteria.model_validate(CRITERIA), result))
+
+
+def believing(version: int, status: GovernanceStatus, flags: Sequence[str] = ()) -> Change:
+    return lambda forgery: believed(forgery, version, status, flags)
+
+
+def checked(forgery: Forgery, **fields: Any) -> GovernanceCheck:
+    """Another dossier, with the answer that the rules give on it."""
+    check = msgspec.structs.replace(forgery.check, **fields)
+    assert check.policy is not None
+    return msgspec.structs.replace(check, result=govern(check.dossier, check.policy, check.rules.keys()))
+
+
+def told(forgery: Forgery, check: GovernanceCheck) -> Forgery:
+    """An answer that log, record and result agree on."""
+    return believed(forgery.with_check(check), 1, SAID[check.result.concluded], check.result.names)
+
+
+def test_flags_left_out_of_the_log_are_missed(world: World) -> None:
+    for fields in ({"flags": ()}, {"disposition": "clear"}, {"disposition": "clear", "flags": ()}):
+        found = found_in(world, "held", changing(GovernanceEntry, **fields))
+        assert "version 1: the log says another answer than the record" in failing(found, Step.GOVERNANCE)
+
+
+def test_flags_left_out_of_the_result_are_missed(world: World) -> None:
+    for status in (GovernanceStatus.CLEAR, GovernanceStatus.REVIEW, GovernanceStatus.NOT_CHECKED):
+        found = found_in(world, "held", believing(1, status))
+        assert "version 1: the result says another answer than the record" in failing(found, Step.GOVERNANCE)
+
+
+def test_flags_left_out_of_everything_follow_from_the_dossier(world: World) -> None:
+    def softened(forgery: Forgery) -> Forgery:
+        clear = GovernanceResult(valid=True, disposition=Disposition.CLEAR, confidence=forgery.check.result.confidence)
+        return told(forgery, msgspec.structs.replace(forgery.check, result=clear))
+
+    said = failing(found_in(world, "held", softened), Step.GOVERNANCE)
+    assert said == "the rules come to another answer on the same dossier"
+
+
+def test_a_disposition_is_not_softer_than_its_flags(world: World) -> None:
+    def softened(forgery: Forgery) -> Forgery:
+        clear = msgspec.structs.replace(forgery.check.result, disposition=Disposition.CLEAR)
+        return told(forgery, msgspec.structs.replace(forgery.check, result=clear))
+
+    assert "another answer on the same dossier" in failing(found_in(world, "held", softened), Step.GOVERNANCE)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reference_similarity": 0.1},
+        {"output_chars": 3},
+        {"agent_id": "somebody"},
+        {"consumer_id": "somebody"},
+        {"contract_id": "con_x"},
+        {"work_id": "wrk_x"},
+        {"received_at": 0.0},
+        {"claims": {"rougeL": 1.0}},
+        {"metrics": []},
+        {"claimed_may_earn": True},
+        {"null_passes": ["{}"]},
+    ],
+)
+def test_a_dossier_of_other_work_is_refused(world: World, fields: dict[str, Any]) -> None:
+    def other(forgery: Forgery) -> Forgery:
+        dossier = msgspec.structs.replace(forgery.check.dossier, **fields)
+        return told(forgery, checked(forgery, dossier=dossier))
+
+    assert "the dossier tells of other work" in failing(found_in(world, "held", other), Step.GOVERNANCE)
+
+
+def test_the_dossier_of_another_contract_is_refused(world: World) -> None:
+    theirs = Forgery.of(world.read("settled")).check
+    found = found_in(world, "upheld", lambda forgery: forgery.with_check(theirs))
+    assert "the dossier tells of other work" in failing(found, Step.GOVERNANCE)
+
+
+def test_what_earlier_outcomes_said_must_be_believed(world: World) -> None:
+    """The limit of one bundle: it holds no other outcome."""
+
+    def forgotten(forgery: Forgery) -> Forgery:
+        dossier = msgspec.structs.replace(forgery.check.dossier, history=History(near_duplicates=1))
+        return told(forgery, checked(forgery, dossier=dossier))
+
+    assert notes(found_in(world, "settled", forgotten)) == []
+
+
+def test_rules_of_another_version_are_not_asked_again(world: World) -> None:
+    def older(forgery: Forgery) -> Forgery:
+        rules = {**forgery.check.rules, "reference_copy": "0"}
+        return forgery.with_check(msgspec.structs.replace(forgery.check, rules=rules))
+
+    found = found_in(world, "held", older)
+    why = "the rule reference_copy is not installed here in the version that was asked"
+    assert notes(found) == [f"not rerun: governance of version 1: {why}"]
+    assert at(found, Step.GOVERNANCE) == StepFinding(Step.GOVERNANCE, State.SKIPPED, NOT_AGAIN)
+
+
+def test_a_rule_that_was_not_asked_is_named(world: World) -> None:
+    def left_out(forgery: Forgery) -> Forgery:
+        rules = {name: version for name, version in forgery.check.rules.items() if name != "reference_copy"}
+        return told(forgery, checked(forgery, rules=rules))
+
+    assert notes(found_in(world, "held", left_out)) == ["governance did not ask the rules reference_copy"]
+
+
+def test_what_somebody_else_answered_counts(world: World) -> None:
+    def silenced(forgery: Forgery) -> Forgery:
+        return forgery.with_check(msgspec.structs.replace(forgery.check, remote=None))
+
+    said = failing(found_in(world, "asked two", silenced), Step.GOVERNANCE)
+    assert said == "the rules come to another answer on the same dossier"
+
+    def contradicted(forgery: Forgery) -> Forgery:
+        remote = GovernanceResult(valid=False, flags=["fraud"])
+        return forgery.with_check(msgspec.structs.replace(forgery.check, remote=remote))
+
+    assert "another answer" in failing(found_in(world, "asked two", contradicted), Step.GOVERNANCE)
+
+
+@pytest.mark.parametrize("remote", [None, GovernanceResult(valid=False, flags=["fraud"])])
+def test_the_answer_is_that_of_whoever_was_asked(world: World, remote: GovernanceResult | None) -> None:
+    def other(forgery: Forgery) -> Forgery:
+        return forgery.with_check(msgspec.structs.replace(forgery.check, remote=remote))
+
+    said = failing(found_in(world, "asked another", other), Step.GOVERNANCE)
+    assert said == "the answer is not that of whoever was asked"
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"dossier":{}}'])
+def test_a_dossier_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
+    found = found_in(world, "settled", lambda forgery: forgery.with_dossier(body))
+    assert "version 1: what governance went by cannot be read" in failing(found, Step.GOVERNANCE)
+
+
+def spaced(body: bytes) -> bytes:
+    return body.replace(b",", b", ")
+
+
+def turned(body: bytes) -> bytes:
+    """The same fields in another order."""
+    return msgspec.json.encode(dict(reversed(json.loads(body).items())))
+
+
+def longer(body: bytes) -> bytes:
+    return body.replace(b'{"dossier"', b'{"more":1,"dossier"', 1)
+
+
+def doubled(body: bytes) -> bytes:
+    return body.replace(b'{"dossier"', b'{"rules":{},"dossier"', 1)
+
+
+@pytest.mark.parametrize("form", [spaced, turned, longer, doubled])
+def test_a_dossier_has_one_form(world: World, form: Callable[[bytes], bytes]) -> None:
+    def reformed(forgery: Forgery) -> Forgery:
+        return forgery.with_dossier(form(forgery.check.to_json()))
+
+    said = failing(found_in(world, "settled", reformed), Step.GOVERNANCE)
+    assert said == "version 1: what governance went by is not written as it is recorded"
+
+
+FLAGS = ("reference_copy",)
+
+
+@pytest.mark.parametrize(
+    ("status", "flags"),
+    [
+        (GovernanceStatus.CLEAR, ()),
+        (GovernanceStatus.CLEAR, FLAGS),
+        (GovernanceStatus.NOT_CHECKED, FLAGS),
+        (GovernanceStatus.INVALID, FLAGS),
+        (GovernanceStatus.RELEASED, ()),
+        (GovernanceStatus.RELEASED, ("something_else",)),
+    ],
+)
+def test_a_later_version_does_not_forget_what_held_the_first(
+    world: World, status: GovernanceStatus, flags: Sequence[str]
+) -> None:
+    found = found_in(world, "released", believing(2, status, flags))
+    assert failing(found, Step.GOVERNANCE) == "version 2 is believed otherwise than the one before it, for no reason"
+
+
+def test_nobody_releases_what_was_not_held(world: World) -> None:
+    found = found_in(world, "resettled", believing(3, GovernanceStatus.RELEASED))
+    assert "version 3 is believed otherwise" in failing(found, Step.GOVERNANCE)
+
+
+def test_flags_without_their_result_are_raised_again_all_the_same(world: World) -> None:
+    """No command erases the results alone; the log could say so."""
+    whole = world.read("settled")
+    honest = Forgery.of(whole)
+    award = next(one for one in honest.entries if isinstance(one, AwardEntry))
+    gone = ErasureEntry("2026", award.tenant, honest.outcome, award.contract, 0, ("result",), "asked for")
+    template = whole._replace(salts=msgspec.structs.replace(whole.salts, results={}))
+    forged = honest._replace(entries=[*honest.entries, gone], results={}).renumbered()
+    found = verify(forged.packed(world.signer, template))
+    assert at(found, Step.GOVERNANCE).message == AGAIN
+    assert notes(found) == ["not recomputed: settlement 1: the result it rests on was erased"]
+
+
+# Terms.
+
+
+def agreed(**fields: Any) -> Change:
+    """Other terms, committed to."""
+
+    def change(forgery: Forgery) -> Forgery:
+        assert forgery.contract is not None
+        return forgery.under(terms=canonical({**from_canonical(forgery.contract.terms), **fields}))
+
+    return change
+
+
+UNREADABLE = [b"", b"[", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"wish":1}', b'{"cpc_rate":-1}', b'{"$x":1}']
+
+
+@pytest.mark.parametrize("terms", UNREADABLE)
+def test_terms_that_cannot_be_read_fail_where_they_are_needed_first(world: World, terms: bytes) -> None:
+    for ending, step in (("settled", Step.GOVERNANCE), ("asked nobody", Step.SETTLEMENT)):
+        found = found_in(world, ending, lambda forgery: forgery.under(terms=terms))
+        assert failing(found, step).startswith("the terms cannot be read")
+
+
+@pytest.mark.parametrize("form", [spaced, turned, lambda body: b'{"currency":"EUR",' + body[1:]])
+def test_terms_have_one_form(world: World, form: Callable[[bytes], bytes]) -> None:
+    def reformed(forgery: Forgery) -> Forgery:
+        assert forgery.contract is not None
+        return forgery.under(terms=form(forgery.contract.terms))
+
+    for ending, step in (("settled", Step.GOVERNANCE), ("asked nobody", Step.SETTLEMENT)):
+        assert failing(found_in(world, ending, reformed), step) == "the terms are not written as they are recorded"
+
+
+HELD_OTHERWISE = "the award holds another amount than criteria and terms can cost"
+
+
+@pytest.mark.parametrize("ending", ["settled", "held", "voided", "paid and erased", "without criteria"])
+def test_the_hold_is_the_most_that_the_contract_can_cost(world: World, ending: str) -> None:
+    changes = [
+        changing(AwardEntry, hold_micros=HOLD_MICROS + MORE),
+        changing(AwardEntry, hold_micros=0),
+        changing(AwardEntry, currency="EUR"),
+        agreed(cpc_rate=1),
+        agreed(currency="EUR"),
+    ]
+    for change in changes:
+        assert failing(found_in(world, ending, change), Step.SETTLEMENT) == HELD_OTHERWISE
+
+
+def test_a_hold_that_is_raised_everywhere_is_noticed(world: World) -> None:
+    """Consistent to the last posting, and still not what was agreed."""
+
+    def raised(forgery: Forgery) -> Forgery:
+        return forgery.changed(AwardEntry, hold_micros=HOLD_MICROS + MORE).with_bill(released=MORE)
+
+    assert failing(found_in(world, "settled", raised), Step.SETTLEMENT) == HELD_OTHERWISE
+
+
+def test_terms_without_a_rate_cannot_be_worked_with(world: World) -> None:
+    found = found_in(world, "settled", agreed(cpc_rate=None))
+    assert "the terms name no cpc_rate" in failing(found, Step.SETTLEMENT)
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"platform_fee_rate": 0}, "the fee of settlement 1 is not the one of the terms"),
+        ({"rules": ["cpc"]}, "settlement 1 paid 0.09, the terms give 0.05"),
+        ({"rules": ["cpa_bonus", "cpc", "cap"]}, "bill 1 is not the one that the terms give"),
+    ],
+)
+def test_other_terms_lead_to_another_bill(world: World, terms: dict[str, Any], said: str) -> None:
+    assert failing(found_in(world, "settled", agreed(**terms)), Step.SETTLEMENT) == said
+
+
+unknown_rule = agreed(rules=["cpc", "house_rule"])
+
+
+def test_a_rule_of_settlement_that_is_not_installed_here_is_noted(world: World) -> None:
+    found = found_in(world, "settled", unknown_rule)
+    (note,) = notes(found)
+    assert note.startswith("not recomputed: settlement 1: ")
+    assert "house_rule" in note
+    assert at(found, Step.SETTLEMENT).state is State.SKIPPED
+    assert at(found, Step.SETTLEMENT).message.startswith("none of 1 settlements could be recomputed; 2 transfers")
+
+
+def test_a_rule_that_fails_here_is_noted(world: World) -> None:
+    def failing_rule(result: VerificationResult, terms: Any, lines: Any) -> list[Any]:
+        raise RuntimeError("not here")
+
+    settlement_rules.names()
+    settlement_rules.put(SettlementRule("house_rule", "It fails.", failing_rule))
+    try:
+        found = found_in(world, "settled", unknown_rule)
+    finally:
+        del settlement_rules._found["house_rule"]
+    assert notes(found) == ["not recomputed: settlement 1: the settlement rule house_rule raised RuntimeError"]
+    assert at(found, Step.SETTLEMENT).state is State.SKIPPED
+
+
+def test_a_claim_that_nobody_released_was_not_to_be_paid(world: World) -> None:
+    """Judged by what only the agent says, an agent goes without its penalty."""
+
+    def claimed(forgery: Forgery) -> Forgery:
+        result = result_of(forgery, 1)
+        rouge = msgspec.structs.replace(result.criterion_results[1], provenance=Provenance.CLAIMED)
+        return _with_result(
+            forgery, 1, msgspec.structs.replace(result, criterion_results=[result.criterion_results[0], rouge])
+        )
+
+    whole = world.read("settled")
+    forged = claimed(Forgery.of(whole))
+    agreed = SuccessCriteria.model_validate(CRITERIA)
+    story = check(forged.renumbered().committed().packed(world.signer, whole)).story
+    assert story is not None
+    bundle = whole._replace(results=forged.results)
+    with pytest.raises(Flaw, match="nobody had released: money depends on what only the agent says: "):
+        check_settlement(bundle, story, {1: result_of(forged, 1)}, agreed, [])
+
+
+# What was planted.
+
+
+def planting(**fields: Any) -> Change:
+    """Other work, which the award commits to."""
+
+    def planted(forgery: Forgery) -> Forgery:
+        assert forgery.contract is not None
+        return forgery.under(work=canonical({**from_canonical(forgery.contract.work), **fields}))
+
+    return planted
+
+
+@pytest.mark.parametrize("fields", [{"canaries": []}, {"canaries": ["never seen"] * 2}, {"impossible": True}])
+def test_what_was_planted_is_what_governance_went_by(world: World, fields: dict[str, Any]) -> None:
+    for ending in ("settled", "held"):
+        said = failing(found_in(world, ending, planting(**fields)), Step.GOVERNANCE)
+        assert said == "the dossier tells of other work, or of another result"
+
+
+def test_what_leaked_is_what_was_planted(world: World) -> None:
+    said = failing(found_in(world, "leaking", planting(canaries=["another canary"])), Step.GOVERNANCE)
+    assert said == "the dossier tells of other work, or of another result"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"leaked": ["0" * 64]}, {"canaries": 2}, {"impossible": True}, {"leaked": ["0" * 64], "canaries": 1}]
+)
+def test_a_dossier_tells_of_no_more_than_was_planted(world: World, fields: dict[str, Any]) -> None:
+    def other(forgery: Forgery) -> Forgery:
+        dossier = msgspec.structs.replace(forgery.check.dossier, **fields)
+        return told(forgery, checked(forgery, dossier=dossier))
+
+    assert "the dossier tells of other work" in failing(found_in(world, "held", other), Step.GOVERNANCE)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"{}", b'{"title":"x","private_names":[1]}', b"[" * 9_999])
+def test_work_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
+    found = found_in(world, "settled", lambda forgery: forgery.under(work=body))
+    assert "the work cannot be read" in failing(found, Step.GOVERNANCE)
+
+
+def test_work_has_one_form(world: World) -> None:
+    def reformed(forgery: Forgery) -> Forgery:
+        assert forgery.contract is not None
+        return forgery.under(work=spaced(forgery.contract.work))
+
+    said = failing(found_in(world, "settled", reformed), Step.GOVERNANCE)
+    assert said == "the work is not written as it is recorded"
+
+
+# Bills.
+
+
+def billed(**fields: Any) -> Change:
+    return lambda forgery: forgery.with_bill(**fields)
+
+
+def split(total: int) -> dict[str, int]:
+    """A total, with the fee and the payout that the terms give."""
+    fee, payout = fee_and_payout(total, 0.15)
+    return {"total": total, "fee": fee, "payout": payout}
+
+
+def bill_of(world: World, ending: str = "settled") -> Bill:
+    contract = world.read(ending).contract
+    assert contract is not None
+    return Bill.from_json(contract.bills["1"])
+
+
+def test_a_bill_is_the_one_of_the_terms(world: World) -> None:
+    owed = bill_of(world)
+    first, *others = owed.lines
+    renamed = msgspec.structs.replace(first, reason="a favour")
+    for fields, said in (
+        ({"lines": [renamed, *others]}, "bill 1 is not the one that the terms give"),
+        ({"lines": []}, "bill 1 is not the one that the terms give"),
+        ({"base": owed.base + MORE, "bonus": owed.bonus - MORE}, "bill 1 is not the one that the terms give"),
+        ({**split(80_000), "released": 10_000}, "settlement 1 paid 0.08, the terms give 0.09"),
+        ({**split(HOLD_MICROS + MORE), "released": -MORE}, "settlement 1 paid 0.09001, the terms give 0.09"),
+        ({"currency": "EUR"}, "bill 1 is not the one that the terms give"),
+        ({"released": MORE}, "bill 1 is not the one that the terms give"),
+        ({"fee": owed.fee + MORE}, "the fee of settlement 1 is not the one of the terms"),
+        ({"payout": owed.payout + MORE}, "the fee of settlement 1 is not the one of the terms"),
+        ({"fee": 0, "payout": owed.total}, "the fee of settlement 1 is not the one of the terms"),
+    ):
+        assert failing(found_in(world, "settled", billed(**fields)), Step.SETTLEMENT) == said, fields
+
+
+def test_a_bill_that_nobody_can_recompute_must_add_up(world: World) -> None:
+    """Because a rule is not installed, or because the result is gone."""
+    owed = bill_of(world)
+    first, *others = owed.lines
+    dearer = msgspec.structs.replace(first, micros=first.micros + MORE)
+    for fields, said in (
+        ({"lines": [dearer, *others]}, "does not add up"),
+        ({"base": owed.base + MORE}, "does not add up"),
+        (
+            {**split(HOLD_MICROS + MORE), "base": owed.base + MORE, "lines": [dearer, *others], "released": -MORE},
+            "pays",
+        ),
+        ({**split(-MORE), "released": HOLD_MICROS + MORE}, "pays"),
+        ({"released": MORE}, "escrow"),
+        ({"currency": "EUR"}, "escrow"),
+        ({"fee": owed.fee - MORE, "payout": owed.payout + MORE}, "the fee of settlement 1"),
+    ):
+        unknown = found_in(world, "settled", unknown_rule, billed(**fields))
+        assert said in failing(unknown, Step.SETTLEMENT), fields
+        erased = found_in(world, "paid and erased", billed(**fields))
+        assert said in failing(erased, Step.SETTLEMENT), fields
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"{}", b"null", b"\xff", b"[" * 100_000])
+def test_a_bill_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
+    found = found_in(world, "settled", lambda forgery: forgery.under(bills={"1": body}))
+    assert "bill 1 cannot be read" in failing(found, Step.SETTLEMENT)
+
+
+@pytest.mark.parametrize(
+    "form", [spaced, turned, lambda body: b'{"tip":1,' + body[1:], lambda body: b'{"total":1,' + body[1:]]
+)
+def test_a_bill_has_one_form(world: World, form: Callable[[bytes], bytes]) -> None:
+    for ending in ("settled", "paid and erased"):
+        found = found_in(world, ending, lambda forgery: forgery.under(bills={"1": form(bill_of(world).to_json())}))
+        assert failing(found, Step.SETTLEMENT) == "bill 1 is not written as it is recorded"
+
+
+@pytest.mark.parametrize("part", ["base", "bonus", "penalty", "fee", "payout", "released"])
+def test_the_log_says_what_the_bill_says(world: World, part: str) -> None:
+    found = found_in(world, "settled", changing(SettlementEntry, **{f"{part}_micros": 1}))
+    assert failing(found, Step.SETTLEMENT) == "the log says another settlement 1 than its bill"
+
+
+# Verdicts.
+
+
+def test_what_governance_held_is_paid_only_once_released(world: World) -> None:
+    """Also when the settlement itself has a word to say."""
+    for reason in ("", "released: looked fine"):
+        found = found_in(world, "released", changing(SettlementEntry, version=1, reason=reason))
+        said = "settlement 1 paid what nobody had released: governance review: reference_copy"
+        assert failing(found, Step.SETTLEMENT) == said
+
+
+def test_what_was_not_measured_is_paid_only_once_released(world: World) -> None:
+    found = found_in(world, "unmeasured", changing(SettlementEntry, reason=""))
+    assert "settlement 1 paid what nobody had released" in failing(found, Step.SETTLEMENT)
+
+
+def test_a_settlement_goes_by_the_criteria_of_the_contract(world: World) -> None:
+    def by_others(forgery: Forgery) -> Forgery:
+        entries: list[Entry] = [
+            msgspec.structs.replace(one, version=2) if isinstance(one, SettlementEntry) and one.number == 2 else one
+            for one in forgery.entries
+        ]
+        return forgery._replace(entries=entries)
+
+    said = failing(found_in(world, "resettled", by_others), Step.SETTLEMENT)
+    assert said == "settlement 2 paid by other criteria than the contract's"
+
+
+# Moves, one after the other: whatever came before them, only some may follow.
+
+Made = Callable[[dict[int, SettlementEntry]], OfContract]
+
+
+def paid(which: int, **fields: Any) -> Made:
+    return lambda known: msgspec.structs.replace(known[which], **fields)
+
+
+def head(known: dict[int, SettlementEntry]) -> tuple[str, str, str, str, int]:
+    return known[1].at, known[1].tenant, known[1].outcome, known[1].contract, 0
+
+
+def back(number: int, currency: str = "USD", total: int = HOLD_MICROS) -> Made:
+    return lambda known: ReversalEntry(*head(known), number, currency, total, "me", "no")
+
+
+def given_back(why: str = "void", hold: int = HOLD_MICROS, currency: str = "USD") -> Made:
+    return lambda known: ReleaseEntry(*head(known), currency, hold, why, "me", "no")
+
+
+def resolved(decision: str) -> Made:
+    return lambda known: ResolutionEntry(*head(known), decision, "me", "so")
+
+
+def objection(known: dict[int, SettlementEntry]) -> OfContract:
+    return DisputeEntry(*head(known), "me", "no")
+
+
+def moving(*moves: Made) -> Change:
+    """These moves after all three versions of the verdict; 1 settles the first of them, 2 the third."""
+
+    def change(forgery: Forgery) -> Forgery:
+        known = {one.number: one for one in forgery.entries if isinstance(one, SettlementEntry)}
+        kept = [one for one in forgery.entries if not isinstance(one, SettlementEntry | ReversalEntry)]
+        made = [move(known) for move in moves]
+        assert forgery.contract is not None
+        used = {str(one.number) for one in made if isinstance(one, SettlementEntry)}
+        bills = {number: bill for number, bill in forgery.contract.bills.items() if number in used}
+        return forgery._replace(entries=[*kept, *made]).under(bills=bills)
+
+    return change
+
+
+UPHELD, REVERSED, VOIDED = resolved("uphold"), resolved("reverse"), resolved("void")
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        [],
+        [paid(1)],
+        [paid(1), back(1)],
+        [paid(1), back(1), paid(2)],
+        [paid(1), back(1), paid(2), back(2)],
+        [paid(1), back(1), paid(2), back(2), given_back()],
+        [given_back()],
+        [paid(1), back(1), given_back()],
+        [objection],
+        [objection, UPHELD],
+        [objection, UPHELD, paid(1)],
+        [objection, UPHELD, given_back()],
+        [objection, VOIDED, given_back()],
+        [paid(1), objection],
+        [paid(1), objection, UPHELD],
+        [paid(1), objection, UPHELD, back(1)],
+        [paid(1), objection, REVERSED, back(1)],
+        [paid(1), objection, REVERSED, back(1), paid(2), objection, UPHELD],
+        [paid(1), objection, VOIDED, back(1), given_back()],
+    ],
+)
+def test_what_can_follow_passes(world: World, moves: Sequence[Made]) -> None:
+    assert notes(found_in(world, "resettled", moving(*moves))) == []
+
+
+@pytest.mark.parametrize(
+    ("moves", "kind"),
+    [
+        ([paid(1), paid(1)], "settlement"),
+        ([paid(1), paid(2)], "settlement"),
+        ([paid(1), paid(2), back(1), back(2)], "settlement"),
+        ([paid(1), back(1), paid(1)], "settlement"),
+        ([paid(1), back(1), paid(2, version=1)], "settlement"),
+        ([paid(1, version=3), back(1), paid(2, version=3)], "settlement"),
+        ([paid(2)], "settlement"),
+        ([paid(1), paid(2, number=1)], "settlement"),
+        ([back(1)], "reversal"),
+        ([back(1), paid(1)], "reversal"),
+        ([paid(1), back(2)], "reversal"),
+        ([paid(1), back(0)], "reversal"),
+        ([paid(1), back(1), back(1)], "reversal"),
+        ([paid(1), back(1), paid(2), back(1)], "reversal"),
+        ([paid(1), back(1, total=HOLD_MICROS - MORE)], "reversal"),
+        ([paid(1), back(1, total=0)], "reversal"),
+        ([paid(1), back(1, currency="EUR")], "reversal"),
+        ([paid(1), given_back()], "release"),
+        ([paid(1), given_back(), back(1)], "release"),
+        ([given_back(), given_back()], "release"),
+        ([given_back("expire")], "release"),
+        ([given_back("gift")], "release"),
+        ([given_back(), paid(1)], "settlement"),
+        ([given_back(), objection], "dispute"),
+        ([objection, objection], "dispute"),
+        ([objection, paid(1)], "settlement"),
+        ([objection, given_back()], "release"),
+        ([paid(1), objection, back(1)], "reversal"),
+        ([UPHELD], "resolution"),
+        ([objection, UPHELD, UPHELD], "resolution"),
+        ([objection, resolved("wish")], "resolution"),
+        ([objection, REVERSED, given_back()], "release"),
+        ([objection, VOIDED, paid(1)], "settlement"),
+        ([paid(1), objection, VOIDED, given_back()], "release"),
+        ([paid(1), objection, REVERSED, objection], "dispute"),
+        ([paid(1), objection, VOIDED, back(1), paid(2)], "settlement"),
+    ],
+)
+def test_what_cannot_follow_is_refused(world: World, moves: Sequence[Made], kind: str) -> None:
+    said = failing(found_in(world, "resettled", moving(*moves)), Step.SETTLEMENT)
+    assert said.endswith(f", a {kind}, cannot follow what came before it")
+
+
+@pytest.mark.parametrize(
+    "moves", [[objection, VOIDED], [paid(1), objection, REVERSED], [paid(1), objection, VOIDED, back(1)]]
+)
+def test_what_was_decided_is_done(world: World, moves: Sequence[Made]) -> None:
+    said = failing(found_in(world, "resettled", moving(*moves)), Step.SETTLEMENT)
+    assert said.startswith("a dispute was resolved by")
+
+
+@pytest.mark.parametrize("fields", [{"hold": HOLD_MICROS - MORE}, {"hold": 0}, {"currency": "EUR"}])
+def test_all_of_the_escrow_goes_back(world: World, fields: dict[str, Any]) -> None:
+    said = failing(found_in(world, "resettled", moving(given_back(**fields))), Step.SETTLEMENT)
+    assert said.startswith("escrow_is_whole_or_empty")

@@ -1,0 +1,296 @@
+"""`meruit agent`: run, listed, shown, followed, cancelled and resumed."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.scripted_agents import EVIDENCE
+
+from meruit.gate.runner.local import alone
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Write = Callable[[str, Any], str]
+HERE = "tests.cli.scripted_agents"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MERUIT_DATA", "MERUIT_DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def queued(run: Run, name: str, *more: str) -> str:
+    """The id of a run that nobody drives."""
+    ended = run("agent", "run", f"{HERE}:{name}", "--query", "count", "--no-wait", "--json", *more)
+    assert ended.returncode == 0, ended.stderr
+    return str(json.loads(ended.stdout)["id"])
+
+
+def work(run: Run) -> None:
+    """Drive all that can be driven."""
+    assert run("worker", f"{HERE}:agents", "--until-idle").returncode == 0
+
+
+def shown(run: Run, run_id: str) -> Any:
+    return json.loads(run("agent", "show", run_id, "--json").stdout)
+
+
+# Running
+
+
+def test_a_run_shows_each_rejection_and_ends_with_the_verifiers_result(run: Run) -> None:
+    ended = run("agent", "run", f"{HERE}:writer", "--query", "count")
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout) == {"number": 3, "checked_against": EVIDENCE}
+    told = ended.stderr.splitlines()
+    assert told[0].startswith("note: this is run_")
+    assert "turn 1: verify, attempt 1" in told
+    assert "rejected, 1 of 5 attempts used [small]: 1 is too small" in told
+    assert "rejected, 2 of 5 attempts used [small]: 2 is too small" in told
+    assert [line for line in told if "verify" in line or "rejected" in line or "verified" in line] == [
+        "turn 1: verify, attempt 1",
+        "rejected, 1 of 5 attempts used [small]: 1 is too small",
+        "turn 2: verify, attempt 2",
+        "rejected, 2 of 5 attempts used [small]: 2 is too small",
+        "turn 3: verify, attempt 3",
+        "verified, at attempt 3",
+    ]
+
+
+def test_a_result_that_is_text_is_printed_as_it_is(run: Run) -> None:
+    ended = run("agent", "run", f"{HERE}:plain", "--query", "say")
+    assert (ended.returncode, ended.stdout) == (0, "two\nlines\n")
+
+
+def test_a_run_that_waits_says_how_to_hand_in_what_it_waits_for(run: Run) -> None:
+    ended = run("agent", "run", f"{HERE}:patient", "--query", "count", "--json")
+    found = json.loads(ended.stdout)
+    assert (ended.returncode, found["status"]) == (0, "completed")
+    assert "nobody's word" in ended.stderr
+    assert f"note: `meruit agent resume {found['id']} VALUE` hands it in" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code", "said"),
+    [
+        ("hasty", (), 1, "failed (attempts, 2 of 2 attempts used)"),
+        ("writer", ("--max-attempts", "1"), 1, "failed (attempts, 1 of 1 attempts used)"),
+        ("unlucky", (), 3, "the oracle is away"),
+        ("endless", ("--max-seconds", "0.05"), 1, "not done in 0.05 s"),
+        ("lost", (), 1, "failed (member"),
+    ],
+)
+def test_the_exit_code_tells_what_is_the_outputs_fault_from_what_broke(
+    run: Run, name: str, options: tuple[str, ...], code: int, said: str
+) -> None:
+    ended = run("agent", "run", f"{HERE}:{name}", "--query", "count", *options)
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("hasty", ": 2 is too small"), ("lost", ": only: 2 is too small"), ("clumsy", ": n: Field required")],
+)
+def test_a_failure_is_one_plain_line(run: Run, name: str, why: str) -> None:
+    told = run("agent", "run", f"{HERE}:{name}", "--query", "count").stderr.splitlines()
+    (line,) = [line for line in told if line.startswith("error: ")]
+    assert line == told[-1]
+    assert line.endswith(f"attempts used){why}")
+
+
+def test_other_runs_of_the_same_agent_are_left_to_their_worker(run: Run) -> None:
+    other = queued(run, "writer")
+    assert run("agent", "run", f"{HERE}:writer", "--query", "count").returncode == 0
+    assert shown(run, other)["status"] == "queued"
+
+
+def test_the_run_counts_before_the_agent_and_is_recorded_whole(run: Run, write: Write) -> None:
+    ended = run(
+        *("agent", "run", f"{HERE}:hasty", "--input", write("ask.txt", "count!"), "--payload", '{"a": 1}'),
+        *("--max-attempts", "3", "--json"),
+    )
+    found = json.loads(ended.stdout)
+    assert (ended.returncode, found["status"], found["request"]["payload"]) == (0, "completed", {"a": 1})
+    assert found["request"]["query"] == "count!"
+    assert [one["outcome"] for one in found["submissions"]] == ["rejected", "rejected", "passed"]
+    assert found["verification"]["attempts_used"] == 2
+    assert shown(run, found["id"]) == found
+
+
+def test_a_teams_members_are_told_apart(run: Run) -> None:
+    ended = run("agent", "run", f"{HERE}:pair", "--query", "count")
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout) == {"first": {"number": 3, "checked_against": EVIDENCE}, "second": "two\nlines"}
+    assert "first: rejected, 1 of 5 attempts used [small]: 1 is too small" in ended.stderr
+    team = json.loads(run("agent", "list", "--agent", "pair", "--json").stdout)["agent_runs"][0]["id"]
+    members = json.loads(run("agent", "list", "--parent", team, "--json").stdout)["agent_runs"]
+    assert {one["id"] for one in members} == {f"{team}.first", f"{team}.second"}
+    table = run("agent", "show", team).stdout
+    assert "first   success  writer" in table
+    assert "attempts    2 used\n" in table
+    (line,) = [line for line in run("agent", "list").stdout.splitlines() if line.startswith(f"{team} ")]
+    assert line.endswith("  completed  2")
+    kinds = [json.loads(line)["subject"] for line in run("agent", "events", team, "--json").stdout.splitlines()]
+    assert {team, f"{team}.first", f"{team}.second"} == {*kinds}
+
+
+def test_what_cannot_be_asked_is_refused_before_anything_is_made(run: Run, write: Write) -> None:
+    place = f"{HERE}:writer"
+    for arguments, said in (
+        ((place,), "give one of --query and --input"),
+        ((place, "--query", "a", "--input", "b"), "give one of --query and --input"),
+        ((place, "--query", " "), "asked nothing"),
+        ((place, "--input", "nowhere.txt"), "nowhere.txt: cannot be read"),
+        ((place, "--input", write("bytes", b"\xff\xfe")), "bytes is not UTF-8"),
+        ((place, "--query", "a", "--payload", "[1]"), "--payload must be a JSON object"),
+        ((place, "--query", "a", "--max-attempts", "0"), "--max-attempts"),
+        *(((place, "--query", "a", "--max-seconds", wrong), "--max-seconds") for wrong in ("nan", "inf", "-1", "0")),
+        ((place, "--query", "a", "--tenant", "No Tenant"), "is no tenant"),
+        (
+            (f"{HERE}:agents", "--query", "a"),
+            "is 7 agents (pair, lost, hasty, unlucky, asker, endless, curious); name one",
+        ),
+    ):
+        ended = run("agent", "run", *arguments)
+        assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+        assert said in ended.stderr
+    assert not Path("meruit-data").exists()
+
+
+def test_where_a_worker_has_the_file_the_run_is_refused_unless_it_knows_the_agent(run: Run) -> None:
+    run("db", "upgrade")
+    with alone(Path("meruit-data")):
+        ended = run("agent", "run", f"{HERE}:writer", "--query", "count")
+    assert ended.returncode == 2
+    assert "works on meruit-data already" in ended.stderr
+    assert json.loads(run("agent", "list", "--json").stdout)["agent_runs"] == []
+
+
+def test_an_interrupted_run_is_let_go_of(run: Run) -> None:
+    ended = run("agent", "run", f"{HERE}:interrupted", "--query", "count")
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert f"is let go of; `meruit worker {HERE}:interrupted` goes on with it" in ended.stderr
+    (left,) = json.loads(run("agent", "list", "--json").stdout)["agent_runs"]
+    assert left["status"] == "queued"
+
+
+# Afterwards
+
+
+def test_a_queued_run_is_listed_and_driven_by_a_worker(run: Run) -> None:
+    run_id = queued(run, "hasty")
+    assert [
+        one["id"] for one in json.loads(run("agent", "list", "--status", "queued", "--json").stdout)["agent_runs"]
+    ] == [run_id]
+    work(run)
+    ended = run("agent", "list")
+    assert "failed" in ended.stdout
+    assert "2 of 2" in ended.stdout
+    assert "attempts" in ended.stdout.splitlines()[1]
+    assert run("agent", "list", "--limit", "1").stderr.startswith("note: there may be more: --before ")
+
+
+def test_a_run_that_no_worker_works_for_says_so(run: Run) -> None:
+    run_id = queued(run, "writer")
+    assert "no worker works for it" in run("agent", "list").stdout
+    text = run("agent", "show", run_id).stdout
+    assert "status      queued; no worker works for 'writer': `meruit worker MODULE:AGENT` starts one" in text
+    assert shown(run, run_id)["has_worker"] is False
+    assert json.loads(run("agent", "list", "--json").stdout)["agents_without_worker"] == ["writer"]
+    assert run("worker", f"{HERE}:writer", "--until-idle").returncode == 0
+    assert "no worker" not in run("agent", "list").stdout + run("agent", "show", run_id).stdout
+    assert json.loads(run("agent", "list", "--json").stdout)["agents_without_worker"] == []
+
+
+def test_where_nothing_is_recorded_the_command_that_records_is_named(run: Run) -> None:
+    ended = run("agent", "list")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "meruit-data holds no records yet; `meruit agent run` makes them" in ended.stderr
+
+
+def test_a_run_that_pauses_shows_its_last_error_and_when_it_is_tried_again(run: Run) -> None:
+    ended = run("agent", "run", f"{HERE}:troubled", "--query", "count")
+    assert ended.returncode == 130
+    assert "the model is away" in ended.stderr
+    (left,) = json.loads(run("agent", "list", "--json").stdout)["agent_runs"]
+    text = run("agent", "show", left["id"]).stdout
+    assert "last error  " in text
+    assert "the model is away" in text
+    assert "next try    20" in text
+
+
+def test_show_tells_each_turn_with_what_was_answered(run: Run) -> None:
+    run_id = queued(run, "hasty")
+    work(run)
+    text = run("agent", "show", run_id).stdout
+    for said in ("status      failed: attempts", "asked       count", "attempts    2 of 2 used", "turn 2"):
+        assert said in text
+    assert '  → agent_output {"n":1}\n  ← rejected, attempt 1 [small]\n    <verification_rejected' in text
+
+
+def test_events_are_printed_in_their_order_and_followed_to_the_end(run: Run) -> None:
+    run_id = queued(run, "writer")
+    work_on = run("worker", f"{HERE}:by_name", "--until-idle")
+    assert work_on.returncode == 0
+    followed = run("agent", "events", run_id, "--follow", "--json")
+    lines = [json.loads(line) for line in followed.stdout.splitlines()]
+    kinds = [one["event"]["event_type"] for one in lines]
+    assert kinds[:3] == ["agent_run.queued", "agent_run.started", "verification_started"]
+    assert kinds.count("verification_attempt_counted") == 2
+    assert kinds[-2:] == ["verification_passed", "agent_run.completed"]
+    assert run("agent", "events", run_id, "--json").stdout == followed.stdout
+    people = run("agent", "events", run_id).stdout
+    assert f"verification_rejected  {run_id}  attempt=1 attempts_used=1 max_attempts=5 code=small" in people
+
+
+def test_a_run_that_waits_goes_on_with_what_is_handed_in(run: Run) -> None:
+    run_id = queued(run, "asker")
+    work(run)
+    assert (shown(run, run_id)["waiting_for"], shown(run, run_id)["note"]) == ("1.0", "a person's word")
+    text = run("agent", "show", run_id).stdout
+    assert f"waits for   a person's word: `meruit agent resume {run_id} VALUE` hands it in\n" in text
+    assert "a person's word" in run("agent", "list").stdout
+    wrong = run("agent", "resume", run_id, "yes", "--key", "9.9")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "waits for '1.0'" in wrong.stderr
+    assert run("agent", "resume", run_id, "yes").stdout == f"{run_id}  queued\n"
+    assert "waits for nothing" in run("agent", "resume", run_id, "yes").stderr
+    again = run("agent", "resume", run_id, '"yes"', "--key", "1.0", "--json")
+    assert json.loads(again.stdout)["status"] == "queued"
+    assert run("agent", "resume", run_id, "no", "--key", "1.0").returncode == 2
+    work(run)
+    assert shown(run, run_id)["result"]["number"] == 3
+    assert "  → approval {}\n  ← waits: a person's word\n  ← handed in: yes\n" in run("agent", "show", run_id).stdout
+
+
+def test_what_tools_replied_stands_below_their_calls(run: Run) -> None:
+    run_id = queued(run, "curious")
+    work(run)
+    assert '  → weather {"place":"Rome"}\n  ← sunny in Rome\n' in run("agent", "show", run_id).stdout
+
+
+def test_cancelling_what_is_over_changes_nothing_and_says_so(run: Run) -> None:
+    run_id = queued(run, "hasty")
+    work(run)
+    ended = run("agent", "cancel", run_id)
+    assert (ended.returncode, ended.stdout) == (0, f"{run_id}  failed\n")
+    assert ended.stderr == "note: it is over already; nothing was cancelled\n"
+
+
+def test_a_cancelled_run_is_driven_no_more(run: Run) -> None:
+    run_id = queued(run, "endless")
+    assert run("agent", "cancel", run_id).stdout == f"{run_id}  cancelled\n"
+    work(run)
+    assert json.loads(run("agent", "cancel", run_id, "--json").stdout)["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("command", [("show",), ("events",), ("events", "--follow"), ("cancel",)])
+def test_a_run_that_is_not_there_is_told(run: Run, command: tuple[str, ...]) -> None:
+    run("db", "upgrade")
+    ended = run("agent", command[0], "run_nothing", *command[1:])
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "no agent run 'run_nothing'" in ended.stderr

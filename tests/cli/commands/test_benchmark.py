@@ -1,0 +1,744 @@
+"""`meruit benchmark`: agents run, judged by what they left, judged again, given up."""
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from tests.cli.clinic import BOOK, CANARY, CLINIC, GOOD, RETIRE, agent, clinic, measured, playgrounds, put
+
+from meruit.app import published_schema
+from meruit.benchmarks import agent_process as running
+from meruit.benchmarks import rollouts
+from meruit.cli import main
+from meruit.cli.shared.benchmark_session import desk
+from meruit.cli.terminal import Place
+from meruit.errors import Unreachable
+from meruit.playground.environment import Worlds
+from meruit.playground.state import State
+from meruit.registry import checks
+from meruit.sources.retry import Retry
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def _no_folder_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MERUIT_DATA", raising=False)
+    monkeypatch.delenv("MERUIT_DATABASE_URL", raising=False)
+
+
+@pytest.fixture(scope="module")
+def clinic_day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with one run, whose agent books, forgets to retire, and crashes; both tasks tried twice."""
+    folder = tmp_path_factory.mktemp("day")
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in ("MERUIT_DATA", "MERUIT_DATABASE_URL", "MERUIT_CONFIG"):
+            patch.delenv(name, raising=False)
+        benchmark, command = clinic(), agent("print('hello from', task)\nif task == 'book': book(); sys.exit(7)\n")
+        arguments = ["benchmark", "run", benchmark, "--agent", command, "--repeats", "2", "--parallel", "2"]
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main([*arguments, "--agent-id", "ada"])
+    (folder / "out").write_text(out.getvalue())
+    (folder / "err").write_text(err.getvalue())
+    (folder / "code").write_text(str(int(ended.value.code or 0)))
+    return folder
+
+
+class Day:
+    """That run, in a copy of its own."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        shutil.copytree(folder / "meruit-data", "meruit-data")
+        self.out, self.err, self.code = ((folder / name).read_text() for name in ("out", "err", "code"))
+        self.id: str = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"][0]["id"]
+        self.run = run
+
+    def show(self, run_id: str | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.run("benchmark", "show", run_id or self.id, "--json").stdout)
+        return found
+
+
+@pytest.fixture
+def day(run: Run, clinic_day: Path) -> Day:
+    return Day(run, clinic_day)
+
+
+# What a run comes to.
+
+
+def test_the_world_decides_and_not_how_the_agent_ends(day: Day) -> None:
+    assert day.code == "1"
+    assert day.out.splitlines() == [
+        "task    attempts  verdict  score  axes",
+        "book    2         pass ×2  1      correctness 1, safety 1",
+        "retire  2         fail ×2  0      –",
+        "",
+        "verdict partial, score 0.5",
+        "pass rate 0.5 (95 % interval 0.09 to 0.91) over 4 task runs",
+        "score interval 0.00 to 1.00 (95 %)",
+        "worst task retire, score 0",
+        "coverage 1",
+        "pass@k 1: 0.50, 2: 0.50",
+        "pass^k 1: 0.50, 2: 0.50",
+    ]
+
+
+def test_each_task_run_that_ends_is_told_at_once(day: Day) -> None:
+    first, *lines = day.err.splitlines()
+    assert first == f"note: {day.id}: clinic@1, 4 task runs, recorded in meruit-data"
+    assert [line[:6] for line in lines[:4]] == ["[1/4] ", "[2/4] ", "[3/4] ", "[4/4] "]
+    assert {line[6:].partition(" (")[0] for line in lines[:4]} <= {"book: pass 1", "retire: fail 0", "book", "retire"}
+    assert "\r" not in day.err
+
+
+def test_what_an_agent_said_and_how_it_ended_is_kept(day: Day) -> None:
+    runs = {(one["task"], one["attempt"]): one for one in day.show()["task_runs"]}
+    assert {place: one["agent"]["exit_code"] for place, one in runs.items()} == {
+        ("book", 1): 7,
+        ("book", 2): 7,
+        ("retire", 1): 0,
+        ("retire", 2): 0,
+    }
+    booked = runs["book", 1]
+    assert Path(booked["agent"]["log"]).read_text() == "hello from book\n"
+    assert f"exit code 7; what it said: {booked['agent']['log']}" in day.err
+    assert (booked["agent_id"], booked["scored"]) == ("ada", True)
+
+
+def test_worlds_that_nobody_needs_any_more_are_gone(day: Day) -> None:
+    assert day.show()["benchmark_run"]["ended"] is True
+    assert playgrounds() == []
+    assert not list(Path("meruit-data/playgrounds").glob("brn_*"))
+
+
+def test_a_run_is_shown_with_its_tasks_and_a_task_run_with_its_criteria(day: Day) -> None:
+    told = day.run("benchmark", "show", day.id).stdout
+    for line in (f"run         {day.id}", "benchmark   clinic@1", "agent       ada", "counts      yes"):
+        assert line in told
+    assert "verdict partial, score 0.5" in told
+    one = next(one for one in day.show()["task_runs"] if one["task"] == "retire")
+    assert f"{one['id']}  retire  {one['attempt']}        completed  fail" in told
+    told = day.run("benchmark", "show", one["id"]).stdout
+    assert "task        clinic@1/retire, attempt 1" in told
+    assert "inactive   fhir-resource-state  1       failed  0      0 found; exactly 1 asked for" in told
+    assert "playground" not in told
+    assert "fieldResults" not in told
+    assert '"fieldResults": []' in day.run("benchmark", "show", one["id"], "--evidence").stdout
+    whole = day.show(one["id"])
+    assert (whole["task_run"]["verdict"], whole["criteria"][0]["evidence"]["considered"]) == ("fail", 1)
+
+
+def test_a_run_that_did_not_pass_says_where_to_look_and_a_task_is_found_by_its_name(day: Day) -> None:
+    first = next(one for one in day.show()["task_runs"] if one["task"] == "retire")
+    look = f"note: next: `meruit benchmark show {first['id']}` shows why retire did not pass\n"
+    assert look in day.err
+    assert look in day.run("benchmark", "show", day.id).stderr
+    told = day.run("benchmark", "show", day.id, "retire").stdout
+    assert told.startswith(day.run("benchmark", "show", first["id"]).stdout)
+    assert told.count("clinic@1/retire, attempt") == 2
+    found = json.loads(day.run("benchmark", "show", day.id, "retire", "--json").stdout)
+    assert [one["task_run"]["attempt"] for one in found["task_runs"]] == [1, 2]
+    ended = day.run("benchmark", "show", day.id, "retyre")
+    assert (ended.returncode, "has no run of a task 'retyre' (did you mean 'retire'?)" in ended.stderr) == (2, True)
+
+
+def test_what_does_not_fit_is_shown_field_by_field(run: Run) -> None:
+    booked, *others = BOOK["criteria"]
+    fields = {"status": {"in": ["booked", "arrived"]}, "minutesDuration": {"equals": 30, "must": True}}
+    asked = {**booked, "label": "booked", "fields": fields, "required": True}
+    spoken = {"label": "called", "assert": "voice-transcript", "contains": ["thank you"], "weight": 0.1}
+    task = {**BOOK, "criteria": [asked, spoken, *others]}
+    found = measured(run, clinic(task), code="book(45)\n", expect=1)
+    told = run("benchmark", "show", found["benchmark_run"]["id"], "book").stdout
+    assert "\nbooked (required):\npath                        expected  found\n" in told
+    assert "\nminutesDuration (required)  30        45\n" in told
+    assert "\nstatus " not in told.partition("booked (required):")[2]
+    assert "\ncalled:\nphrase     found\nthank you  false" in told
+    assert "  other  " in told
+
+
+def test_one_task_that_passes_is_told_without_what_says_nothing(run: Run) -> None:
+    ended = run("benchmark", "run", clinic(BOOK), "--agent", agent(GOOD))
+    assert "over 1 task run\n" in ended.stdout
+    assert "clinic@1, 1 task run, recorded" in ended.stderr
+    assert "next:" not in ended.stderr
+    for word in ("worst task", "score interval", "__default__"):
+        assert word not in ended.stdout
+
+
+def test_runs_and_benchmarks_are_listed(day: Day) -> None:
+    heading, row = day.run("benchmark", "list").stdout.splitlines()
+    assert heading.split()[0] == "run"
+    assert row.split() == [day.id, *row.split()[1:3], "clinic@1", "ada", "4", "partial", "0.5"]
+    assert json.loads(day.run("benchmark", "list", "--benchmark", "other", "--json").stdout)["benchmark_runs"] == []
+    heading, row = day.run("benchmark", "list", "--published").stdout.splitlines()
+    assert (row.split()[0], row.split()[-2:]) == ("clinic@1", ["2", "–"])
+    assert "there may be more: --before" in day.run("benchmark", "list", "--limit", "1").stderr
+    assert day.run("benchmark", "list", "--published", "--benchmark", "x").returncode == 2
+
+
+def test_an_outcome_can_be_taken_out_and_checked_by_a_stranger(day: Day) -> None:
+    outcome = day.show()["task_runs"][0]["outcome_id"]
+    assert day.run("audit", "export", outcome, "-o", "bundle.zip").returncode == 0
+    ended = day.run("audit", "verify", "bundle.zip")
+    assert (ended.returncode, "2 of 2 values measured again" in ended.stdout) == (0, True)
+
+
+def test_a_good_agent_passes(run: Run) -> None:
+    found = measured(run, clinic(), "--parallel", "2", "--practice")
+    result = found["benchmark_run"]["result"]
+    assert (result["verdict"], result["score"], result["coverage"]) == ("pass", 1.0, 1.0)
+    assert [one["scored"] for one in found["task_runs"]] == [False, False]
+    assert found["task_runs"][0]["axes"]["correctness"]["score"] == 1.0
+
+
+def test_only_some_tasks_may_be_meant_and_luck_shows_over_repeats(run: Run) -> None:
+    lucky = "if not os.path.exists('done'): open('done', 'w').close(); book()\n"
+    found = measured(run, clinic(), "--task", "book", "--repeats", "2", code=lucky, expect=1)
+    result = found["benchmark_run"]["result"]
+    assert [one["task"] for one in found["task_runs"]] == ["book", "book"]
+    assert [one["verdict"] for one in found["task_runs"]] == ["pass", "partial"]
+    assert (result["pass_at_k"], result["pass_hat_k"]) == ({"1": 0.5, "2": 1.0}, {"1": 0.5, "2": 0.0})
+
+
+def test_a_published_benchmark_is_run_by_its_name(run: Run) -> None:
+    assert run("benchmark", "publish", clinic(BOOK)).stdout == "clinic@1\n"
+    assert run("benchmark", "publish", clinic(BOOK)).stdout == "clinic@1\n"
+    view = json.loads(run("benchmark", "publish", clinic(BOOK, version=3), "--json").stdout)
+    assert (view["benchmark"], view["version"], view["tasks"]) == ("clinic", 3, 1)
+    assert measured(run, "clinic")["benchmark_run"]["version"] == 3
+    ended = run("benchmark", "run", "clinic@2", "--agent", agent(GOOD))
+    assert (ended.returncode, ended.stderr) == (2, "error: no benchmark clinic@2\n")
+
+
+def test_the_same_version_with_another_content_is_refused_with_what_to_do(day: Day) -> None:
+    changed = clinic({**BOOK, "instruction": "Book an hour."})
+    for command in (("run", changed, "--agent", agent(GOOD)), ("publish", changed)):
+        ended = day.run("benchmark", *command)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "clinic@1 was published before and says something else; write `version: 2`" in ended.stderr
+    assert len(json.loads(day.run("benchmark", "list", "--json").stdout)["benchmark_runs"]) == 1
+
+
+# What an agent is told, and what not.
+
+
+def test_an_agent_knows_its_task_and_nothing_of_how_it_is_judged(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("vault").mkdir()
+    monkeypatch.setenv("MERUIT_DATA", str(Path("vault").resolve()))
+    monkeypatch.setenv("MERUIT_CONFIG", "")
+    monkeypatch.setenv("API_KEY", "needed")
+    tell = (
+        "told = json.load(open(os.environ['MERUIT_TASK']))\n"
+        "print(json.dumps({'env': dict(os.environ), 'argv': sys.argv, 'task': told, 'in': sys.stdin.read()}))\n"
+    )
+    (one,) = measured(run, clinic(BOOK), code=tell, expect=1)["task_runs"]
+    told = Path(one["agent"]["log"]).read_text()
+    assert Path(one["agent"]["log"]).is_relative_to(Path("vault").resolve())
+    for secret in (CANARY, "vault", "minutesDuration", "state-unchanged", "correctness"):
+        assert secret not in told
+    heard = json.loads(told)
+    ours = {name: value for name, value in heard["env"].items() if name.startswith("MERUIT_")}
+    assert sorted(ours) == [
+        *("MERUIT_CALL_URL", "MERUIT_DEADLINE", "MERUIT_FHIR_URL", "MERUIT_INSTRUCTION", "MERUIT_MLLP"),
+        *("MERUIT_PLAYGROUND", "MERUIT_PORTAL_URL", "MERUIT_SECRET", "MERUIT_SFTP", "MERUIT_TASK"),
+        *("MERUIT_TASK_ID", "MERUIT_TASK_RUN_ID", "MERUIT_X12_URL"),
+    ]
+    assert heard["task"] | {"endpoints": None} == {
+        "task": "book",
+        "task_run_id": one["id"],
+        "instruction": BOOK["instruction"],
+        "deadline": one["deadline"],
+        "playground": one["playground_id"],
+        "secret": ours["MERUIT_SECRET"],
+        "endpoints": None,
+    }
+    assert heard["task"]["endpoints"]["fhir"] == ours["MERUIT_FHIR_URL"]
+    assert (heard["env"]["API_KEY"], heard["argv"][1:], heard["in"]) == ("needed", ["book"], "")
+    assert not Path(ours["MERUIT_TASK"]).exists()
+
+
+# Time, and ends that nobody planned.
+
+
+def test_a_task_that_is_not_done_in_time_counts_nothing(run: Run) -> None:
+    hasty = {**BOOK, "time_limit_s": 1}
+    found = measured(run, clinic(hasty), code="book(); time.sleep(60)\n", expect=1)
+    (one,) = found["task_runs"]
+    assert (one["status"], one["verdict"], one["agent"]["exit_code"]) == ("timed_out", None, None)
+    assert (found["benchmark_run"]["result"]["timed_out"], found["benchmark_run"]["result"]["verdict"]) == (1, "fail")
+    assert playgrounds() == []
+
+
+def test_an_agent_that_is_stopped_earlier_is_judged_by_what_it_did(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = running._ended
+
+    async def once_it_has_booked(process: asyncio.subprocess.Process, within_s: float) -> int | None:
+        assert within_s == 1.5
+        while not os.path.exists("booked"):  # noqa: ASYNC110, ASYNC240, PTH110 - the agent is another process
+            await asyncio.sleep(0.02)
+        return await ended(process, 0.0)
+
+    monkeypatch.setattr(running, "_ended", once_it_has_booked)
+    slow = "book(); Path('booked').touch(); time.sleep(60)\n"
+    found = measured(run, clinic(BOOK), "--timeout", "1.5", code=slow)
+    (one,) = found["task_runs"]
+    assert (one["status"], one["verdict"], one["agent"]["exit_code"]) == ("completed", "pass", None)
+
+
+@contextlib.contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "meruit", *arguments]
+    # Whoever runs the tests may ignore interruptions, and children inherit that.
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed,  # noqa: PLW1509 - as above
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def waited_for(path: str) -> str:
+    for _ in range(600):
+        with contextlib.suppress(FileNotFoundError):
+            if text := Path(path).read_text():
+                return text
+        time.sleep(0.05)
+    raise AssertionError(f"{path} never came")
+
+
+def three_tasks() -> str:
+    return clinic(BOOK, *({**RETIRE, "id": name} for name in ("slow", "never")))
+
+
+def one_ended_and_the_last_can_go_on(run: Run, pid: int, err: str) -> None:
+    assert "note: interrupted: 1 of 3 task runs ended and stay recorded, 1 cancelled, 1 not begun\n" in err
+    assert "Traceback" not in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    listed = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
+    assert listed[0]["counts"] == {"completed": 1, "cancelled": 1, "pending": 1}
+    assert playgrounds() == []
+    go_on = f"`meruit benchmark resume {listed[0]['id']} --agent …` goes on with what has not begun\n"
+    assert go_on in err
+    assert go_on in run("benchmark", "show", listed[0]["id"]).stderr
+    ended = run("benchmark", "resume", listed[0]["id"], "--agent", agent("retire()\n"), "--json")
+    found = json.loads(ended.stdout)
+    assert {one["task"]: one["status"] for one in found["task_runs"]} == {
+        "book": "completed",
+        "slow": "cancelled",
+        "never": "completed",
+    }
+    assert found["benchmark_run"]["ended"] is True
+    assert playgrounds() == []
+
+
+def test_an_interruption_keeps_what_has_ended_and_leaves_what_has_not_begun(run: Run) -> None:
+    slow = "book() if task == 'book' else (Path('pid').write_text(str(os.getpid())), time.sleep(60))\n"
+    with started("benchmark", "run", three_tasks(), "--agent", agent(slow)) as process:
+        pid = int(waited_for("pid"))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    one_ended_and_the_last_can_go_on(run, pid, err)
+
+
+def test_a_wish_to_end_is_an_interruption(run: Run) -> None:
+    wish = (
+        "if task == 'book': book(); sys.exit()\n"
+        "Path('pid').write_text(str(os.getpid()))\n"
+        "os.kill(os.getppid(), 15)\n"
+        "time.sleep(60)\n"
+    )
+    ended = run("benchmark", "run", three_tasks(), "--agent", agent(wish))
+    assert (ended.returncode, ended.stdout) == (130, "")
+    one_ended_and_the_last_can_go_on(run, int(Path("pid").read_text()), ended.stderr)
+
+
+def test_a_run_that_somebody_gives_up_meanwhile_ends(run: Run) -> None:
+    give_up = (
+        "import subprocess\n"
+        "run_id = next(Path('meruit-data/logs').iterdir()).name\n"
+        "subprocess.run([sys.executable, '-m', 'meruit', 'benchmark', 'cancel', run_id], check=True)\n"
+    )
+    found = measured(run, clinic(), code=give_up, expect=3)
+    assert [one["status"] for one in found["task_runs"]] == ["cancelled", "cancelled"]
+    assert found["benchmark_run"]["result"]["runs"] == 0
+    told = run("benchmark", "show", found["benchmark_run"]["id"])
+    assert "verdict inconclusive, score –\n" in told.stdout
+    assert "pass rate" not in told.stdout
+    assert "`meruit benchmark run clinic@1 --task book --task retire --agent …` tries again" in told.stderr
+    assert run("benchmark", "list").stdout.split()[-1] == "–"
+    assert playgrounds() == []
+
+
+async def _left_behind() -> str:
+    """A run as a process leaves it that is killed: one task under way, one not begun."""
+    from meruit.config import load_benchmark
+
+    with desk(Place(None, None, "default"), None, make=True) as at:
+        await at.benchmarks.publish("default", "me", load_benchmark(clinic()))
+        created, runs = await at.benchmarks.create("default", "me", "clinic")
+        async with at.arena(at.home_of_run(created.id)) as benchmarks:
+            await benchmarks.start(at.scope, runs[0].id)
+    return created.id
+
+
+def test_a_run_whose_process_was_killed_goes_on(run: Run) -> None:
+    left = asyncio.run(_left_behind())
+    assert len(playgrounds()) == 1
+    shown = run("benchmark", "show", left).stdout
+    assert "not ended, so there is no score: 1 pending, 1 running" in shown
+    ended = run("benchmark", "resume", left, "--agent", agent(GOOD))
+    assert (ended.returncode, "1 task run had lost its agent, and is cancelled" in ended.stderr) == (3, True)
+    assert "1 cancelled, which does not count" in ended.stdout
+    assert "no run of book counts" in ended.stdout
+    assert playgrounds() == []
+    ended = run("benchmark", "resume", left, "--agent", agent(GOOD))
+    assert (ended.returncode, ended.stderr) == (2, f"error: {left} has no task run left that has not begun\n")
+
+
+def test_a_run_is_given_up_with_its_worlds(run: Run) -> None:
+    left = asyncio.run(_left_behind())
+    assert run("benchmark", "cancel", left).stdout == "2 cancelled, 0 had ended before\n"
+    assert playgrounds() == []
+    assert json.loads(run("benchmark", "cancel", left, "--json").stdout) == {"cancelled": []}
+    one = json.loads(run("benchmark", "show", left, "--json").stdout)["task_runs"][0]
+    assert run("benchmark", "cancel", one["id"]).stdout == "0 cancelled, 1 had ended before\n"
+    assert "status      cancelled" in run("benchmark", "show", one["id"]).stdout
+
+
+# Nobody could tell.
+
+
+def test_a_world_that_could_not_be_read_is_read_again(run: Run) -> None:
+    Path("drop").mkdir()
+    task = {
+        "id": "file",
+        "instruction": "Write report.txt.",
+        "sources": {"drop": {"kind": "files", "at": str(Path("drop").resolve())}, "ehr": "fhir"},
+        "criteria": [{"label": "written", "assert": "sftp-file-present", "path": "report.txt", "count": 1}],
+    }
+    hide = "Path('drop/report.txt').write_text('x'); os.rename('drop', 'hidden')\n"
+    found = measured(run, clinic(task), "--allow-sources", code=hide, expect=3)
+    (one,) = found["task_runs"]
+    assert (found["benchmark_run"]["result"]["verdict"], one["verdict"]) == ("inconclusive", "inconclusive")
+    assert len([path for path in playgrounds() if path.name == one["playground_id"]]) == 1
+    told = run("benchmark", "show", found["benchmark_run"]["id"]).stderr
+    assert "note: file: written could not be judged: drop could not be read" in told
+    assert f"note: next: `meruit benchmark recheck {one['id']} --reread` reads what could not be read" in told
+    assert f"playground  {one['playground_id']}\n" in run("benchmark", "show", one["id"]).stdout
+    again = ("benchmark", "recheck", one["id"], "--allow-sources")
+    assert run(*again, "--reread").returncode == 3
+    Path("hidden").rename("drop")
+    # What was found then, which nobody has read anew.
+    assert run(*again).returncode == 3
+    ended = run(*again, "--reread")
+    assert (ended.returncode, "verdict pass, score 1" in ended.stdout) == (0, True)
+    assert "playground " not in ended.stdout
+    ended = run(*again, "--reread")
+    assert (ended.returncode, "nothing is left that checking it again could decide" in ended.stderr) == (2, True)
+
+
+def test_a_world_that_does_not_answer_leaves_its_run_for_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts, "RETRY", Retry(tries=3, first_wait_s=0.0))
+    prepare = Worlds.prepare
+
+    async def refuse(self: Worlds, benchmark: Any, task: Any) -> Any:
+        if task.id == "book":
+            raise Unreachable("no room left")
+        return await prepare(self, benchmark, task)
+
+    monkeypatch.setattr(Worlds, "prepare", refuse)
+    ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
+    assert ended.returncode == 3
+    assert "[1/2] book: pending; it could not be begun: no room left\n" in ended.stderr
+    assert "note: 1 task run could not be begun, and can be once that is mended\n" in ended.stderr
+    assert "not ended, so there is no score: 1 completed, 1 pending" in ended.stdout
+    (found,) = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
+    assert f"note: next: `meruit benchmark resume {found['id']} --agent …` goes on" in ended.stderr
+    monkeypatch.setattr(Worlds, "prepare", prepare)
+    assert run("benchmark", "resume", found["id"], "--agent", agent(GOOD)).returncode == 0
+
+
+def test_a_world_that_breaks_down_costs_its_own_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = Worlds.prepare
+
+    async def break_down(self: Worlds, benchmark: Any, task: Any) -> Any:
+        if task.id == "book":
+            raise OSError(28, "No space left on device")
+        return await prepare(self, benchmark, task)
+
+    monkeypatch.setattr(Worlds, "prepare", break_down)
+    ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
+    assert ended.returncode == 3
+    assert "[1/2] book: cancelled; it could not be begun: OSError: [Errno 28] No space left on device" in ended.stderr
+    assert "note: 1 task run could not be brought to an end, and is cancelled\n" in ended.stderr
+    assert "verdict inconclusive, score 1" in ended.stdout
+
+
+def test_what_a_killed_process_left_is_taken_down_by_the_next(run: Run) -> None:
+    found = measured(run, clinic(), code=GOOD)["benchmark_run"]
+    left = Path("meruit-data/playgrounds") / found["id"] / f"pg_{'0' * 24}" / "state.db"
+    left.parent.mkdir(parents=True)
+    State.create(left, settings={"secret": "s"}).close()
+    assert f"pg_{'0' * 24}" in run("playground", "list").stdout
+    with desk(Place(None, None, "default"), None) as at:
+
+        async def opened() -> None:
+            async with at.arena(at.home_of_run(found["id"])):
+                assert playgrounds() == []
+
+        asyncio.run(opened())
+    assert not left.parent.parent.exists()
+
+
+def test_an_agent_is_not_told_how_its_judge_gets_in(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHART_TOKEN", "the judge's")
+    Path("drop").mkdir()
+    drop = {"kind": "files", "at": str(Path("drop").resolve()), "token_env": "CHART_TOKEN"}
+    task = {
+        "id": "file",
+        "instruction": "Write.",
+        "sources": {"drop": drop},
+        "criteria": [{"assert": "sftp-file-present", "path": "*.txt", "count": 1, "settle": {"stable": 1}}],
+    }
+    code = "Path('drop/a.txt').write_text(os.environ.get('CHART_TOKEN', 'nothing'))\n"
+    measured(run, clinic(task), "--allow-sources", code=code, expect=0)
+    assert Path("drop/a.txt").read_text() == "nothing"
+
+
+def test_a_program_that_the_system_will_not_run_ends_the_run(run: Run) -> None:
+    Path(put("broken", b"\x00\x01\x02")).chmod(0o755)
+    ended = run("benchmark", "run", clinic(), "--agent", "./broken")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "error: the agent's command cannot be run: ./broken: Exec format error\n" in ended.stderr
+    listed = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
+    assert listed[0]["counts"] == {"cancelled": 1, "pending": 1}
+    assert f"note: `meruit benchmark resume {listed[0]['id']} --agent …` goes on" in ended.stderr
+    assert playgrounds() == []
+
+
+# Judged again.
+
+
+def test_a_run_is_judged_again_without_its_playgrounds(day: Day) -> None:
+    shutil.rmtree("meruit-data/playgrounds")
+    ended = day.run("benchmark", "score", day.id, "--reason", "to be sure")
+    assert (ended.returncode, "verdict partial, score 0.5" in ended.stdout) == (1, True)
+    assert "note: 4 of 4 task runs judged again by their own criteria; 0 end otherwise\n" in ended.stderr
+    assert {one["outcome_version"] for one in day.show()["task_runs"]} == {2}
+
+
+def test_a_newer_version_may_judge_otherwise_and_leaves_alone_what_it_lacks(day: Day) -> None:
+    booked, *others = BOOK["criteria"]
+    longer = {**booked, "fields": {"status": "booked", "minutesDuration": 45}}
+    newer = clinic({**BOOK, "criteria": [longer, *others]}, version=2)
+    ended = day.run("benchmark", "score", day.id, "--benchmark", newer, "--reason", "it was 45 minutes")
+    assert ended.returncode == 1
+    assert "note: 2 of 4 task runs judged again by clinic@2; 2 end otherwise\n" in ended.stderr
+    assert "note: 2 left alone: no task 'retire' in clinic@2\n" in ended.stderr
+    versions = {(one["task"], one["outcome_version"]) for one in day.show()["task_runs"]}
+    assert versions == {("book", 2), ("retire", 1)}
+    assert "\njudged by   clinic@2\n" in day.run("benchmark", "show", day.id, "book").stdout
+    assert "judged by" not in day.run("benchmark", "show", day.id, "retire").stdout
+    again = day.run("benchmark", "score", day.id, "--benchmark", "clinic@1", "--reason", "back")
+    assert (again.returncode, "verdict partial, score 0.5" in again.stdout) == (1, True)
+
+
+def test_what_was_erased_is_left_alone(day: Day) -> None:
+    outcome = day.show()["task_runs"][0]["outcome_id"]
+    assert day.run("outcome", "erase", outcome, "--reason", "asked to", "--yes").returncode == 0
+    ended = day.run("benchmark", "score", day.id, "--reason", "again")
+    assert "note: 3 of 4 task runs judged again" in ended.stderr
+    assert "1 left alone: the evidence of task run" in ended.stderr
+    assert day.run("benchmark", "show", day.show()["task_runs"][0]["id"]).returncode == 0
+
+
+def test_another_benchmark_judges_nothing(day: Day) -> None:
+    other = put("other.json", {**CLINIC, "benchmark": "other"})
+    ended = day.run("benchmark", "score", day.id, "--benchmark", other, "--reason", "r")
+    assert (ended.returncode, "is of clinic; other@1 is another benchmark" in ended.stderr) == (2, True)
+    assert len(json.loads(day.run("benchmark", "list", "--published", "--json").stdout)["benchmarks"]) == 1
+    day.run("benchmark", "publish", other)
+    ended = day.run("benchmark", "score", day.id, "--benchmark", "other@1", "--reason", "r")
+    assert (ended.returncode, "other@1 is another benchmark" in ended.stderr) == (2, True)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "b.yaml: cannot be read: No such file or directory"),
+        (b"", "b.yaml"),
+        (b"\xff\xfe\x00", "b.yaml"),
+        (b"benchmark: caf\xe9\n", "b.yaml"),
+        (b"- a\n", "b.yaml"),
+        (b"benchmark: x\ntasks: []\n", "there are no tasks"),
+        (b"benchmark: x\nbenchmark: y\n", "line 2"),
+        ({**CLINIC, "tasks": [{**BOOK, "criteria": [{"assert": "nonsense"}]}]}, "no check is named 'nonsense'"),
+        ({**CLINIC, "tasks": [{**BOOK, "seed": "no-seed.yaml"}]}, "no-seed.yaml"),
+        ({**CLINIC, "tasks": [{**BOOK, "seed": {"fihr": []}}]}, "fihr"),
+    ],
+)
+@pytest.mark.parametrize("command", [("run", "--agent", "true"), ("publish",)])
+def test_a_file_that_is_no_benchmark_makes_nothing(
+    run: Run, content: Any, complaint: str, command: tuple[str, ...]
+) -> None:
+    if content is not None:
+        put("b.yaml", content)
+    ended = run("benchmark", command[0], "b.yaml", *command[1:])
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert complaint in ended.stderr
+    assert not Path("meruit-data").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--agent", "no-such-program x"), "'no-such-program' is no program that could be found"),
+        (("--agent", "./clinic.json"), "'./clinic.json' is no program that could be found"),
+        (("--agent", "./{task}"), "'./book' is no program that could be found"),
+        (("--agent", ""), "the agent's command is empty"),
+        (("--agent", "sh -c 'x"), "cannot be read: no closing quotation"),
+        (("--agent", "true\0"), "holds a zero byte"),
+        ((), "Missing option '--agent'"),
+        (("--agent", "true", "--task", "bok"), "clinic@1 has no task 'bok' (did you mean 'book'?)"),
+        (("--agent", "true", "--task", "zzzzzz"), "it has book, retire"),
+        (("--agent", "true", "--repeats", "0"), "0 is not in the range"),
+        (("--agent", "true", "--parallel", "0"), "0 is not in the range"),
+        (("--agent", "true", "--timeout", "0"), "0.0 is not in the range"),
+        (("--agent", "true", "--timeout", "nan"), "--timeout is a number of seconds"),
+        (("--agent", "true", "--agent-id", "a\nb"), "--agent-id is a line of 1 to 200"),
+        (("--agent", "true", "--tenant", "A B"), "is no tenant"),
+        (("--agent", "true", "--config", "no.yaml"), "no.yaml: cannot be read"),
+    ],
+)
+def test_a_run_that_cannot_be_begun_makes_nothing(run: Run, options: tuple[str, ...], complaint: str) -> None:
+    ended = run("benchmark", "run", clinic(), *options)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert complaint in ended.stderr
+    assert not Path("meruit-data").exists()
+
+
+def test_a_seed_in_a_file_cannot_come_with_standard_input(run: Run) -> None:
+    text = json.dumps({**CLINIC, "tasks": [{**BOOK, "seed": "seed.yaml"}]}).encode()
+    ended = run("benchmark", "run", "-", "--agent", "true", stdin=text)
+    assert (ended.returncode, "seed.yaml" in ended.stderr) == (2, True)
+    assert not Path("meruit-data").exists()
+    assert run("benchmark", "publish", "-", stdin=json.dumps(CLINIC).encode()).stdout == "clinic@1\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        (("show", "brn_x"), "no benchmark run 'brn_x'"),
+        (("show", "trn_x"), "no task run 'trn_x'"),
+        (("show", "out_x"), "out_x is an outcome; `meruit outcome show out_x` shows it"),
+        (("show", "trn_x", "book"), "a task is for benchmark runs"),
+        (("show", "brn_x", "book"), "no benchmark run 'brn_x'"),
+        (("show", ""), "no task run ''"),
+        (("score", "brn_x", "--reason", "r"), "no benchmark run 'brn_x'"),
+        (("resume", "brn_x", "--agent", "true"), "no benchmark run 'brn_x'"),
+        (("recheck", "trn_x"), "no task run 'trn_x'"),
+        (("cancel", "brn_x"), "no benchmark run 'brn_x'"),
+        (("cancel", "trn_x"), "no task run 'trn_x'"),
+        (("run", "nothing", "--agent", "true"), "no benchmark nothing"),
+        (("score", "brn_x", "--reason", " "), "--reason is a line of 1 to 200"),
+        (("score", "brn_x", "--reason", "r", "--benchmark", "no.yaml"), "no.yaml: cannot be read"),
+    ],
+)
+def test_what_is_not_there_is_said_to_be_unknown(day: Day, command: tuple[str, ...], complaint: str) -> None:
+    ended = day.run("benchmark", *command)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert complaint in ended.stderr
+
+
+def test_without_records_nothing_is_made(run: Run) -> None:
+    for command in (("list",), ("show", "brn_x"), ("run", "clinic", "--agent", "true")):
+        ended = run("benchmark", *command)
+        assert (ended.returncode, "holds no records yet" in ended.stderr) == (2, True)
+    assert not Path("meruit-data").exists()
+
+
+def test_on_a_terminal_a_line_tells_what_is_under_way(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    tasks = [{**RETIRE, "id": f"t{number}"} for number in range(5)]
+    ended = run("benchmark", "run", clinic(*tasks), "--agent", agent(GOOD), "--parallel", "5")
+    assert ended.returncode == 0
+    assert "\r\x1b[K0 of 5 done; under way: t0, t1, t2 and 2 more" in ended.stderr
+    assert ended.stderr.rstrip("\n").endswith("\r\x1b[K")
+
+
+# The schema.
+
+
+def with_criterion(criterion: dict[str, Any]) -> dict[str, Any]:
+    return {**CLINIC, "tasks": [{**BOOK, "criteria": [criterion]}]}
+
+
+@pytest.fixture(scope="module")
+def schema() -> jsonschema.Draft202012Validator:
+    """What editors are told of benchmarks."""
+    return jsonschema.Draft202012Validator(published_schema("benchmark"))
+
+
+def test_the_schema_takes_every_example_of_every_check(run: Run, schema: jsonschema.Draft202012Validator) -> None:
+    text = run("benchmark", "schema").stdout
+    assert json.loads(run("schema", "benchmark", "--json").stdout) == json.loads(text) == schema.schema
+    schema.check_schema(schema.schema)
+    assert not list(schema.iter_errors(CLINIC))
+    for check in checks:
+        for example in check.examples:
+            said = {"assert": check.name, **example.assertion}
+            for criterion in ({**said, "label": "x", "weight": 2}, {"assertion": said, "axis": "safety"}):
+                assert not list(schema.iter_errors(with_criterion(criterion))), (check.name, said)
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        {"assert": "nonsense"},
+        {"label": "no assertion"},
+        {"assert": "fhir-resource-state"},
+        {"assert": "fhir-resource-state", "resource": "Patient", "feilds": {}},
+        {"assertion": {"assert": "fhir-resource-state", "resource": "Patient", "feilds": {}}},
+        {"assertion": {"assert": "state-unchanged"}, "except": []},
+        {"assert": "state-unchanged", "credit": "some"},
+        {"assert": "state-unchanged", "metric": "accuracy"},
+    ],
+)
+def test_the_schema_refuses_what_no_check_understands(
+    schema: jsonschema.Draft202012Validator, criterion: dict[str, Any]
+) -> None:
+    assert list(schema.iter_errors(with_criterion(criterion)))
+
+
+def test_the_command_takes_as_many_repeats_as_the_engine() -> None:
+    from meruit.benchmarks import service as benchmarks
+    from meruit.cli.commands.benchmark import MAX_REPEATS
+
+    assert MAX_REPEATS == benchmarks.MAX_REPEATS

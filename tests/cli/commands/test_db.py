@@ -1,0 +1,242 @@
+"""`meruit db`: what stands in the database, and how it is brought to this version."""
+
+import json
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.postgres import NewDatabase
+
+from meruit.store import migrate as opening
+from meruit.store.database import connect
+from meruit.store.location import Location
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Write = Callable[[str, Any], str]
+
+FILE = Path("meruit-data/meruit.db")
+OLDEST = opening.REVISIONS[0]
+NOWHERE = "postgresql://user:hidden@127.0.0.1:1/name"
+CRITERIA = "criteria:\n  - {metric: word_count, metric_type: count, comparison: gte, threshold: 2}\n"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MERUIT_DATA", "MERUIT_DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def record(run: Run, write: Write) -> Callable[..., None]:
+    """Records one outcome."""
+    write("c.yaml", CRITERIA)
+    write("o.json", {"text": "two words"})
+
+    def one(*place: str) -> None:
+        assert run("verify", "c.yaml", "--output", "o.json", "--record", *place).returncode == 0
+
+    return one
+
+
+def status(run: Run, *arguments: str) -> dict[str, Any]:
+    ended = run("db", "status", *arguments, "--json")
+    assert ended.stderr == ""
+    found: dict[str, Any] = json.loads(ended.stdout)
+    assert ended.returncode == (0 if found["current"] else 1)
+    return found
+
+
+def stamp(revision: str, file: Path = FILE) -> None:
+    """As if another version had made the tables."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+
+
+def made_older(file: Path = FILE) -> None:
+    """Put the records into tables as the first version made them."""
+    from alembic import command
+    from alembic.config import Config
+
+    newer = file.with_suffix(".newer")
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.rename(newer)
+    config = Config()
+    config.set_main_option("script_location", str(Path(opening.__file__).parent / "migrations"))
+    with closing(connect(Location(file.parent))) as database, database.writer.begin() as migrating:
+        config.attributes["connection"] = migrating
+        command.upgrade(config, OLDEST)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("ATTACH ? AS newer", (str(newer),))
+        known = [name for (name,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
+        for name in known:
+            if name != "alembic_version":
+                columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({name})"))
+                connection.execute(f"INSERT INTO main.{name} ({columns}) SELECT {columns} FROM newer.{name}")
+        # There was no outbox then.
+        connection.execute("UPDATE main.log_state SET events = 0")
+    newer.unlink()
+
+
+# What stands there.
+
+
+def test_nothing_is_there_and_nothing_is_made(run: Run) -> None:
+    ended = run("db", "status")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert ended.stdout == ("meruit-data/meruit.db: not there yet; `meruit db upgrade` or `meruit serve` makes it\n")
+    found = status(run)
+    assert (found["exists"], found["revision"], found["head"]) == (False, None, opening.HEAD)
+    assert list(Path().iterdir()) == []
+
+
+def test_a_current_database_is_told_with_its_size(run: Run, record: Callable[..., None]) -> None:
+    record()
+    record()
+    ended = run("db", "status")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    lines = ended.stdout.splitlines()
+    assert lines[0] == f"meruit-data/meruit.db: tables at {opening.HEAD} (current)"
+    assert lines[1].startswith("2 outcomes, ")
+    found = status(run)
+    assert found == {
+        "location": "meruit-data/meruit.db",
+        "exists": True,
+        "revision": opening.HEAD,
+        "head": opening.HEAD,
+        "outcomes": 2,
+        # The key, the criteria, and evidence and verdict of each.
+        "log_size": 6,
+        "events": 2,
+        "current": True,
+    }
+
+
+def test_an_older_database_is_not_changed_by_being_looked_at(run: Run, record: Callable[..., None]) -> None:
+    record()
+    made_older()
+    ended = run("db", "status")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert f"tables at {OLDEST} (this version needs {opening.HEAD}; run `meruit db upgrade`)" in ended.stdout
+    found = status(run)
+    assert (found["revision"], found["outcomes"], found["current"]) == (OLDEST, 1, False)
+
+
+def test_a_newer_database_is_told_and_left_alone(run: Run, record: Callable[..., None]) -> None:
+    record()
+    stamp("9999")
+    before = FILE.read_bytes()
+    ended = run("db", "status")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert f"tables at 9999 (this version needs {opening.HEAD}; upgrade Meruit)" in ended.stdout
+    # It may count otherwise; we say nothing rather than something wrong.
+    assert "outcomes" not in ended.stdout
+    refused = run("db", "upgrade")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "was made by a newer Meruit" in refused.stderr
+    assert FILE.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_told_of(run: Run) -> None:
+    FILE.parent.mkdir()
+    FILE.write_bytes(b"not a database, but long enough to be read as one" * 100)
+    for command in ("status", "upgrade"):
+        ended = run("db", command)
+        assert (ended.returncode in (2, 3), ended.stdout) == (True, "")
+        assert "meruit-data/meruit.db: file is not a database" in ended.stderr
+
+
+# Bringing it to this version.
+
+
+def test_a_new_database_is_made_once(run: Run) -> None:
+    first, second = run("db", "upgrade"), run("db", "upgrade")
+    assert (first.returncode, first.stdout) == (0, f"meruit-data/meruit.db: tables at {opening.HEAD} (new)\n")
+    assert second.stdout == f"meruit-data/meruit.db: tables at {opening.HEAD}, nothing to do\n"
+    assert status(run)["outcomes"] == 0
+
+
+def test_programs_hear_what_was_done(run: Run) -> None:
+    told = {"location": "elsewhere/meruit.db", "after": opening.HEAD, "backup": None}
+    first = json.loads(run("db", "upgrade", "--data", "elsewhere", "--json").stdout)
+    second = json.loads(run("db", "upgrade", "--data", "elsewhere", "--json").stdout)
+    assert first == told | {"before": None}
+    assert second == told | {"before": opening.HEAD}
+
+
+def test_an_older_database_keeps_its_records_and_a_copy_as_it_was(run: Run, record: Callable[..., None]) -> None:
+    record()
+    record()
+    (before,) = [json.loads(run("outcome", "list", "--json").stdout)]
+    made_older()
+    ended = run("db", "upgrade")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    copy = FILE.with_name(f"{FILE.name}.before-{opening.HEAD}")
+    assert ended.stdout == (
+        f"meruit-data/meruit.db: tables at {opening.HEAD} (before: {OLDEST})\nas it was before: {copy}\n"
+    )
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(OLDEST,)]
+        assert connection.execute("SELECT count(*) FROM outcomes").fetchall() == [(2,)]
+    assert status(run)["current"]
+    assert json.loads(run("outcome", "list", "--json").stdout) == before
+    record()
+    assert status(run)["outcomes"] == 3
+    restored = Path("restored")
+    restored.mkdir()
+    copy.rename(restored / FILE.name)
+    assert status(run, "--data", "restored")["revision"] == OLDEST
+
+
+def test_any_command_that_uses_it_upgrades_it(run: Run, record: Callable[..., None]) -> None:
+    record()
+    made_older()
+    assert run("outcome", "list").returncode == 0
+    assert status(run)["current"]
+    assert FILE.with_name(f"{FILE.name}.before-{opening.HEAD}").exists()
+
+
+def test_postgres_is_made_and_told_of_alike(
+    run: Run, new_empty_postgres: NewDatabase, record: Callable[..., None]
+) -> None:
+    there = ("--database-url", new_empty_postgres())
+    empty = status(run, *there)
+    assert (empty["exists"], empty["revision"]) == (True, None)
+    assert (
+        f"no tables yet (this version needs {opening.HEAD}; run `meruit db upgrade`)\n"
+        in run("db", "status", *there).stdout
+    )
+    assert run("db", "upgrade", *there).stdout.endswith(f"tables at {opening.HEAD} (new)\n")
+    record(*there)
+    found = status(run, *there)
+    assert (found["revision"], found["outcomes"], found["current"]) == (opening.HEAD, 1, True)
+
+
+@pytest.mark.parametrize("command", ["status", "upgrade"])
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (NOWHERE, "postgresql://127.0.0.1:1/name"),
+        ("mysql://user:hidden@127.0.0.1/name", "mysql is not supported"),
+        ("hidden", "the database URL cannot be read"),
+        ("postgresql://user:hidden@127.0.0.1:port/name", "the database URL cannot be read"),
+    ],
+)
+def test_a_database_that_cannot_be_reached_is_told_without_a_password(
+    run: Run, command: str, url: str, said: str
+) -> None:
+    ended = run("db", command, "--database-url", url)
+    assert (ended.returncode in (2, 3), ended.stdout) == (True, "")
+    assert said in ended.stderr
+    assert "hidden" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_data_directory_that_is_a_file_is_refused(run: Run, write: Write) -> None:
+    write("file", "")
+    ended = run("db", "upgrade", "--data", "file")
+    assert (ended.returncode, ended.stderr) == (2, "error: file is a file; a data directory is needed\n")

@@ -1,0 +1,261 @@
+"""`meruit outcome`: lists, records, differences, exports and erasure."""
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from meruit import SuccessCriteria, VerificationEngine
+from meruit.cli import terminal as output
+from meruit.cli.commands import outcome as outcome_file
+from meruit.model.outcome import Labels, OutcomeRecord
+from meruit.outcomes.service import Registrar, Submission
+from meruit.store.location import Location
+from meruit.store.store import Store
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
+
+
+def put(*texts: str, labels: Labels = Labels(), tenant: str = "default") -> list[str]:  # noqa: B008 - frozen
+    """Outcomes in the usual folder."""
+    store = Store.open(Location(Path("meruit-data")))
+    try:
+        registrar = Registrar(VerificationEngine(), store)
+        ready = registrar.ready(SuccessCriteria.model_validate({"criteria": [WORDS]}))
+        works = [Submission({}, {"text": text}, {}, labels) for text in texts]
+        return [registrar.record_sync(tenant, registrar.judge_sync(ready, work)).outcome_id for work in works]
+    finally:
+        store.close()
+
+
+def rescored(run: Run, threshold: int = 3, reason: str = "stricter") -> None:
+    Path("new.json").write_text(json.dumps({"criteria": [{**WORDS, "threshold": threshold}]}))
+    assert run("rescore", "new.json", "--all", "--reason", reason).returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def _usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MERUIT_DATA", raising=False)
+    monkeypatch.delenv("MERUIT_DATABASE_URL", raising=False)
+
+
+# Lists.
+
+
+def test_the_newest_is_listed_first_and_pages_go_on(run: Run) -> None:
+    ids = put("one", "two words", "three of them")
+    ended = run("outcome", "list", "--limit", "2")
+    lines = ended.stdout.splitlines()
+    assert lines[0].split()[0] == "outcome"
+    assert [line.split()[0] for line in lines[1:]] == [ids[2], ids[1]]
+    assert ended.stderr == "note: there may be more: --before 2\n"
+    ended = run("outcome", "list", "--before", "2")
+    assert [line.split()[0] for line in ended.stdout.splitlines()[1:]] == ids[:1]
+    assert ended.stderr == ""
+
+
+def test_programs_get_one_object_with_the_next_place(run: Run) -> None:
+    ids = put("one", "two words")
+    page = json.loads(run("outcome", "list", "--limit", "1", "--json").stdout)
+    assert ([one["id"] for one in page["outcomes"]], page["next"]) == (ids[1:], 2)
+    page = json.loads(run("outcome", "list", "--json").stdout)
+    assert (len(page["outcomes"]), page["next"]) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--contract-id", "k"), ("--agent-id", "ada"), ("--verdict", "fail"), ("--tenant", "acme")]
+)
+def test_a_filter_narrows_the_list(run: Run, option: str, value: str) -> None:
+    put("two words")
+    tenant = "acme" if option == "--tenant" else "default"
+    chosen = put("one", labels=Labels("k", "ada"), tenant=tenant)
+    page = json.loads(run("outcome", "list", option, value, "--json").stdout)
+    assert [one["id"] for one in page["outcomes"]] == chosen
+
+
+def test_two_filters_are_refused(run: Run) -> None:
+    put("one")
+    ended = run("outcome", "list", "--agent-id", "a", "--verdict", "pass")
+    assert ended.returncode == 2
+    assert "--agent-id and --verdict cannot be combined" in ended.stderr
+
+
+def test_a_place_without_records_is_told(run: Run) -> None:
+    ended = run("outcome", "list")
+    assert ended.returncode == 2
+    assert "holds no records yet" in ended.stderr
+
+
+# One.
+
+
+def test_an_outcome_is_shown_with_its_labels_and_its_verdict(run: Run) -> None:
+    (name,) = put("two words", labels=Labels("k\n", "ada", "bob", "law"))
+    rescored(run)
+    lines = run("outcome", "show", name).stdout.splitlines()
+    assert lines[:5] == [f"outcome   {name}", "contract  k\\n", "agent     ada", "consumer  bob", "domain    law"]
+    assert "version   2 of 2" in lines
+    assert "reason    stricter" in lines
+    assert any(line.startswith("verdict fail, success false") for line in lines)
+    first = run("outcome", "show", name, "--version", "1").stdout
+    assert "version   1 of 2" in first
+    assert "verdict pass" in first
+    assert "reason" not in first
+
+
+def test_the_whole_record_is_for_programs(run: Run) -> None:
+    (name,) = put("two words")
+    record = OutcomeRecord.model_validate_json(run("outcome", "show", name, "--json").stdout)
+    assert (record.id, record.work_output) == (name, {"text": "two words"})
+
+
+def test_what_is_not_there_is_told(run: Run) -> None:
+    (name,) = put("two words")
+    for arguments, complaint in (((name, "--version", "7"), "has no version 7"), (("nobody",), "no outcome 'nobody'")):
+        ended = run("outcome", "show", *arguments)
+        assert ended.returncode == 2
+        assert complaint in ended.stderr
+
+
+# Differences.
+
+
+def test_the_last_two_versions_are_compared(run: Run) -> None:
+    (name,) = put("two words")
+    rescored(run)
+    assert run("outcome", "diff", name).stdout.splitlines() == [
+        "version 1: verdict pass, success true, score 1",
+        "version 2: verdict fail, success false, score 0",
+        "",
+        "criterion            what       before  after",
+        "word_count  changed  status     met     not_met",
+        "                     threshold  2       3",
+        "                     exact      1       0",
+    ]
+    found = json.loads(run("outcome", "diff", name, "--json").stdout)
+    assert (found["before"]["verdict"], found["after"]["verdict"]) == ("pass", "fail")
+
+
+def test_any_two_versions_are_compared(run: Run) -> None:
+    (name,) = put("two words")
+    rescored(run)
+    rescored(run, 2, "as it was")
+    assert "nothing differs" in run("outcome", "diff", name, "--from", "1", "--to", "3").stdout
+    assert "version 1: verdict pass" in run("outcome", "diff", name, "--to", "2").stdout
+
+
+def test_a_difference_beside_the_criteria_needs_no_table(run: Run) -> None:
+    (name,) = put("two words")
+    Path("new.json").write_text(json.dumps({"criteria": [WORDS], "aggregation": "any", "penalize_missing": True}))
+    assert run("rescore", "new.json", "--all", "--reason", "r").returncode == 0
+    assert "required" in run("outcome", "diff", name).stdout
+    Path("new.json").write_text(json.dumps({"criteria": [WORDS], "aggregation": "any"}))
+    assert run("rescore", "new.json", "--all", "--reason", "r").returncode == 0
+    assert len(run("outcome", "diff", name).stdout.splitlines()) == 2
+
+
+def test_one_version_differs_from_nothing(run: Run) -> None:
+    (name,) = put("two words")
+    ended = run("outcome", "diff", name)
+    assert ended.returncode == 2
+    assert "has one version" in ended.stderr
+
+
+def test_long_values_are_cut() -> None:
+    assert outcome_file._short("x" * 100) == "x" * 59 + "…"
+
+
+# Exports.
+
+
+def test_an_export_goes_to_a_file_of_the_kind_its_name_says(run: Run) -> None:
+    ids = put("one", "two words")
+    ended = run("outcome", "export", "-o", "all.jsonl")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "note: 2 records written to all.jsonl\n")
+    assert [json.loads(line)["id"] for line in Path("all.jsonl").read_text().splitlines()] == ids
+    ended = run("outcome", "export", "-o", "all.parquet", "--verdict", "fail", "--json")
+    assert json.loads(ended.stdout) == {"file": "all.parquet", "format": "parquet", "records": 1}
+    assert pl.read_parquet("all.parquet")["id"].to_list() == ids[:1]
+    assert run("outcome", "export", "-o", "data", "--format", "jsonl").returncode == 0
+
+
+def test_lines_may_go_to_a_pipe(meruit_at_hand: Path) -> None:
+    ids = put("one")
+    command = [str(meruit_at_hand / "meruit"), "outcome", "export", "-o", "-"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(ended.stdout)["id"] == ids[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-o", "data.csv"), "neither .jsonl nor .parquet"),
+        (("-o", "-", "--format", "parquet"), "for JSONL alone"),
+        (("-o", "-", "--json"), "for JSONL alone"),
+    ],
+)
+def test_an_export_that_cannot_be_is_refused(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
+    ended = run("outcome", "export", *arguments)
+    assert ended.returncode == 2
+    assert complaint in ended.stderr
+
+
+# Progress.
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with output.progress_shown("exporting") as progress:
+        progress(1, 4)
+        progress(4, 4)
+    assert "exporting" in terminal.getvalue()
+    assert "4/4" in terminal.getvalue()
+
+
+# Erasure.
+
+
+def test_an_erased_outcome_keeps_its_verdict_and_loses_the_rest(run: Run) -> None:
+    (name,) = put("two words")
+    rescored(run)
+    ended = run("outcome", "erase", name, "--reason", "asked to", "--yes")
+    assert ended.stdout == f"{name}: erased input, output, metadata, result\n"
+    ended = run("outcome", "erase", name, "--reason", "asked to", "--yes", "--json")
+    assert json.loads(ended.stdout) == {"outcome_id": name, "erased": []}
+    assert "nothing: all of it had gone" in run("outcome", "erase", name, "--reason", "again", "--yes").stdout
+    shown = run("outcome", "show", name)
+    assert "verdict fail; the result itself was erased" in shown.stdout
+    ended = run("outcome", "diff", name)
+    assert (ended.returncode, "were erased" in ended.stderr) == (2, True)
+
+
+def test_erasing_asks_first(run: Run) -> None:
+    (name,) = put("two words")
+    ended = run("outcome", "erase", name, "--reason", "asked to", stdin=b"n\n")
+    assert ended.returncode == 130
+    assert "for good?" in ended.stderr
+    ended = run("outcome", "erase", name, "--reason", "asked to", stdin=b"y\n")
+    assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("reason", ["", " ", "a\nb"])
+def test_an_erasure_has_a_reason(run: Run, reason: str) -> None:
+    assert run("outcome", "erase", "x", "--reason", reason, "--yes").returncode == 2
+
+
+def test_the_group_explains_itself(run: Run) -> None:
+    told: Any = run("outcome", "--help").stdout
+    assert all(word in told for word in ("list", "show", "diff", "export", "erase", "--json"))

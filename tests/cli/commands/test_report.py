@@ -1,0 +1,328 @@
+"""`meruit report`, as a shell calls it."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.reports.worlds import NOON, recorded
+
+from meruit.model.metering import MeteredRun, MeteredStep, UsageRecord
+from meruit.model.usage import Assurance, Attempt, Tokens, UsageCode, UsagePolicy, UsageStatus
+from meruit.usage.decision import decide
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+TWO = (("a", UsageStatus.VERIFIED), ("b", UsageStatus.PENDING))
+
+
+def several() -> list[UsageRecord]:
+    return [
+        recorded(agent, f"t{task}", success=agent == "scout" or task > 2, cost=cost if task % 2 else f"{cost}5")
+        for agent, cost in (("plodder", "0.1"), ("scout", "0.3"))
+        for task in range(6)
+    ] + [recorded("scout", "t0", 2, status=UsageStatus.WARNING, message="only 3/6 steps have tokens")]
+
+
+@pytest.fixture
+def runs() -> str:
+    Path("runs.json").write_bytes(msgspec.json.encode(several()))
+    return "runs.json"
+
+
+def test_a_page_and_its_data_lie_side_by_side(run: Run, runs: str) -> None:
+    done = run("report", "build", "-o", "report.html", "--from", runs)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "13 runs, 12 verified, 1 excluded" in done.stderr
+    page = Path("report.html").read_text(encoding="utf-8")
+    data = json.loads(Path("report.json").read_bytes())
+    assert data["digest"] in page
+    assert data["excluded"][0]["message"] == "only 3/6 steps have tokens"
+    assert "meruit report build -o report.html --from runs.json" in page
+
+
+def test_the_same_runs_give_the_same_bytes_wherever_they_go(run: Run, runs: str) -> None:
+    run("report", "build", "-o", "one.html", "--from", runs)
+    Path("folder").mkdir()
+    Path("folder", runs).write_bytes(msgspec.json.encode([*reversed(several())]))
+    run("report", "build", "-o", "two.html", "--from", f"folder/{runs}")
+    assert Path("one.html").read_bytes() == Path("two.html").read_bytes()
+    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
+
+
+@pytest.mark.parametrize("link", ["", "symbolic", "hard"])
+@pytest.mark.parametrize("name", ["out.json", "out.html"])
+def test_what_is_read_is_not_written_over(run: Run, runs: str, name: str, link: str) -> None:
+    before = Path(runs).read_bytes()
+    match link:
+        case "symbolic":
+            Path(name).symlink_to(runs)
+        case "hard":
+            Path(name).hardlink_to(runs)
+        case _:
+            runs = f"../{Path.cwd().name}/{Path(runs).rename(name)}"
+    done = run("report", "build", "-o", "out.html", "--from", runs)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{name} would be written over" in done.stderr
+    assert Path(name).read_bytes() == Path(runs).read_bytes() == before
+    assert sorted(one.name for one in Path.cwd().iterdir()) == sorted({name, Path(runs).name})
+
+
+def test_standard_input_that_is_a_file_is_not_written_over_either(runs: str, meruit_at_hand: Path) -> None:
+    with Path(runs).open("rb") as file:
+        done = subprocess.run(
+            [meruit_at_hand / "meruit", "report", "build", "-o", "runs.html", "--from", "-"],
+            stdin=file,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert (done.returncode, Path("runs.html").exists()) == (2, False)
+    assert "runs.json would be written over" in done.stderr
+
+
+def test_a_page_and_its_data_appear_together_or_not_at_all(run: Run, runs: str) -> None:
+    Path("x.json").mkdir()
+    assert run("report", "build", "-o", "x.html", "--from", runs).returncode != 0
+    assert sorted(one.name for one in Path.cwd().iterdir()) == ["runs.json", "x.json"]
+
+
+def test_data_are_printed_for_programs(run: Run, runs: str) -> None:
+    done = run("report", "build", "--json", "--from", runs, "--framework", "scout", "--question", "How is scout?")
+    found = json.loads(done.stdout)
+    assert (found["question"], found["runs"]) == ("How is scout?", 7)
+    assert (
+        found["command"]
+        == "meruit report build -o report.html --framework scout --question 'How is scout?' --from runs.json"
+    )
+
+
+def test_a_page_may_come_from_a_pipe_and_go_to_one(run: Run, runs: str) -> None:
+    done = run("report", "build", "-o", "-", "--from", "-", stdin=Path(runs).read_bytes())
+    assert done.returncode == 0
+    assert done.stdout.startswith("<!doctype html>")
+    assert done.stdout.endswith("</html>\n")
+
+
+def test_a_file_that_some_editor_marked_as_text_is_read_all_the_same(run: Run, runs: str) -> None:
+    plain = run("report", "build", "--json", "--from", "-", stdin=Path(runs).read_bytes())
+    marked = run("report", "build", "--json", "--from", "-", stdin=b"\xef\xbb\xbf" + Path(runs).read_bytes())
+    assert (marked.returncode, marked.stdout) == (0, plain.stdout)
+
+
+def test_two_agents_are_compared_in_the_order_of_their_names(run: Run, runs: str) -> None:
+    done = run("report", "compare", "scout", "plodder", "--from", runs)
+    assert done.returncode == 0
+    assert re.search(r"^cost +verified +6 .*× 2\.\d+ ", done.stdout, re.MULTILINE)
+    assert re.search(r"^success +finished +6 +100\.0 % +50\.0 % +\+50\.0 ", done.stdout, re.MULTILINE)
+    assert re.search(r"^scout +7 +6 +1 +incomplete 1$", done.stdout, re.MULTILINE)
+    again = json.loads(run("report", "compare", "scout", "plodder", "--from", runs, "--json").stdout)
+    assert {(one["a"], one["b"]) for one in again["comparisons"]} == {("scout", "plodder")}
+
+
+def test_nothing_verified_in_common_is_nothing_to_compare(run: Run, write: Callable[[str, Any], str]) -> None:
+    records = [recorded("a", "t1"), recorded("b", "t2", success=None), recorded("b", "t1", status=UsageStatus.PENDING)]
+    name = write("runs.json", msgspec.json.encode(records))
+    done = run("report", "compare", "a", "b", "--from", name)
+    assert done.returncode == 3
+    assert "no task has a verified run of every agent" in done.stderr
+
+
+def test_one_of_two_alone_is_nothing_to_compare_with(run: Run, write: Callable[[str, Any], str]) -> None:
+    records = [recorded(agent, f"t{task}", status=status) for task in range(6) for agent, status in TWO]
+    done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(records)))
+    assert done.returncode == 3
+    assert "no task has a verified run of every agent" in done.stderr
+    assert "b has no verified run" in done.stderr
+    found = json.loads(run("report", "compare", "a", "b", "--from", "runs.json", "--json").stdout)
+    assert found["tasks_compared"] == 0
+    assert not any(one["compared"] for one in found["task_lines"])
+    alone = json.loads(run("report", "build", "--framework", "a", "--from", "runs.json", "--json").stdout)
+    assert alone["tasks_compared"] == 6
+
+
+def test_tasks_that_are_in_no_ratio_are_counted_with_the_reason(run: Run, write: Callable[[str, Any], str]) -> None:
+    costs = ["0.5", "0", "0", "0.25", "1", None, "0.75"]
+    records = [
+        recorded(agent, f"t{task}", cost=cost if agent == "a" else "0.5")
+        for agent in ("a", "b")
+        for task, cost in enumerate(costs)
+    ]
+    done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(records)))
+    assert done.returncode == 0
+    assert re.search(r"^cost +verified +4 ", done.stdout, re.MULTILINE)
+    assert "\ncost: 3 tasks left out: 2 took nothing, of 1 it is unknown\n" in done.stdout
+    assert "tokens: " not in done.stdout
+    run("report", "build", "-o", "page.html", "--from", "runs.json")
+    assert "3 tasks left out: 2 took nothing, of 1 it is unknown" in Path("page.html").read_text(encoding="utf-8")
+    free = [recorded(agent, "t", cost="0" if agent == "a" else None) for agent in ("a", "b")]
+    free += [recorded(agent, f"u{task}", cost="0.5") for agent in ("a", "b") for task in range(2)]
+    done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(free)))
+    assert "cost: 1 task left out: of 1 it is unknown" in done.stdout
+
+
+# What a file claims of its runs.
+
+
+def looked_at(looks: tuple[float, ...] = (1, 3), **changes: Any) -> tuple[UsageRecord, list[Attempt]]:
+    used = Tokens(90, 10, 1)
+    ended = NOON + timedelta(minutes=5)
+    made = MeteredRun("a-1", "a", ended_at=ended, steps=(MeteredStep("s", tokens=used),), task="t", success=True)
+    attempts = [
+        Attempt(f"look {hours:g}", ended + timedelta(hours=hours), used, assurance=Assurance.LANE) for hours in looks
+    ]
+    verdict = decide(made.for_judging, attempts, UsagePolicy(interval_min=changes.get("interval_min", 60.0)))
+    return UsageRecord(made, 1, len(attempts), msgspec.structs.replace(verdict, **changes)), attempts
+
+
+def in_file(record: UsageRecord, attempts: list[Attempt]) -> bytes:
+    return msgspec.json.encode({"records": [record], "attempts": {record.run.id: attempts}})
+
+
+@pytest.mark.parametrize(
+    ("looks", "changes", "said"),
+    [
+        ((1,), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "say pending (first, 90 in / 10 out)"),
+        ((), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "say pending (not_started)"),
+        ((1, 3), {"tokens": Tokens(9, 1, 1)}, "is verified (stable, 9 in / 1 out), and its attempts say verified"),
+        ((1, 3), {"status": UsageStatus.PENDING, "code": UsageCode.FIRST}, "say verified (stable"),
+        ((1, 1.5), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "say pending (gap"),
+        (
+            (1, 3),
+            {"assurance": Assurance.REQUEST},
+            "is of assurance A, withdrawn 0 times, and its attempts say assurance B",
+        ),
+        ((1, 3), {"withdrawn": 2}, "say assurance B, withdrawn 0 times"),
+        ((1, 3), {"told_by": "file"}, "withdrawn 0 times, told by a file, and"),
+        ((1, 3), {"interval_min": -1.0}, "no time is less than nothing"),
+    ],
+)
+def test_a_verdict_that_does_not_follow_from_its_attempts_is_refused_by_name(
+    run: Run, write: Callable[[str, Any], str], looks: tuple[float, ...], changes: dict[str, Any], said: str
+) -> None:
+    write("runs.json", in_file(*looked_at(looks, **changes)))
+    for arguments in (("build", "-o", "x.html"), ("build", "--json")):
+        done = run("report", *arguments, "--from", "runs.json")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "run 'a-1': " in done.stderr
+        assert said in done.stderr
+    assert not Path("x.html").exists()
+
+
+@pytest.mark.parametrize(("looks", "changes"), [((1, 3), {}), ((1,), {}), ((), {}), ((1, 1.5), {"interval_min": 30.0})])
+def test_a_verdict_that_follows_from_its_attempts_is_reported(
+    run: Run, write: Callable[[str, Any], str], looks: tuple[float, ...], changes: dict[str, Any]
+) -> None:
+    write("runs.json", in_file(*looked_at(looks, **changes)))
+    found = json.loads(run("report", "build", "--json", "--from", "runs.json").stdout)
+    assert (found["on_trust"], any("on trust" in one for one in found["notes"])) == (0, False)
+
+
+def test_verdicts_without_attempts_are_said_to_be_taken_on_trust(run: Run, write: Callable[[str, Any], str]) -> None:
+    record, attempts = looked_at()
+    both = {"records": [record, recorded("b")], "attempts": {"a-1": attempts}}
+    run("report", "build", "-o", "x.html", "--from", write("runs.json", msgspec.json.encode(both)))
+    header = Path("x.html").read_text(encoding="utf-8").partition("<main>")[0]
+    assert "the verdicts of 1 of 2 runs are taken from the file on trust" in header
+    assert json.loads(Path("x.json").read_bytes())["on_trust"] == 1
+
+
+@pytest.mark.parametrize("amount", ["-0.01", "NaN", "Infinity", "-Infinity", "sNaN"])
+@pytest.mark.parametrize("kind", ["quoted", "billed", "settled"])
+def test_a_cost_below_nothing_or_beyond_number_is_refused_by_name(run: Run, amount: str, kind: str) -> None:
+    Path("runs.json").write_bytes(changed(f"ledger.{kind}", amount))
+    done = run("report", "build", "-o", "x.html", "--from", "runs.json")
+    assert done.returncode == 2
+    assert f"run 'plodder/t0/1': its {kind} cost is {amount}" in done.stderr
+    assert not Path("x.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("build",), "say with -o where the page goes"),
+        (("build", "-o", "x.json"), "-o names the page"),
+        (("build", "-o", "-", "--json"), "both print to standard output"),
+        (("compare", "a", "a"), "the same agent"),
+        (("compare", "scout", "ploder", "--from", "runs.json"), "did you mean 'plodder'?"),
+        (("build", "-o", "x.html", "--from", "gone.json"), "gone.json"),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_what_cannot_be_meant_is_told(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    done = run("report", *arguments)
+    assert done.returncode in (2, 3)
+    assert said in done.stderr
+    assert not Path("x.html").exists()
+
+
+def changed(path: str, value: object) -> bytes:
+    """Valid runs with one thing in the first of them that is not."""
+    whole = json.loads(msgspec.json.encode(several()))
+    place = whole[0]
+    *way, last = path.split(".")
+    for step in way:
+        place = place[step]
+    place[last] = value
+    return json.dumps(whole).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "this is no JSON"),
+        (b'{"runs": []}', "unknown field `runs`"),
+        (b"[]", "no run is recorded"),
+        (changed("run.ended_at", "2026-03-01T12:05:00"), "[0].run.ended_at"),
+        (changed("verdict.tokens", {"input": -5}), "[0].verdict.tokens.input"),
+        (changed("verdict.status", "perhaps"), "[0].verdict.status"),
+        (changed("run.id", "plodder/t1/1"), "'plodder/t1/1' is given twice"),
+    ],
+)
+def test_a_bad_file_is_told_with_its_place(run: Run, content: bytes, said: str) -> None:
+    Path("runs.json").write_bytes(content)
+    done = run("report", "build", "-o", "x.html", "--from", "runs.json")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not Path("x.html").exists()
+
+
+def test_recorded_runs_are_reported_on_without_a_file(run: Run) -> None:
+    from meruit.app import open_store
+    from meruit.config import location_of
+    from meruit.usage.store.write import Look, Looked, RecordRun
+
+    store = open_store(location_of(None, None), make=True)
+    try:
+        ended = NOON + timedelta(minutes=5)
+        for agent in ("a", "b"):
+            steps = (MeteredStep("s", NOON, ended, succeeded=True, tokens=Tokens(90, 10, 1)),)
+            made = MeteredRun(f"{agent}-1", agent, started_at=NOON, ended_at=ended, steps=steps, task="t", success=True)
+            store.recorder.write(RecordRun("default", "test", made))
+            for hours in (1, 3) if agent == "a" else (1,):
+                at = ended + timedelta(hours=hours)
+                look = Attempt(f"{agent}{hours}", at, Tokens(90, 10, 1), assurance=Assurance.LANE)
+                store.recorder.write(Look("default", [Looked(made.id, look)], UsagePolicy()))
+    finally:
+        store.close()
+    found = json.loads(run("report", "build", "--json").stdout)
+    assert (found["runs"], found["verified"]) == (2, 1)
+    assert found["excluded"][0]["run"] == "b-1"
+    assert len(found["timeline"]["rows"][1]["looks"]) == 2
+    alone = json.loads(run("report", "build", "--json", "--framework", "a").stdout)
+    assert alone["runs"] == 1
+    missing = run("report", "build", "--json", "--framework", "c")
+    assert missing.returncode == 2
+    assert "no run of 'c' is recorded" in missing.stderr
+
+
+@pytest.mark.parametrize("target", ["", "/"])
+def test_a_page_needs_a_name(run: Run, runs: str, target: str) -> None:
+    done = run("report", "build", "-o", target, "--from", runs)
+    assert done.returncode == 2
+    assert "-o names the page, such as report.html" in done.stderr

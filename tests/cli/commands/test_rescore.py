@@ -1,0 +1,140 @@
+"""`meruit rescore`: what it asks for, what it says, and what it leaves behind."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from meruit import SuccessCriteria, VerificationEngine
+from meruit.cli.commands import rescore as rescore_file
+from meruit.model.outcome import Labels
+from meruit.outcomes.rescore.ray import RayRunner
+from meruit.outcomes.service import Registrar, Submission
+from meruit.store.location import Location
+from meruit.store.store import Store
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
+NEW = {"criteria": [{**WORDS, "threshold": 3}]}
+
+
+@pytest.fixture(autouse=True)
+def _records(monkeypatch: pytest.MonkeyPatch, _empty_folder: None) -> None:
+    """Three outcomes in the usual folder, and criteria that one of them no longer meets."""
+    monkeypatch.delenv("MERUIT_DATA", raising=False)
+    monkeypatch.delenv("MERUIT_DATABASE_URL", raising=False)
+    store = Store.open(Location(Path("meruit-data")))
+    registrar = Registrar(VerificationEngine(), store)
+    ready = registrar.ready(SuccessCriteria.model_validate({"criteria": [WORDS]}))
+    for text, agent in (("two words", "ada"), ("now three words", "bob"), ("one", None)):
+        work = Submission({}, {"text": text}, {}, Labels(agent_id=agent))
+        registrar.record_sync("default", registrar.judge_sync(ready, work))
+    store.close()
+    Path("new.json").write_text(json.dumps(NEW))
+
+
+def test_a_person_is_told_what_changed(run: Run) -> None:
+    ended = run("rescore", "new.json", "--all", "--reason", "stricter")
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines() == [
+        "3 of 3 outcomes rescored: 3 from their evidence, 0 measured again",
+        "verdicts: 2 unchanged, 1 changed; success: 0 gained, 1 lost",
+        "",
+        "verdict  becomes  outcomes",
+        "pass     fail     1",
+        "",
+        "criterion   outcomes for which it ended otherwise",
+        "word_count  1",
+    ]
+    again = run("rescore", "new.json", "--all", "--reason", "stricter")
+    assert again.stdout.splitlines() == [
+        "0 of 3 outcomes rescored: 0 from their evidence, 0 measured again",
+        "3 left alone: already judged by these criteria",
+        "verdicts: 0 unchanged, 0 changed; success: 0 gained, 0 lost",
+    ]
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_a_dry_run_tells_and_records_nothing(run: Run, columns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescore_file, "_columns_are_possible", lambda: columns)
+    ended = run("rescore", "new.json", "--all", "--dry-run")
+    assert ended.stdout.startswith("3 of 3 outcomes would be rescored: 3 from their evidence, 0 measured again\n")
+    listed = json.loads(run("outcome", "list", "--json").stdout)
+    assert {one["version"] for one in listed["outcomes"]} == {1}
+
+
+def test_programs_get_the_summary(run: Run) -> None:
+    summary = json.loads(run("rescore", "new.json", "--agent-id", "ada", "--reason", "r", "--json").stdout)
+    assert (summary["examined"], summary["changed"]) == (1, [{"before": "pass", "after": "fail", "count": 1}])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--reason", "r"), "say which outcomes"),
+        (("--reason", "r", "--all", "--agent-id", "ada"), "not both"),
+        (("--all",), "--reason says in a line why"),
+        (("--all", "--reason", " "), "--reason says in a line why"),
+        (("--all", "--reason", "a\nb"), "--reason says in a line why"),
+        (("--all", "--reason", "r", "-o", "x.parquet"), "-o is for --from"),
+        (("--all", "--reason", "r", "--workers", "2"), "--workers is for --engine ray"),
+        (("--from", "x.parquet", "--all"), "judges a whole file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
+    ended = run("rescore", "new.json", *arguments)
+    assert ended.returncode == 2
+    assert complaint in " ".join(ended.stderr.split())
+
+
+def test_criteria_that_cannot_be_judged_by_change_nothing(run: Run) -> None:
+    Path("new.json").write_text(json.dumps({"criteria": [{**WORDS, "params": {"x": 1}}]}))
+    ended = run("rescore", "new.json", "--all", "--reason", "r")
+    assert ended.returncode == 2
+    assert "takes no params" in ended.stderr
+
+
+def test_an_exported_file_is_judged_without_the_records(run: Run) -> None:
+    run("outcome", "export", "-o", "all.parquet")
+    ended = run("rescore", "new.json", "--from", "all.parquet", "-o", "verdicts.parquet")
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines() == [
+        "3 rows judged, 1 successful",
+        "verdict  rows",
+        "fail     2",
+        "pass     1",
+        "",
+        "criterion   met  not met  indeterminate  excluded",
+        "word_count  1    2        0              0",
+    ]
+    assert "verdicts written to verdicts.parquet" in ended.stderr
+    assert pl.read_parquet("verdicts.parquet")["verdict"].to_list() == ["fail", "pass", "fail"]
+    summary = json.loads(run("rescore", "new.json", "--from", "all.parquet", "--json").stdout)
+    assert (summary["rows"], summary["verdicts"]) == (3, {"fail": 2, "pass": 1})
+    assert "written" not in run("rescore", "new.json", "--from", "all.parquet").stderr
+
+
+def test_a_file_needs_what_columns_need(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescore_file, "_columns_are_possible", lambda: False)
+    ended = run("rescore", "new.json", "--from", "all.parquet")
+    assert (ended.returncode, "pip install 'meruit[bulk]'" in ended.stderr) == (2, True)
+
+
+def test_ray_is_asked_for_by_name_and_told_of_when_absent(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    made = RayRunner.__init__
+
+    def remembered(self: RayRunner, make_engine: Callable[[], VerificationEngine], workers: int = 2) -> None:
+        asked.append(workers)
+        made(self, make_engine, workers)
+
+    monkeypatch.setattr(RayRunner, "__init__", remembered)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for more in ((), ("--workers", "5")):
+        ended = run("rescore", "new.json", "--all", "--reason", "r", "--engine", "ray", *more)
+        assert (ended.returncode, "pip install 'meruit[ray]'" in ended.stderr) == (2, True)
+    assert asked == [2, 5]

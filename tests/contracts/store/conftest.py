@@ -1,0 +1,3 @@
+from tests.store.conftest import clock, store
+
+__all__ = ["clock", "store"]

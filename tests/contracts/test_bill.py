@@ -1,0 +1,791 @@
+"""Bills: what a verdict is worth, line by line, to the last millionth."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from meruit.app import build_engine
+from meruit.config import Settings
+from meruit.contracts.bill import (
+    GUARD,
+    MAX_LINES,
+    RuleFailed,
+    TooMuch,
+    bill,
+    calculate_cost,
+    fee_and_payout,
+    hold_for,
+    largest_penalty,
+    sum_of,
+)
+from meruit.contracts.bill_merge_charges import charged
+from meruit.contracts.payable import why_held
+from meruit.contracts.rule_order import UnsoundRules, check_rules
+from meruit.errors import MeruitError, UnknownName
+from meruit.judge.verdict import governed
+from meruit.model.contract import USUAL_RULES, BonusOnFailure, Terms
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Cause, Provenance
+from meruit.model.money import Bill, Cost, Line, Part
+from meruit.model.numbers import MICRO, in_units
+from meruit.model.threshold import LARGEST_MICROS
+from meruit.model.verdict import GovernanceStatus, Status, Verdict, VerificationResult
+from meruit.registry import SettlementRule, settlement_rules
+
+ENGINE = build_engine(Settings())
+HOW: dict[str, dict[str, Any]] = {
+    "met": {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 1},
+    "not_met": {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 100},
+    "missing": {"metric": "time_to_first_byte", "metric_type": "latency", "comparison": "lte", "threshold": 100},
+    "claimed": {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 1000},
+    "claimed_slow": {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 1},
+    "own_code": {
+        "expr": "1.0 / double(metadata.nothing)",
+        "metric_type": "numeric",
+        "comparison": "lte",
+        "threshold": 1,
+    },
+    "own_value": {"expr": "-1.0", "metric_type": "latency", "comparison": "lte", "threshold": 1},
+}
+"""For each way that a criterion can end, one that ends so."""
+OWN = {"own_code": Cause.CRASHED, "own_value": Cause.OUT_OF_DOMAIN}
+"""Where it is the author's own code that gives nothing which could be judged."""
+METADATA = {"claimed": {"duration_ms": 12}}
+
+
+class Piece(NamedTuple):
+    """A criterion by how it ends, and its money in millionths."""
+
+    how: str
+    bonus: int | None = None
+    penalty: int | None = None
+
+
+def written(pieces: Sequence[Piece], **more: Any) -> SuccessCriteria:
+    """Criteria that end in these ways."""
+    return SuccessCriteria.model_validate(
+        {
+            "criteria": [
+                {
+                    **HOW[piece.how],
+                    "id": f"{piece.how}-{number}",
+                    "bonus": None if piece.bonus is None else in_units(piece.bonus),
+                    "penalty": None if piece.penalty is None else in_units(piece.penalty),
+                }
+                for number, piece in enumerate(pieces)
+            ],
+            **more,
+        }
+    )
+
+
+def judged(criteria: SuccessCriteria) -> VerificationResult:
+    return ENGINE.verify_sync("c", {}, {"text": "three words here"}, criteria, METADATA)
+
+
+def billed(pieces: Sequence[Piece], *, penalize_missing: bool = False, **terms: Any) -> Bill:
+    """What the work is worth under terms of 10 for completion, unless they say otherwise."""
+    agreed = Terms.model_validate({"cpc_rate": 10, **terms})
+    criteria = written(pieces, penalize_missing=penalize_missing)
+    return bill(judged(criteria), agreed, hold_for(criteria, agreed))
+
+
+def by_criterion(made: Bill, part: Part) -> Counter[str | None]:
+    sums: Counter[str | None] = Counter()
+    for line in made.lines:
+        if line.part is part:
+            sums[line.criterion_id] += line.micros
+    return sums
+
+
+MONEY = st.integers(0, 5) | st.integers(0, 10**7) | st.integers(0, LARGEST_MICROS // 10)
+"""So that whatever a contract adds up can still be counted."""
+PIECES = st.lists(
+    st.builds(Piece, st.sampled_from([*HOW]).filter(lambda how: how not in OWN), st.none() | MONEY, st.none() | MONEY),
+    min_size=1,
+    max_size=6,
+)
+RATES = st.sampled_from(["0", "0.15", "0.5", "1", "0.333333", "0.0000001"]) | st.fractions(
+    0, 1, max_denominator=64
+).map(lambda one: f"{float(one):.6f}")
+
+
+USUAL = st.just(USUAL_RULES)
+
+
+@st.composite
+def agreements(draw: st.DrawFn, rules: st.SearchStrategy[Sequence[str]] = USUAL) -> Terms:
+    return Terms.model_validate(
+        {
+            "cpc_rate": in_units(draw(MONEY)),
+            "max_cpa_total": draw(st.none() | MONEY.map(in_units)),
+            "max_penalty_rate": draw(RATES),
+            "platform_fee_rate": draw(RATES),
+            "bonus_on_failure": draw(st.sampled_from(["per_criterion", "none"])),
+            "cap_split": draw(st.sampled_from(["in_order", "pro_rata"])),
+            "claimed_may_earn": draw(st.booleans()),
+            "rules": draw(rules),
+        }
+    )
+
+
+# Properties.
+
+
+def adds_up(made: Bill, hold: int) -> None:
+    assert sum(line.micros for line in made.lines) == made.total
+    assert made.base + made.bonus - made.penalty + made.tokens == made.total
+    assert 0 <= made.total <= hold
+    assert made.fee + made.payout == made.total
+    assert made.total + made.released == hold
+    assert made.fee >= 0
+    assert made.payout >= 0
+    assert all(line.reason and line.rule for line in made.lines)
+
+
+@given(PIECES, agreements(), st.booleans(), st.sampled_from(["all", "any", "weighted"]))
+def test_a_bill_is_the_plain_sum_that_anyone_would_make(
+    pieces: list[Piece], terms: Terms, penalize: bool, aggregation: str
+) -> None:
+    criteria = written(pieces, penalize_missing=penalize, aggregation=aggregation)
+    result = judged(criteria)
+    hold = hold_for(criteria, terms)
+    made = bill(result, terms, hold)
+    adds_up(made, hold)
+
+    earning = {"met", "claimed"} if terms.claimed_may_earn else {"met"}
+    earned = sum(piece.bonus or 0 for piece in pieces if piece.how in earning)
+    if terms.bonus_on_failure == "none" and not result.success:
+        earned = 0
+    cap = None if terms.max_cpa_total is None else int(Fraction(str(terms.max_cpa_total)) * MICRO)
+    costing = {"not_met", "claimed_slow"} | ({"missing"} if penalize else set())
+    costs = sum(piece.penalty or 0 for piece in pieces if piece.how in costing)
+    most = round(made.base * Fraction(str(terms.max_penalty_rate)))
+    assert made.base == int(Fraction(str(terms.cpc_rate)) * MICRO)
+    assert made.bonus == (earned if cap is None else min(earned, cap))
+    assert made.penalty == min(costs, most)
+    assert made.fee == round(made.total * Fraction(str(terms.platform_fee_rate)))
+    assert not [line for line in made.lines if line.rule == GUARD]
+
+
+@settings(max_examples=50)
+@given(PIECES, agreements())
+def test_no_criterion_is_paid_more_than_it_earned_or_less_than_nothing(pieces: list[Piece], terms: Terms) -> None:
+    criteria = written(pieces)
+    made = bill(judged(criteria), terms, hold_for(criteria, terms))
+    for name, micros in by_criterion(made, Part.BONUS).items():
+        assert name is not None
+        assert 0 <= micros <= (pieces[int(name.rpartition("-")[2])].bonus or 0)
+
+
+@settings(max_examples=50)
+@given(st.lists(MONEY.filter(bool), min_size=1, max_size=6), st.data(), st.sampled_from(["in_order", "pro_rata"]))
+def test_a_cap_is_reached_exactly_by_either_split(bonuses: list[int], data: st.DataObject, split: str) -> None:
+    cap = data.draw(st.integers(0, sum(bonuses)))
+    made = billed([Piece("met", one) for one in bonuses], max_cpa_total=in_units(cap), cap_split=split)
+    assert made.bonus == cap
+    paid = [by_criterion(made, Part.BONUS)[f"met-{number}"] for number in range(len(bonuses))]
+    assert all(0 <= some <= whole for some, whole in zip(paid, bonuses, strict=True))
+    if split == "in_order":
+        # Whoever comes first is paid in full; at most one is paid in part.
+        assert sum(0 < some < whole for some, whole in zip(paid, bonuses, strict=True)) <= 1
+        assert paid == sorted(paid, key=lambda one: one == 0) or 0 in bonuses
+    else:
+        shares = [whole * made.bonus / Fraction(sum(bonuses)) for whole in bonuses]
+        assert all(abs(some - exact) < 1 for some, exact in zip(paid, shares, strict=True))
+
+
+@settings(max_examples=50)
+@given(
+    PIECES, agreements(st.lists(st.sampled_from([*USUAL_RULES, "pay_on_success"]), min_size=1, max_size=7, unique=True))
+)
+def test_a_bill_adds_up_whatever_rules_the_terms_name_in_whatever_order(pieces: list[Piece], terms: Terms) -> None:
+    criteria = written(pieces)
+    hold = hold_for(criteria, terms)
+    adds_up(bill(judged(criteria), terms, hold), hold)
+
+
+@settings(max_examples=50)
+@given(PIECES, agreements())
+def test_calculate_cost_agrees_with_the_bill(pieces: list[Piece], terms: Terms) -> None:
+    usual = terms.model_copy(update={"claimed_may_earn": True, "bonus_on_failure": BonusOnFailure.PER_CRITERION})
+    criteria = written(pieces)
+    result = judged(criteria)
+    made, cost = bill(result, usual, hold_for(criteria, usual)), calculate_cost(execution_under(usual), result)
+    assert [part * MICRO for part in (cost.base, cost.bonus, cost.penalty, cost.total)] == [
+        *(made.base, made.bonus, made.penalty, made.total)
+    ]
+
+
+def execution_under(terms: Terms) -> dict[str, Any]:
+    budget = {"max_cpa_total": terms.max_cpa_total, "max_penalty_rate": terms.max_penalty_rate}
+    return {"agent": {"pricing": {"cpc_rate": terms.cpc_rate}}, "task": {"budget": budget}}
+
+
+@given(MONEY, RATES)
+def test_fee_and_payout_are_the_price_exactly(price: int, rate: str) -> None:
+    fee, payout = fee_and_payout(price, Decimal(rate))
+    assert fee + payout == price
+    assert 0 <= fee <= price
+    assert abs(fee - price * Fraction(rate)) <= Fraction(1, 2)
+
+
+# The cases that a person would argue about.
+
+
+@pytest.mark.parametrize(("price", "fee"), [(1, 0), (3, 2), (5, 2), (7, 4), (9, 4), (11, 6)])
+def test_half_a_millionth_goes_to_the_even_side(price: int, fee: int) -> None:
+    assert fee_and_payout(price, 0.5) == (fee, price - fee)
+    assert largest_penalty(price, 0.5) == fee
+
+
+def test_no_cap_and_a_cap_of_nothing_are_two_things() -> None:
+    pieces = [Piece("met", 5 * MICRO)]
+    assert billed(pieces).bonus == billed(pieces, max_cpa_total=None).bonus == 5 * MICRO
+    assert billed(pieces, max_cpa_total=0).bonus == 0
+    assert billed(pieces, max_cpa_total=0).total == 10 * MICRO
+    assert billed(pieces, max_cpa_total=5).lines == billed(pieces).lines
+
+
+def test_a_cut_by_the_cap_says_so_on_its_line() -> None:
+    made = billed([Piece("met", 3 * MICRO), Piece("met", 3 * MICRO)], max_cpa_total="4.5")
+    assert made.lines[-1] == Line("cap", Part.BONUS, -1_500_000, "over the cap of 4.5", "met-1")
+    shared = billed([Piece("met", 3 * MICRO), Piece("met", 3 * MICRO)], max_cpa_total="4.5", cap_split="pro_rata")
+    assert [line.micros for line in shared.lines if line.rule == "cap"] == [-750_000, -750_000]
+
+
+def test_a_millionth_that_cannot_be_shared_is_neither_lost_nor_made() -> None:
+    made = billed([Piece("met", 1)] * 3, max_cpa_total="0.000002", cap_split="pro_rata")
+    assert made.bonus == 2
+    assert sorted(by_criterion(made, Part.BONUS).values()) == [0, 1, 1]
+
+
+def test_failed_work_keeps_what_its_criteria_earned_unless_the_terms_say_none() -> None:
+    pieces = [Piece("met", 5 * MICRO), Piece("met"), Piece("not_met", 2 * MICRO)]
+    assert billed(pieces).bonus == 5 * MICRO
+    none = billed(pieces, bonus_on_failure="none")
+    assert (none.bonus, none.total) == (0, 10 * MICRO)
+    assert none.lines[-1] == Line("bonus_on_failure", Part.BONUS, -5 * MICRO, "the work failed", "met-0")
+    assert billed([Piece("met", 5 * MICRO)], bonus_on_failure="none").bonus == 5 * MICRO
+
+
+def test_what_is_capped_before_the_failure_is_taken_away_once() -> None:
+    pieces = [Piece("met", 5 * MICRO), Piece("not_met")]
+    rules = ["cpc", "cpa_bonus", "cap", "bonus_on_failure", "claimed_only"]
+    assert billed(pieces, rules=rules, max_cpa_total=3, bonus_on_failure="none").bonus == 0
+
+
+def test_a_claim_earns_only_where_the_terms_say_so() -> None:
+    pieces = [Piece("claimed", 5 * MICRO), Piece("met", 1 * MICRO)]
+    withheld = billed(pieces)
+    assert withheld.bonus == MICRO
+    assert withheld.lines[-1] == Line(
+        "claimed_only", Part.BONUS, -5 * MICRO, "claimed-0 is only what the agent says", "claimed-0"
+    )
+    assert billed(pieces, claimed_may_earn=True).bonus == 6 * MICRO
+
+
+def test_a_claim_still_costs() -> None:
+    assert billed([Piece("claimed_slow", penalty=2 * MICRO)]).penalty == 2 * MICRO
+
+
+def test_a_claim_gives_no_room_under_the_cap_to_others() -> None:
+    pieces = [Piece("claimed", 5 * MICRO), Piece("met", 4 * MICRO)]
+    assert billed(pieces, max_cpa_total=5).bonus == 4 * MICRO
+
+
+def test_what_could_not_be_measured_costs_only_where_the_criteria_say_so() -> None:
+    pieces = [Piece("missing", 5 * MICRO, 3 * MICRO), Piece("not_met", penalty=1 * MICRO)]
+    assert billed(pieces).penalty == MICRO
+    made = billed(pieces, penalize_missing=True)
+    assert (made.bonus, made.penalty) == (0, 4 * MICRO)
+    assert [line.reason for line in made.lines if line.part is Part.PENALTY] == [
+        "not_met-1 is not met",
+        "missing-0 is not measurable",
+    ]
+
+
+@pytest.mark.parametrize(("how", "cause"), OWN.items())
+def test_nobody_pays_for_what_happened_to_the_authors_own_code(how: str, cause: Cause) -> None:
+    pieces = [Piece(how, penalty=2 * MICRO), Piece("missing", penalty=1 * MICRO)]
+    criteria = written(pieces, penalize_missing=True)
+    result = judged(criteria)
+    assert {one.status for one in result.criterion_results} == {Status.INDETERMINATE}
+    assert result.criterion_results[0].cause is cause
+    assert result.penalty_micros == MICRO
+    assert [one.criterion_id for one in charged(result)] == ["missing-1"]
+    assert billed(pieces, penalize_missing=True).penalty == MICRO
+
+
+def test_penalties_end_at_their_share_of_the_base() -> None:
+    pieces = [Piece("not_met", penalty=8 * MICRO), Piece("not_met", penalty=7 * MICRO)]
+    assert billed(pieces).penalty == 10 * MICRO
+    half = billed(pieces, max_penalty_rate="0.5")
+    assert (half.penalty, half.total) == (5 * MICRO, 5 * MICRO)
+    assert half.lines[-1] == Line("cpa_penalty", Part.PENALTY, 10 * MICRO, "penalties take at most 5")
+    assert billed(pieces, max_penalty_rate=0).penalty == 0
+
+
+def test_a_price_is_never_negative_and_its_parts_still_sum() -> None:
+    made = billed([Piece("not_met", penalty=50 * MICRO)])
+    assert (made.base, made.bonus, made.penalty, made.total, made.released) == (
+        10 * MICRO,
+        0,
+        10 * MICRO,
+        0,
+        10 * MICRO,
+    )
+
+
+def test_no_success_no_pay_for_terms_that_name_it() -> None:
+    rules = ["cpc", "pay_on_success", "cpa_bonus", "cap", "cpa_penalty"]
+    pieces = [Piece("met", 3 * MICRO), Piece("not_met", penalty=2 * MICRO)]
+    failed = billed(pieces, rules=rules)
+    assert (failed.base, failed.bonus, failed.penalty) == (0, 3 * MICRO, 0)
+    assert failed.lines[1] == Line("pay_on_success", Part.CPC, -10 * MICRO, "the work failed")
+    assert billed([Piece("met", 3 * MICRO)], rules=rules).total == 13 * MICRO
+    assert billed(pieces, rules=rules, cpc_rate=0).lines[1].rule == "cpa_bonus"
+
+
+def test_rules_are_applied_in_the_order_that_the_terms_name() -> None:
+    pieces = [Piece("not_met", penalty=4 * MICRO)]
+    assert billed(pieces, rules=["cpc", "cpa_penalty"]).penalty == 4 * MICRO
+    # Before there is a base, no share of it can be taken off.
+    assert billed(pieces, rules=["cpa_penalty", "cpc"]).penalty == 0
+    assert [line.rule for line in billed(pieces, rules=["cpc", "cpa_penalty"]).lines] == ["cpc", "cpa_penalty"]
+
+
+def test_a_rule_that_nobody_has_is_told_by_its_name() -> None:
+    with pytest.raises(UnknownName, match=r"no rule is named 'cpa_bonsu' \(did you mean 'cpa_bonus'\?\)"):
+        billed([Piece("met")], rules=["cpc", "cpa_bonsu"])
+
+
+def test_the_usual_rules_are_all_there_with_a_sentence_each() -> None:
+    assert {*USUAL_RULES, "pay_on_success"} <= {*settlement_rules.names()}
+    assert all(rule.summary.endswith(".") for rule in settlement_rules)
+
+
+@pytest.fixture
+def plugin() -> Iterator[Callable[[Callable[..., Any]], str]]:
+    """A rule that somebody else brought along, gone after the test."""
+    settlement_rules.names()
+    added: list[str] = []
+
+    def add(apply: Callable[..., Any]) -> str:
+        settlement_rules.put(SettlementRule("of_a_stranger", "Whatever it likes.", apply))
+        added.append("of_a_stranger")
+        return added[-1]
+
+    yield add
+    for name in added:
+        del settlement_rules._found[name]
+
+
+@pytest.mark.parametrize("part", [Part.CPC, Part.BONUS, Part.PENALTY])
+@pytest.mark.parametrize("micros", [10**18, 1, -1, -(10**18)])
+def test_no_rule_pays_more_than_was_held_or_less_than_nothing(
+    plugin: Callable[[Callable[..., Any]], str], part: Part, micros: int
+) -> None:
+    name = plugin(lambda result, terms, lines: [Line("of_a_stranger", part, micros, "because")])
+    made = billed([Piece("met", MICRO)], rules=[*USUAL_RULES, name])
+    adds_up(made, 11 * MICRO)
+    assert made.total == max(0, min(11 * MICRO, 11 * MICRO + micros))
+    if micros != -1:
+        assert made.lines[-1].rule == GUARD
+
+
+def _raising(result: VerificationResult, terms: Terms, lines: Any) -> list[Line]:
+    raise ZeroDivisionError("a price by nothing")
+
+
+STRANGE = {
+    "nothing": None,
+    "a number": 5,
+    "text": ["cpc"],
+    "a mapping": [{"rule": "x", "part": "cpc", "micros": 1, "reason": "y"}],
+    "half a millionth": [Line("x", Part.CPC, 0.5, "y")],  # type: ignore[arg-type]
+    "a float": [Line("x", Part.CPC, 1.0, "y")],  # type: ignore[arg-type]
+    "yes": [Line("x", Part.CPC, True, "y")],
+    "an amount as text": [Line("x", Part.CPC, "1", "y")],  # type: ignore[arg-type]
+    "a part that is none": [Line("x", "tip", 1, "y")],  # type: ignore[arg-type]
+    "a part as text": [Line("x", "cpc", 1, "y")],  # type: ignore[arg-type]
+    "no reason": [Line("x", Part.CPC, 1, None)],  # type: ignore[arg-type]
+    "half a character": [Line("x", Part.CPC, 1, "\ud800")],
+    "an object": [Line("x", Part.CPC, 1, "y", object())],  # type: ignore[arg-type]
+    "more than there is": [Line("x", Part.CPC, 2**63, "y")],
+    "more than a record holds": [Line("x", Part.CPC, 10**40, "y")],
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_what_is_no_line_of_a_bill_is_told_by_its_rule(
+    plugin: Callable[[Callable[..., Any]], str], strange: str
+) -> None:
+    name = plugin(lambda result, terms, lines: STRANGE[strange])
+    with pytest.raises(RuleFailed, match=r"the settlement rule of_a_stranger (raised TypeError|gave something)"):
+        billed([Piece("met", MICRO)], rules=["cpc", name])
+
+
+def test_a_rule_that_fails_is_told_by_its_name(plugin: Callable[[Callable[..., Any]], str]) -> None:
+    name = plugin(_raising)
+    with pytest.raises(RuleFailed, match=r"the settlement rule of_a_stranger raised ZeroDivisionError$"):
+        billed([Piece("met", MICRO)], rules=["cpc", name])
+
+
+@pytest.mark.parametrize("lines", [MAX_LINES, MAX_LINES + 1])
+def test_a_rule_writes_so_many_lines_and_no_more(plugin: Callable[[Callable[..., Any]], str], lines: int) -> None:
+    name = plugin(lambda *_: (Line("of_a_stranger", Part.CPC, 0, "again") for _ in range(lines)))
+    if lines > MAX_LINES:
+        with pytest.raises(RuleFailed, match="wrote more than 10000 lines"):
+            billed([Piece("met", MICRO)], rules=["cpc", name])
+    else:
+        assert len(billed([Piece("met", MICRO)], rules=["cpc", name]).lines) == 1 + lines
+
+
+# Which orders of rules keep what the terms promise.
+
+
+@pytest.mark.parametrize(
+    ("rules", "terms", "says"),
+    [
+        (["cpc", "claimed_only", "cpa_bonus"], {}, "claimed_only must come after cpa_bonus"),
+        (["cpc", "cpa_bonus"], {}, "claimed_only must come after cpa_bonus"),
+        (["cpc", "cap", "cpa_bonus", "claimed_only"], {"max_cpa_total": 0}, "cap must come after cpa_bonus"),
+        (["cpc", "cpa_bonus", "claimed_only"], {"max_cpa_total": 1}, "cap must come after cpa_bonus"),
+        (["cpc", "cpa_bonus", "claimed_only"], {"bonus_on_failure": "none"}, "bonus_on_failure must come after"),
+        (["cpa_penalty", "cpc"], {}, "cpc must come before cpa_penalty"),
+    ],
+)
+def test_rules_that_switch_off_a_protection_are_refused(rules: list[str], terms: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnsoundRules, match=says):
+        check_rules(Terms.model_validate({"rules": rules, **terms}))
+    assert issubclass(UnsoundRules, UnknownName)
+
+
+@pytest.mark.parametrize(
+    ("rules", "terms"),
+    [
+        ([*USUAL_RULES], {"max_cpa_total": 1, "bonus_on_failure": "none"}),
+        ([*USUAL_RULES, "pay_on_success"], {}),
+        (["cpc"], {"max_cpa_total": 1, "bonus_on_failure": "none"}),
+        (["cpc", "cpa_bonus"], {"claimed_may_earn": True}),
+        (["cpc", "cpa_bonus", "claimed_only"], {}),
+        (["cpa_bonus", "cap", "claimed_only"], {"max_cpa_total": 1}),
+        (["cpa_penalty"], {}),
+        (["cpc", "cpa_penalty"], {}),
+    ],
+)
+def test_rules_that_keep_what_the_terms_promise_are_taken(rules: list[str], terms: dict[str, Any]) -> None:
+    check_rules(Terms.model_validate({"rules": rules, **terms}))
+
+
+def test_no_rule_changes_what_others_wrote(plugin: Callable[[Callable[..., Any]], str]) -> None:
+    def erasing(result: VerificationResult, terms: Terms, lines: Any) -> list[Line]:
+        getattr(lines, "clear", lambda: None)()
+        return []
+
+    made = billed([Piece("met", MICRO)], rules=["cpc", plugin(erasing), "cpa_bonus"])
+    assert [line.rule for line in made.lines] == ["cpc", "cpa_bonus"]
+
+
+def test_a_rule_sees_the_lines_so_far(plugin: Callable[[Callable[..., Any]], str]) -> None:
+    name = plugin(lambda result, terms, lines: [Line("of_a_stranger", Part.CPC, -sum_of(lines, Part.CPC), "all of it")])
+    assert billed([Piece("met", MICRO)], rules=["cpc", name, "cpa_bonus"]).base == 0
+    assert billed([Piece("met", MICRO)], rules=[name, "cpc", "cpa_bonus"]).base == 10 * MICRO
+
+
+@pytest.mark.parametrize("status", [GovernanceStatus.INVALID, GovernanceStatus.REVIEW])
+def test_what_governance_does_not_believe_is_billed_as_no_success(status: GovernanceStatus) -> None:
+    criteria = written([Piece("met", 5 * MICRO)])
+    result = governed(judged(criteria), status, ["canary_leak"])
+    assert (result.success, result.bonus_micros) == (False, 5 * MICRO)
+    strict = Terms(cpc_rate=10, bonus_on_failure="none", rules=(*USUAL_RULES, "pay_on_success"))
+    assert bill(result, strict, hold_for(criteria, strict)).total == 0
+
+
+def test_what_a_person_released_is_billed_as_it_was_judged() -> None:
+    criteria = written([Piece("met", 5 * MICRO)])
+    terms = Terms.model_validate({"cpc_rate": 10, "bonus_on_failure": "none"})
+    result = governed(judged(criteria), GovernanceStatus.RELEASED, ["canary_leak"])
+    assert bill(result, terms, hold_for(criteria, terms)).total == 15 * MICRO
+
+
+def test_work_without_criteria_is_paid_for_completion() -> None:
+    terms = Terms(cpc_rate=10, platform_fee_rate=0.15)
+    result = ENGINE.verify_sync("c", {}, {"text": ""}, SuccessCriteria(criteria=()), {})
+    made = bill(result, terms, hold_for(None, terms))
+    assert (made.total, made.fee, made.payout, made.released) == (10_000_000, 1_500_000, 8_500_000, 0)
+
+
+def test_the_hold_is_the_most_that_it_can_cost() -> None:
+    criteria = written([Piece("met", 5 * MICRO), Piece("not_met", 2 * MICRO, 9 * MICRO)])
+    assert hold_for(criteria, Terms(cpc_rate=10)) == 17 * MICRO
+    assert hold_for(criteria, Terms(cpc_rate=10, max_cpa_total=6)) == 16 * MICRO
+    assert hold_for(criteria, Terms(cpc_rate=10, max_cpa_total=8)) == 17 * MICRO
+    assert hold_for(criteria, Terms(cpc_rate=0, max_cpa_total=0)) == 0
+    assert hold_for(None, Terms(cpc_rate=10, max_cpa_total=8)) == 10 * MICRO
+
+
+def test_a_contract_without_a_rate_or_beyond_all_accounts_is_refused() -> None:
+    with pytest.raises(MeruitError, match="the terms name no cpc_rate"):
+        hold_for(None, Terms())
+    most = in_units(LARGEST_MICROS)
+    assert hold_for(None, Terms(cpc_rate=most)) == LARGEST_MICROS
+    with pytest.raises(TooMuch, match="lower the bonuses or give a cap"):
+        hold_for(written([Piece("met", 1)]), Terms(cpc_rate=most))
+
+
+# Whether it may be paid without anyone looking.
+
+
+def waiting(result: VerificationResult) -> str:
+    """Why it is held whatever the agent said of itself."""
+    return why_held(result, None, Terms(cpc_rate=10))
+
+
+SAID = "money depends on what only the agent says: claimed-1"
+SUCCESS = [{"bonus_on_failure": "none"}, {"rules": ["cpc", "pay_on_success", "cpa_bonus", "claimed_only"]}]
+
+
+def held_for(piece: Piece, terms: dict[str, Any], required: bool | None = None, **more: Any) -> str:
+    """Why work is held whose second criterion ends so."""
+    document = written([Piece("met"), piece], **more).model_dump()
+    document["criteria"][1]["required"] = required
+    criteria = SuccessCriteria.model_validate(document)
+    return why_held(judged(criteria), criteria, Terms.model_validate({"cpc_rate": 10, **terms}))
+
+
+def test_a_claim_by_which_a_penalty_is_avoided_waits_for_a_person() -> None:
+    saving = Piece("claimed", penalty=MICRO)
+    assert held_for(saving, {}) == held_for(saving, {}, required=False) == SAID
+    assert held_for(saving, {"claimed_may_earn": True}) == ""
+    # What costs its penalty or is measured here is nobody's claim.
+    assert held_for(Piece("claimed_slow", penalty=MICRO), {}) == ""
+    assert held_for(Piece("met", penalty=MICRO), {}) == ""
+    # A bonus that rests on a claim is withheld by a rule of its own.
+    assert held_for(Piece("claimed", MICRO), {}) == held_for(Piece("claimed", penalty=0), {}) == ""
+
+
+@pytest.mark.parametrize("terms", SUCCESS)
+def test_a_claim_that_decides_over_a_paid_success_waits_for_a_person(terms: dict[str, Any]) -> None:
+    claim = Piece("claimed", MICRO)
+    assert held_for(claim, terms) == held_for(claim, terms, required=True) == SAID
+    assert held_for(claim, {**terms, "claimed_may_earn": True}) == ""
+    assert held_for(claim, terms, required=False) == ""
+    assert held_for(Piece("met", MICRO), terms) == ""
+    # Where any criterion or a score succeeds, every one decides.
+    for aggregation in ("any", "weighted"):
+        assert held_for(claim, terms, required=False, aggregation=aggregation) == SAID
+
+
+@pytest.mark.parametrize("status", [*GovernanceStatus])
+def test_what_is_not_believed_waits_for_a_person(status: GovernanceStatus) -> None:
+    result = governed(judged(written([Piece("met", MICRO)])), status, ["one", "two"])
+    waits = status in (GovernanceStatus.INVALID, GovernanceStatus.REVIEW)
+    assert waiting(result) == (f"governance {status}: one, two" if waits else "")
+
+
+def test_a_verdict_that_may_still_change_waits() -> None:
+    inconclusive = judged(written([Piece("met", MICRO), Piece("missing")]))
+    assert inconclusive.verdict is Verdict.INCONCLUSIVE
+    assert waiting(inconclusive) == ("the verdict is inconclusive: what could not be measured may still change it")
+    assert waiting(judged(written([Piece("met"), Piece("not_met")]))) == ""
+
+
+@pytest.mark.parametrize("penalize", [False, True])
+@pytest.mark.parametrize(
+    ("piece", "held", "held_if_penalized"),
+    [
+        (Piece("missing"), False, False),
+        (Piece("missing", MICRO), True, True),
+        (Piece("missing", penalty=MICRO), True, False),
+        (Piece("own_code", penalty=MICRO), True, True),
+    ],
+)
+def test_money_that_depends_on_what_could_not_be_measured_waits(
+    piece: Piece, held: bool, held_if_penalized: bool, penalize: bool
+) -> None:
+    result = judged(written([Piece("met"), Piece("not_met"), piece], penalize_missing=penalize))
+    assert result.verdict is Verdict.PARTIAL
+    waits = held_if_penalized if penalize else held
+    assert waiting(result) == (f"money depends on what could not be measured: {piece.how}-2" if waits else "")
+
+
+# The specification's own numbers.
+
+
+@pytest.mark.parametrize(
+    ("price", "fee", "payout"),
+    [("100", "15", "85"), ("123.45", "18.5175", "104.9325"), ("99.99", "14.9985", "84.9915")],
+)
+def test_the_platforms_fifteen_percent(price: str, fee: str, payout: str) -> None:
+    made = billed([Piece("met")], cpc_rate=price, platform_fee_rate=0.15)
+    assert (in_units(made.total), in_units(made.fee), in_units(made.payout)) == (price, fee, payout)
+
+
+class Pricing(BaseModel):
+    cpc_rate: float
+
+
+class Agent(BaseModel):
+    pricing: Pricing
+
+
+class Budget(BaseModel):
+    max_cpa_total: float | None = None
+
+
+class Task(BaseModel):
+    budget: Budget
+
+
+class SpecifiedExecution(BaseModel):
+    agent: Agent
+    task: Task
+
+
+class SpecifiedResult(BaseModel):
+    """As printed in the specification, as far as money goes."""
+
+    bonus: float
+    penalty: float
+
+
+def pydantic(cpc: Any, cap: Any) -> Any:
+    return SpecifiedExecution.model_validate(
+        {"agent": {"pricing": {"cpc_rate": cpc}}, "task": {"budget": {"max_cpa_total": cap}}}
+    )
+
+
+def plain(cpc: Any, cap: Any) -> Any:
+    return SimpleNamespace(
+        agent=SimpleNamespace(pricing=SimpleNamespace(cpc_rate=cpc)),
+        task=SimpleNamespace(budget=SimpleNamespace(max_cpa_total=cap)),
+    )
+
+
+def mapping(cpc: Any, cap: Any) -> Any:
+    return {"agent": {"pricing": {"cpc_rate": cpc}}, "task": {"budget": {"max_cpa_total": cap}}}
+
+
+EXECUTIONS = pytest.mark.parametrize("execution", [pydantic, plain, mapping])
+RESULTS = pytest.mark.parametrize(
+    "verification",
+    [
+        lambda bonus, penalty: SpecifiedResult(bonus=bonus, penalty=penalty),
+        lambda bonus, penalty: SimpleNamespace(bonus=bonus, penalty=penalty),
+        lambda bonus, penalty: {"bonus": bonus, "penalty": penalty},
+        lambda bonus, penalty: {"bonus": str(bonus), "penalty": Decimal(str(penalty))},
+    ],
+)
+
+
+@EXECUTIONS
+@RESULTS
+@pytest.mark.parametrize(
+    ("cpc", "cap", "bonus", "penalty", "expected"),
+    [
+        (10.0, None, 5.0, 0.0, ("10", "5", "0", "15")),
+        (10.0, None, 5.0, 2.0, ("10", "5", "2", "13")),
+        (10.0, 3.0, 5.0, 0.0, ("10", "3", "0", "13")),
+        (10.0, 3.0, 5.0, 2.0, ("10", "3", "2", "11")),
+        (10.0, 0.0, 5.0, 0.0, ("10", "0", "0", "10")),
+        (10.0, None, 0.0, 50.0, ("10", "0", "10", "0")),
+        (0.0, None, 0.0, 5.0, ("0", "0", "0", "0")),
+        (0.1, None, 0.2, 0.0, ("0.1", "0.2", "0", "0.3")),
+        (0.08, None, 0.05, 0.03, ("0.08", "0.05", "0.03", "0.1")),
+    ],
+)
+def test_cpc_and_bonuses_less_penalties(
+    execution: Any, verification: Any, cpc: float, cap: float | None, bonus: float, penalty: float, expected: Any
+) -> None:
+    cost = calculate_cost(execution(cpc, cap), verification(bonus, penalty))
+    assert (cost.base, cost.bonus, cost.penalty, cost.total) == tuple(map(Decimal, expected))
+    assert cost.breakdown == {"cpc": cost.base, "cpa_bonus": cost.bonus, "cpa_penalty": cost.penalty}
+    assert cost.base + cost.bonus - cost.penalty == cost.total >= 0
+    assert all("E" not in str(part) for part in (cost.base, cost.bonus, cost.penalty, cost.total))
+
+
+@pytest.mark.parametrize("rate", [1, 1.0, "1", "1.000000", Decimal(1), Decimal("1E0")])
+def test_money_may_be_written_in_any_way_that_is_exact(rate: Any) -> None:
+    assert calculate_cost(plain(rate, None), {"bonus": 0, "penalty": 0}).total == 1
+
+
+def test_a_cost_may_be_awaited_and_need_not_be() -> None:
+    cost = calculate_cost(plain(10, None), {"bonus": 1, "penalty": 0})
+
+    async def specified() -> Cost:
+        return await calculate_cost(plain(10, None), {"bonus": 1, "penalty": 0})
+
+    assert asyncio.run(specified()) == cost
+    assert cost.total == 11
+
+
+def test_an_execution_needs_no_task_and_its_budget_may_limit_penalties() -> None:
+    agent = {"pricing": {"cpc_rate": 10}}
+    assert calculate_cost({"agent": agent}, {"bonus": 1, "penalty": 20}).total == 1
+    half = {"agent": agent, "task": {"budget": {"max_penalty_rate": 0.5}}}
+    assert calculate_cost(half, {"bonus": 1, "penalty": 20}).penalty == 5
+    with pytest.raises(ValidationError):
+        _ = calculate_cost({"agent": {}}, {"bonus": 1, "penalty": 0})
+
+
+@pytest.mark.parametrize("rate", [-1, "0.0000001", float("nan"), True, None, "1e400"])
+def test_a_rate_that_is_no_amount_is_refused(rate: Any) -> None:
+    with pytest.raises(ValidationError):
+        _ = calculate_cost(plain(rate, None), {"bonus": 0, "penalty": 0})
+
+
+@pytest.mark.parametrize(
+    "bonus",
+    [-1, -0.5, "0.0000001", 0.0000001, 1234.0000001, float("nan"), float("inf"), True, None, "many", [1], "1/3"],
+)
+@pytest.mark.parametrize("name", ["bonus", "penalty"])
+def test_a_result_whose_money_is_no_amount_is_refused(name: str, bonus: Any) -> None:
+    with pytest.raises(MeruitError, match=name):
+        _ = calculate_cost(plain(10, None), {"bonus": 0, "penalty": 0, name: bonus})
+
+
+def test_a_result_that_names_no_bonus_is_no_result() -> None:
+    with pytest.raises(MeruitError, match="bonus"):
+        _ = calculate_cost(plain(10, None), {"penalty": 0})
+    with pytest.raises(MeruitError, match="penalty"):
+        _ = calculate_cost(plain(10, None), SimpleNamespace(bonus=1))
+
+
+def test_floats_that_somebody_added_up_are_the_amounts_they_stand_for() -> None:
+    assert calculate_cost(plain(0, None), {"bonus": 0.1 + 0.2, "penalty": 0}).total == Decimal("0.3")
+    assert calculate_cost(plain(0.7, None), {"bonus": 0.1 * 3, "penalty": 0.7 + 0.1}).penalty == Decimal("0.7")
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=30))
+def test_the_specified_sum_of_floats_is_the_sum_of_the_amounts(several: list[int]) -> None:
+    added = sum((micros / MICRO for micros in several), 0.0)
+    assert calculate_cost(plain(0, None), {"bonus": added, "penalty": 0}).bonus * MICRO == sum(several)
+
+
+def test_our_own_results_count_in_millionths_and_in_any_dress() -> None:
+    result = judged(written([Piece("met", 100_000), Piece("met", 200_000), Piece("not_met", penalty=50_000)]))
+    for seen in (result, result.to_dict(), VerificationResult.from_json(result.to_json())):
+        assert calculate_cost(plain(1, None), seen).total == Decimal("1.25")
+    by_hand = msgspec.structs.replace(result, bonus_micros=0, penalty_micros=0)
+    assert calculate_cost(plain(1, None), by_hand).total == Decimal("1.25")
+    assert result.criterion_results[0].provenance is Provenance.COMPUTED
+
+
+@settings(max_examples=25)
+@given(PIECES, agreements())
+def test_a_bill_survives_json(pieces: list[Piece], terms: Terms) -> None:
+    criteria = written(pieces)
+    made = bill(judged(criteria), terms, hold_for(criteria, terms))
+    assert Bill.from_json(made.to_json()) == made

@@ -1,0 +1,628 @@
+"""Work given out and contracts completed: what is refused, what is believed, and what is never paid by mistake."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from meruit.app import build_engine, build_marketplace
+from meruit.config import Settings
+from meruit.contracts import marketplace as work
+from meruit.contracts.bill import TooMuch
+from meruit.contracts.invariants import broken
+from meruit.contracts.lifecycle import WrongState
+from meruit.contracts.marketplace import CanaryShown, Marketplace, NullAgentPasses, completion_mark
+from meruit.contracts.store import ledger
+from meruit.contracts.store import work as works
+from meruit.contracts.store.read import Standing
+from meruit.contracts.store.transaction import Actor, Request
+from meruit.contracts.store.work import WorkFound
+from meruit.contracts.transitions import UNAVAILABLE, Award, Complete, Release, Settle, Start, Void
+from meruit.errors import ConfigError, CriteriaError, MeruitError, UnknownName
+from meruit.events.store.outbox import events_after
+from meruit.governance.dossier import HandedIn
+from meruit.log.commitment import SALT_BYTES
+from meruit.model.access import Scope
+from meruit.model.contract import ContractState, Escrow, WorkSubmission
+from meruit.model.governance import Action, Disposition, Flag, GovernanceResult, Policy
+from meruit.model.money import Line, Part
+from meruit.model.verdict import GovernanceStatus, Verdict
+from meruit.outcomes.service import SMALL_BYTES, Registrar
+from meruit.registry import SettlementRule, settlement_rules
+from meruit.store.database import NotFound
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+
+ENGINE = build_engine(Settings())
+WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3, "bonus": 5}
+FAST = {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 1000, "penalty": 2}
+KEYWORDS = {"metric": "contains_keywords", "metric_type": "contains", "comparison": "gte", "threshold": 1, "bonus": 5}
+WORK = {"title": "Write", "success_criteria": {"criteria": [WORDS]}, "terms": {"cpc_rate": 10}}
+GOOD = HandedIn({"text": "three honest words"}, {"duration_ms": 10})
+
+
+class Desk:
+    """One tenant's marketplace."""
+
+    def __init__(self, store: Store, tenant: str, **options: Any) -> None:
+        self.store, self.tenant = store, tenant
+        self.market = Marketplace(Registrar(ENGINE, store), **options)
+        self.actor = Actor(Scope(tenant), "tester")
+        self.request = Request(self.actor)
+
+    def publish(self, **parts: Any) -> WorkFound:
+        found = self.store.recorder.write(self.market.publish(self.actor, WorkSubmission.model_validate(WORK | parts)))
+        assert isinstance(found, WorkFound)
+        return found
+
+    def award(self, agent: str = "a1", **parts: Any) -> str:
+        contract_id = self.store.surroundings.new_id("ctr")
+        self.write(Award(self.request, contract_id, self.publish(**parts).id, agent))
+        return contract_id
+
+    def write(self, move: Any) -> Standing:
+        standing = self.store.recorder.write(move)
+        assert isinstance(standing, Standing)
+        assert self.broken() == []
+        return standing
+
+    def broken(self) -> list[str]:
+        with self.store.database.reading() as connection:
+            return broken(ledger.books(connection, self.tenant))
+
+    def drafted(self, contract_id: str, handed: HandedIn = GOOD) -> Complete:
+        return self.market.completion_sync(self.request, self.market.case(self.actor, contract_id), handed)
+
+    def drafted_async(self, contract_id: str, handed: HandedIn = GOOD) -> Complete:
+        case = self.market.case(self.actor, contract_id)
+        return asyncio.run(self.market.completion(self.request, case, handed))
+
+    def completed(self, handed: HandedIn = GOOD, **parts: Any) -> Standing:
+        return self.write(self.drafted(self.award(**parts), handed))
+
+    def paid(self) -> int:
+        """What all agents together have."""
+        with self.store.database.reading() as connection:
+            found = ledger.balances(connection, self.tenant)
+        return sum(one.micros for one in found if one.account.startswith("agent:"))
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        with self.store.database.reading() as connection:
+            events = events_after(connection, 0, tenant=self.tenant)
+        return [one.event.data for one in events if one.event.event_type == kind]
+
+
+@pytest.fixture
+def desk(shared: Store, tenant: str) -> Desk:
+    return Desk(shared, tenant)
+
+
+# Publishing.
+
+
+def test_work_is_told_with_what_depends_on_it(desk: Desk) -> None:
+    found = desk.publish(input={"document": "x", "reference": "secret"}, consumer_id="buyer")
+    assert (found.consumer_id, found.has_cpa, found.criteria_digest is not None) == ("buyer", True, True)
+    (told,) = desk.told("work.submitted")
+    assert (told["work_id"], told["has_cpa"], told["has_criteria"]) == (found.id, True, True)
+    assert "secret" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "cpa", "has_criteria"),
+    [
+        (None, False, False),
+        ({"criteria": [{**WORDS, "bonus": None}]}, False, True),
+        ({"criteria": [{**WORDS, "bonus": 0}]}, False, True),
+        ({"criteria": [{**WORDS, "bonus": None, "penalty": "0.000001"}]}, True, True),
+    ],
+)
+def test_criteria_alone_are_no_pay_per_action(desk: Desk, criteria: Any, cpa: bool, has_criteria: bool) -> None:
+    desk.publish(success_criteria=criteria)
+    (told,) = desk.told("work.submitted")
+    assert (told["has_cpa"], told["has_criteria"]) == (cpa, has_criteria)
+
+
+EASY = {"criteria": [{**WORDS, "threshold": 0}]}
+ECHO = {"criteria": [{**WORDS, "threshold": 2}]}
+
+
+def test_criteria_that_doing_nothing_meets_are_refused(desk: Desk) -> None:
+    with pytest.raises(NullAgentPasses, match="an agent that returns an empty text or an echo of the input would"):
+        desk.publish(success_criteria=EASY)
+    with pytest.raises(NullAgentPasses, match="an agent that returns an echo of the input would pass"):
+        desk.publish(success_criteria=ECHO, input={"question": "what is it"})
+    assert desk.publish(success_criteria=ECHO, input={"reference": "never shown to an agent"}).criteria is not None
+    assert len(desk.told("work.submitted")) == 1
+
+
+def test_whoever_means_them_says_why_and_that_is_recorded(desk: Desk) -> None:
+    found = desk.publish(success_criteria=EASY, accept_null_agent="a smoke test")
+    assert found.submission.accept_null_agent == "a smoke test"
+    assert [told["null_agent_accepted"] for told in desk.told("work.submitted")] == ["a smoke test"]
+
+
+@pytest.mark.parametrize("policy", [None, Policy()])
+def test_the_null_agent_is_tried_even_where_nobody_judges_outcomes(
+    shared: Store, tenant: str, policy: Policy | None
+) -> None:
+    with pytest.raises(NullAgentPasses):
+        Desk(shared, tenant, policy=policy).publish(success_criteria=EASY)
+
+
+def test_the_null_agent_is_not_tried_where_the_policy_says_so(shared: Store, tenant: str) -> None:
+    assert Desk(shared, tenant, policy=Policy(off=["null_agent_pass"])).publish(success_criteria=EASY).has_cpa
+
+
+def test_a_rule_that_nobody_has_is_refused_before_anything_is_recorded(desk: Desk) -> None:
+    with pytest.raises(UnknownName, match="no rule is named 'cpm'"):
+        desk.publish(terms={"cpc_rate": 1, "rules": ["cpc", "cpm"]})
+    assert desk.told("work.submitted") == []
+
+
+def test_more_money_than_can_be_counted_is_refused(desk: Desk) -> None:
+    most = "8000000000"
+    several = [{**WORDS, "id": str(number), "bonus": most} for number in range(3)]
+    with pytest.raises(TooMuch):
+        desk.publish(success_criteria={"criteria": several})
+    assert desk.publish(success_criteria={"criteria": several}, budget={"max_bonus": 5}).has_cpa
+    # Who names no rate yet is told at the award.
+    named_later = desk.publish(success_criteria={"criteria": several}, terms={})
+    with pytest.raises(TooMuch):
+        desk.write(Award(desk.request, "ctr", named_later.id, "a1", 1))
+
+
+@pytest.mark.parametrize(
+    ("criterion", "says"),
+    [
+        ({**WORDS, "params": {"nothing": 1}}, "params"),
+        ({"assert": "no_such_check", "threshold": 1}, "no check is named"),
+        ({"expr": "1 +", "metric_type": "numeric", "comparison": "gte", "threshold": 1}, "expr"),
+    ],
+)
+def test_criteria_that_nobody_could_be_judged_by_are_refused(desk: Desk, criterion: Any, says: str) -> None:
+    with pytest.raises((CriteriaError, ValueError), match=says):
+        desk.publish(success_criteria={"criteria": [criterion]})
+
+
+# Completing.
+
+
+def test_what_was_done_is_judged_believed_and_paid_at_once(desk: Desk) -> None:
+    done = desk.completed()
+    assert (done.contract.state, done.contract.escrow) == (ContractState.SETTLED, Escrow.PAID)
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert (done.judgement.result.verdict, done.judgement.result.governance) == (Verdict.PASS, GovernanceStatus.CLEAR)
+    assert done.bill is not None
+    assert done.bill.total == desk.paid() == 15_000_000
+
+
+def test_work_without_criteria_is_paid_by_completion(desk: Desk) -> None:
+    done = desk.completed(success_criteria=None)
+    assert done.bill is not None
+    assert (done.bill.base, done.bill.bonus, done.bill.total) == (10_000_000, 0, 10_000_000)
+
+
+@pytest.mark.parametrize(
+    "handed",
+    [
+        GOOD,
+        HandedIn({"text": "no"}, {}),
+        # So long that the clock here, which goes on, has nothing to say.
+        HandedIn({"text": "agent's own words"}, {"duration_ms": 9e6, "run_id": 3}, {"word_count": 3}, by_agent=True),
+        GOOD._replace(size=SMALL_BYTES + 1),
+    ],
+)
+@pytest.mark.parametrize("remote", [None, GovernanceResult(valid=True, disposition=Disposition.HOLD, flags=["odd"])])
+def test_with_and_without_an_event_loop_a_completion_is_the_same(
+    shared: Store, tenant: str, handed: HandedIn, remote: GovernanceResult | None
+) -> None:
+    desk = Desk(shared, tenant, remote=None if remote is None else Answering(remote))
+    contract_id = desk.award(success_criteria={"criteria": [WORDS, FAST]})
+    drafts = [desk.drafted(contract_id, handed), desk.drafted_async(contract_id, handed)]
+    one, other = ({**draft._asdict(), "outcome": None, "salt": None} for draft in drafts)
+    now = {"received_at": 0.0}
+    one["dossier"], other["dossier"] = (msgspec.structs.replace(part["dossier"], **now) for part in (one, other))
+    assert one == other
+    assert len({draft.salt for draft in drafts}) == 2
+    results = [
+        msgspec.structs.replace(draft.outcome.result, verified_at=None, metadata_digest=None) for draft in drafts
+    ]
+    assert results[0] == results[1]
+    standing = desk.write(drafts[1])
+    assert (standing.contract.escrow is Escrow.PAID) <= (remote is None)
+    # The first is a second request for the same.
+    assert desk.write(drafts[0]).contract == standing.contract
+
+
+def test_another_tenants_contract_is_none(desk: Desk, shared: Store) -> None:
+    contract_id = desk.award()
+    with pytest.raises(NotFound):
+        desk.market.case(Actor(Scope("somebody else"), "x"), contract_id)
+    with pytest.raises(NotFound):
+        desk.market.case(Actor(Scope(desk.tenant, "a2", only_own=True), "x"), contract_id)
+    assert desk.market.case(Actor(Scope(desk.tenant, "a1", only_own=True), "x"), contract_id).contract.id == contract_id
+
+
+def test_work_is_the_same_however_often_and_however_large(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MAX_KNOWN", 1)
+    large = {"document": "x" * SMALL_BYTES, "reference": "y"}
+    contracts = [desk.award(input=given) for given in ({"a": 1}, {"b": 2}, large)]
+    for _ in range(2):
+        inputs = [desk.market.case(desk.actor, contract_id).input for contract_id in contracts]
+        assert inputs == [{"a": 1}, {"b": 2}, large]
+    assert len(desk.market._known) == 1
+
+
+def test_an_input_that_json_cannot_say_is_refused(desk: Desk) -> None:
+    with pytest.raises(MeruitError, match="the input is no plain JSON"):
+        desk.publish(input={"exactly": Decimal("0.1")})
+
+
+def test_what_is_no_plain_json_is_neither_judged_nor_paid(desk: Desk) -> None:
+    contract_id = desk.award()
+    with pytest.raises(MeruitError):
+        desk.drafted(contract_id, HandedIn({"text": object()}, {}))
+    assert desk.paid() == 0
+
+
+def test_what_cannot_be_judged_at_all_is_told_and_not_recorded(desk: Desk) -> None:
+    contract_id = desk.award()
+    with pytest.raises(MeruitError, match="work_output is list"):
+        desk.drafted(contract_id, HandedIn([], {}))  # type: ignore[arg-type]
+
+
+def test_an_agents_time_is_taken_from_its_start_or_else_from_the_award(desk: Desk) -> None:
+    contract_id = desk.award(success_criteria={"criteria": [WORDS, {**FAST, "threshold": 1_000_000, "bonus": 1}]})
+    unseen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
+    assert [fact.provenance for fact in unseen.dossier.metrics] == ["computed", "observed"]
+    # Nobody saw it begin, so that to have taken less time than since the award is no lie.
+    assert (unseen.dossier.claimed_ms, unseen.dossier.observed_ms) == (10.0, None)
+    desk.write(Start(desk.request, contract_id))
+    seen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
+    assert seen.dossier.observed_ms is not None
+    assert seen.dossier.observed_ms > 0
+    assert [fact.provenance for fact in seen.dossier.metrics] == ["computed", "observed"]
+
+
+def test_leaving_out_the_start_is_no_way_round_a_latency_criterion(tmp_path: Path) -> None:
+    now = [datetime(2026, 5, 1, tzinfo=UTC)]
+    store = Store.open(Location(tmp_path), Surroundings(clock=lambda: now[0]))
+    try:
+        desk = Desk(store, "acme")
+        contract_id = desk.award(success_criteria={"criteria": [WORDS, FAST]})
+        now[0] += timedelta(seconds=5)
+        done = desk.write(desk.drafted(contract_id, GOOD._replace(by_agent=True)))
+    finally:
+        store.close()
+    assert done.bill is not None
+    assert (done.bill.penalty, done.bill.total) == (2_000_000, 13_000_000)
+
+
+# What only the agent says.
+
+FIRST_BYTE = {
+    "metric": "time_to_first_byte",
+    "metric_type": "latency",
+    "comparison": "lte",
+    "threshold": 100,
+    "required": False,
+    "penalty": 2,
+}
+CLAIMING = HandedIn({"text": "three honest words"}, {"ttfb_ms": 5}, by_agent=True)
+
+
+def test_a_claim_does_not_avoid_a_penalty_unless_a_person_or_the_terms_say_so(desk: Desk) -> None:
+    criteria = {"criteria": [WORDS, FIRST_BYTE]}
+    held = desk.completed(CLAIMING, success_criteria=criteria).contract
+    assert (held.state, held.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
+    assert held.hold_reason == "money depends on what only the agent says: time_to_first_byte"
+    with pytest.raises(WrongState, match="is held: money depends on what only the agent says") as refused:
+        desk.write(Settle(desk.request, held.id))
+    assert refused.value.code == "on_hold"
+    assert desk.write(Release(desk.request, held.id, "seen it", b"s" * SALT_BYTES)).contract.escrow is Escrow.PAID
+    trusting = desk.completed(
+        CLAIMING, success_criteria=criteria, terms={"cpc_rate": 10, "claimed_may_earn": True}
+    ).contract
+    assert trusting.escrow is Escrow.PAID
+
+
+# Rules of strangers.
+
+
+@pytest.fixture
+def stranger() -> Iterator[list[Any]]:
+    """What a rule of somebody else's returns; an exception is raised."""
+    answers: list[Any] = [[]]
+
+    def apply(*_: Any) -> Any:
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    settlement_rules.names()
+    settlement_rules.put(SettlementRule("of_a_stranger", "Whatever it likes.", apply))
+    yield answers
+    settlement_rules._found.pop("of_a_stranger", None)
+
+
+STRANGE_TERMS = {"cpc_rate": 10, "rules": ["cpc", "cpa_bonus", "claimed_only", "of_a_stranger"]}
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("down"), [Line("x", Part.CPC, 0.5, "y")], None])  # type: ignore[arg-type]
+def test_a_rule_that_fails_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any], answer: Any) -> None:
+    stranger[0] = answer
+    held = desk.completed(terms=STRANGE_TERMS)
+    assert (held.contract.state, held.bill) == (ContractState.VERIFICATION_PENDING, None)
+    assert held.contract.hold_reason.startswith("the settlement rule of_a_stranger ")
+    assert desk.told("contract.held")[0]["reason"] == held.contract.hold_reason
+    for move in (Settle(desk.request, held.contract.id), Release(desk.request, held.contract.id, "x", b"s" * 16)):
+        with pytest.raises(WrongState, match="cannot be billed: the settlement rule of_a_stranger") as refused:
+            desk.write(move)
+        assert refused.value.code == "rule_failed"
+        assert desk.broken() == []
+    stranger[0] = []
+    assert desk.write(Settle(desk.request, held.contract.id)).contract.escrow is Escrow.PAID
+
+
+def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any]) -> None:
+    contract_id = desk.award(terms=STRANGE_TERMS)
+    del settlement_rules._found["of_a_stranger"]
+    held = desk.write(desk.drafted(contract_id)).contract
+    assert "no rule is named 'of_a_stranger'" in held.hold_reason
+    assert desk.write(Void(desk.request, contract_id, "cannot be paid")).contract.escrow is Escrow.RELEASED
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"rules": ["cpc", "claimed_only", "cpa_bonus"]},
+        {"rules": ["cpc", "cpa_bonus", "claimed_only"], "max_cpa_total": 1},
+        {"rules": ["cpa_penalty", "cpc"]},
+    ],
+)
+def test_rules_that_switch_off_a_protection_are_refused(desk: Desk, terms: dict[str, Any]) -> None:
+    with pytest.raises(UnknownName, match=" must come "):
+        desk.publish(terms={"cpc_rate": 1, **terms})
+    assert desk.told("work.submitted") == []
+
+
+def test_the_cap_of_the_budget_counts_for_the_rules(desk: Desk) -> None:
+    with pytest.raises(UnknownName, match="cap must come after"):
+        desk.publish(terms={"cpc_rate": 1, "rules": ["cpc", "cpa_bonus", "claimed_only"]}, budget={"max_bonus": 1})
+
+
+# What agents are shown.
+
+CANARY = "canary-1234"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"title": f"Write {CANARY}"},
+        {"description": f"of {CANARY.upper()}"},
+        {"domain": CANARY},
+        {"input": {"article": {"text": [f"see {CANARY}."]}}},
+        {"input": {CANARY: 1}},
+    ],
+)
+def test_a_canary_that_agents_are_shown_is_refused(desk: Desk, parts: dict[str, Any]) -> None:
+    with pytest.raises(CanaryShown, match=f"agents are shown the canary '{CANARY}'"):
+        desk.publish(canaries=[CANARY], **parts)
+    assert desk.told("work.submitted") == []
+
+
+def test_a_canary_is_hidden_where_no_agent_looks(desk: Desk) -> None:
+    found = desk.publish(canaries=[CANARY], input={"reference": CANARY}, private={"notes": [CANARY]})
+    assert found.submission.canaries == (CANARY,)
+
+
+def test_what_is_private_is_judged_and_never_shown(desk: Desk) -> None:
+    given = {"question": "which number", "reference": "secret reference"}
+    hidden = {"solution": {"reference": "x"}, "required_keywords": ["forty-two"]}
+    criteria = {"criteria": [KEYWORDS]}
+    work_id = desk.publish(success_criteria=criteria, input=given, private=hidden).id
+    contract_id = desk.store.surroundings.new_id("ctr")
+    desk.write(Award(desk.request, contract_id, work_id, "a1"))
+    with desk.store.database.reading() as connection:
+        found = works.find(connection, desk.tenant, work_id)
+        judged = works.input_of(connection, desk.tenant, found, desk.store.shelf)
+    assert judged == given | hidden
+    assert works.shown_to_agent(found, judged).input == {"question": "which number"}
+    assert works.shown(found, judged).private == ["required_keywords", "solution"]
+    assert found.private == {"required_keywords", "solution"}
+    draft = desk.drafted(contract_id, HandedIn({"text": "forty-two"}, {}))
+    # Two works that differ in what is private alone are one to agents.
+    same = desk.award(success_criteria=criteria, input=given, private={"solution": {"reference": "y"}})
+    assert desk.drafted(same, HandedIn({"text": "forty-two"}, {})).marks.input == draft.marks.input
+    paid = desk.write(draft).bill
+    assert paid is not None
+    assert paid.bonus == 5_000_000
+
+
+def test_the_null_agent_does_not_echo_what_is_private(desk: Desk) -> None:
+    assert desk.publish(success_criteria=ECHO, private={"question": "what is it"}).criteria is not None
+
+
+def test_one_input_may_be_asked_two_things(desk: Desk) -> None:
+    tasks = [desk.drafted(desk.award(title=title, input={"a": "b"})).marks for title in ("Write", "Read", "Write")]
+    assert tasks[0].input == tasks[1].input
+    assert tasks[0].task == tasks[2].task != tasks[1].task
+
+
+def test_two_completions_are_the_same_when_all_that_was_said_is() -> None:
+    assert completion_mark(GOOD) == completion_mark(GOOD._replace(size=5, by_agent=True))
+    others = [
+        GOOD._replace(output={"text": "other"}),
+        GOOD._replace(metadata={}),
+        GOOD._replace(claims={"accuracy": 1.0}),
+    ]
+    assert completion_mark(GOOD) not in map(completion_mark, others)
+
+
+# Somebody else's governance.
+
+
+class Answering:
+    """A governance that answers as it is told to."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.asked: list[dict[str, Any]] = []
+
+    async def validate_outcome(
+        self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
+    ) -> Any:
+        self.asked.append({"contract_id": contract_id, "claimed_metrics": claimed_metrics, **execution_context})
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        if isinstance(self.answer, float):
+            await asyncio.sleep(self.answer)
+        return self.answer
+
+
+FLAG = Flag("odd", "3", Action.FLAG, evidence={"n": 1})
+HELD = {
+    "hold": GovernanceResult(valid=True, disposition=Disposition.HOLD, flags=[FLAG]),
+    "invalid": GovernanceResult(valid=True, disposition=Disposition.INVALID, flags=["odd"]),
+    "not valid": GovernanceResult(valid=False, flags=["odd"]),
+    "not valid, said to be clear": GovernanceResult(valid=False, disposition=Disposition.CLEAR, flags=["odd"]),
+}
+SILENT = {
+    "raising": RuntimeError("down"),
+    "late": TimeoutError("upstream"),
+    "slow": 60.0,
+    "nothing": None,
+    "yes": True,
+    "a mapping": {"valid": True, "flags": []},
+    "a result of nothing": GovernanceResult(valid=None),  # type: ignore[arg-type]
+    "a result in words": GovernanceResult(valid="no", flags=[]),  # type: ignore[arg-type]
+    "flags that are none": GovernanceResult(valid=True, flags=[5, None]),  # type: ignore[list-item]
+    "half a character": GovernanceResult(valid=True, flags=["\ud800"]),
+    "what nobody can write": GovernanceResult(
+        valid=True, flags=[Flag("x", "1", Action.FLAG, evidence={"a": object()})]
+    ),
+    "no list of flags": GovernanceResult(valid=True, flags=None),  # type: ignore[arg-type]
+    "an unknown disposition": GovernanceResult(valid=True, disposition="fine"),  # type: ignore[arg-type]
+}
+
+
+def never_paid(desk: Desk, done: Standing) -> GovernanceStatus:
+    """Held, and paid once when a person has released it."""
+    assert (done.contract.state, done.contract.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
+    assert done.contract.hold_reason.startswith("governance ")
+    assert done.bill is None
+    assert desk.paid() == 0
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert not done.judgement.result.success
+    for _ in range(2):
+        released = desk.write(Release(desk.request, done.contract.id, "looked at it", b"s" * SALT_BYTES))
+        assert released.bill is not None
+        assert (released.contract.state, released.bill.total) == (ContractState.SETTLED, 15_000_000)
+    assert desk.paid() == 15_000_000
+    return done.judgement.result.governance
+
+
+@pytest.mark.parametrize("answer", HELD.values(), ids=HELD)
+@pytest.mark.parametrize("policy", [Policy(), None], ids=["and ours", "alone"])
+def test_what_somebody_else_does_not_believe_is_held(
+    shared: Store, tenant: str, answer: GovernanceResult, policy: Policy | None
+) -> None:
+    desk = Desk(shared, tenant, policy=policy, remote=Answering(answer))
+    done = desk.completed()
+    status = never_paid(desk, done)
+    assert status is (GovernanceStatus.REVIEW if answer is HELD["hold"] else GovernanceStatus.INVALID)
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert done.judgement.result.governance_flags == ["odd"]
+
+
+@pytest.mark.parametrize("answer", SILENT.values(), ids=SILENT)
+def test_no_clear_answer_is_held(shared: Store, tenant: str, answer: Any) -> None:
+    desk = Desk(shared, tenant, remote=Answering(answer), patience_s=0.02 if isinstance(answer, float) else 5)
+    done = desk.completed()
+    assert done.contract.hold_reason == f"governance review: {UNAVAILABLE}"
+    assert never_paid(desk, done) is GovernanceStatus.REVIEW
+
+
+def test_what_nobody_believes_can_be_called_off(shared: Store, tenant: str) -> None:
+    desk = Desk(shared, tenant, remote=Answering(RuntimeError("down")))
+    done = desk.completed()
+    assert desk.write(Void(desk.request, done.contract.id, "fraud")).contract.escrow is Escrow.RELEASED
+    assert desk.paid() == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        GovernanceResult(valid=True),
+        GovernanceResult(valid=True, disposition=Disposition.CLEAR, flags=["seen", FLAG]),
+    ],
+)
+def test_what_everybody_believes_is_paid(shared: Store, tenant: str, answer: GovernanceResult) -> None:
+    remote = Answering(answer)
+    desk = Desk(shared, tenant, remote=remote)
+    done = desk.completed(HandedIn({"text": "three honest words"}, {}, {"word_count": 3.0}))
+    assert desk.paid() == 15_000_000
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert done.judgement.result.governance_flags == answer.names
+    (asked,) = remote.asked
+    assert (asked["contract_id"], asked["agent_id"]) == (done.contract.id, "a1")
+    assert (asked["work_id"], asked["consumer_id"]) == (done.contract.work_id, desk.tenant)
+    assert asked["claimed_metrics"] == {"word_count": 3.0}
+    assert asked["measured_metrics"] == {"word_count": 3}
+    assert "three honest words" not in str(asked)
+
+
+def test_our_own_rules_are_asked_as_well(shared: Store, tenant: str) -> None:
+    desk = Desk(shared, tenant, remote=Answering(GovernanceResult(valid=True)))
+    done = desk.completed(HandedIn({"text": "a planted string leaks"}, {}), canaries=["planted string"])
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert (done.judgement.result.governance, done.judgement.result.governance_flags) == ("invalid", ["canary_leak"])
+    assert desk.paid() == 0
+
+
+def test_without_a_policy_nobody_is_asked(shared: Store, tenant: str) -> None:
+    desk = Desk(shared, tenant, policy=None)
+    done = desk.completed(HandedIn({"text": "a planted string leaks"}, {}), canaries=["planted string"])
+    assert done.judgement is not None
+    assert done.judgement.result is not None
+    assert done.judgement.result.governance is GovernanceStatus.NOT_CHECKED
+    assert desk.paid() == 15_000_000
+
+
+# As the settings want it.
+
+
+def built(store: Store, **parts: Any) -> Marketplace:
+    return build_marketplace(Settings.model_validate(parts), Registrar(ENGINE, store))
+
+
+def test_the_settings_say_who_is_asked_and_by_which_limits(shared: Store) -> None:
+    assert built(shared).policy == Policy()
+    limited = built(shared, governance={"off": ["anomaly"], "limits": {"retry_farming": {"attempts_max": 9}}})
+    assert limited.policy == Policy(off=["anomaly"], limits={"retry_farming": {"attempts_max": 9.0}})
+    nobody = built(shared, verification={"governance_check": False}, governance={"url": "https://example.com"})
+    assert (nobody.policy, nobody._remote) == (None, None)
+    somebody = built(shared, governance={"url": "https://example.com", "timeout_s": 3})
+    assert somebody._remote is not None
+    assert somebody._patience_s == 3
+
+
+def test_a_rule_or_limit_that_nobody_has_is_refused_by_its_name(shared: Store) -> None:
+    with pytest.raises(ConfigError) as caught:
+        built(shared, governance={"off": ["anomalies"], "limits": {"anomaly": {"hihg": 3}}})
+    assert [str(problem) for problem in caught.value.problems] == [
+        "governance: no rule is named 'anomalies'",
+        "governance: the rule anomaly has no limit 'hihg'; it has high, medium, n_min, spread_min",
+    ]

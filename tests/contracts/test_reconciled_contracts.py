@@ -1,0 +1,97 @@
+"""The whole way: a provider counts, a reconciler looks, and a contract that pays for tokens is settled by that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.contracts.test_token_contracts import TERMS, TokenDesk
+from tests.usage.metering import BEGUN, ENDED, metered
+
+from meruit.contracts.follow_usage import Followed
+from meruit.model.contract import ContractState
+from meruit.model.metering import CallState, LaneKind, MeteredCall, MeteredStep, Page, UsageRow, Window
+from meruit.model.usage import Tokens, UsageCode, UsageStatus
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+from meruit.usage.reconcile.reconciler import Account, Reconciler
+from meruit.usage.store.write import RecordRun
+
+
+class Meter:
+    """A provider that counts one call, in the lane of the run."""
+
+    kinds = frozenset({LaneKind.KEY})
+    bucket = timedelta(minutes=1)
+    longest = timedelta(days=1)
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+        self.tokens = Tokens(100_000, 10_000, 1)
+
+    async def usage(self, window: Window) -> AsyncIterator[Page]:
+        row = UsageRow(BEGUN, BEGUN + self.bucket, self.tokens, "m", key="k")
+        yield Page(self.clock(), (row,) if window.start <= BEGUN < window.end else (), raw=repr(self.tokens).encode())
+
+    async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
+        for _ in ids:
+            yield Page(self.clock())
+
+    async def costs(self, window: Window) -> AsyncIterator[Page]:
+        if window.end < window.start:
+            yield Page(self.clock())
+
+
+class Reconciled:
+    """A desk whose contracts pay for tokens, at a clock that is set by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = ENDED
+        self.store = Store.open(Location(folder), Surroundings(clock=self.clock))
+        self.desk = TokenDesk(self.store, "default")
+        self.meter = Meter(self.clock)
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def worked(self) -> None:
+        self.desk.complete(TERMS)
+        call = MeteredCall(BEGUN, "m", None, CallState.ABORTED)
+        run = metered("r", (MeteredStep("s0", BEGUN, ENDED, calls=(call,)),), contract_id=self.desk.contract_id)
+        self.store.recorder.write(Followed("default", "tester", RecordRun("default", "tester", run)))
+
+    def after(self, minutes: int, *, self_reported: bool = False) -> ContractState:
+        self.now += timedelta(minutes=minutes)
+        account = Account("main", "openai", self.meter, self_reported=self_reported)
+        asyncio.run(Reconciler(self.store, {"main": account}).once())
+        return self.desk.contract.state
+
+
+@pytest.fixture
+def reconciled(tmp_path: Path) -> Iterator[Reconciled]:
+    made = Reconciled(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_the_look_that_verifies_pays_and_the_look_that_withdraws_takes_back(reconciled: Reconciled) -> None:
+    reconciled.worked()
+    assert reconciled.after(15) is ContractState.VERIFICATION_PENDING
+    assert reconciled.after(60) is ContractState.SETTLED
+    assert reconciled.desk.bill.tokens == 450_000
+    reconciled.meter.tokens = Tokens(200_000, 10_000, 1)
+    assert reconciled.after(24 * 60) is ContractState.VERIFICATION_PENDING
+    assert reconciled.desk.paid() == 0
+    assert reconciled.after(60) is ContractState.SETTLED
+    assert reconciled.desk.bill.tokens == 750_000
+
+
+def test_what_callers_say_of_themselves_is_never_verified_and_never_paid(reconciled: Reconciled) -> None:
+    reconciled.worked()
+    for minutes in (15, 60, 24 * 60):
+        assert reconciled.after(minutes, self_reported=True) is ContractState.VERIFICATION_PENDING
+    verdict = reconciled.desk.run().verdict
+    assert (verdict.status, verdict.code) != (UsageStatus.VERIFIED, UsageCode.STABLE)
+    assert verdict.assurance == "D"

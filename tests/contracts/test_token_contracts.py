@@ -1,0 +1,471 @@
+"""Contracts that pay for tokens: paid when these are verified, taken back when they are not, paid again after that."""
+
+from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.contracts.test_marketplace import WORDS, Desk
+from tests.faults.tampering import Forgery, no_sleep
+from tests.usage.metering import BEGUN, ENDED, POLICY, metered
+from tests.usage.test_cost import a_quote
+
+from meruit.audit.bundle import read, unpack
+from meruit.audit.export import export
+from meruit.audit.findings import Step
+from meruit.audit.verify.outcome import verify
+from meruit.contracts.follow_usage import Followed
+from meruit.contracts.lifecycle import Decision, WrongState
+from meruit.contracts.rule_order import UnsoundRules
+from meruit.contracts.store import read as contracts
+from meruit.contracts.store.read import Standing
+from meruit.contracts.transitions import Award, Dispute, Release, Resolve, Reverse, Settle, Void
+from meruit.governance.dossier import HandedIn
+from meruit.log.commitment import SALT_BYTES
+from meruit.model.access import Scope
+from meruit.model.contract import Contract, ContractState, Escrow
+from meruit.model.metering import CallState, MeteredCall, MeteredStep, UsageRecord
+from meruit.model.money import Bill
+from meruit.model.prices import PriceQuote
+from meruit.model.usage import Assurance, Attempt, Tokens, UsagePolicy, UsageStatus
+from meruit.outcomes.store.erase import erase
+from meruit.store.store import Store
+from meruit.usage.store import read as usage_reading
+from meruit.usage.store.by_contract import of_contract
+from meruit.usage.store.write import Look, Looked, RecordRun
+
+TERMS = {
+    "cpc_rate": 1,
+    "token_rates": {"input_per_million": 3, "output_per_million": 15},
+    "max_token_cost": 2,
+    "platform_fee_rate": "0.1",
+}
+AT_COST = {"cpc_rate": 1, "tokens_at_cost": True, "max_token_cost": 2}
+FIRST, SECOND = Tokens(100_000, 10_000), Tokens(200_000, 10_000)
+"""Worth 0.45 and 0.75."""
+SALT = b"s" * SALT_BYTES
+SETTLED, PENDING = ContractState.SETTLED, ContractState.VERIFICATION_PENDING
+NO_RUN = "its terms price tokens, and no run is recorded under its contract_id"
+ONE_LOOK = "usage of run r is pending: First attempt succeeded, awaiting a second"
+
+
+class TokenDesk(Desk):
+    """A marketplace whose contracts pay for tokens, and the looks at these."""
+
+    contract_id = ""
+    minutes = 0
+    tokens = FIRST
+
+    def awarded(self, terms: dict[str, Any], **parts: Any) -> str:
+        self.contract_id = self.store.surroundings.new_id("con")
+        work = self.publish(terms=terms, success_criteria={"criteria": [{**WORDS, "bonus": None}]}, **parts)
+        self.write(Award(self.request, self.contract_id, work.id, "a1"))
+        return self.contract_id
+
+    def complete(self, terms: dict[str, Any] | None = None) -> Standing:
+        return self.write(self.drafted(self.awarded(TERMS if terms is None else terms)))
+
+    def record(self, run_id: str = "r", quotes: tuple[PriceQuote, ...] = (), contract_id: str | None = None) -> None:
+        # Broken off, so that only the provider knows what it used.
+        call = MeteredCall(BEGUN, "m", None, CallState.ABORTED)
+        named = self.contract_id if contract_id is None else contract_id
+        run = metered(run_id, (MeteredStep("s0", calls=(call,)),), contract_id=named)
+        self.followed(RecordRun(self.tenant, "tester", run, quotes))
+
+    def look(
+        self, tokens: Tokens, after: int = 60, run_id: str = "r", policy: UsagePolicy = POLICY, **more: Any
+    ) -> UsageRecord:
+        self.minutes += after
+        at = ENDED + timedelta(minutes=self.minutes)
+        seen = Attempt(f"{run_id}{at}", at, tokens, {"s0": tokens}, assurance=Assurance.LANE, digest="d", **more)
+        (record,) = self.followed(Look(self.tenant, [Looked(run_id, seen)], policy))
+        assert isinstance(record, UsageRecord)
+        return record
+
+    def verified(self, tokens: Tokens = FIRST, run_id: str = "r") -> UsageRecord:
+        self.look(tokens, run_id=run_id)
+        return self.look(tokens, run_id=run_id)
+
+    # Any: each write has an answer of its own kind.
+    def followed(self, write: Any) -> Any:
+        answer = self.store.recorder.write(Followed(self.tenant, "reconciler", write))
+        assert self.broken() == []
+        return answer
+
+    def happens(self, move: str) -> None:
+        """One more look, or a move of somebody's."""
+        self.tokens = Tokens(self.tokens.input + 1000, 10_000) if move == "more" else self.tokens
+        moves = {
+            "dispute": Dispute(self.request, self.contract_id, "no"),
+            "uphold": Resolve(self.request, self.contract_id, Decision.UPHOLD, "yes"),
+            "settle": Settle(self.request, self.contract_id),
+            "reverse": Reverse(self.request, self.contract_id, "back"),
+        }
+        if move in moves:
+            self.write(moves[move])
+        else:
+            self.look(Tokens() if move == "zero" else self.tokens, after=5 if move == "soon" else 60)
+
+    def standing(self) -> Standing:
+        with self.store.database.reading() as connection:
+            return contracts.standing(connection, Scope(self.tenant), self.contract_id)
+
+    @property
+    def contract(self) -> Contract:
+        return self.standing().contract
+
+    @property
+    def bill(self) -> Bill:
+        found = self.standing().bill
+        assert found is not None
+        return found
+
+    def run(self, run_id: str = "r") -> UsageRecord:
+        with self.store.database.reading() as connection:
+            return usage_reading.find(connection, self.tenant, run_id)
+
+    def bundle(self) -> bytes:
+        outcome_id = self.contract.outcome_id
+        assert outcome_id is not None
+        return export(self.store, Scope(self.tenant), outcome_id, sleep=no_sleep)
+
+    def audited(self) -> list[str]:
+        """What an auditor finds out of the bundle alone."""
+        found = verify(self.bundle(), key=self.store.signer.verifier)
+        assert found.failed is None, [one.message for one in found.steps]
+        return [one.message for one in found.steps if one.step is Step.SETTLEMENT]
+
+
+@pytest.fixture
+def desk(shared: Store, tenant: str) -> TokenDesk:
+    return TokenDesk(shared, tenant)
+
+
+def test_tokens_are_paid_when_they_are_verified_and_not_before(desk: TokenDesk) -> None:
+    waiting = desk.complete()
+    assert (waiting.contract.state, waiting.contract.hold_reason) == (PENDING, NO_RUN)
+    assert waiting.contract.hold_micros == 3_000_000
+    desk.record()
+    assert desk.contract.hold_reason == "usage of run r is pending: Not looked at yet"
+    desk.look(FIRST)
+    assert (desk.contract.hold_reason, desk.paid()) == (ONE_LOOK, 0)
+    desk.look(FIRST)
+    assert (desk.contract.state, desk.contract.escrow) == (SETTLED, Escrow.PAID)
+    assert (desk.bill.base, desk.bill.tokens, desk.bill.total, desk.bill.released) == (
+        *(1_000_000, 450_000, 1_450_000, 1_550_000),
+    )
+    assert desk.paid() == desk.bill.payout == 1_305_000
+    assert [line.reason for line in desk.bill.lines] == ["completed", "run r: 100,000 in, 10,000 out"]
+    assert desk.run().ledger.settled == Decimal("0.45")
+    assert desk.audited() == ["1 of 1 settlements recomputed; 2 transfers, and no money made or lost"]
+
+
+def test_tokens_that_are_verified_already_are_paid_at_once(desk: TokenDesk) -> None:
+    desk.awarded(TERMS)
+    desk.record()
+    desk.verified()
+    assert desk.contract.state is ContractState.AWARDED
+    assert desk.write(desk.drafted(desk.contract_id)).contract.state is SETTLED
+
+
+def test_what_is_withdrawn_is_taken_back_and_paid_anew_when_verified_again(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified()
+    desk.look(SECOND)
+    held = desk.contract
+    assert (held.state, held.escrow, held.settlement) == (PENDING, Escrow.HELD, 0)
+    assert held.hold_reason.startswith("usage of run r is pending: Data still changing")
+    assert desk.paid() == 0
+    assert desk.told("contract.reversed")[0]["reason"] == held.hold_reason
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.contract.settlement, desk.contract.version) == (SETTLED, 2, 2)
+    assert desk.bill.tokens == 750_000
+    assert desk.run().ledger.settled == Decimal("0.75")
+    assert desk.audited() == ["2 of 2 settlements recomputed; 4 transfers, and no money made or lost"]
+    desk.look(Tokens(200_001, 10_000))
+    desk.look(Tokens(200_001, 10_000))
+    assert (desk.contract.settlement, desk.contract.version) == (3, 3)
+
+
+def test_what_a_file_says_was_seen_is_not_paid_until_the_provider_is_asked(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.look(FIRST, told_by="file")
+    assert desk.look(FIRST, told_by="file").verdict.status is UsageStatus.VERIFIED
+    told = "usage of run r is told by a file, and was not asked of the provider here"
+    assert (desk.contract.state, desk.contract.hold_reason, desk.paid()) == (PENDING, told, 0)
+    with pytest.raises(WrongState, match="told by a file"):
+        desk.write(Settle(desk.request, desk.contract_id))
+    desk.look(FIRST)
+    assert desk.contract.hold_reason == told, "one of the two that are compared is a file's"
+    desk.look(FIRST)
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 450_000)
+    desk.look(FIRST, told_by="file")
+    assert (desk.contract.state, desk.contract.escrow, desk.paid()) == (PENDING, Escrow.HELD, 0)
+
+
+def test_looks_too_close_to_each_other_verify_where_that_is_configured_and_pay_nothing(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    often = UsagePolicy(interval_min=5)
+    assert [desk.look(FIRST, 5, policy=often).verdict.status for _ in range(2)][-1] is UsageStatus.VERIFIED
+    assert desk.contract.hold_reason == "usage of run r was judged with 5 minutes between looks instead of 60"
+    assert desk.paid() == 0
+    desk.look(FIRST)
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 450_000)
+
+
+def test_a_further_look_that_finds_the_same_moves_nothing(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified()
+    before = desk.contract
+    desk.look(FIRST, after=24 * 60)
+    assert desk.contract == before
+    assert len(desk.told("contract.settled")) == 1
+
+
+def test_every_run_of_the_contract_must_be_verified(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.record("q")
+    desk.verified()
+    assert desk.contract.hold_reason == "usage of run q is pending: Not looked at yet"
+    desk.verified(SECOND, "q")
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 1_200_000)
+    assert desk.run("q").ledger.settled == Decimal("0.75")
+
+
+def test_a_run_that_comes_to_light_later_takes_the_money_back(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified()
+    desk.record("late")
+    assert (desk.contract.state, desk.contract.escrow) == (PENDING, Escrow.HELD)
+    desk.verified(FIRST, "late")
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 900_000)
+
+
+def test_runs_of_other_contracts_and_tenants_count_for_nothing(desk: TokenDesk, shared: Store) -> None:
+    desk.complete()
+    desk.record()
+    desk.record("other", contract_id="con_nobody")
+    desk.record("none", contract_id="")
+    desk.record("sly", contract_id=f'x","contract_id":"{desk.contract_id}')
+    TokenDesk(shared, f"{desk.tenant}x").record(contract_id=desk.contract_id)
+    with shared.database.reading() as connection:
+        found = [one.run.id for one in of_contract(connection, desk.tenant, desk.contract_id)]
+    assert found == ["r"]
+    desk.verified()
+    assert desk.contract.state is SETTLED
+
+
+def test_tokens_at_cost_wait_for_a_price_that_is_known(desk: TokenDesk) -> None:
+    desk.complete(AT_COST)
+    desk.record()
+    desk.verified()
+    assert desk.contract.hold_reason == "the cost of run r is unknown: m has no known price (standard)"
+    assert desk.run().ledger.settled is None
+    desk.contract_id, desk.minutes = "", 0
+    desk.complete(AT_COST)
+    desk.record("priced", (a_quote(at=BEGUN, input="4", output="10"),))
+    desk.verified(FIRST, "priced")
+    assert desk.bill.tokens == 500_000
+    assert desk.bill.usage[0].cost == Decimal("0.5")
+    assert desk.audited()
+
+
+def test_no_word_of_anybodys_stands_in_for_tokens_that_are_not_verified(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    for move in (Settle(desk.request, desk.contract_id), Release(desk.request, desk.contract_id, "I trust them", SALT)):
+        with pytest.raises(WrongState, match="usage of run r is pending") as refused:
+            desk.store.recorder.write(move)
+        assert refused.value.code == "usage_unverified"
+    assert desk.paid() == 0
+    assert desk.write(Void(desk.request, desk.contract_id, "never counted")).contract.escrow is Escrow.RELEASED
+    desk.verified()
+    assert desk.contract.escrow is Escrow.RELEASED
+
+
+def test_what_a_person_took_back_is_not_paid_again_by_tokens(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified()
+    desk.write(Reverse(desk.request, desk.contract_id, "wrong agent"))
+    desk.look(SECOND)
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.contract.hold_reason) == (PENDING, "reversed: wrong agent")
+    with pytest.raises(WrongState, match="was settled and reversed"):
+        desk.store.recorder.write(Settle(desk.request, desk.contract_id))
+
+
+def test_what_governance_holds_waits_for_a_person_and_for_its_tokens(desk: TokenDesk) -> None:
+    long = "a text that is long enough to be told apart from what anybody else would have written by chance " * 2
+    desk.awarded(TERMS, input={"reference": long})
+    held = desk.write(desk.drafted(desk.contract_id, HandedIn({"text": long}, {"duration_ms": 10})))
+    assert held.contract.hold_reason.startswith("governance review")
+    desk.record()
+    with pytest.raises(WrongState, match="Not looked at yet"):
+        desk.store.recorder.write(Release(desk.request, desk.contract_id, "fine", SALT))
+    desk.verified()
+    assert desk.contract.hold_reason == held.contract.hold_reason
+    assert desk.write(Release(desk.request, desk.contract_id, "fine", SALT)).contract.state is SETTLED
+    desk.look(SECOND)
+    assert desk.contract.state is PENDING
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 750_000), "the release stands"
+    assert desk.audited() == ["2 of 2 settlements recomputed; 4 transfers, and no money made or lost"]
+
+
+def test_on_request_it_is_paid_on_request_once_it_may_be(desk: TokenDesk) -> None:
+    settle = Settle(desk.request, "")
+    desk.complete({**TERMS, "settle": "on_request"})
+    desk.record()
+    assert desk.contract.state is PENDING
+    desk.verified()
+    assert (desk.contract.state, desk.contract.hold_reason) == (ContractState.VERIFIED, "")
+    desk.look(SECOND)
+    settle = settle._replace(contract_id=desk.contract_id)
+    with pytest.raises(WrongState, match="Data still changing"):
+        desk.store.recorder.write(settle)
+    desk.look(SECOND)
+    assert desk.write(settle).contract.state is SETTLED
+    desk.look(FIRST)
+    assert desk.contract.hold_reason.startswith("usage of run r is warning: Token counts decreased")
+    desk.look(SECOND)
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.contract.settlements) == (ContractState.VERIFIED, 1)
+    assert desk.write(settle).contract.settlement == 2
+
+
+def test_what_is_disputed_does_not_move_and_follows_once_it_is_upheld(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified()
+    desk.write(Dispute(desk.request, desk.contract_id, "too dear"))
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.contract.escrow) == (ContractState.DISPUTED, Escrow.PAID)
+    upheld = desk.write(Resolve(desk.request, desk.contract_id, Decision.UPHOLD, "it is fine"))
+    assert (upheld.contract.state, upheld.contract.escrow) == (PENDING, Escrow.HELD)
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 750_000)
+    assert desk.audited()
+
+
+def test_what_cannot_be_paid_any_more_says_so_and_the_look_is_kept(desk: TokenDesk) -> None:
+    done = desk.complete()
+    desk.record()
+    desk.look(FIRST)
+    erase(desk.store, desk.tenant, done.contract.outcome_id or "", "asked to")
+    assert desk.look(FIRST).attempts == 2
+    assert desk.contract.hold_reason == f"what contract {desk.contract_id} was judged on was erased; void it"
+
+
+def test_contracts_that_do_not_pay_for_tokens_do_not_wait_for_them(desk: TokenDesk) -> None:
+    desk.complete({"cpc_rate": 1})
+    assert desk.contract.state is SETTLED
+    desk.record()
+    desk.verified()
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.bill.usage) == (SETTLED, ())
+    assert desk.run().ledger.settled is None
+
+
+def test_terms_without_a_cap_on_tokens_are_refused_when_work_is_published(desk: TokenDesk) -> None:
+    with pytest.raises(UnsoundRules, match="max_token_cost must be given"):
+        desk.publish(terms={**TERMS, "max_token_cost": None})
+
+
+def test_tokens_of_another_currency_are_billed_and_left_out_of_the_ledger(desk: TokenDesk) -> None:
+    desk.complete({**TERMS, "currency": "EUR"})
+    desk.record()
+    desk.verified()
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 450_000)
+    assert desk.run().ledger.settled is None
+
+
+def test_what_is_shown_tells_rates_and_tokens_in_decimal_text(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified()
+    shown = contracts.shown(desk.standing())
+    assert shown.terms["token_rates"] == {
+        "input_per_million": "3",
+        "output_per_million": "15",
+        "cached_per_million": None,
+    }
+    assert shown.terms["max_token_cost"] == "2"
+    assert shown.settlement is not None
+    assert shown.settlement.breakdown == {"cpc": "1", "cpa_bonus": "0", "cpa_penalty": "0", "tokens": "0.45"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"status": UsageStatus.PENDING}, "settlement 1 paid tokens that were not known: usage of run r is pending"),
+        ({"tokens": SECOND}, "settlement 1 paid other tokens of run 'r' than its provider counted"),
+        (None, "settlement 1 paid tokens that were not known: its terms price tokens, and no run is recorded"),
+    ],
+)
+def test_an_auditor_finds_a_bill_whose_tokens_nobody_verified(
+    desk: TokenDesk, change: dict[str, Any] | None, said: str
+) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified()
+    whole = read(unpack(desk.bundle()))
+    usage = [] if change is None else [msgspec.structs.replace(one, **change) for one in desk.bill.usage]
+    forged = Forgery.of(whole).with_bill(1, usage=tuple(usage)).renumbered().committed()
+    found = verify(forged.packed(desk.store.signer, whole), key=desk.store.signer.verifier)
+    assert found.failed is Step.SETTLEMENT
+    assert said in str(found)
+
+
+MOVES = ("same", "more", "zero", "soon", "dispute", "uphold", "settle", "reverse")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from(MOVES), max_size=9))
+def test_whatever_happens_the_books_are_sound_and_paid_tokens_are_verified(
+    shared: Store, tenant: str, moves: list[str]
+) -> None:
+    desk = TokenDesk(shared, shared.surroundings.new_id("t"))
+    desk.complete()
+    desk.record()
+    for move in moves:
+        with suppress(WrongState):
+            desk.happens(move)
+        standing, seen = desk.standing(), desk.run().verdict
+        if standing.contract.state is SETTLED:
+            assert standing.bill is not None
+            assert seen.status is UsageStatus.VERIFIED
+            assert [one.tokens for one in standing.bill.usage] == [seen.tokens]
+
+
+def test_on_every_kind_of_database(store: Store) -> None:
+    desk = TokenDesk(store, "acme")
+    desk.complete()
+    desk.record()
+    desk.verified()
+    assert desk.contract.state is SETTLED
+    desk.look(SECOND)
+    assert desk.contract.state is PENDING
+    desk.look(SECOND)
+    assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 750_000)
+
+
+def test_a_run_that_names_another_contract_holds_up_its_first_one_no_more(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    wrong = msgspec.structs.replace(metered("x", (), contract_id=desk.contract_id), ended_at=None)
+    desk.followed(RecordRun(desk.tenant, "t", wrong))
+    desk.verified()
+    before = desk.contract.state
+    desk.followed(RecordRun(desk.tenant, "t", msgspec.structs.replace(wrong, contract_id="con_other")))
+    assert (before, desk.contract.state) == (ContractState.VERIFICATION_PENDING, ContractState.SETTLED)

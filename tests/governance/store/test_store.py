@@ -1,0 +1,193 @@
+"""What is remembered between outcomes: whose an output is, and which runs are paid for, in one group or in several."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+from tests.events.telling import read
+from tests.outcomes.making import together
+
+from meruit.errors import MeruitError
+from meruit.governance.history import Marks
+from meruit.governance.store import forget_settled, recalled, remember, remember_settled, settled_under
+from meruit.model.contract import Contract, ContractState, Escrow
+from meruit.model.governance import Action, Dossier, Flag, GovernanceResult
+from meruit.store import tables
+from meruit.store.location import Location
+from meruit.store.recorder import Write
+from meruit.store.store import Store
+from meruit.store.transaction import Writing
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+EVIDENCE = "e" * 64
+OUTPUT = "o" * 64
+_NUMBERS = count()
+
+
+def contract_of(contract_id: str, agent: str = "a1", evidence: str | None = EVIDENCE) -> Contract:
+    made = Contract(
+        *(contract_id, 1, "w", agent, "buyer", None, ContractState.EXECUTING, Escrow.HELD, "USD", 0, b"{}"),
+        awarded_at=NOW,
+        expires_at=NOW,
+    )
+    return msgspec.structs.replace(made, evidence=evidence)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One store for many tenants."""
+    opened = Store.open(Location(tmp_path_factory.mktemp("memory")))
+    yield opened
+    opened.close()
+
+
+def new_tenant() -> str:
+    return f"t{next(_NUMBERS)}"
+
+
+def paid(store: Store, tenant: str) -> str | None:
+    """Under which contract the run is paid."""
+    table = tables.settled_evidence
+    query = select(table.c.contract_id).where(table.c.tenant == tenant, table.c.evidence == EVIDENCE)
+    rows = read(store, lambda connection: connection.execute(query).all())
+    return rows[0][0] if rows else None
+
+
+def settling(tenant: str, contract_id: str, *, refused: bool = False) -> Write[str | None]:
+    """Pay for the run unless somebody else was; answers who was."""
+
+    def write(writing: Writing) -> str | None:
+        contract = contract_of(contract_id)
+        other = settled_under(writing, tenant, contract, EVIDENCE)
+        if other is None:
+            remember_settled(writing, tenant, contract, EVIDENCE)
+        if refused:
+            raise MeruitError("no")
+        return other
+
+    return write
+
+
+def taking_back(tenant: str, contract_id: str, *, refused: bool = False) -> Write[str | None]:
+    def write(writing: Writing) -> None:
+        forget_settled(writing, tenant, contract_of(contract_id))
+        if refused:
+            raise MeruitError("no")
+
+    return write
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["settle", "take back"]), st.sampled_from("ABC"), st.booleans(), st.booleans()),
+    max_size=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_a_run_is_paid_under_one_contract_until_that_is_taken_back(
+    shared: Store, steps: list[tuple[str, str, bool, bool]]
+) -> None:
+    tenant, owner = new_tenant(), None
+    groups: list[list[Write[str | None]]] = [[]]
+    expected: list[str | None] = []
+    for move, who, refused, new_group in steps:
+        if new_group:
+            groups.append([])
+        made: Callable[..., Write[str | None]] = settling if move == "settle" else taking_back
+        groups[-1].append(made(tenant, who, refused=refused))
+        if refused:
+            continue
+        if move == "settle":
+            expected.append(owner if owner != who else None)
+            owner = owner or who
+        else:
+            expected.append(None)
+            owner = None if owner == who else owner
+    answers = [answer for group in groups for answer in together(shared, group)]
+    assert [answer for answer in answers if not isinstance(answer, MeruitError)] == expected
+    assert paid(shared, tenant) == owner
+
+
+@pytest.mark.parametrize("in_one_group", [True, False])
+def test_what_was_taken_back_may_be_paid_again(store: Store, in_one_group: bool) -> None:
+    writes = [
+        *(settling("t", "A"), settling("t", "B"), taking_back("t", "B"), taking_back("t", "A")),
+        *(settling("t", "A"), taking_back("t", "A"), settling("t", "B"), settling("t", "A")),
+    ]
+    answers = together(store, writes) if in_one_group else [store.recorder.write(write) for write in writes]
+    assert answers == [None, "A", None, None, None, None, None, "B"]
+    assert paid(store, "t") == "B"
+
+
+def test_a_run_that_nothing_names_is_nobodys_to_forget(store: Store) -> None:
+    store.recorder.write(settling("t", "A"))
+    store.recorder.write(lambda writing: forget_settled(writing, "t", contract_of("A", evidence=None)))
+    store.recorder.write(taking_back("another tenant", "A"))
+    assert paid(store, "t") == "A"
+
+
+# Whose an output is.
+
+CLEAR = GovernanceResult(valid=True)
+INVALID = GovernanceResult(valid=False)
+COPY = GovernanceResult(valid=True, flags=[Flag("sybil_output", "1", Action.HOLD)])
+
+
+def completing(contract: Contract, task: str, said: GovernanceResult | None, given: str = "i") -> Write[Dossier]:
+    """Remember an outcome; answers what was known before it."""
+    marks = Marks(given, OUTPUT, None, "0" * 16, task)
+
+    def write(writing: Writing) -> Dossier:
+        known = recalled(writing, "t", contract, Dossier(), marks)
+        more: dict[str, Any] = {} if said is None else {"said": said}
+        remember(writing, "t", contract, Dossier(), marks, mismatch=False, bonus=False, **more)
+        return known
+
+    return write
+
+
+def histories(store: Store, in_one_group: bool, *writes: Write[Dossier]) -> list[tuple[str | None, str | None, int]]:
+    answers = together(store, writes) if in_one_group else [store.recorder.write(write) for write in writes]
+    pasts = [answer.history for answer in answers]
+    return [(past.replayed_in, past.shared_with, past.near_duplicates) for past in pasts]
+
+
+@pytest.mark.parametrize("in_one_group", [True, False])
+def test_another_task_with_the_same_input_is_another_task(store: Store, in_one_group: bool) -> None:
+    assert histories(
+        *(store, in_one_group),
+        completing(contract_of("c1"), "one", None),
+        completing(contract_of("c2"), "one", CLEAR),
+        completing(contract_of("c3"), "two", CLEAR),
+        completing(contract_of("c4", "a2"), "two", CLEAR),
+    ) == [(None, None, 0), (None, None, 1), ("c1", None, 2), (None, "a1", 0)]
+
+
+@pytest.mark.parametrize("in_one_group", [True, False])
+def test_without_a_task_inputs_are_told_apart(store: Store, in_one_group: bool) -> None:
+    found = histories(
+        *(store, in_one_group), completing(contract_of("c1"), "", None), completing(contract_of("c2"), "", None, "j")
+    )
+    assert found == [(None, None, 0), ("c1", None, 0)]
+
+
+@pytest.mark.parametrize("in_one_group", [True, False])
+@pytest.mark.parametrize("said", [INVALID, COPY])
+def test_a_copy_that_is_not_believed_makes_nobody_else_a_copy(
+    store: Store, in_one_group: bool, said: GovernanceResult
+) -> None:
+    found = histories(
+        *(store, in_one_group),
+        completing(contract_of("c1", "thief"), "another", said),
+        completing(contract_of("c2"), "one", CLEAR),
+        completing(contract_of("c3", "thief"), "another", CLEAR),
+    )
+    # The attempt itself is counted all the same.
+    assert found == [(None, None, 0), (None, None, 0), (None, "a1", 1)]

@@ -1,0 +1,97 @@
+"""What the tests of stores record, and the way they hand several callers to the recorder at once."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from decimal import Decimal
+from typing import Any
+
+from meruit import SuccessCriteria, VerificationEngine
+from meruit.log.merkle import EMPTY_ROOT, node_hash
+from meruit.model.canonical import canonical, payload_bytes
+from meruit.model.outcome import Labels
+from meruit.model.verdict import VerificationResult
+from meruit.outcomes.store.write import NewOutcome, Recorded, Replay, record
+from meruit.store.recorder import Write, _Waiting
+from meruit.store.store import Store
+
+ENGINE = VerificationEngine()
+MANY_DIGITS = Decimal("0.12345678901234567890123456789")
+ANSWER_S = 60.0
+
+
+def criteria_of(threshold: float | Decimal = 0.5, **more: Any) -> SuccessCriteria:
+    """Criteria that no other threshold gives."""
+    one = {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", "threshold": threshold, **more}
+    return SuccessCriteria.model_validate({"criteria": [one]})
+
+
+def body_of(criteria: SuccessCriteria) -> bytes:
+    """Criteria as they are kept."""
+    return canonical(criteria.model_dump(exclude_defaults=True))
+
+
+CRITERIA = criteria_of()
+
+
+def outcome(  # each part can be the one that a test is about
+    store: Store,
+    tenant: str = "acme",
+    *,
+    labels: Labels = Labels(),  # noqa: B008 - frozen
+    criteria: SuccessCriteria = CRITERIA,
+    work_input: Mapping[str, Any] | None = None,
+    work_output: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    outcome_id: str | None = None,
+) -> NewOutcome:
+    """Work that was judged, ready to be recorded."""
+    works = (
+        {"reference": "the cat sat"} if work_input is None else work_input,
+        {"text": "the cat"} if work_output is None else work_output,
+        {"duration_ms": 12} if metadata is None else metadata,
+    )
+    result = ENGINE.verify_sync("c", works[0], works[1], criteria, works[2])
+    given, done, measured = (store.shelf.part(tenant, written(work)) for work in works)
+    chosen = store.surroundings.new_id("out") if outcome_id is None else outcome_id
+    salts = store.surroundings.entropy(64)
+    return NewOutcome(tenant, chosen, labels, given, done, measured, body_of(criteria), result, salts)
+
+
+def written(work: Mapping[str, Any]) -> bytes:
+    """A part of the work as it is kept."""
+    found = payload_bytes(work)
+    assert found is not None
+    return found
+
+
+def judged(criteria: SuccessCriteria, text: str = "the cat sat") -> VerificationResult:
+    """Another verdict on the usual work."""
+    return ENGINE.verify_sync("c", {"reference": "the cat sat"}, {"text": text}, criteria, {"duration_ms": 12})
+
+
+def recorded(store: Store, *outcomes: NewOutcome) -> list[Recorded]:
+    """Record them as one request; where they stand."""
+    answer = store.recorder.write(record(outcomes))
+    assert not isinstance(answer, Replay)
+    return answer
+
+
+# Any: each write has an answer of its own kind.
+def together(store: Store, writes: Sequence[Write[Any]]) -> list[Any]:
+    """What callers that share one transaction are answered; what one is refused with stands in its place."""
+    answers: list[Future[Any]] = [Future() for _ in writes]
+    # The recorder takes nobody while this is held, then all of them.
+    with store.recorder._work:
+        for write, answer in zip(writes, answers, strict=True):
+            store.recorder._put(_Waiting(write, answer, None, sign_now=False))
+    return [answer.exception(ANSWER_S) or answer.result() for answer in answers]
+
+
+def naive_root(hashes: Sequence[bytes]) -> bytes:
+    """The root of RFC 6962, section 2.1, word for word."""
+    if not hashes:
+        return EMPTY_ROOT
+    if len(hashes) == 1:
+        return hashes[0]
+    half = 1 << (len(hashes) - 1).bit_length() - 1
+    return node_hash(naive_root(hashes[:half]), naive_root(hashes[half:]))

@@ -1,0 +1,104 @@
+"""What holds for a store in a file: its queries use indexes, its commits last, its locks are waited for."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from tests.outcomes.making import outcome, recorded
+
+from meruit.model.access import Scope
+from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store.read import Filter, Narrowed
+from meruit.store import database
+from meruit.store.database import StoreUnavailable
+from meruit.store.location import Location
+from meruit.store.store import Store
+
+OWN = Scope("acme", "a1", only_own=True)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(Location(tmp_path))
+    yield opened
+    opened.close()
+
+
+def plan(store: Store, scope: Scope, narrowed: Narrowed | None, before: int | None) -> list[str]:
+    """How SQLite goes about the query of a page."""
+    asked: list[tuple[str, Any]] = []
+
+    def heard(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
+        asked.append((statement, parameters))
+
+    event.listen(store.database.reader, "before_cursor_execute", heard)
+    with store.database.reading() as connection:
+        outcomes.page(connection, scope, narrowed=narrowed, before=before)
+    event.remove(store.database.reader, "before_cursor_execute", heard)
+    statement, parameters = asked[-1]
+    with store.database.reading() as connection:
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        return [row[-1] for row in rows]
+
+
+@pytest.mark.parametrize("before", [None, 100])
+@pytest.mark.parametrize("scope", [Scope("acme"), OWN], ids=["tenant", "agent"])
+@pytest.mark.parametrize("by", [None, *Filter])
+def test_no_list_grows_slow_with_the_table(store: Store, scope: Scope, by: Filter | None, before: int | None) -> None:
+    steps = plan(store, scope, None if by is None else Narrowed(by, "x"), before)
+    assert [step.split(" (")[0].rsplit(" ", 1)[0] for step in steps] == ["SEARCH outcomes USING INDEX"], steps
+
+
+def test_a_commit_outlives_the_machine(store: Store) -> None:
+    with store.database.writer.connect() as connection:
+        found = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys")
+        }
+    assert found == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+def test_a_full_disk_is_called_that(store: Store) -> None:
+    with store.database.writer.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreUnavailable, match=r"meruit\.db: the disk is full"):
+        recorded(store, outcome(store, work_output={"text": os.urandom(30_000).hex()}))
+
+
+def test_a_lock_that_is_not_given_back_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    store = Store.open(Location(tmp_path))
+    other = sqlite3.connect(tmp_path / "meruit.db", isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="another process has kept it locked"):
+            recorded(store, outcome(store))
+        other.execute("ROLLBACK")
+        recorded(store, outcome(store))
+    finally:
+        other.close()
+        store.close()
+
+
+def test_readers_read_while_one_writes(store: Store) -> None:
+    (kept,) = recorded(store, outcome(store))
+    with store.database.writer.begin() as writing:
+        writing.exec_driver_sql("DELETE FROM outcomes")
+        with store.database.reading() as connection:
+            assert outcomes.summary(connection, Scope("acme"), kept.outcome_id).id == kept.outcome_id
+        writing.rollback()
+
+
+def test_a_reader_sees_one_state(store: Store) -> None:
+    recorded(store, outcome(store))
+    with store.database.reading() as connection:
+        assert len(outcomes.page(connection, Scope("acme"))) == 1
+        recorded(store, outcome(store))
+        assert len(outcomes.page(connection, Scope("acme"))) == 1
+    with store.database.reading() as connection:
+        assert len(outcomes.page(connection, Scope("acme"))) == 2

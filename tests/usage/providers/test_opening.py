@@ -1,0 +1,157 @@
+"""Accounts are opened as they are configured, or refused with what to write instead."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.usage.providers.opened import Clock
+
+from meruit.errors import AuthorError, MeruitError, UnknownName
+from meruit.model.metering import LaneKind, UsageAccount, UsageSource
+from meruit.registry import UsageRegistry, usage_sources
+from meruit.usage.providers.asking import address
+from meruit.usage.providers.opening import credential_fingerprint, open_source
+
+HTTP = ("anthropic", "anthropic_analytics", "litellm", "openai", "openrouter")
+FILES = ("files", "otel")
+
+
+def opened(**account: Any) -> UsageSource:
+    return open_source(UsageAccount(**account), client=None, environment={}, clock=Clock())
+
+
+def test_every_provider_is_one_file_with_a_sentence() -> None:
+    assert usage_sources.names() == sorted([*HTTP, *FILES])
+    for provider in usage_sources:
+        assert provider.summary.endswith(".")
+        assert all(meaning.endswith(".") for meaning in provider.options.values())
+        assert bool(provider.key_variable) is not provider.is_file
+        assert provider.self_reported is (provider.name == "otel")
+        source = opened(
+            provider=provider.name,
+            base_url="https://proxy.example" if provider.name == "litellm" else None,
+            file="usage.json" if provider.is_file else None,
+        )
+        assert source.kinds
+        assert set(source.kinds) <= set(LaneKind)
+        assert source.longest.total_seconds() > 0
+        assert source.bucket.total_seconds() in (0, 60)
+
+
+def test_an_unknown_provider_is_answered_with_the_nearest() -> None:
+    wanted = r"no usage source is named 'opnai' \(did you mean 'openai'\?\); `meruit usage sources` lists all"
+    with pytest.raises(UnknownName, match=wanted):
+        opened(provider="opnai")
+    with pytest.raises(UnknownName, match="no usage source is named"):
+        credential_fingerprint(UsageAccount(provider="nobody"), {})
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        ({"provider": "litellm"}, "needs its base_url"),
+        ({"provider": "openai", "base_url": "ftp://host"}, "cannot be used: a source is read over http or https"),
+        ({"provider": "openai", "base_url": "https://user:secret@host"}, "would show them"),
+        ({"provider": "openai", "base_url": "https://host/v1?key=1"}, "leave out"),
+        ({"provider": "openai", "base_url": "https://host:99999"}, "cannot be used"),
+        ({"provider": "openai", "base_url": "nonsense"}, "cannot be used"),
+        ({"provider": "openai", "file": "x.json"}, "reads no file"),
+        ({"provider": "files"}, "name it with file"),
+        ({"provider": "otel", "file": "x", "base_url": "https://host"}, "leave out base_url"),
+        ({"provider": "files", "file": "x", "key_variable": "K"}, "leave out key_variable"),
+        (
+            {"provider": "openai", "options": {"kind": "x"}},
+            r"no option 'kind' \(did you mean 'kinds'\?\); it has api_key",
+        ),
+        ({"provider": "openrouter", "options": {"kinds": "x"}}, "no option 'kinds'; it has none"),
+        ({"provider": "openai", "options": {"kinds": "completion"}}, r"'completion' \(did you mean 'completions'\?\)"),
+        ({"provider": "openai", "options": {"pause_s": "long"}}, "pause_s is a number from 0 to 600, not 'long'"),
+        ({"provider": "openai", "options": {"pause_s": "nan"}}, "pause_s is a number"),
+        ({"provider": "litellm", "base_url": "http://h", "options": {"page_size": "1001"}}, "from 1 to 1000"),
+        ({"provider": "litellm", "base_url": "http://h", "options": {"page_size": "1.5"}}, "a whole number"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_when_it_is_opened(account: dict[str, Any], said: str) -> None:
+    with pytest.raises(AuthorError, match=said) as refused:
+        opened(**account)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("provider", "given", "found"),
+    [
+        ("openai", None, "https://api.openai.com/v1"),
+        ("openai", "http://127.0.0.1:80", "http://127.0.0.1/v1"),
+        ("openai", "http://127.0.0.1:8080/", "http://127.0.0.1:8080/v1"),
+        ("openai", "https://gateway.example/openai/v1/", "https://gateway.example/openai/v1"),
+        ("openrouter", "http://host", "http://host/api/v1"),
+        ("litellm", "http://host:4000", "http://host:4000"),
+        ("litellm", "http://host/proxy/", "http://host/proxy"),
+    ],
+)
+def test_an_address_of_only_a_host_takes_the_usual_path(provider: str, given: str | None, found: str) -> None:
+    assert address(usage_sources.get(provider), UsageAccount(provider=provider, base_url=given)) == found
+
+
+def test_a_fingerprint_tells_keys_apart_and_nothing_of_them() -> None:
+    usual = UsageAccount(provider="openai")
+    named = UsageAccount(provider="openai", key_variable="MINE")
+    environment = {"OPENAI_ADMIN_KEY": "sk-one\n", "MINE": "sk-two"}
+    one, two = credential_fingerprint(usual, environment), credential_fingerprint(named, environment)
+    assert one != two
+    assert len(one) == len(two) == 16
+    assert one == credential_fingerprint(named, {"MINE": "sk-one"})
+    assert "sk" not in one + two
+    assert credential_fingerprint(usual, {}) == credential_fingerprint(usual, {"OPENAI_ADMIN_KEY": " "}) == ""
+    assert credential_fingerprint(UsageAccount(provider="files", file="x"), environment) == ""
+
+
+def test_sources_of_strangers_are_added_as_ours_are() -> None:
+    registry = UsageRegistry("nowhere")
+
+    @registry.add("mine", key_variable="MINE", options={"pace": "How fast."})
+    class Mine:
+        """My own counter."""
+
+    found = registry.get("mine")
+    assert (found.summary, found.key_variable, found.options) == ("My own counter.", "MINE", {"pace": "How fast."})
+    assert isinstance(found.open(), Mine)
+    with pytest.raises(MeruitError, match="two nowhere are named 'mine'"):
+        registry.add("mine")(Mine)
+
+
+def test_an_installed_package_adds_a_source(tmp_path: Path) -> None:
+    (tmp_path / "counter.py").write_text(
+        "from meruit.registry import usage_sources\n\n"
+        "@usage_sources.add('counter')\n"
+        "def counter(provider, account, around):\n"
+        '    """Counts on its fingers."""\n'
+        "    return (provider.name, account.provider, around.environment)\n"
+    )
+    information = tmp_path / "counter-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: counter\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[meruit.usage.providers]\ncounter = counter\n")
+    code = (
+        "from meruit.model.metering import UsageAccount\n"
+        "from meruit.usage.providers.opening import open_source\n"
+        "print(open_source(UsageAccount(provider='counter'), client=None, environment={'a': 'b'}, clock=None))\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert told.stdout == "('counter', 'counter', {'a': 'b'})\n"
+
+
+def test_sources_sleep_by_the_clock_of_the_loop_unless_told_otherwise() -> None:
+    source = opened(provider="openai")
+    asker = source._asker  # type: ignore[attr-defined]  # what a user would only notice after a second
+    assert asker._policy.sleep is asyncio.sleep

@@ -1,0 +1,178 @@
+"""Which runs are to be looked at: by account, by day, in the order of their ends, each once."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+from tests.events.telling import Clock
+from tests.usage.metering import BEGUN, ENDED, metered
+from tests.usage.metering import Place as Tenant
+
+from meruit.model.outcome import in_micros
+from meruit.store.location import Location
+from meruit.store.store import Store, Surroundings
+from meruit.usage.store.accounts import NewCredential, TakeAccount
+from meruit.usage.store.due import (
+    DAY,
+    Asked,
+    Choice,
+    DayDue,
+    Place,
+    accounts_due,
+    accounts_rekeyed,
+    chosen,
+    days_due,
+    due_page,
+    ended_page,
+    newest,
+)
+from meruit.usage.store.read import LaneRow
+from meruit.usage.store.write import RecordRuns
+
+T = TypeVar("T")
+A_DAY = timedelta(days=1)
+LATER = in_micros(ENDED + 400 * A_DAY)
+ACCOUNT = "main"
+
+
+@pytest.fixture
+def here(store: Store) -> Tenant:
+    return Tenant(store, "acme")
+
+
+def read(here: Tenant, ask: Callable[[Connection], T]) -> T:
+    with here.store.database.reading() as connection:
+        return ask(connection)
+
+
+# Any: whatever can be chosen.
+def asked(here: Tenant, now: int = LATER, **choice: Any) -> Asked:
+    return Asked(here.tenant, ACCOUNT, now, Choice(**choice))
+
+
+def record(here: Tenant, run_id: str, after: timedelta = timedelta(0), **more: Any) -> None:
+    """A run that is so much later than the first."""
+    here.write(here.record(run_id, **{"started_at": BEGUN + after, "ended_at": ENDED + after, **more}))
+
+
+def test_only_runs_that_have_ended_and_whose_time_has_come_are_due(here: Tenant) -> None:
+    record(here, "a")
+    record(here, "open", ended_at=None)
+    first = in_micros(ENDED + timedelta(minutes=10))
+    assert read(here, lambda one: days_due(one, asked(here, first - 1))) == []
+    (day,) = read(here, lambda one: days_due(one, asked(here, first)))
+    assert day == DayDue(first // DAY, in_micros(BEGUN), in_micros(ENDED), 1)
+    assert read(here, lambda one: accounts_due(one, first - 1, Choice())) == []
+    assert read(here, lambda one: accounts_due(one, first, Choice())) == [("acme", ACCOUNT)]
+    assert read(here, lambda one: accounts_due(one, first, Choice(tenant="other"))) == []
+
+
+def test_days_are_told_apart_by_the_ends_of_runs_the_oldest_first(here: Tenant) -> None:
+    for number, after in enumerate((3 * A_DAY, timedelta(0), timedelta(hours=2), 3 * A_DAY)):
+        record(here, f"r{number}", after)
+    record(here, "long", 3 * A_DAY, started_at=BEGUN - A_DAY)
+    record(here, "unknown", started_at=None)
+    days = read(here, lambda one: days_due(one, asked(here)))
+    assert [(day.day - in_micros(ENDED) // DAY, day.runs) for day in days] == [(0, 3), (3, 3)]
+    assert (days[0].first, days[0].last) == (in_micros(BEGUN), in_micros(ENDED + timedelta(hours=2)))
+    assert days[1].first == in_micros(BEGUN - A_DAY)
+
+
+def test_what_somebody_chose_is_all_that_is_due(here: Tenant) -> None:
+    record(here, "a", framework="ours")
+    record(here, "b", 2 * A_DAY, framework="theirs")
+    record(here, "c", 4 * A_DAY, framework="theirs")
+    chooses: list[tuple[dict[str, Any], str]] = [
+        ({"framework": "theirs"}, "bc"),
+        ({"run_id": "a"}, "a"),
+        ({"run_id": "a", "framework": "theirs"}, ""),
+        ({"ended_since": ENDED + A_DAY, "ended_until": ENDED + 2 * A_DAY}, "b"),
+        ({"ended_until": ENDED}, "a"),
+    ]
+    for choice, names in chooses:
+        days = read(here, partial(days_due, asked=asked(here, **choice)))
+        assert sum(day.runs for day in days) == len(names)
+        found = read(here, partial(chosen, choice=Choice(tenant="acme", **choice), limit=10))
+        assert [one.run.id for one in found] == [*reversed(names)]
+        assert not Choice(**choice).is_open
+    assert Choice(tenant="acme").is_open
+    assert len(read(here, lambda one: chosen(one, Choice(), 2))) == 2
+
+
+def test_accounts_that_were_asked_with_another_key_are_found(here: Tenant) -> None:
+    here.write(NewCredential("acme", "main", "old"))
+    here.write(NewCredential("acme", "second", "same"))
+    here.write(NewCredential("other", "main", "old"))
+    here.write(TakeAccount("acme", "unknown", "me", 10))
+    keys = {"main": "new", "second": "same", "never asked": "key"}
+    assert read(here, lambda one: accounts_rekeyed(one, keys, Choice())) == [("acme", "main"), ("other", "main")]
+    assert read(here, lambda one: accounts_rekeyed(one, keys, Choice(tenant="acme"))) == [("acme", "main")]
+    assert read(here, lambda one: accounts_rekeyed(one, {}, Choice())) == []
+
+
+def test_the_newest_run_is_the_last_that_was_recorded(here: Tenant) -> None:
+    assert read(here, lambda one: newest(one, here.tenant)) == 0
+    record(here, "a")
+    record(here, "b", -A_DAY)
+    assert read(here, lambda one: newest(one, here.tenant)) == here.found("b").seq
+
+
+def test_who_came_later_than_what_is_known_is_left_out(here: Tenant) -> None:
+    record(here, "a")
+    known = read(here, lambda one: newest(one, here.tenant))
+    record(here, "b")
+    page = read(here, lambda one: ended_page(one, asked(here), LATER, known, Place(0), 10))
+    assert [row.id for row in page] == ["a"]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    opened = Store.open(Location(tmp_path_factory.mktemp("due")), Surroundings(clock=Clock()))
+    yield opened
+    opened.close()
+
+
+@given(
+    ends=st.lists(st.integers(0, 3 * 24 * 60), max_size=12),
+    size=st.integers(1, 5),
+    until=st.integers(-10, 3 * 24 * 60 + 10),
+)
+def test_pages_hold_every_run_once_in_the_order_of_their_ends(
+    shared: Store, ends: list[int], size: int, until: int
+) -> None:
+    here = Tenant(shared, f"t{next(_NUMBERS)}")
+    runs = [
+        metered(f"r{number}", started_at=BEGUN + timedelta(minutes=one), ended_at=ENDED + timedelta(minutes=one))
+        for number, one in enumerate(ends)
+    ]
+    here.write(RecordRuns(here.tenant, "me", runs))
+    known = read(here, lambda one: newest(one, here.tenant))
+    moment = in_micros(BEGUN + timedelta(minutes=until))
+    ordered = sorted(range(len(ends)), key=lambda number: (ends[number], number))
+
+    def walked(page: Callable[..., list[LaneRow]]) -> list[str]:
+        found: list[str] = []
+        place = Place(0)
+        while rows := read(here, partial(page, after=place)):
+            assert len(rows) <= size
+            found += (row.id for row in rows)
+            assert rows[-1].ended_at is not None
+            place = Place(rows[-1].ended_at, rows[-1].seq)
+        return found
+
+    all_of_them = walked(partial(ended_page, asked=asked(here), until=moment, known=known, limit=size))
+    assert all_of_them == [f"r{number}" for number in ordered if ends[number] < until]
+    for day in read(here, lambda one: days_due(one, asked(here))):
+        due = walked(partial(due_page, asked=asked(here), day=day.day, limit=size))
+        mine = [number for number in ordered if in_micros(ENDED + timedelta(minutes=ends[number])) // DAY == day.day]
+        assert due == [f"r{number}" for number in mine]
+        assert day.runs == len(mine)
+
+
+_NUMBERS = count()
