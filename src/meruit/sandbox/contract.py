@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from meruit.errors import MeruitError
 from meruit.model.canonical import LARGEST_INTEGER, payload_bytes
-from meruit.model.errors import MeruitError
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS, MAX_METRICS, MAX_NAME
 from meruit.sandbox.stillness import FROZEN_S, SEED

@@ -2,6 +2,7 @@
 
 import array
 import contextlib
+import fcntl
 import os
 import platform
 import socket
@@ -24,6 +25,8 @@ ORDER_S = 10.0
 """How long the zygote may take to fork or to end a child."""
 ENDING_S = 2.0
 PIECE = 1 << 16
+NO_STREAM = 3
+"""The lowest descriptor that is no standard stream."""
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -66,7 +69,7 @@ class Jail:
             confine.machine()
         except confine.Unconfined as refused:
             raise Failed(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, theirs = _line()
         self._channel: socket.socket | None = None
         self._count = 0
         folders = _folders("cel_expr_python", "orjson") if language == "expr" else _folders("numpy")
@@ -194,6 +197,16 @@ class Jail:
             return Failed(Failure.TIMEOUT, "the code used up its processor time")
         hint = " (a crash in C, or recursion without end)" if number == SIGSEGV else ""
         return Failed(Failure.CRASHED, f"the code's process was ended by signal {number}{hint}")
+
+
+def _line() -> tuple[socket.socket, socket.socket]:
+    """Make a control line: our end and the zygote's. Keep the zygote's off the numbers of the standard streams."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # A host that was started without streams has their numbers free. In the zygote, its own streams take them.
+    if theirs.fileno() < NO_STREAM:
+        with theirs as low:
+            theirs = socket.socket(fileno=fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, NO_STREAM))
+    return ours, theirs
 
 
 def _received(channel: socket.socket, size: int, deadline: float) -> bytes:

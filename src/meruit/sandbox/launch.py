@@ -22,6 +22,8 @@ ROOM_BYTES = 512 * 1024 * 1024
 LIFETIME_CPU_S = 6 * 3600
 """An end for a worker that survives its host, and far more than a worker uses before it is replaced."""
 MAX_FILES = 16
+NO_STREAM = 3
+"""The lowest descriptor that is no standard stream."""
 LIBRARY_FOLDERS = tuple(
     f"{root}/{folder}"
     for root in ("", "/usr")
@@ -37,7 +39,8 @@ def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
     try:
         # Out of the host's terminal: an interrupt is for the host.
         os.setsid()
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(NO_STREAM, os.sysconf("SC_OPEN_MAX"))
+        _fill_streams()
         # By its descriptor: the user that we become may have no way to the folder it lies in.
         descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
         libraries, loaders = (
@@ -59,3 +62,13 @@ def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
         sys.stderr.write(f"{refused}\n")
         sys.stderr.flush()
         os._exit(126)
+
+
+def _fill_streams() -> None:
+    """Open /dev/null for each standard stream that is closed.
+
+    Otherwise the program does it when it starts. The walls refuse that, and it ends itself.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < NO_STREAM:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - it has no name to give
+    os.close(descriptor)

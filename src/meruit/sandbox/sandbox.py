@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
-from meruit.model.errors import MeruitError, nearest
+from meruit.errors import MeruitError, nearest
 from meruit.model.kinds import Tier
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,

@@ -64,8 +64,7 @@ NUMERIC = (
 def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) -> None:
     """Load, put up the walls that a parent can have, and fork children until the host goes away."""
     # However many files the host has open: what children must close is below the limit they close to.
-    os.dup2(control, CONTROL)
-    os.close(control)
+    place(control, CONTROL)
     host, parent = socket.socket(fileno=CONTROL), os.getpid()
     try:
         run = _prepared(language, folders)
@@ -87,6 +86,16 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
     gc.freeze()
     host.send(READY)
     _serve(host, parent, seal, run)
+
+
+def place(descriptor: int, target: int) -> None:
+    """Move a descriptor to a given number, and do not let executed programs inherit it."""
+    if descriptor == target:
+        # There is nothing to copy, and nothing to close. A copy onto itself would not change the flag either.
+        os.set_inheritable(target, False)  # noqa: FBT003 - it has no name to give
+        return
+    os.dup2(descriptor, target, inheritable=False)
+    os.close(descriptor)
 
 
 def _rehearse(seal: confine.CallLimit) -> None:
@@ -181,8 +190,7 @@ def _become_child(parent: int, channel: int, seal: confine.CallLimit, run: Run) 
     """Seal ourselves, then hear and answer one request. Whatever fails from here on is silence, which is a failure."""
     try:
         confine.die_with_parent(parent)
-        if channel != CHANNEL:
-            os.dup2(channel, CHANNEL)
+        place(channel, CHANNEL)
         os.closerange(CHANNEL + 1, MOST_FILES)
         confine.limit_resources(**CHILD_LIMITS)
         seal.enforce()
