@@ -79,8 +79,9 @@ def rules_page() -> Iterator[str]:
     yield HEAD + "# Rules\n"
     yield "## Of governance\n"
     yield "Reasons not to believe an outcome; `meruit governance rules` lists the same. Each is one file in"
-    yield "`src/meruit/governance/flags/`, or an installed package's entry point of the group `meruit.governance.flags`. The"
-    yield "limits are the defaults; `governance.limits` of the configuration changes them."
+    yield "`src/meruit/governance/flags/`, or an installed package's entry point of the group"
+    yield "`meruit.governance.flags`. The limits are the defaults;"
+    yield "`governance.limits` of the configuration changes them."
     yield "[Governance](governance.md) tells how they are asked.\n"
     yield "| rule | action | limits | what it finds |\n|---|---|---|---|"
     for flag in flags:
@@ -90,7 +91,8 @@ def rules_page() -> Iterator[str]:
     usual = ", ".join(f"`{name}`" for name in USUAL_RULES)
     yield "How a verdict becomes a bill; `meruit ledger rules` lists the same. Terms name the rules, which are applied"
     yield f"in that order: unless the terms say otherwise, {usual}."
-    yield "Each is one file in `src/meruit/contracts/rules/`, or an entry point of the group `meruit.contracts.rules`.\n"
+    yield "Each is one file in `src/meruit/contracts/rules/`,"
+    yield "or an entry point of the group `meruit.contracts.rules`.\n"
     yield "| rule | what it does |\n|---|---|"
     for rule in settlement_rules:
         yield f"| `{rule.name}` | {rule.summary.replace('|', '/')} |"

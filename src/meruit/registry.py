@@ -148,7 +148,16 @@ class UsageProvider(NamedTuple):
     """What an account may set, each with its meaning."""
 
 
-P = TypeVar("P", Metric, Check, FlagRule, SettlementRule, UsageProvider)
+class UsageFollower(NamedTuple):
+    """What is done, in the same transaction, when usage is recorded for a contract's runs."""
+
+    name: str
+    summary: str
+    follow: Callable[..., None]
+    """Takes the transaction, the tenant, who records, and the contract's id."""
+
+
+P = TypeVar("P", Metric, Check, FlagRule, SettlementRule, UsageProvider, UsageFollower)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -346,8 +355,22 @@ class UsageRegistry(Registry[UsageProvider]):
         return register
 
 
+class UsageFollowerRegistry(Registry[UsageFollower]):
+    """What follows recorded usage, and the decorator that adds a follower."""
+
+    def add(self, name: str) -> Callable[[Function], Function]:
+        """Register the function below."""
+
+        def register(function: Function) -> Function:
+            self.put(UsageFollower(name, (function.__doc__ or "").strip().split("\n", 1)[0], function))
+            return function
+
+        return register
+
+
 metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
 checks = CheckRegistry("checks", "; `meruit checks` lists all")
 flags = FlagRegistry("governance.flags", "; `meruit governance rules` lists all")
 settlement_rules = SettlementRegistry("contracts.rules", "; `meruit ledger rules` lists all")
 usage_sources = UsageRegistry("usage.providers", "; `meruit usage sources` lists all", "usage source")
+usage_followers = UsageFollowerRegistry("contracts.usage_followers", noun="usage follower")

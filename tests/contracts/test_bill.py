@@ -23,12 +23,12 @@ from meruit.contracts.bill import (
     TooMuch,
     bill,
     calculate_cost,
+    charged,
     fee_and_payout,
     hold_for,
     largest_penalty,
     sum_of,
 )
-from meruit.contracts.bill_merge_charges import charged
 from meruit.contracts.payable import why_held
 from meruit.contracts.rule_order import UnsoundRules, check_rules
 from meruit.errors import MeruitError, UnknownName

@@ -10,12 +10,12 @@ import pytest
 from tests.contracts.test_token_contracts import TERMS, TokenDesk
 from tests.usage.metering import BEGUN, ENDED, metered
 
-from meruit.contracts.follow_usage import Followed
 from meruit.model.contract import ContractState
 from meruit.model.metering import CallState, LaneKind, MeteredCall, MeteredStep, Page, UsageRow, Window
 from meruit.model.usage import Tokens, UsageCode, UsageStatus
 from meruit.store.location import Location
 from meruit.store.store import Store, Surroundings
+from meruit.usage.followers import UsageWrite
 from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.store.write import RecordRun
 
@@ -60,7 +60,7 @@ class Reconciled:
         self.desk.complete(TERMS)
         call = MeteredCall(BEGUN, "m", None, CallState.ABORTED)
         run = metered("r", (MeteredStep("s0", BEGUN, ENDED, calls=(call,)),), contract_id=self.desk.contract_id)
-        self.store.recorder.write(Followed("default", "tester", RecordRun("default", "tester", run)))
+        self.store.recorder.write(UsageWrite("default", "tester", RecordRun("default", "tester", run)))
 
     def after(self, minutes: int, *, self_reported: bool = False) -> ContractState:
         self.now += timedelta(minutes=minutes)

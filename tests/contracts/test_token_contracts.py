@@ -18,7 +18,6 @@ from meruit.audit.bundle import read, unpack
 from meruit.audit.export import export
 from meruit.audit.findings import Step
 from meruit.audit.verify.outcome import verify
-from meruit.contracts.follow_usage import Followed
 from meruit.contracts.lifecycle import Decision, WrongState
 from meruit.contracts.rule_order import UnsoundRules
 from meruit.contracts.store import read as contracts
@@ -34,6 +33,7 @@ from meruit.model.prices import PriceQuote
 from meruit.model.usage import Assurance, Attempt, Tokens, UsagePolicy, UsageStatus
 from meruit.outcomes.store.erase import erase
 from meruit.store.store import Store
+from meruit.usage.followers import UsageWrite
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.by_contract import of_contract
 from meruit.usage.store.write import Look, Looked, RecordRun
@@ -92,7 +92,7 @@ class TokenDesk(Desk):
 
     # Any: each write has an answer of its own kind.
     def followed(self, write: Any) -> Any:
-        answer = self.store.recorder.write(Followed(self.tenant, "reconciler", write))
+        answer = self.store.recorder.write(UsageWrite(self.tenant, "reconciler", write))
         assert self.broken() == []
         return answer
 

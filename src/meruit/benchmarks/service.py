@@ -12,7 +12,7 @@ import msgspec
 from meruit.benchmarks.environment import Ground, Place
 from meruit.benchmarks.evidence import hit_by_the_world, status_of
 from meruit.benchmarks.published import Library, chosen
-from meruit.benchmarks.service_merge_run_reading import RunReader
+from meruit.benchmarks.run_reader import RunReader
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store.published import BenchmarkView, Published
 from meruit.benchmarks.store.read import Kept, RunMoved

@@ -10,11 +10,12 @@ import msgspec
 from meruit.errors import MeruitError
 from meruit.model.contract import Execution, Terms
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Cause, Fault
 from meruit.model.money import Bill, Cost, Line, Part, TokenUse, as_decimal, as_micros
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.threshold import LARGEST_MICROS, MONEY_PLACES, money
 from meruit.model.usage import UsageStatus
-from meruit.model.verdict import VerificationResult
+from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.registry import SettlementRule, settlement_rules
 
 GUARD = "guard"
@@ -178,3 +179,38 @@ def _summed(written: Any) -> Any:
         return written
     nearest = round(written, MONEY_PLACES)
     return nearest if math.isclose(written, nearest, rel_tol=FLOAT_NOISE) else written
+
+
+OF_CODE = frozenset(
+    {
+        Cause.TIMEOUT,
+        Cause.MEMORY,
+        Cause.CRASHED,
+        Cause.RESULT_REJECTED,
+        Cause.UNSUPPORTED_CONSTRUCT,
+        Cause.NONDETERMINISTIC,
+        Cause.SANDBOX_UNAVAILABLE,
+    }
+)
+"""How the author's own code ends when it gives no number."""
+
+
+OF_VALUES = frozenset({Cause.NOT_A_NUMBER, Cause.WRONG_TYPE, Cause.OUT_OF_DOMAIN})
+
+
+def charged(result: VerificationResult) -> list[CriterionResult]:
+    """Those not met; and those that could not be measured, where the criteria say that this costs too."""
+    found = [one for one in result.criterion_results if one.status is Status.NOT_MET and one.penalty]
+    # The result's own sum is larger than theirs only where criteria penalize what is missing.
+    if result.penalty_micros > sum(as_micros(one.penalty or 0) for one in found):
+        found += [
+            one
+            for one in result.criterion_results
+            if one.status is Status.INDETERMINATE and one.penalty and not _own_code(one)
+        ]
+    return found
+
+
+def _own_code(judged: CriterionResult) -> bool:
+    """Whether it is the author's own code that gave nothing, or nothing that can be judged: nobody pays for that."""
+    return judged.cause in OF_CODE or (judged.cause in OF_VALUES and judged.fault is Fault.AUTHOR)

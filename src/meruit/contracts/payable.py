@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from meruit.contracts.bill_merge_charges import charged
+from meruit.contracts.bill import charged
 from meruit.contracts.token_terms import why_usage_waits
 from meruit.model.contract import BonusOnFailure, Terms
 from meruit.model.criterion import SuccessCriteria

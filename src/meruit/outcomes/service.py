@@ -26,7 +26,6 @@ from meruit.store.blobs import Part
 from meruit.store.store import Store
 from meruit.verify.catalogue import Prepared
 from meruit.verify.engine import Refusal, VerificationEngine
-from meruit.verify.engine_merge_sound import prepare
 from meruit.verify.lint.custom_code import Trouble, try_out
 
 MAX_READY, MAX_READY_BYTES = 256, 16 * 1024 * 1024
@@ -128,7 +127,7 @@ class Registrar:
 
     def _compiled(self, criteria: SuccessCriteria, key: str | None) -> Ready:
         body = canonical(criteria.model_dump(exclude_defaults=True))
-        made = Ready(prepare(self.engine, criteria), body)
+        made = Ready(self.engine.compile_or_raise(criteria), body)
         if key is not None:
             self._keep(key, made)
         return made

@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from meruit.contracts.follow_usage import Followed
 from meruit.errors import MeruitError, nearest
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.metering import (
@@ -24,9 +23,10 @@ from meruit.model.metering import (
     MeteredRun,
     MeteredStep,
     UsageRecord,
+    why_no_lane,
 )
-from meruit.model.metering_merge_lanes import why_no_lane
 from meruit.store.store import Store, Surroundings, utc_now
+from meruit.usage.followers import UsageWrite
 from meruit.usage.responses import Known, MeteredStream, state_of, told, unanswered
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.write import RecordRun
@@ -85,7 +85,7 @@ def metered_run(  # noqa: PLR0913 - one a thing that is known of a run
     def keep(now: MeteredRun) -> None:
         if store is not None:
             begins = now.ended_at is None and not now.steps
-            store.recorder.write(Followed(tenant, BY, RecordRun(tenant, BY, now, begins=begins)))
+            store.recorder.write(UsageWrite(tenant, BY, RecordRun(tenant, BY, now, begins=begins)))
         if into is not None:
             into(now)
 
@@ -101,7 +101,7 @@ def end_run(
     if found.run.ended_at is not None and ended_at is None:
         return found
     ended = msgspec.structs.replace(found.run, ended_at=ended_at or store.surroundings.clock())
-    record = store.recorder.write(Followed(tenant, BY, RecordRun(tenant, BY, ended)))
+    record = store.recorder.write(UsageWrite(tenant, BY, RecordRun(tenant, BY, ended)))
     # Only a request with a key of its own is answered from what was answered before.
     assert isinstance(record, UsageRecord)  # noqa: S101
     return record

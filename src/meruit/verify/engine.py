@@ -12,15 +12,16 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from meruit.documents.authoring import read_model
-from meruit.documents.document import Document
-from meruit.errors import CriteriaError, MeruitError
+from meruit.documents.document import Document, told
+from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable
 from meruit.judge.verdict import Circumstances, conclude, governed
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evidence import Evidence, Provenance
+from meruit.model.evidence import Evidence, Fault, Provenance
 from meruit.model.governance import Disposition, GovernanceClient, GovernanceResult
+from meruit.model.text import visible
 from meruit.model.verdict import (
     Bounds,
     GovernanceStatus,
@@ -106,6 +107,26 @@ class VerificationEngine:
                 f"{len(criteria.criteria)} criteria; verification.max_criteria_per_task allows {self._max_criteria}",
             )
         return self.catalogue.prepare(criteria)
+
+    def compile_or_raise(self, criteria: SuccessCriteria, name: str = "criteria") -> Prepared:
+        """Compile the criteria; raise CriteriaError naming each criterion that asks what its metric cannot answer.
+
+        Where the criteria are right, but this installation cannot do what they ask, raise Unavailable.
+        """
+        prepared = self.compile(criteria)
+        problems: dict[Problem, Fault] = {}
+        slots = (prepared.slots[number] for number in prepared.slot_of)
+        for rule, slot in zip(prepared.plan.rules, slots, strict=True):
+            if slot.flaw is not None:
+                # Without params, only what the threshold lists can be at fault.
+                part = "params" if rule.criterion.params else "threshold"
+                # A pattern may hold line breaks, and each criterion gets one line.
+                problem = Problem(slot.place or f"criteria[{rule.position}].{part}", visible(slot.flaw.why))
+                problems[problem] = slot.flaw.fault
+        if problems:
+            kind = Unavailable if {*problems.values()} == {Fault.SYSTEM} else CriteriaError
+            raise kind(name, told(problems))
+        return prepared
 
     async def verify(
         self,

@@ -27,13 +27,13 @@ from meruit.api.routes.usage_wire import (
     detail,
 )
 from meruit.api.wire import PRINTABLE, Key, LabelQuery, Limit, Place, encoded
-from meruit.contracts.follow_usage import Followed
 from meruit.errors import Problem
 from meruit.model.metering import MAX_NAME, MAX_STEPS, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus
 from meruit.outcomes.store.write import Idempotent, Replay
 from meruit.store.recorder import Write
 from meruit.store.transaction import Writing
+from meruit.usage.followers import UsageWrite
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.rows import find_held, held_one
 from meruit.usage.store.write import Acknowledge, BadUsage, LookNow, RecordRun
@@ -240,7 +240,7 @@ async def _answered(
     request: Asked, key: str | None, write: Write[UsageRecord | Replay], *, status: int = 200
 ) -> Response[UsageBrief]:
     # A contract that pays for tokens moves with them, in the same transaction.
-    followed = Followed(request.caller.tenant, request.actor.by, write)
+    followed = UsageWrite(request.caller.tenant, request.actor.by, write)
 
     async def act(once: Idempotent | None) -> bytes | Replay:
         return await request.written(once, followed, _rendered)

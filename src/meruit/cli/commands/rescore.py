@@ -74,7 +74,6 @@ def rescore(  # noqa: PLR0913 - one an option
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     from meruit.cli.shared.engine import load
-    from meruit.verify.engine_merge_sound import prepare
 
     once(criteria, config)
     wanted = narrowed(chosen)
@@ -94,7 +93,7 @@ def rescore(  # noqa: PLR0913 - one an option
     if workers is not None and engine != "ray":
         raise click.UsageError("--workers is for --engine ray")
     loaded = load(criteria, config, allow_python_full=allow_python_full)
-    prepared = prepare(loaded.engine, loaded.criteria, "standard input" if criteria == "-" else criteria)
+    prepared = loaded.engine.compile_or_raise(loaded.criteria, "standard input" if criteria == "-" else criteria)
     if source is not None:
         if not _columns_are_possible():
             raise click.UsageError("--from needs columns: pip install 'meruit[bulk]'")

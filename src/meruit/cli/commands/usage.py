@@ -154,7 +154,7 @@ def record(
     from meruit.cli.shared.usage_files import news_in, recordable
     from meruit.cli.views.usage import print_runs
     from meruit.config import location_of
-    from meruit.contracts.follow_usage import Followed
+    from meruit.usage.followers import UsageWrite
     from meruit.usage.store.read import attempts
     from meruit.usage.store.write import Look, Looked, RecordRuns
 
@@ -169,7 +169,7 @@ def record(
             news = [(one.run.id, news_in(one, attempts(connection, tenant, one.run.id))) for one in found]
         looks = Look(tenant, [Looked(run_id, attempt) for run_id, several in news for attempt in several], policy)
         # A contract that pays for tokens moves with them, in the same transaction.
-        both = Followed(tenant, actor.by, lambda writing: [*runs(writing), *looks(writing)])
+        both = UsageWrite(tenant, actor.by, lambda writing: [*runs(writing), *looks(writing)])
         kept = {one.run.id: one for one in store.recorder.write(both)}
     finally:
         store.close()
@@ -367,14 +367,14 @@ def acknowledge(
     from meruit.cli.shared.contracts import by_command_line, line_of_text
     from meruit.cli.shared.open_store import opened
     from meruit.cli.views.usage import code_of, print_verdict
-    from meruit.contracts.follow_usage import Followed
     from meruit.model.usage import Acknowledgement
+    from meruit.usage.followers import UsageWrite
     from meruit.usage.store.write import Acknowledge
 
     actor, policy, why = by_command_line(tenant), _policy(config), line_of_text("--reason", reason)
     with opened(data, database_url) as store:
         ack = Acknowledgement(store.surroundings.clock(), actor.by, why)
-        found = store.recorder.write(Followed(tenant, actor.by, Acknowledge(tenant, run_id, ack, policy)))
+        found = store.recorder.write(UsageWrite(tenant, actor.by, Acknowledge(tenant, run_id, ack, policy)))
     if as_json:
         print_json(found.to_json())
     else:

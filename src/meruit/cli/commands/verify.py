@@ -57,21 +57,20 @@ def verify(  # noqa: PLR0913 - one an option
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     from meruit.cli.shared.engine import load
     from meruit.config import load_payload
-    from meruit.verify.engine_merge_sound import prepare
 
     once(criteria, output_file, input_file, metadata_file, config)
     for option, label in (("--contract-id", contract_id), ("--agent-id", agent_id)):
         if label is not None and not (label.isprintable() and 0 < len(label) <= MAX_LABEL):
             raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} characters that can be printed")
     settings, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
-    prepared = prepare(engine, wanted, "standard input" if criteria == "-" else criteria)
+    prepared = engine.compile_or_raise(wanted, "standard input" if criteria == "-" else criteria)
     work = (
         load_payload(input_file) if input_file is not None else {},
         load_payload(output_file),
         load_payload(metadata_file) if metadata_file is not None else {},
     )
     if settings.records_outcomes if wants_record is None else wants_record:
-        from meruit.cli.shared.engine_merge_recording import verify_and_record
+        from meruit.cli.shared.record_outcome import verify_and_record
 
         place = Place(data, database_url, tenant)
         result = verify_and_record(engine, wanted, work, place, contract_id=contract_id, agent_id=agent_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from meruit.contracts.bill_merge_charges import charged
+from meruit.contracts.bill import charged
 from meruit.model.contract import Terms
 from meruit.model.money import Line, Part, as_micros
 from meruit.model.numbers import exact, in_units

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import msgspec
 from sqlalchemy import Connection
 
-from meruit.contracts.follow_usage import Followed
 from meruit.errors import MeruitError
 from meruit.model.metering import CostRow, FetchFailed, LaneKind, MeteredRun, Page, UsageRecord, UsageSource, Window
 from meruit.model.outcome import from_micros, in_micros
@@ -21,6 +20,7 @@ from meruit.store.store import Store
 from meruit.usage.attribution.cohorts import GUARD, LightRun, Neighbours, window_of
 from meruit.usage.attribution.columns import OPEN
 from meruit.usage.attribution.project import Counted, Due, Fetch, missed
+from meruit.usage.followers import UsageWrite
 from meruit.usage.pricing import ledger_of, quotes_for
 from meruit.usage.reconcile.fetched import BY_DAY, Answered, Pages, failed_at
 from meruit.usage.schedule import Schedule
@@ -338,7 +338,7 @@ class Round:
             return []
         look: "Write[list[UsageRecord]]" = Look(self._asked.tenant, looked, *self._rules, since=self._now)
         if any(one.run.contract_id for one in before.values()):
-            look = Followed(self._asked.tenant, BY, look)
+            look = UsageWrite(self._asked.tenant, BY, look)
         records = await self._store.recorder.record(look)
         kept = sum(one.attempts - before[one.run.id].attempts for one in records)
         failed = sum(one.attempt.error is not None for one in looked)
@@ -369,7 +369,7 @@ class Round:
     async def _freeze(self, price: Price, *, is_contracts: bool) -> None:
         try:
             # Contracts that pass costs through move with them; others ask for nothing here.
-            await self._store.recorder.record(Followed(self._asked.tenant, BY, price) if is_contracts else price)
+            await self._store.recorder.record(UsageWrite(self._asked.tenant, BY, price) if is_contracts else price)
         except PriceStands as stands:
             # Somebody has priced it meanwhile, and what stands first stays.
             self._watch(price.run_id, str(stands))

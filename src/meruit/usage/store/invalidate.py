@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from meruit.model.metering import LaneKind, MeteredRun
-from meruit.model.metering_merge_lanes import NAMED
+from meruit.model.metering import NAMED, LaneKind, MeteredRun
 from meruit.model.outcome import from_micros, in_micros
 from meruit.store.transaction import Writing
 from meruit.usage.store.rows import Held, run_key, save

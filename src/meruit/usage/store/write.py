@@ -11,8 +11,7 @@ from meruit.errors import MeruitError
 from meruit.log.commitment import SALT_BYTES, commitment, committed
 from meruit.log.entries import UsageEntry
 from meruit.model.events import EventType
-from meruit.model.metering import LaneKind, MeteredRun, UsageRecord
-from meruit.model.metering_merge_lanes import why_no_lane
+from meruit.model.metering import LaneKind, MeteredRun, UsageRecord, why_no_lane
 from meruit.model.outcome import from_micros
 from meruit.model.prices import Ledger, PriceQuote
 from meruit.model.usage import Acknowledgement, Attempt, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
