@@ -16,7 +16,7 @@ from benchmarks.measure import Row, interleaved
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks
 
 MESSAGE = "\r".join(
@@ -102,7 +102,8 @@ def growth() -> Iterator[tuple[str, int, float]]:
     for size in (10, 100, 1_000):
         body = json.dumps(ORDER)
         items = [
-            item(f"MedicationRequest/{n}", body.replace('"m"', f'"{n}"').encode(), version="1") for n in range(size)
+            make_item(f"MedicationRequest/{n}", body.replace('"m"', f'"{n}"').encode(), version="1")
+            for n in range(size)
         ]
         asked = {"resource": "MedicationRequest", "search": {"_id": "5"}, "fields": FHIR_FIELDS}
         run = _run("fhir-resource-state", asked, Snapshot(SourceKind.FHIR, items))
@@ -115,7 +116,7 @@ def _nothing() -> None:
 
 def _run(name: str, asked: Mapping[str, Any], after: Snapshot) -> Callable[[], Checked]:
     prepared = checks.get(name).prepare(Assertion.model_validate({"assert": name, **asked}))
-    given, done = in_work({"s": Snapshot(after.kind)}), in_work({"s": after})
+    given, done = as_work_part({"s": Snapshot(after.kind)}), as_work_part({"s": after})
 
     def run() -> Checked:
         found = prepared(Work(input=given, output=done))
@@ -127,7 +128,7 @@ def _run(name: str, asked: Mapping[str, Any], after: Snapshot) -> Callable[[], C
 
 
 def _one(kind: SourceKind, body: str, key: str = "000001") -> Snapshot:
-    return Snapshot(kind, [item(key, body.encode())])
+    return Snapshot(kind, [make_item(key, body.encode())])
 
 
 def _cases() -> Iterator[tuple[str, Callable[[], object], Callable[[], object], str]]:
@@ -149,16 +150,16 @@ def _cases() -> Iterator[tuple[str, Callable[[], object], Callable[[], object], 
     file = _one(SourceKind.FILES, json.dumps(ROW), "out/roster.json")
     files_asked = {"path": "out/*.json", "parse": "json", "fields": ROW_FIELDS}
     yield "sftp-file-present", _run("sftp-file-present", files_asked, file), _jmespath, "jmespath, ten queries"
-    turns = [item(f"{n:06}", text.encode(), facts={"speaker": who}) for n, (who, text) in enumerate(CALL, 1)]
+    turns = [make_item(f"{n:06}", text.encode(), facts={"speaker": who}) for n, (who, text) in enumerate(CALL, 1)]
     call = Snapshot(SourceKind.VOICE, turns)
     yield "voice-transcript", _run("voice-transcript", PHRASES, call), _plain_phrases, "lower-case `in`, ten phrases"
-    quiet = {"s": Snapshot(SourceKind.FHIR, [item(f"Patient/{n}", b"{}", version="1") for n in range(100)])}
+    quiet = {"s": Snapshot(SourceKind.FHIR, [make_item(f"Patient/{n}", b"{}", version="1") for n in range(100)])}
     yield "state-unchanged, 100 items", _unchanged(quiet), _plain_dicts, "two dicts compared"
 
 
 def _unchanged(world: dict[str, Snapshot]) -> Callable[[], Checked]:
     prepared = checks.get("state-unchanged").prepare(Assertion.model_validate({"assert": "state-unchanged"}))
-    given = in_work(world)
+    given = as_work_part(world)
 
     def run() -> Checked:
         found = prepared(Work(input=given, output=given))

@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from tests.postgres import running
 
 from benchmarks.measure import Row
-from meruit.api.gc import seldom_collected
+from meruit.api.gc import freeze_gc
 from meruit.gate.agent import Agent
 from meruit.gate.gate import Gate, Passed
-from meruit.gate.run import Request, RunState
-from meruit.gate.runner.engine import Crew
+from meruit.gate.run import RunRequest, RunState
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.worker import work
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import ClaimRun, QueueRun
@@ -84,7 +84,7 @@ def rows() -> Iterator[Row]:
         remark = f"{alone / 1_000:.2f} ms an attempt, of which it may take 5"
         yield Row("gate, a submission recorded, one by one", alone, bare, _BARE, None, remark)
         # As in `meruit worker` and `meruit serve`.
-        with seldom_collected():
+        with freeze_gc():
             many = _each_us(lambda: _gated(store), RUNS, AT_ONCE) / len(CANDIDATES)
         target = 1_000_000 / SUBMITS_PER_S
         yield Row(f"gate, a submission recorded, {AT_ONCE} at once", many, target, "5,000 a second", 1, _rate(many))
@@ -112,7 +112,7 @@ def growth() -> Iterator[tuple[str, int, float]]:
             _queue(store, size)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             start = time.perf_counter()
-            asyncio.run(work(store, Crew([agent()]), until_idle=True, concurrency=64))
+            asyncio.run(work(store, AgentRoster([agent()]), until_idle=True, concurrency=64))
             took_ms = (time.perf_counter() - start) * 1_000
             more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1_024
             print(f"  {size:,} tasks: {more:.1f} MB more at the highest", file=sys.stderr)
@@ -137,7 +137,7 @@ def _each_us(one: Callable[[], Awaitable[object]], times: int, at_once: int) -> 
 def _worked_us(store: Store, tasks: int) -> float:
     _queue(store, tasks)
     start = time.perf_counter()
-    asyncio.run(work(store, Crew([agent()]), until_idle=True, concurrency=64))
+    asyncio.run(work(store, AgentRoster([agent()]), until_idle=True, concurrency=64))
     return (time.perf_counter() - start) / tasks * 1_000_000
 
 
@@ -148,7 +148,7 @@ def _queue(store: Store, tasks: int) -> None:
         await asyncio.gather(
             *(
                 store.recorder.record(
-                    QueueRun("default", "bench", store.surroundings.new_id("run"), "bench", Request("go"), limits)
+                    QueueRun("default", "bench", store.surroundings.new_id("run"), "bench", RunRequest("go"), limits)
                 )
                 for _ in range(tasks)
             )
@@ -160,10 +160,10 @@ def _queue(store: Store, tasks: int) -> None:
 def _restarted(store: Store) -> Row:
     """A run that a dead process had in its hands: how long a new worker takes to end it."""
     run_id = store.surroundings.new_id("run")
-    store.recorder.write(QueueRun("default", "bench", run_id, "bench", Request("go"), agent().limits()))
+    store.recorder.write(QueueRun("default", "bench", run_id, "bench", RunRequest("go"), agent().limits()))
     store.recorder.write(ClaimRun("default", run_id, "own_dead", "wrk_dead"))
     start = time.perf_counter()
-    asyncio.run(work(store, Crew([agent()]), until_idle=True))
+    asyncio.run(work(store, AgentRoster([agent()]), until_idle=True))
     took = (time.perf_counter() - start) * 1_000_000
     with store.database.reading() as connection:
         found = agent_reading.find(connection, "default", run_id)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from meruit.model.task_run import Interval
-from meruit.reports.statistics import mean_of, ratio_interval, share_of, totals_drawn, wilson
+from meruit.model.task_run import ConfidenceInterval
+from meruit.reports.statistics import bootstrap_totals, mean_of, ratio_interval, share_interval, wilson
 
 WORLDS = 2_000
 """Simulated of each kind; the bootstrap, which is slow, gets a fifth."""
@@ -18,15 +18,15 @@ class Setting(NamedTuple):
 
     name: str
     sizes: str
-    ask: Callable[[Random], tuple[Interval | None, float]]
+    ask: Callable[[Random], tuple[ConfidenceInterval | None, float]]
     """The interval of one world, and the truth."""
     slow: bool = False
 
 
-def success_difference(tasks: int, repeats: int) -> Callable[[Random], tuple[Interval | None, float]]:
+def success_difference(tasks: int, repeats: int) -> Callable[[Random], tuple[ConfidenceInterval | None, float]]:
     """Tasks of every difficulty; one agent is better by a tenth on average, and not on every task."""
 
-    def ask(chance: Random) -> tuple[Interval | None, float]:
+    def ask(chance: Random) -> tuple[ConfidenceInterval | None, float]:
         differences = []
         for _ in range(tasks):
             # Between 0.2 and 0.8, so that neither agent leaves the range in which a difference of 0.1 is possible.
@@ -42,10 +42,10 @@ def passes(chance: Random, rate: float, repeats: int) -> int:
     return sum(chance.random() < rate for _ in range(repeats))
 
 
-def cost_ratio(tasks: int, repeats: int) -> Callable[[Random], tuple[Interval | None, float]]:
+def cost_ratio(tasks: int, repeats: int) -> Callable[[Random], tuple[ConfidenceInterval | None, float]]:
     """Costs that differ hundredfold between tasks and by a third between repeats; one agent costs 1.5 times as much."""
 
-    def ask(chance: Random) -> tuple[Interval | None, float]:
+    def ask(chance: Random) -> tuple[ConfidenceInterval | None, float]:
         logs = []
         for _ in range(tasks):
             size, factor = chance.gauss(0, 1.2), chance.gauss(math.log(1.5), 0.3)
@@ -57,35 +57,35 @@ def cost_ratio(tasks: int, repeats: int) -> Callable[[Random], tuple[Interval | 
     return ask
 
 
-def total_ratio(tasks: int) -> Callable[[Random], tuple[Interval | None, float]]:
+def total_ratio(tasks: int) -> Callable[[Random], tuple[ConfidenceInterval | None, float]]:
     """The same costs, by their totals; the truth is the ratio of expectations."""
 
-    def ask(chance: Random) -> tuple[Interval | None, float]:
+    def ask(chance: Random) -> tuple[ConfidenceInterval | None, float]:
         ours, theirs = [], []
         for _ in range(tasks):
             size, factor = chance.gauss(0, 0.8), chance.gauss(math.log(1.5), 0.3)
             ours.append(math.exp(size + factor + chance.gauss(0, 0.3)))
             theirs.append(math.exp(size + chance.gauss(0, 0.3)))
-        return ratio_interval(*totals_drawn([ours, theirs])), 1.5 * math.exp(0.3**2 / 2)
+        return ratio_interval(*bootstrap_totals([ours, theirs])), 1.5 * math.exp(0.3**2 / 2)
 
     return ask
 
 
-def share(tasks: int, repeats: int, *, even: bool) -> Callable[[Random], tuple[Interval | None, float]]:
+def share(tasks: int, repeats: int, *, even: bool) -> Callable[[Random], tuple[ConfidenceInterval | None, float]]:
     """Success over all runs: tasks of every difficulty, or nearly all easy ones."""
 
-    def ask(chance: Random) -> tuple[Interval | None, float]:
+    def ask(chance: Random) -> tuple[ConfidenceInterval | None, float]:
         rates = [chance.random() if even else chance.betavariate(9, 1) for _ in range(tasks)]
         groups = [[float(chance.random() < rate) for _ in range(repeats)] for rate in rates]
-        return share_of(groups), 0.5 if even else 0.9
+        return share_interval(groups), 0.5 if even else 0.9
 
     return ask
 
 
-def naive_share(tasks: int, repeats: int) -> Callable[[Random], tuple[Interval | None, float]]:
+def naive_share(tasks: int, repeats: int) -> Callable[[Random], tuple[ConfidenceInterval | None, float]]:
     """What Wilson's interval says when repeats are taken for independent runs, which we do not do."""
 
-    def ask(chance: Random) -> tuple[Interval | None, float]:
+    def ask(chance: Random) -> tuple[ConfidenceInterval | None, float]:
         rates = [chance.random() for _ in range(tasks)]
         met = sum(passes(chance, rate, repeats) for rate in rates)
         return wilson(met / (tasks * repeats), tasks * repeats), 0.5

@@ -17,12 +17,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.measure import Row
-from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, Page, UsageRow, Window
+from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
+    MeteredCall,
+    MeteredRun,
+    MeteredStep,
+    Page,
+    UsageRow,
+    Window,
+)
 from meruit.model.usage import Tokens, UsageStatus
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.reconcile.reconciler import Account, Reconciler
-from meruit.usage.store.due import Choice
+from meruit.usage.store.due import UsageRunFilter
 from meruit.usage.store.write import RecordRuns
 
 SIZES = (10_000, 100_000)
@@ -58,7 +67,7 @@ class Clock:
 class Provider:
     """Counts what the runs of the day used, by key and minute."""
 
-    kinds = frozenset({LaneKind.KEY})
+    kinds = frozenset({AttributionKind.KEY})
     bucket = _MINUTE
     longest = timedelta(days=31)
 
@@ -102,7 +111,7 @@ def _taken(size: int) -> Taken:
 def _reconciled(size: int) -> Taken:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Location(Path(folder)), Surroundings(clock=clock))
+        store = Store.open(Location(Path(folder)), ClockAndEntropy(clock=clock))
         try:
             start = time.process_time()
             numbers = iter(range(size))
@@ -113,13 +122,13 @@ def _reconciled(size: int) -> Taken:
             rounds = []
             for status in (UsageStatus.PENDING, UsageStatus.VERIFIED):
                 start = time.process_time()
-                passed = asyncio.run(reconciler.once())
+                passed = asyncio.run(reconciler.run_once())
                 rounds.append(time.process_time() - start)
                 assert passed.statuses == {status: size}, passed.statuses
                 clock.now += timedelta(minutes=61)
             start = time.process_time()
             for number in range(ALONE if size == SIZES[0] else 0):
-                asyncio.run(reconciler.once(Choice("acme", run_id=f"run-{number}")))
+                asyncio.run(reconciler.run_once(UsageRunFilter("acme", run_id=f"run-{number}")))
             return Taken(recorded, rounds, time.process_time() - start, _highest_mb())
         finally:
             store.close()
@@ -129,8 +138,8 @@ def _run(number: int) -> MeteredRun:
     start = _started(number)
     call = MeteredCall(start, "model", _tokens(number))
     step = MeteredStep("only", start, start + _MINUTE, True, None, (call,))
-    lane = Lane(LaneKind.KEY, _key(number))
-    return MeteredRun(f"run-{number}", "agent", "openai", lane, start, start + _MINUTE, (step,))
+    attribution_key = AttributionKey(AttributionKind.KEY, _key(number))
+    return MeteredRun(f"run-{number}", "agent", "openai", attribution_key, start, start + _MINUTE, (step,))
 
 
 def _counted(number: int) -> UsageRow:

@@ -13,7 +13,7 @@ import orjson
 from benchmarks.measure import Row
 from benchmarks.schema import DOCUMENT, SCHEMA
 from meruit.model.criterion import SuccessCriteria
-from meruit.outcomes.rescore.run import LocalRunner, Summary, rescore
+from meruit.outcomes.rescore.run import LocalRunner, RescoreSummary, rescore
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store.write import RecordAll
 from meruit.store.location import Location
@@ -54,7 +54,7 @@ def _output(number: int) -> dict[str, Any]:
 def _filled(folder: Path, count: int) -> Store:
     store = Store.open(Location(folder))
     registrar = Registrar(VerificationEngine(), store)
-    ready = registrar.ready(_criteria(2000))
+    ready = registrar.compile(_criteria(2000))
     works = (Submission({}, _output(number), {"duration_ms": number % 4000}) for number in range(count))
     while some := list(itertools.islice(works, GROUP)):
         drafts = tuple(registrar.draft("default", registrar.judge_sync(ready, work)) for work in some)
@@ -62,7 +62,7 @@ def _filled(folder: Path, count: int) -> Store:
     return store
 
 
-def _rescored(store: Store, criteria: SuccessCriteria) -> tuple[Summary, float]:
+def _rescored(store: Store, criteria: SuccessCriteria) -> tuple[RescoreSummary, float]:
     """What was done, and the CPU it took in microseconds, the recorder's thread included."""
     start = time.process_time_ns()
     summary = rescore(

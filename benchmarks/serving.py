@@ -18,22 +18,22 @@ def ours(folder: str, url: str | None) -> None:
     from meruit.api import app as build
     from meruit.api.auth import ANYONE
     from meruit.api.logging import configure_logs
-    from meruit.api.request import Asked
+    from meruit.api.request import ApiRequest
     from meruit.api.routes.verify import VerifyRequest
-    from meruit.api.server import Stopping, run
+    from meruit.api.server import ShutdownSignal, run
     from meruit.config import Settings
     from meruit.store.location import Location
     from meruit.store.store import Store
 
     @post(NOTHING, status_code=200, guards=[ANYONE])
-    async def nothing(data: JSONBody[VerifyRequest], request: Asked) -> Response[bytes]:  # noqa: ARG001 - read, unused
+    async def nothing(data: JSONBody[VerifyRequest], request: ApiRequest) -> Response[bytes]:  # noqa: ARG001 - read, unused
         return Response(b'{"ok":true}', media_type="application/json")
 
-    build.CARRY_WORK.append(nothing)
+    build.LARGE_BODY_ROUTES.append(nothing)
     configure_logs(stream=Path(os.devnull).open("w"))  # noqa: SIM115 - open as long as the server
     store = Store.open(Location(Path(folder), url))
     settings = Settings.model_validate({"service": {"requests_per_minute": 10**9}})
-    stopping = Stopping()
+    stopping = ShutdownSignal()
     try:
         app = build.build_app(build.build_service(settings, store, stopping))
         run(app, "127.0.0.1", 0, ready=lambda where: print(where, flush=True), stopping=stopping)

@@ -12,10 +12,10 @@ import psycopg
 
 from benchmarks.measure import Row
 from meruit.contracts.marketplace import Marketplace
-from meruit.contracts.store.read import Standing
-from meruit.contracts.store.transaction import Actor, Request
-from meruit.contracts.store.work import WorkFound
-from meruit.contracts.transitions import Award
+from meruit.contracts.store.read import ContractSnapshot
+from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.store.work import WorkRow
+from meruit.contracts.transitions import AwardContract
 from meruit.documents.authoring import parse_work
 from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
@@ -48,7 +48,7 @@ WORK = {
     "terms": {"cpc_rate": "0.05", "platform_fee_rate": 0.15},
 }
 ACTOR = Actor(Scope("default"), "benchmark")
-REQUEST = Request(ACTOR)
+REQUEST = ContractRequest(ACTOR)
 _BASELINE = "one row inserted and committed, one at a time"
 
 
@@ -83,20 +83,20 @@ def _measured(kind: str, location: Location, insert_us: float) -> Iterator[Row]:
         store.close()
 
 
-def _opened(store: Store) -> tuple[Marketplace, WorkFound]:
+def _opened(store: Store) -> tuple[Marketplace, WorkRow]:
     market = Marketplace(Registrar(VerificationEngine(), store))
     work = store.recorder.write(market.publish(ACTOR, parse_work(WORK)))
-    assert isinstance(work, WorkFound)
+    assert isinstance(work, WorkRow)
     return market, work
 
 
-def _awarded(market: Marketplace, work: WorkFound, count: int) -> list[str]:
+def _awarded(market: Marketplace, work: WorkRow, count: int) -> list[str]:
     store = market.store
 
     async def award() -> list[str]:
         ids = [store.surroundings.new_id("con") for _ in range(count)]
         for some in (ids[start : start + 256] for start in range(0, count, 256)):
-            awards = [Award(REQUEST, one, work.id, f"agent-{number % 20}") for number, one in enumerate(some)]
+            awards = [AwardContract(REQUEST, one, work.id, f"agent-{number % 20}") for number, one in enumerate(some)]
             await asyncio.gather(*(store.recorder.record(one) for one in awards))
         return ids
 
@@ -111,9 +111,9 @@ def _settle_all(market: Marketplace, ids: list[str], at_once: int) -> float:
             number, contract_id = len(waiting), waiting.pop()
             text = f"A storm of strength {number % 12} is coming on day {number}; stay inside and keep candles near."
             handed = HandedIn({"text": text}, {"duration_ms": 800 + number % 400, "run_id": contract_id})
-            case = market.case(ACTOR, contract_id)
+            case = market.find_contract(ACTOR, contract_id)
             done = await market.store.recorder.record(await market.completion(REQUEST, case, handed))
-            assert isinstance(done, Standing)
+            assert isinstance(done, ContractSnapshot)
             assert done.bill is not None, done.contract.hold_reason
 
     async def run() -> float:
@@ -189,8 +189,8 @@ COPIES = {
     "governance_checks": {"outcome_id": "'out_' || {id}"},
     "events": {"seq": "-({i} * 100 + t.seq)"},
     "log_leaves": {"seq": "-({i} * 100 + t.seq)", "contract_id": "'con_' || {id}"},
-    "sightings": {"output_mark": "'x' || {id}", "input_mark": "'x' || {id}"},
-    "attempts": {"input_mark": "'x' || {id}"},
+    "first_outputs": {"output_hash": "'x' || {id}", "input_hash": "'x' || {id}"},
+    "attempts": {"input_hash": "'x' || {id}"},
     "settled_evidence": {"evidence": "'x' || {id}"},
     "balances": {"account": "'escrow:con_' || {id}"},
 }

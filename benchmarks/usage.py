@@ -1,7 +1,7 @@
 """Whose tokens are whose, for a million runs of a day: by columns, against a plain loop over the runs.
 
-The loop is what a careful person writes first: rows by lane and minute in a dict, runs by lane, and for each run its
-minutes added up and the others of its lane asked whether they overlap. It asks only for direct neighbours, where
+The loop is what a careful person writes first: rows by attribution key and minute in a dict, runs by attribution key, and for each run its
+minutes added up and the others of its attribution key asked whether they overlap. It asks only for direct neighbours, where
 ours joins also those that overlap through others.
 """
 
@@ -17,19 +17,19 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from benchmarks.measure import Row
-from meruit.model.metering import LaneKind, UsageRow
+from meruit.model.metering import AttributionKind, UsageRow
 from meruit.model.outcome import in_micros
 from meruit.model.usage import Tokens
-from meruit.usage.attribution.cohorts import GUARD, LightRun, Neighbours, arithmetic
-from meruit.usage.attribution.columns import Arithmetic, Column, Plain
-from meruit.usage.attribution.project import Counted
+from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, AttributionRun, column_arithmetic
+from meruit.usage.attribution.columns import Column, ColumnArithmetic, ReferenceColumns
+from meruit.usage.attribution.project import ProviderCounts
 
 RUNS = 1_000_000
 SIZES = (100_000, 1_000_000)
 SAMPLE = 20_000
 """Runs that the loop is timed on; it reads the same indexes as for all of them."""
 RUNS_A_LANE = 200
-"""About as many runs of five minutes as a lane can have in a day, one after the other."""
+"""About as many runs of five minutes as an attribution key can have in a day, one after the other."""
 DUE_EVERY = 100
 TRIES = 3
 BLOCK = 10_000
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 class Run(NamedTuple):
-    """As the loop knows it, in microseconds; a run of the day's lane number so and so."""
+    """As the loop knows it, in microseconds; a run of the day's attribution key number so and so."""
 
-    lane: int
+    attribution_key: int
     start: int
     end: int
     tokens: int
@@ -56,10 +56,10 @@ class Run(NamedTuple):
 def runs_of_a_day(count: int) -> Iterator[Run]:
     """The same ones each time; every one has used something in its first minute."""
     chance = Random(8)
-    lanes = count // RUNS_A_LANE
+    attribution_keys = count // RUNS_A_LANE
     for number in range(count):
         start = _FIRST + int(chance.random() * _MINUTES_A_DAY * _MINUTE)
-        yield Run(number % lanes, start, start + int(chance.random() * _LONGEST_S * _SECOND), number % 1_000)
+        yield Run(number % attribution_keys, start, start + int(chance.random() * _LONGEST_S * _SECOND), number % 1_000)
 
 
 def rows_of_a_day(count: int) -> Iterator[UsageRow]:
@@ -67,22 +67,22 @@ def rows_of_a_day(count: int) -> Iterator[UsageRow]:
     minutes = [_DAY + timedelta(minutes=number) for number in range(_MINUTES_A_DAY)]
     for run in runs_of_a_day(count):
         minute = minutes[(run.start - _FIRST) // _MINUTE]
-        yield UsageRow(minute, minute, Tokens(run.tokens, 1, 1), "model", f"key_{run.lane}")
+        yield UsageRow(minute, minute, Tokens(run.tokens, 1, 1), "model", f"key_{run.attribution_key}")
 
 
-def counted(count: int, by: Arithmetic | None = None) -> Counted:
-    found = Counted(timedelta(minutes=1), by=by)
+def counted(count: int, by: ColumnArithmetic | None = None) -> ProviderCounts:
+    found = ProviderCounts(timedelta(minutes=1), by=by)
     found.add(rows_of_a_day(count))
     return found
 
 
-def light_blocks(count: int, last: tuple[Column, ...]) -> Iterator[list[LightRun]]:
+def light_blocks(count: int, last: tuple[Column, ...]) -> Iterator[list[AttributionRun]]:
     """As a store streams them: looked at before, with as much counted as now; the time of a few has come."""
-    block: list[LightRun] = []
+    block: list[AttributionRun] = []
     for number, (run, *seen) in enumerate(zip(runs_of_a_day(count), *last, strict=True)):
         due = None if number % DUE_EVERY else _FIRST
-        told = (f"run_{number}", "key", f"key_{run.lane}", run.start, run.end, run.tokens, 1, 1, *seen, due)
-        block.append(LightRun._make((*told, "pending", "model")))
+        told = (f"run_{number}", "key", f"key_{run.attribution_key}", run.start, run.end, run.tokens, 1, 1, *seen, due)
+        block.append(AttributionRun._make((*told, "pending", "model")))
         if len(block) == BLOCK:
             yield block
             block = []
@@ -96,21 +96,21 @@ def _in_memory() -> Iterator[Row]:
     """Neighbours and totals, from columns to columns; and from the light rows that a store streams."""
     provider, runs = counted(RUNS), [*runs_of_a_day(RUNS)]
     columns = _columns(provider, runs)
-    few = counted(SAMPLE, Plain())
+    few = counted(SAMPLE, ReferenceColumns())
     some = _columns(few, runs_of_a_day(SAMPLE))
     loop = _Loop(runs)
     best = dict.fromkeys(("columns", "plain", "light", "loop"), float("inf"))
     for _ in range(TRIES):
-        took, ours = _each_us(lambda: _projected(arithmetic(), provider, *columns), RUNS)
+        took, ours = _each_us(lambda: _projected(column_arithmetic(), provider, *columns), RUNS)
         best["columns"] = min(best["columns"], took)
         took, looped = _each_us(lambda: [loop.total(run) for run in runs[:SAMPLE]], SAMPLE)
         best["loop"] = min(best["loop"], took)
         alone = [place for place, (sharing, _) in enumerate(looped) if sharing == 1]
         assert alone
         assert all((ours[0][place], ours[1][place]) == looped[place][1] for place in alone)
-        took, _ = _each_us(lambda: _projected(Plain(), few, *some), SAMPLE)
+        took, _ = _each_us(lambda: _projected(ReferenceColumns(), few, *some), SAMPLE)
         best["plain"] = min(best["plain"], took)
-    blocks = [*light_blocks(RUNS, _projected(arithmetic(), provider, *columns))]
+    blocks = [*light_blocks(RUNS, _projected(column_arithmetic(), provider, *columns))]
     best["light"], due = _each_us(lambda: _passed(provider, blocks, blocks), RUNS)
     assert due == RUNS // DUE_EVERY
     said = f"loop on {SAMPLE:,} of them"
@@ -130,7 +130,7 @@ def growth() -> Iterator[tuple[str, int, float]]:
 
 def _streamed(size: int) -> tuple[float, float]:
     provider = counted(size)
-    last = _projected(arithmetic(), provider, *_columns(provider, runs_of_a_day(size)))
+    last = _projected(column_arithmetic(), provider, *_columns(provider, runs_of_a_day(size)))
     # The highest since now, on Linux.
     Path("/proc/self/clear_refs").write_text("5")
     before = _highest_mb()
@@ -143,28 +143,32 @@ def _highest_mb() -> float:
     return int(said.partition("VmHWM:")[2].split()[0]) / 1_024
 
 
-def _passed(provider: Counted, told: Iterable[list[LightRun]], asked: Iterable[list[LightRun]]) -> int:
+def _passed(
+    provider: ProviderCounts, told: Iterable[list[AttributionRun]], asked: Iterable[list[AttributionRun]]
+) -> int:
     """All runs told as neighbours, and then asked for; how many must be looked at."""
-    neighbours = Neighbours(timedelta(minutes=1))
+    neighbours = AccountCohorts(timedelta(minutes=1))
     for block in told:
         neighbours.add(block)
-    return sum(len(provider.due(block, neighbours, _DAY)) for block in asked)
+    return sum(len(provider.due_runs(block, neighbours, _DAY)) for block in asked)
 
 
-def _columns(provider: Counted, runs: Iterable[Run]) -> tuple[Column, Column, Column]:
-    lanes, starts, ends = array("q"), array("q"), array("q")
+def _columns(provider: ProviderCounts, runs: Iterable[Run]) -> tuple[Column, Column, Column]:
+    attribution_keys, starts, ends = array("q"), array("q"), array("q")
     for run in runs:
-        lanes.append(provider.code(LaneKind.KEY, f"key_{run.lane}"))
+        attribution_keys.append(provider.key_code(AttributionKind.KEY, f"key_{run.attribution_key}"))
         starts.append(run.start)
         ends.append(run.end)
-    return lanes, starts, ends
+    return attribution_keys, starts, ends
 
 
-def _projected(by: Arithmetic, provider: Counted, lanes: Column, starts: Column, ends: Column) -> tuple[Column, ...]:
+def _projected(
+    by: ColumnArithmetic, provider: ProviderCounts, attribution_keys: Column, starts: Column, ends: Column
+) -> tuple[Column, ...]:
     begun, ended = by.windows(starts, ends, _MINUTE, _GUARD)
-    groups = by.groups(lanes, begun, ended, [])
-    first, last = by.taken(groups.starts, groups.members, begun), by.taken(groups.ends, groups.members, ended)
-    return provider.totals(lanes, first, last)
+    groups = by.groups(attribution_keys, begun, ended, [])
+    first, last = by.take(groups.starts, groups.members, begun), by.take(groups.ends, groups.members, ended)
+    return provider.totals(attribution_keys, first, last)
 
 
 class _Loop:
@@ -174,19 +178,19 @@ class _Loop:
         self._rows: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._windows: dict[int, list[tuple[int, int]]] = {}
         for run in runs:
-            self._rows.setdefault((run.lane, run.start // _MINUTE), []).append((run.tokens, 1, 1))
-            self._windows.setdefault(run.lane, []).append(_window(run))
+            self._rows.setdefault((run.attribution_key, run.start // _MINUTE), []).append((run.tokens, 1, 1))
+            self._windows.setdefault(run.attribution_key, []).append(_window(run))
 
     def total(self, run: Run) -> tuple[int, tuple[int, int]]:
         """How many runs use its minutes, itself included, and what was counted in them."""
         start, end = _window(run)
         sharing = 0
-        for begun, ended in self._windows[run.lane]:
+        for begun, ended in self._windows[run.attribution_key]:
             if begun < end and start < ended:
                 sharing += 1
         put_in = put_out = 0
         for minute in range(start // _MINUTE, end // _MINUTE):
-            for tokens in self._rows.get((run.lane, minute), ()):
+            for tokens in self._rows.get((run.attribution_key, minute), ()):
                 put_in += tokens[0]
                 put_out += tokens[1]
         return sharing, (put_in, put_out)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from meruit.app import published_schema
+from meruit.app import build_json_schema
 from meruit.benchmarks.schema import settings_schema
 from meruit.checks.framework.assertion import StateAssertion
 from meruit.cli import meruit
@@ -104,7 +104,7 @@ def pages() -> dict[Path, str]:
         DOCS / "assertions.md": "\n".join(assertions_page()).rstrip() + "\n",
         DOCS / "rules.md": "\n".join(rules_page()).rstrip() + "\n",
         DOCS / "commands.md": "\n".join(commands_page()).rstrip() + "\n",
-        DOCS / "criteria.schema.json": json.dumps(published_schema("criteria"), indent=2, ensure_ascii=False) + "\n",
+        DOCS / "criteria.schema.json": json.dumps(build_json_schema("criteria"), indent=2, ensure_ascii=False) + "\n",
     }
 
 

@@ -22,7 +22,7 @@ def migrations_run_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """Alembic takes most of the time that a test of a new store has."""
     new_file: list[bytes] = []
 
-    def upgraded(location: Location) -> opening.Upgraded:
+    def upgraded(location: Location) -> opening.UpgradeResult:
         if location.url is not None or any((location.folder / name).exists() for name in (FILE, KEY_FILE)):
             return UPGRADE(location)
         if not new_file:
@@ -35,7 +35,7 @@ def migrations_run_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         except FileExistsError:
             # Somebody was quicker.
             return UPGRADE(location)
-        return opening.Upgraded(None, opening.HEAD, None)
+        return opening.UpgradeResult(None, opening.HEAD, None)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(opening, "upgrade", upgraded)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import meruit
-from meruit.app import published_schema
+from meruit.app import build_json_schema
 from meruit.config import Settings
 from meruit.documents.authoring import parse_criteria
 from meruit.verify.engine import VerificationEngine
@@ -113,7 +113,7 @@ def test_help_imports_neither_pydantic_nor_msgspec() -> None:
 
 @pytest.fixture(scope="module")
 def criteria_schema() -> Any:
-    return jsonschema_rs.validator_for(published_schema("criteria"), offline=True)
+    return jsonschema_rs.validator_for(build_json_schema("criteria"), offline=True)
 
 
 @pytest.mark.parametrize("text", [SUMMARISATION, CLASSIFICATION], ids=["summarisation", "classification"])
@@ -187,22 +187,22 @@ def test_the_schema_accepts_code_and_files_of_code(criteria_schema: Any, custom:
 
 
 def test_the_schema_of_settings_accepts_the_usual_and_rejects_a_misspelt_key() -> None:
-    schema = jsonschema_rs.validator_for(published_schema("settings"), offline=True)
+    schema = jsonschema_rs.validator_for(build_json_schema("settings"), offline=True)
     assert schema.is_valid(Settings().model_dump(mode="json", by_alias=True))
     assert not schema.is_valid({"cashing": {}})
 
 
 def test_the_schema_of_results_accepts_a_result() -> None:
-    schema = jsonschema_rs.validator_for(published_schema("result"), offline=True)
+    schema = jsonschema_rs.validator_for(build_json_schema("result"), offline=True)
     for output in ({"text": "two words"}, {"text": "one"}, {}):
         result = VerificationEngine().verify_sync("c", {}, output, {"criteria": [CRITERION]})
         assert schema.is_valid(result.to_dict())
     assert not schema.is_valid({"success": True})
 
 
-@pytest.mark.parametrize("which", typing.get_args(typing.get_type_hints(published_schema)["which"]))
+@pytest.mark.parametrize("which", typing.get_args(typing.get_type_hints(build_json_schema)["which"]))
 def test_every_schema_is_a_schema_with_a_name(which: Any) -> None:
-    schema = published_schema(which)
+    schema = build_json_schema(which)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["$id"] == f"urn:meruit:{which}:1"
     jsonschema_rs.meta.validate(schema)
@@ -221,7 +221,7 @@ def test_every_schema_is_a_schema_with_a_name(which: Any) -> None:
     ],
 )
 def test_editors_are_told_the_shape_of_work(budget: dict[str, object], fits: bool) -> None:
-    schema = jsonschema_rs.validator_for(published_schema("work"), offline=True)
+    schema = jsonschema_rs.validator_for(build_json_schema("work"), offline=True)
     criteria = {"criteria": [{"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3}]}
     work = {"title": "Summarise", "success_criteria": criteria, "terms": {"cpc_rate": "0.05"}, "budget": budget}
     assert schema.is_valid(work) is fits

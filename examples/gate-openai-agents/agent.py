@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: `gated_run` in place of `Runner.run`."""
+"""The OpenAI Agents SDK: `run_with_gate` in place of `Runner.run`."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message
 from pydantic import BaseModel
 
 from meruit import VerificationRejected
-from meruit.bridges.openai_agents import gated_run
+from meruit.bridges.openai_agents import run_with_gate
 
 
 class AgentOutput(BaseModel):
@@ -31,6 +31,6 @@ def step(text: str) -> ModelStep:
 set_tracing_disabled(True)
 model = ScriptedModel([step("It is Sydney."), step('{"city": "Sydney"}'), step('{"city": "Canberra"}')])
 agent = Agent("geographer", model=model, output_type=AgentOutput)
-ended = asyncio.run(gated_run(agent, "What is the capital of Australia?", max_attempts=3))
+ended = asyncio.run(run_with_gate(agent, "What is the capital of Australia?", max_attempts=3))
 print(ended.output)
 print("rejected:", ended.attempts_used, "- tokens of all answers:", ended.usage.total_tokens)

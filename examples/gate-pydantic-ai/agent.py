@@ -6,7 +6,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from meruit import VerificationExhausted, VerificationRejected
-from meruit.bridges.pydantic_ai import gated
+from meruit.bridges.pydantic_ai import gate_output
 
 
 class FinalResult(BaseModel):
@@ -38,10 +38,10 @@ def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"city": CITIES[turn]})])
 
 
-agent = Agent(FunctionModel(scripted), output_type=gated(AgentOutput, max_attempts=3))
+agent = Agent(FunctionModel(scripted), output_type=gate_output(AgentOutput, max_attempts=3))
 print(repr(agent.run_sync("What is the capital of Australia?").output))
 
-hasty = Agent(FunctionModel(scripted), output_type=gated(AgentOutput, max_attempts=2))
+hasty = Agent(FunctionModel(scripted), output_type=gate_output(AgentOutput, max_attempts=2))
 try:
     hasty.run_sync("What is the capital of Australia?")
 except VerificationExhausted as over:

@@ -9,9 +9,17 @@ from decimal import Decimal
 
 import msgspec
 
-from meruit.model.metering import CallState, Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
-from meruit.model.prices import Ledger, PriceQuote
-from meruit.model.usage import Assurance, Attempt, FetchError, Tokens, UsageStatus, summed
+from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
+    CallState,
+    MeteredCall,
+    MeteredRun,
+    MeteredStep,
+    UsageRecord,
+)
+from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.usage import Assurance, FetchError, Observation, Tokens, UsageStatus, sum_tokens
 from meruit.usage.decision import decide
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
@@ -42,17 +50,19 @@ def part_of(tokens: Tokens, share: float) -> Tokens:
     return Tokens(int(tokens.input * share), int(tokens.output * share), tokens.requests, 0, 0, 0)
 
 
-def looks(run: MeteredRun, truth: dict[str, Tokens], seen: Sequence[tuple[float, float | FetchError]]) -> list[Attempt]:
+def looks(
+    run: MeteredRun, truth: dict[str, Tokens], seen: Sequence[tuple[float, float | FetchError]]
+) -> list[Observation]:
     """Looks so many hours after the run's end, each at a share of what was used in truth, or in vain."""
     several = []
     for number, (hours, found) in enumerate(seen, start=1):
         name, at = f"{run.id}-look-{number}", (run.ended_at or START) + timedelta(hours=hours)
         if isinstance(found, FetchError):
-            several.append(Attempt(name, at, error=found))
+            several.append(Observation(name, at, error=found))
             continue
         steps = truth if found == 1 else {step: part_of(tokens, found) for step, tokens in truth.items()}
-        total = summed(steps.values())
-        several.append(Attempt(name, at, total, steps, models=("gpt-large",), assurance=Assurance.LANE))
+        total = sum_tokens(steps.values())
+        several.append(Observation(name, at, total, steps, models=("gpt-large",), assurance=Assurance.ATTRIBUTION_KEY))
     return several
 
 
@@ -78,7 +88,7 @@ def recorded(step: str, at: datetime, tokens: Tokens, run_id: str) -> tuple[Mete
     return (call,)
 
 
-def made(agent: str, task: str, number: int, chance: random.Random) -> tuple[UsageRecord, list[Attempt]]:
+def made(agent: str, task: str, number: int, chance: random.Random) -> tuple[UsageRecord, list[Observation]]:
     """One run with the looks at it, and what they come to."""
     rate, size = AGENTS[agent]
     run_id, started = f"{agent}-{task}-{number}", START + timedelta(minutes=chance.randrange(0, 3_000))
@@ -98,7 +108,7 @@ def made(agent: str, task: str, number: int, chance: random.Random) -> tuple[Usa
     run = MeteredRun(
         run_id,
         agent,
-        lane=Lane(LaneKind.KEY, f"key_{agent}"),
+        attribution_key=AttributionKey(AttributionKind.KEY, f"key_{agent}"),
         started_at=started,
         ended_at=started + timedelta(minutes=len(STEPS)),
         steps=tuple(steps),
@@ -117,13 +127,13 @@ def made(agent: str, task: str, number: int, chance: random.Random) -> tuple[Usa
         seq=1,
         attempts=len(attempts),
         verdict=verdict,
-        last_look_at=attempts[-1].at,
+        last_observation_at=attempts[-1].at,
         quotes=(quote,),
-        ledger=Ledger(quoted, quoted if agent == "scout" else None, Decimal("2.00") if success and quoted else None),
+        ledger=RunCosts(quoted, quoted if agent == "scout" else None, Decimal("2.00") if success and quoted else None),
     ), attempts
 
 
-def world() -> tuple[list[UsageRecord], dict[str, list[Attempt]]]:
+def world() -> tuple[list[UsageRecord], dict[str, list[Observation]]]:
     """Every run, and the looks at each."""
     chance = random.Random(20)  # noqa: S311 - an example's numbers
     found = [made(agent, task, number, chance) for agent in AGENTS for task in TASKS for number in range(1, TRIES + 1)]

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import Disposition, Dossier, Flag, GovernanceClient, GovernanceResult, Policy
     from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale, Tier
-    from meruit.model.metering import Lane, LaneKind, MeteredRun
+    from meruit.model.metering import AttributionKey, AttributionKind, MeteredRun
     from meruit.model.money import Bill, Cost
     from meruit.model.outcome import Labels, OutcomeRecord
-    from meruit.model.usage import Attempt, Tokens, UsagePolicy, UsageRun, UsageStatus, UsageStep, UsageVerdict
+    from meruit.model.usage import Observation, Tokens, UsagePolicy, UsageRun, UsageStatus, UsageStep, UsageVerdict
     from meruit.model.verdict import (
         AxisScore,
         Bounds,
@@ -103,10 +103,10 @@ _HOMES = {
     "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
     "model.governance": ("Disposition", "Dossier", "Flag", "GovernanceClient", "GovernanceResult", "Policy"),
     "model.kinds": ("Aggregation", "ComparisonOperator", "MetricType", "MissingPolicy", "Scale", "Tier"),
-    "model.metering": ("Lane", "LaneKind", "MeteredRun"),
+    "model.metering": ("AttributionKey", "AttributionKind", "MeteredRun"),
     "model.money": ("Bill", "Cost"),
     "model.outcome": ("Labels", "OutcomeRecord"),
-    "model.usage": ("Attempt", "Tokens", "UsagePolicy", "UsageRun", "UsageStatus", "UsageStep", "UsageVerdict"),
+    "model.usage": ("Observation", "Tokens", "UsagePolicy", "UsageRun", "UsageStatus", "UsageStep", "UsageVerdict"),
     "model.verdict": (
         "AxisScore",
         "Bounds",
@@ -139,7 +139,8 @@ __all__ = [
     "Aggregation",
     "Ask",
     "Assertion",
-    "Attempt",
+    "AttributionKey",
+    "AttributionKind",
     "AxisScore",
     "Bill",
     "Bounds",
@@ -175,8 +176,6 @@ __all__ = [
     "GovernanceStatus",
     "HandedIn",
     "Labels",
-    "Lane",
-    "LaneKind",
     "LatencyExtractor",
     "Location",
     "Market",
@@ -190,6 +189,7 @@ __all__ = [
     "MissingPolicy",
     "ModelAnswer",
     "ModelRefused",
+    "Observation",
     "OutcomeRecord",
     "Passed",
     "Pause",

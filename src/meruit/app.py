@@ -31,12 +31,12 @@ from meruit.verify.sanitize import describe
 if TYPE_CHECKING:
     import httpx
 
-    from meruit.benchmarks.environment import Ground
+    from meruit.benchmarks.environment import EnvironmentProvider
     from meruit.benchmarks.service import Benchmarks
     from meruit.contracts.client import Market
     from meruit.contracts.marketplace import Marketplace
     from meruit.outcomes.service import Registrar
-    from meruit.playground.environment import Worlds
+    from meruit.playground.environment import PlaygroundProvider
     from meruit.playground.host import Host
     from meruit.store.store import Store
     from meruit.usage.reconcile.reconciler import Reconciler
@@ -54,7 +54,7 @@ def build_engine(
     `allow_python_full` allows that tier of custom code whatever the settings say of it.
     """
     extractors = {
-        name: _extractor(f"extractors.{name}", chosen)
+        name: _build_extractor(f"extractors.{name}", chosen)
         for name, chosen in settings.extractors.items()
         if chosen.enabled and chosen.class_name != CUSTOM
     }
@@ -117,14 +117,16 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
     return Marketplace(registrar, policy=policy, remote=remote, patience_s=chosen.timeout_s)
 
 
-def build_worlds(
+def build_environments(
     host: "Host", settings: Settings, client: "httpx.AsyncClient", environ: Mapping[str, str], *, for_others: bool
-) -> "Worlds":
+) -> "PlaygroundProvider":
     """The worlds of task runs; `for_others` keeps them to the sources that the settings name."""
-    from meruit.playground.environment import Worlds
+    from meruit.playground.environment import PlaygroundProvider
 
     configured = settings.benchmarks.sources
-    return Worlds(host, client=client, environment=environ, configured=configured, any_address=not for_others)
+    return PlaygroundProvider(
+        host, client=client, environment=environ, configured=configured, any_address=not for_others
+    )
 
 
 def build_task_engine(settings: Settings) -> VerificationEngine:
@@ -134,7 +136,7 @@ def build_task_engine(settings: Settings) -> VerificationEngine:
     return build_engine(settings.model_copy(update={"verification": unlimited}))
 
 
-def build_benchmarks(settings: Settings, store: "Store", ground: "Ground") -> "Benchmarks":
+def build_benchmarks(settings: Settings, store: "Store", ground: "EnvironmentProvider") -> "Benchmarks":
     """Benchmarks and runs in a store."""
     from meruit.benchmarks.service import Benchmarks
     from meruit.outcomes.service import Registrar
@@ -202,8 +204,8 @@ def custom_code(settings: Settings, *, allow_python_full: bool = False) -> Custo
     return usual
 
 
-def _extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
-    kind = _class(key, chosen.class_name)
+def _build_extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
+    kind = _load_extractor_class(key, chosen.class_name)
     try:
         extractor = kind(**chosen.config)
         # Joining refuses all but texts.
@@ -216,7 +218,7 @@ def _extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
     return extractor
 
 
-def _class(key: str, name: str) -> type[MetricExtractor]:
+def _load_extractor_class(key: str, name: str) -> type[MetricExtractor]:
     if name in BUILT_IN:
         return BUILT_IN[name]
     module, colon, attribute = name.partition(":")
@@ -234,7 +236,7 @@ def _class(key: str, name: str) -> type[MetricExtractor]:
     return found
 
 
-def published_schema(which: Literal["criteria", "work", "benchmark", "settings", "result"]) -> dict[str, Any]:
+def build_json_schema(which: Literal["criteria", "work", "benchmark", "settings", "result"]) -> dict[str, Any]:
     """The JSON Schema of a kind of file, for editors and programs."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:meruit:{which}:1"}
     match which:

@@ -129,7 +129,7 @@ class BenchmarkSettings(_Section):
 
     @field_validator("sources")
     @classmethod
-    def _placed(cls, sources: dict[str, TaskSource]) -> dict[str, TaskSource]:
+    def _require_addresses(cls, sources: dict[str, TaskSource]) -> dict[str, TaskSource]:
         """A configured source has an address of its own."""
         homeless = next((name for name, one in sources.items() if one.at is None or one.at.startswith("config:")), None)
         if homeless is not None:
@@ -166,7 +166,7 @@ class UsageSettings(_Section):
 
     @field_validator("accounts")
     @classmethod
-    def _each_its_own(cls, accounts: dict[str, UsageAccount]) -> dict[str, UsageAccount]:
+    def _reject_duplicate_accounts(cls, accounts: dict[str, UsageAccount]) -> dict[str, UsageAccount]:
         """An account has one name: under two, one run's tokens could be claimed by another as well."""
         names: dict[str, str] = {}
         for name, account in accounts.items():
@@ -179,7 +179,7 @@ class UsageSettings(_Section):
         return accounts
 
 
-def _specified_extractors() -> dict[str, ExtractorSettings]:
+def _default_extractors() -> dict[str, ExtractorSettings]:
     classes = {
         "latency": "LatencyExtractor",
         "text_quality": "TextQualityExtractor",
@@ -193,7 +193,7 @@ def _specified_extractors() -> dict[str, ExtractorSettings]:
 class Settings(_Section):
     """What `config/outcome-verification.yaml` may say; every key is honoured, or refused by its name."""
 
-    extractors: dict[str, ExtractorSettings] = Field(default_factory=_specified_extractors)
+    extractors: dict[str, ExtractorSettings] = Field(default_factory=_default_extractors)
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
     caching: CachingSettings = Field(default_factory=CachingSettings)
     governance: GovernanceSettings = Field(default_factory=GovernanceSettings)
@@ -203,7 +203,7 @@ class Settings(_Section):
 
     @field_validator("extractors")
     @classmethod
-    def _one_custom(cls, extractors: dict[str, ExtractorSettings]) -> dict[str, ExtractorSettings]:
+    def _require_single_custom(cls, extractors: dict[str, ExtractorSettings]) -> dict[str, ExtractorSettings]:
         """There is one sandbox policy, or none."""
         customs = [name for name, chosen in extractors.items() if chosen.enabled and chosen.class_name == CUSTOM]
         if len(customs) > 1:
@@ -233,7 +233,7 @@ class Settings(_Section):
             text = read_bytes(file)
         except DocumentError as refused:
             raise ConfigError(refused.name, refused.problems) from None
-        return cls.parse(text, _called(file))
+        return cls.parse(text, _display_name(file))
 
     @classmethod
     def parse(cls, text: str | bytes, name: str) -> "Settings":
@@ -276,10 +276,10 @@ def load_criteria(
     text = read_bytes(path)
     return parse_criteria(
         text,
-        _called(path),
+        _display_name(path),
         known_metrics=known_metrics,
         max_criteria=max_criteria,
-        read_code=None if str(path) == "-" else partial(_code_beside, Path(path).parent),
+        read_code=None if str(path) == "-" else partial(_read_code_beside, Path(path).parent),
         assertions_too=True,
     )
 
@@ -295,10 +295,10 @@ def load_benchmark(path: str | Path) -> Benchmark:
         files: dict[str, Any] = {}
 
         def read(name: str) -> bytes:
-            known = _attached(attached.get(name))
+            known = _attachment_content(attached.get(name))
             if known is not None:
                 return known
-            content = _beside(folder, name)
+            content = _read_beside(folder, name)
             try:
                 files[name] = content.decode()
             except UnicodeDecodeError:
@@ -308,15 +308,15 @@ def load_benchmark(path: str | Path) -> Benchmark:
         read_seed(seed, read)
         return files
 
-    return parse_benchmark(read_bytes(path), _called(path), gather=None if str(path) == "-" else gather)
+    return parse_benchmark(read_bytes(path), _display_name(path), gather=None if str(path) == "-" else gather)
 
 
-def holds_benchmark(path: str | Path) -> bool:
+def is_benchmark_file(path: str | Path) -> bool:
     """Whether a file holds a benchmark rather than criteria; what cannot be read twice, or at all, holds none."""
     if not Path(path).is_file():
         return False
     try:
-        written = parse(read_bytes(path), _called(path)).value
+        written = parse(read_bytes(path), _display_name(path)).value
     except DocumentError:
         return False
     return isinstance(written, dict) and "tasks" in written
@@ -326,12 +326,12 @@ def load_seed(path: str | Path) -> "Seed":
     """What a playground begins with, from a YAML or JSON file and those beside it; DocumentError with every problem."""
     from meruit.playground.seed import read_seed
 
-    called, folder = _called(path), Path(path).parent
-    return read_seed(called, lambda name: read_bytes(path) if name == called else _beside(folder, name))
+    called, folder = _display_name(path), Path(path).parent
+    return read_seed(called, lambda name: read_bytes(path) if name == called else _read_beside(folder, name))
 
 
 # Any: the benchmark has not been validated yet.
-def _attached(written: Any) -> bytes | None:
+def _attachment_content(written: Any) -> bytes | None:
     """The content of a file that a benchmark brings along; None for what is none, of which its model complains."""
     match written:
         case str():
@@ -345,7 +345,7 @@ def _attached(written: Any) -> bytes | None:
             return None
 
 
-def _beside(folder: Path, name: str) -> bytes:
+def _read_beside(folder: Path, name: str) -> bytes:
     """A file of that folder or below it, and of no other: whoever wrote the benchmark may be a stranger."""
     try:
         home = folder.resolve(strict=True)
@@ -360,7 +360,7 @@ def _beside(folder: Path, name: str) -> bytes:
     return read_bytes(file)
 
 
-def _code_beside(folder: Path, name: str) -> str:
+def _read_code_beside(folder: Path, name: str) -> str:
     """The code in a file of that folder, and of no other: whoever wrote the criteria may be a stranger."""
     try:
         home = folder.resolve(strict=True)
@@ -390,16 +390,16 @@ def load_payload(path: str | Path) -> dict[str, Any]:
         text = content.decode("utf-8-sig")
         # orjson refuses what is no JSON and says where; json keeps every digit of an integer.
         orjson.loads(text)
-        payload: Any = json.loads(text, object_pairs_hook=_distinct)
+        payload: Any = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except UnicodeDecodeError as problem:
-        raise DocumentError(_called(path), [Problem("", f"not UTF-8: {problem}")]) from None
+        raise DocumentError(_display_name(path), [Problem("", f"not UTF-8: {problem}")]) from None
     except (ValueError, RecursionError) as problem:
         wrong = f"not JSON: {problem}" if content.strip() else "the file is empty"
-        raise DocumentError(_called(path), [Problem("", wrong)]) from None
+        raise DocumentError(_display_name(path), [Problem("", wrong)]) from None
     if not isinstance(payload, dict):
         hint = ' such as {"text": "…"}' if isinstance(payload, str) else ""
         wrong = f"expected a JSON object{hint}, got {_KINDS[type(payload)]}"
-        raise DocumentError(_called(path), [Problem("", wrong)])
+        raise DocumentError(_display_name(path), [Problem("", wrong)])
     return payload
 
 
@@ -413,7 +413,7 @@ _KINDS = {
 }
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object's members; two of one name would read differently to different readers."""
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -428,24 +428,24 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         if str(path) == "-":
             # Standard input that was closed before we started is None.
-            content = _limited(sys.stdin.buffer) if sys.stdin is not None else b""
+            content = _read_up_to_limit(sys.stdin.buffer) if sys.stdin is not None else b""
         else:
             with Path(path).open("rb") as file:
-                content = _limited(file)
+                content = _read_up_to_limit(file)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
-        raise DocumentError(_called(path), [Problem("", f"cannot be read: {reason}")]) from None
+        raise DocumentError(_display_name(path), [Problem("", f"cannot be read: {reason}")]) from None
     if len(content) > MAX_PAYLOAD_BYTES:
-        raise DocumentError(_called(path), [Problem("", f"more than {MAX_PAYLOAD_BYTES // 2**20} MiB")])
+        raise DocumentError(_display_name(path), [Problem("", f"more than {MAX_PAYLOAD_BYTES // 2**20} MiB")])
     return content
 
 
-def _limited(file: BinaryIO) -> bytes:
+def _read_up_to_limit(file: BinaryIO) -> bytes:
     """Enough to see that it is too much: some files, such as /dev/zero, have no end."""
     return file.read(MAX_PAYLOAD_BYTES + 1)
 
 
-def _called(path: str | Path) -> str:
+def _display_name(path: str | Path) -> str:
     """What a file is called in messages."""
     name = str(path) if path != "" else "''"
     return "standard input" if name == "-" else name

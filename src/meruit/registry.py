@@ -165,7 +165,7 @@ class Registry(Generic[P]):
     """The plugins of one room, loaded when first asked for."""
 
     def __init__(self, room: str, advice: str = "", noun: str = "") -> None:
-        self.room = room
+        self.package = room
         self._noun = noun or room.rpartition(".")[2].removesuffix("s")
         self._advice = advice
         self._found: dict[str, P] = {}
@@ -176,7 +176,7 @@ class Registry(Generic[P]):
     def put(self, plugin: P) -> None:
         """Take a plugin in; a second one of the same name is refused."""
         if plugin.name in self._found:
-            raise MeruitError(f"two {self.room} are named {plugin.name!r}; rename one")
+            raise MeruitError(f"two {self.package} are named {plugin.name!r}; rename one")
         self._found[plugin.name] = plugin
 
     def find(self, name: str) -> P | None:
@@ -208,7 +208,7 @@ class Registry(Generic[P]):
         with self._loading:
             if self._failure is not None:
                 raise self._failure
-            package = f"meruit.{self.room}"
+            package = f"meruit.{self.package}"
             spec = find_spec(package)
             if spec is not None:
                 for module in pkgutil.iter_modules(spec.submodule_search_locations):

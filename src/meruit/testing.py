@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from meruit.errors import MeruitError, nearest
-from meruit.gate.ask_verifier import verdict_on
+from meruit.gate.ask_verifier import ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import OUTPUT_TOOL, AgentError, Misfit, output_type_of
-from meruit.gate.verdict import Said
+from meruit.gate.definition import OUTPUT_TOOL, AgentError, SchemaMismatch, output_type_of
+from meruit.gate.verdict import VerifierVerdict
 from meruit.gate.verifier import INJECTED
 from meruit.model.chat import ModelAnswer, ToolCall, ToolSpec, Usage
 
-Line = ModelAnswer | Exception | Callable[[Sequence[dict[str, Any]]], ModelAnswer]
+ScriptLine = ModelAnswer | Exception | Callable[[Sequence[dict[str, Any]]], ModelAnswer]
 
 
 class ScriptOver(MeruitError):
@@ -28,8 +28,8 @@ class ScriptedModel:
     after a crash hears the same.
     """
 
-    def __init__(self, script: Iterable[Line]) -> None:
-        self.script = [_checked(place, line) for place, line in enumerate(script, start=1)]
+    def __init__(self, script: Iterable[ScriptLine]) -> None:
+        self.script = [_check_line(place, line) for place, line in enumerate(script, start=1)]
         self.asked: list[list[dict[str, Any]]] = []
         self.forced: list[str | None] = []
 
@@ -52,7 +52,7 @@ class ScriptedModel:
 
 
 # Any: whatever somebody wrote there.
-def _checked(place: int, line: Any) -> Line:
+def _check_line(place: int, line: Any) -> ScriptLine:
     if isinstance(line, ModelAnswer | Exception) or (callable(line) and not isinstance(line, type)):
         return line
     match line:
@@ -82,7 +82,7 @@ def submits(call_id: str = "call_1", **output: Any) -> ModelAnswer:
     return says("", calls(OUTPUT_TOOL, call_id, **output))
 
 
-def verdict_of(output: Any, **supply: Any) -> Said:
+def verdict_of(output: Any, **supply: Any) -> VerifierVerdict:
     """What an output's own verifier says of it, as the gate would hear it: Accepted, Rejection or Breakage.
 
     `supply` is given to the verifier where it asks for it: `attempt`, `deps`, `agent_ctx` and so on.
@@ -95,8 +95,8 @@ def verdict_of(output: Any, **supply: Any) -> Said:
     if kind.verifier is None:
         raise AgentError(f"{kind.name} has no verify")
     read = kind.candidate(output)
-    if isinstance(read, Misfit):
+    if isinstance(read, SchemaMismatch):
         raise AgentError(f"this is no {kind.name}: {read.problems}")
     usual = {"attempt": 1, "max_attempts": 5, "submission_id": "test", "deps": None}
     contexts = {"agent_ctx": AgentContext(), "execution_ctx": ExecutionContext()}
-    return asyncio.run(verdict_on(read, kind.verifier, {**usual, **contexts, **supply})).verdict.said
+    return asyncio.run(ask_verifier(read, kind.verifier, {**usual, **contexts, **supply})).verdict.said

@@ -17,9 +17,9 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from meruit.api.app import assemble, build_app
-from meruit.api.playground_host import Hosting
-from meruit.api.server import Stopping
+from meruit.api.app import assemble_service, build_app
+from meruit.api.playground_host import PlaygroundHosting
+from meruit.api.server import ShutdownSignal
 from meruit.app import build_engine
 from meruit.config import BenchmarkSettings, ServiceSettings, Settings
 from meruit.model.access import DEFAULT_TENANT, Role
@@ -28,7 +28,7 @@ from meruit.model.world import SourceKind
 from meruit.store import tables
 from meruit.store.keys import NewKey
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 from meruit.verify.engine import VerificationEngine
 
 PATIENCE_S = 60.0
@@ -77,15 +77,15 @@ class Deployment:
         location: Location,
         engine: VerificationEngine,
         settings: Settings | None = None,
-        surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+        surroundings: ClockAndEntropy = ClockAndEntropy(),  # noqa: B008 - frozen
         *,
         living: bool = True,
-        hosting: Callable[[Store], Hosting] | None = None,
+        hosting: Callable[[Store], PlaygroundHosting] | None = None,
     ) -> None:
         """With `living` false it is left to a server to begin and end its life."""
         self.store = Store.open(location, surroundings)
         hosted = None if hosting is None else hosting(self.store)
-        self.service = assemble(engine, settings or Settings(), self.store, Stopping(), hosted)
+        self.service = assemble_service(engine, settings or Settings(), self.store, ShutdownSignal(), hosted)
         # Any: httpx and Litestar write the type of one and the same ASGI app in two ways.
         self.app: Any = build_app(self.service)
         self._loop = asyncio.new_event_loop()
@@ -231,7 +231,7 @@ class Deployment:
             agent_id = "robot"
         wish = NewKey(tenant, role, name, agent_id, expires_at, self.store.surroundings.entropy)
         made = self.store.recorder.write(wish)
-        self.service.doorkeeper.forget()
+        self.service.authenticator.clear_cache()
         return made.secret
 
     def rows(self) -> dict[str, int]:

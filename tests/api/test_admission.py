@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.api.conftest import PATIENCE_S, Deploy, Deployment
 
 from meruit.api import json_body as body
-from meruit.api.admission import AT_ONCE, MAX_WAITING, Place, Room
+from meruit.api.admission import AT_ONCE, MAX_WAITING, AdmissionSlot, BodyAdmission
 from meruit.api.idempotency import HEADER
 from meruit.api.json_body import LARGE_BYTES, StrictRequest
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
+from meruit.api.request import ApiRequest
 from meruit.model.access import Role
 
 NOBODYS = f"con_{'0' * 34}"
@@ -29,39 +29,43 @@ class Crowd:
     """Callers in a room, and what each of them waits for."""
 
     def __init__(self) -> None:
-        self.room, self.inside, self.turns = Room(2, 4), list[Place](), dict[Place, asyncio.Task[None]]()
+        self.room, self.inside, self.turns = (
+            BodyAdmission(2, 4),
+            list[AdmissionSlot](),
+            dict[AdmissionSlot, asyncio.Task[None]](),
+        )
 
-    def enter(self, caller: str, own: list[Place]) -> None:
+    def enter(self, caller: str, own: list[AdmissionSlot]) -> None:
         if len(self.inside) >= 6 or len(own) >= 2:
             with pytest.raises(ApiProblem) as refused:
-                self.room.enter(caller)
+                self.room.acquire_slot(caller)
             assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
         else:
-            self.inside.append(self.room.enter(caller))
+            self.inside.append(self.room.acquire_slot(caller))
 
-    def turn(self, _caller: str, own: list[Place]) -> None:
+    def turn(self, _caller: str, own: list[AdmissionSlot]) -> None:
         for place in own:
             if place not in self.turns:
-                self.turns[place] = asyncio.create_task(self.room.turn(place))
+                self.turns[place] = asyncio.create_task(self.room.wait_for_turn(place))
 
-    def cancel(self, _caller: str, own: list[Place]) -> None:
+    def cancel(self, _caller: str, own: list[AdmissionSlot]) -> None:
         """As a server does it: the task is told, and what it holds is given back a moment later."""
         for place in own[-1:]:
             if place in self.turns:
                 self.turns[place].cancel()
             self.leave(_caller, [place])
 
-    def leave(self, _caller: str, own: list[Place]) -> None:
+    def leave(self, _caller: str, own: list[AdmissionSlot]) -> None:
         for place in own[:1]:
             self.inside.remove(place)
-            self.room.leave(place)
+            self.room.release_slot(place)
             if place in self.turns:
                 self.turns[place].cancel()
 
     def check(self) -> None:
         asked = [place for place in self.inside if place in self.turns]
         assert self.room.busy == sum(place.has_turn for place in self.inside) == min(2, len(asked))
-        assert self.room.inside == len(self.inside)
+        assert self.room.slots_in_use == len(self.inside)
 
 
 STEPS = [Crowd.enter, Crowd.turn, Crowd.cancel, Crowd.leave]
@@ -76,25 +80,25 @@ def test_whatever_callers_do_the_room_is_never_too_full_and_never_idle(steps: li
             await asyncio.sleep(0)
             crowd.check()
         for place in crowd.inside:
-            crowd.room.leave(place)
+            crowd.room.release_slot(place)
         await asyncio.gather(*crowd.turns.values(), return_exceptions=True)
-        assert (crowd.room.busy, crowd.room.inside, crowd.room._queues, crowd.room._inside) == (0, 0, {}, {})
+        assert (crowd.room.busy, crowd.room.slots_in_use, crowd.room._queues, crowd.room._inside) == (0, 0, {}, {})
 
     asyncio.run(walk())
 
 
 def test_callers_take_turns() -> None:
     async def use() -> list[str]:
-        room, order = Room(1, 16), list[str]()
+        room, order = BodyAdmission(1, 16), list[str]()
 
         async def one(caller: str, number: int) -> None:
-            place = room.enter(caller)
-            await room.turn(place)
+            place = room.acquire_slot(caller)
+            await room.wait_for_turn(place)
             # A second time is no second wait.
-            await room.turn(place)
+            await room.wait_for_turn(place)
             order.append(f"{caller}{number}")
             await asyncio.sleep(0)
-            room.leave(place)
+            room.release_slot(place)
 
         several = [one("greedy", number) for number in range(5)] + [one("modest", number) for number in range(2)]
         await asyncio.gather(*several)
@@ -109,20 +113,20 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may_end = threading.Event()
         self.turns, self.most = 0, 0
-        parsed, turn = StrictRequest._parsed, Asked.turn
+        parsed, turn = StrictRequest._parse, ApiRequest.wait_for_body_turn
 
-        async def counted(request: Asked) -> None:
+        async def counted(request: ApiRequest) -> None:
             await turn(request)
             self.turns += 1
-            self.most = max(self.most, request.service.room.busy)
+            self.most = max(self.most, request.service.admission.busy)
 
         def slowly(request: StrictRequest, content: bytes) -> Any:
             if len(content) > LARGE_BYTES:
                 assert self.may_end.wait(PATIENCE_S)
             return parsed(request, content)
 
-        monkeypatch.setattr(Asked, "turn", counted)
-        monkeypatch.setattr(StrictRequest, "_parsed", slowly)
+        monkeypatch.setattr(ApiRequest, "wait_for_body_turn", counted)
+        monkeypatch.setattr(StrictRequest, "_parse", slowly)
 
 
 @pytest.fixture
@@ -146,16 +150,16 @@ def contract_for(made: Deployment, operator: str) -> str:
 def test_many_large_bodies_are_few_at_once_and_small_ones_are_answered_meanwhile(deploy: Deploy, held: Held) -> None:
     made = deploy()
     agent, operator = made.key(Role.AGENT), made.key(Role.OPERATOR)
-    path, room = f"/v1/contracts/{contract_for(made, operator)}/complete", made.service.room
+    path, room = f"/v1/contracts/{contract_for(made, operator)}/complete", made.service.admission
 
     async def use() -> tuple[list[httpx.Response], list[httpx.Response], list[httpx.Response]]:
         greedy = [asyncio.create_task(made.asked("POST", path, key=agent, json=LARGE)) for _ in range(40)]
         refused = 40 - OF_ONE
         await until(lambda: sum(one.done() for one in greedy) == refused)
-        assert (room.busy, room.inside) == (AT_ONCE, OF_ONE)
+        assert (room.busy, room.slots_in_use) == (AT_ONCE, OF_ONE)
         # Whoever else comes has places left, and whoever sends little needs none.
         other = asyncio.create_task(made.asked("POST", path, key=operator, json=LARGE))
-        await until(lambda: room.inside == OF_ONE + 1)
+        await until(lambda: room.slots_in_use == OF_ONE + 1)
         small = [
             await made.asked("GET", "/health"),
             await made.asked("POST", path.replace("complete", "start"), key=agent),
@@ -171,7 +175,7 @@ def test_many_large_bodies_are_few_at_once_and_small_ones_are_answered_meanwhile
     assert {reply.headers["retry-after"] for reply in greedy if reply.status_code == 503} == {"1"}
     assert other[0].status_code == 200
     assert (held.most, held.turns) == (AT_ONCE, OF_ONE + 1)
-    assert (room.busy, room.inside) == (0, 0)
+    assert (room.busy, room.slots_in_use) == (0, 0)
 
 
 @pytest.mark.parametrize("content", [b"[" * (LARGE_BYTES + 1), json.dumps({"output": "x" * LARGE_BYTES}).encode()])
@@ -182,28 +186,28 @@ def test_a_place_is_given_back_by_whoever_is_refused(deploy: Deploy, content: by
     for _ in range(MAX_WAITING):
         assert made.ask("POST", path, key=key, content=content, headers=sent).status_code == 400
     assert made.ask("POST", path, key=key, content=content, headers={"Content-Type": "text/plain"}).status_code == 415
-    assert (made.service.room.busy, made.service.room.inside) == (0, 0)
+    assert (made.service.admission.busy, made.service.admission.slots_in_use) == (0, 0)
 
 
 def test_a_place_is_given_back_by_whoever_leaves(deploy: Deploy, held: Held) -> None:
     """While it is parsed, while it waits, and in the middle of the body."""
     made = deploy()
-    key, room = made.key(), made.service.room
+    key, room = made.key(), made.service.admission
     path = f"/v1/contracts/{contract_for(made, key)}/complete"
 
     async def use() -> httpx.Response:
         several = [asyncio.create_task(made.asked("POST", path, key=key, json=LARGE)) for _ in range(OF_ONE - 1)]
         broken = asyncio.create_task(made.asked("POST", path, key=key, content=endless(), headers=JSON))
-        await until(lambda: (room.busy, room.inside) == (AT_ONCE, OF_ONE))
+        await until(lambda: (room.busy, room.slots_in_use) == (AT_ONCE, OF_ONE))
         for one in (broken, *several):
             one.cancel()
         await asyncio.gather(broken, *several, return_exceptions=True)
-        assert (room.busy, room.inside) == (0, 0)
+        assert (room.busy, room.slots_in_use) == (0, 0)
         held.may_end.set()
         return await made.asked("POST", path, key=key, json=LARGE)
 
     assert made.run(use()).status_code == 200
-    assert (room.busy, room.inside) == (0, 0)
+    assert (room.busy, room.slots_in_use) == (0, 0)
 
 
 JSON = {"Content-Type": "application/json"}
@@ -234,7 +238,7 @@ def test_a_body_that_breaks_off_gives_its_place_back(deploy: Deploy) -> None:
         return said
 
     assert made.run(use())[0]["status"] == 400
-    assert (made.service.room.busy, made.service.room.inside) == (0, 0)
+    assert (made.service.admission.busy, made.service.admission.slots_in_use) == (0, 0)
 
 
 def scope_of(path: str, key: str) -> Any:

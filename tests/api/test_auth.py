@@ -22,29 +22,29 @@ from tests.api.conftest import CRITERIA, DOWN, WORK, Deploy, Deployment, new_ten
 from tests.api.running import planted_task, task_in_trouble
 
 from meruit.api import auth as access
-from meruit.api.auth import KNOWN_S, PUBLIC
+from meruit.api.auth import KEY_CACHE_S, PUBLIC
 from meruit.api.logging import configure_logs
 from meruit.api.rate_limit import FAILURE_BURST
 from meruit.app import build_engine
 from meruit.config import Settings
-from meruit.gate.run import Request
-from meruit.gate.state import Decided
+from meruit.gate.run import RunRequest
+from meruit.gate.state import VerdictGiven
 from meruit.gate.store.runs import ParkRun, QueueRun
 from meruit.gate.store.submissions import Submit
 from meruit.gate.verdict import Rejection
 from meruit.model.access import Role
 from meruit.model.contract import AgentContract, AgentWork
-from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep
+from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredRun, MeteredStep
 from meruit.model.task import Reveal
-from meruit.model.usage import Attempt, Tokens
+from meruit.model.usage import Observation, Tokens
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.registry import flags
 from meruit.store import tables
 from meruit.store.keys import Revoke
 from meruit.store.location import Location
-from meruit.store.store import Surroundings
-from meruit.store.transaction import Writing
-from meruit.usage.store.write import Look, Looked, RecordRun
+from meruit.store.store import ClockAndEntropy
+from meruit.store.transaction import WriteTransaction
+from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
 from meruit.verify.engine import VerificationEngine
 
 EVERYONE = frozenset(Role)
@@ -393,9 +393,9 @@ def task_run_ready_for(deployment: Deployment, operator: str, benchmark: str, mo
 def agent_run_ready_for(deployment: Deployment, tenant: str, move: str, canary: Canary = str) -> str:
     """A new run of the agent's that somebody drives; or one that waits, where it is to be resumed."""
     recorder, run_id = deployment.store.recorder, deployment.store.surroundings.new_id("run")
-    request = Request("plain query", {"reference": canary("payload")}, labels={"case": canary("label")})
+    request = RunRequest("plain query", {"reference": canary("payload")}, labels={"case": canary("label")})
     begun = QueueRun(tenant, "somebody", run_id, "robot", request, owner="us")
-    happening = Decided("1:call", "0" * 64, Rejection("plain reason", "short"), 0.0)
+    happening = VerdictGiven("1:call", "0" * 64, Rejection("plain reason", "short"), 0.0)
     recorder.write(Submit(tenant, run_id, happening, b"0" * 16, "us", 1, b'{"text":"short"}', open=begun))
     if move == "resume":
         recorder.write(ParkRun(tenant, run_id, "us", None, "2.0"))
@@ -408,7 +408,13 @@ def usage_run_ready_for(deployment: Deployment, tenant: str, move: str, canary: 
     began, used = datetime(2026, 5, 4, tzinfo=UTC), Tokens(10, 5)
     call = MeteredCall(began, canary("model"), used, id=canary("call"), tier=canary("tier"))
     run = MeteredRun(
-        *(run_id, canary("framework"), canary("account"), Lane(LaneKind.KEY, canary("lane")), began),
+        *(
+            run_id,
+            canary("framework"),
+            canary("account"),
+            AttributionKey(AttributionKind.KEY, canary("attribution_key")),
+            began,
+        ),
         ended_at=None if move in ("steps", "end") else began,
         steps=(MeteredStep(canary("step"), calls=(call,)),),
         task=canary("task"),
@@ -417,8 +423,12 @@ def usage_run_ready_for(deployment: Deployment, tenant: str, move: str, canary: 
     )
     recorder.write(RecordRun(tenant, "somebody", run))
     if move == "acknowledge":
-        fell = Attempt("second", began + timedelta(hours=1), Tokens(9, 5), detail=canary("detail"))
-        recorder.write(Look(tenant, [Looked(run_id, one) for one in (Attempt("first", began, used), fell)]))
+        fell = Observation("second", began + timedelta(hours=1), Tokens(9, 5), detail=canary("detail"))
+        recorder.write(
+            RecordObservations(
+                tenant, [RunObservation(run_id, one) for one in (Observation("first", began, used), fell)]
+            )
+        )
     return run_id
 
 
@@ -475,7 +485,7 @@ def webhook_wish(path: str) -> dict[str, Any]:
 def rescored(deployment: Deployment, tenant: str, outcome: str, reason: str) -> None:
     """A second version of the verdict, by other criteria."""
     registrar = deployment.service.registrar
-    ready = registrar.ready(CRITERIA)
+    ready = registrar.compile(CRITERIA)
     result = registrar.engine.verify_sync("c", WORK["input"], WORK["output"], ready.prepared)
     version = NewVersion(outcome, 1, result, deployment.store.surroundings.entropy(16))
     assert deployment.store.recorder.write(AddVersions(tenant, ready.body, (version,), reason))
@@ -484,7 +494,7 @@ def rescored(deployment: Deployment, tenant: str, outcome: str, reason: str) -> 
 def dead_letter(deployment: Deployment, webhook: str, error: str = "") -> int:
     """The tenant's first event, given up on; its number."""
 
-    def write(writing: Writing) -> int:
+    def write(writing: WriteTransaction) -> int:
         of_webhook = select(tables.webhooks.c.tenant).where(tables.webhooks.c.id == webhook)
         query = select(func.min(tables.events.c.seq)).where(tables.events.c.tenant == of_webhook.scalar_subquery())
         seq = int(writing.read(query)[0][0])
@@ -1065,36 +1075,36 @@ def test_a_revoked_key_is_refused_at_once(deployment: Deployment, tenant: str, a
 def test_a_key_revoked_by_another_process_is_refused_soon(deploy: Deploy) -> None:
     made = deploy()
     now = [0.0]
-    made.service.doorkeeper._timer = lambda: now[0]
+    made.service.authenticator._timer = lambda: now[0]
     key = made.key(Role.AUDITOR)
     assert made.ask("GET", "/v1/outcomes", key=key).status_code == 200
     made.store.recorder.write(Revoke(key.split(".")[0], None))
-    now[0] = KNOWN_S * 0.9
+    now[0] = KEY_CACHE_S * 0.9
     assert made.ask("GET", "/v1/outcomes", key=key).status_code == 200
-    now[0] = KNOWN_S * 1.1
+    now[0] = KEY_CACHE_S * 1.1
     assert made.ask("GET", "/v1/outcomes", key=key).status_code == 401
 
 
 def test_a_key_that_another_process_made_ends_the_open_mode_soon(deploy: Deploy) -> None:
     made = deploy()
     now = [0.0]
-    made.service.doorkeeper._timer = lambda: now[0]
+    made.service.authenticator._timer = lambda: now[0]
     assert made.ask("GET", "/v1/outcomes").status_code == 200
     deploy().key()
-    now[0] = KNOWN_S * 1.1
+    now[0] = KEY_CACHE_S * 1.1
     assert made.ask("GET", "/v1/outcomes").status_code == 401
 
 
 def test_a_key_expires(deploy: Deploy) -> None:
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
-    made = deploy(surroundings=Surroundings(clock=lambda: now[0]))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: now[0]))
     admin = made.key()
     wish = {"name": "short", "role": "auditor", "expires_in_days": 1}
     issued = made.ask("POST", "/v1/keys", key=admin, json=wish).json()
     assert issued["key"]["expires_at"] == "2030-01-02T00:00:00Z"
     assert made.ask("GET", "/v1/outcomes", key=issued["secret"]).status_code == 200
     now[0] += timedelta(days=1)
-    made.service.doorkeeper.forget()
+    made.service.authenticator.clear_cache()
     assert made.ask("GET", "/v1/outcomes", key=issued["secret"]).status_code == 401
 
 
@@ -1131,9 +1141,9 @@ def test_a_key_that_asks_too_often_waits(deploy: Deploy) -> None:
 
 
 def test_no_more_keys_are_remembered_than_there_is_room_for(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "MAX_KNOWN", 2)
+    monkeypatch.setattr(access, "MAX_CACHED_KEYS", 2)
     made = deploy()
     several = [made.key() for _ in range(4)]
     for key in several:
         assert made.ask("GET", "/v1/outcomes", key=key).status_code == 200
-    assert len(made.service.doorkeeper._known) == 2
+    assert len(made.service.authenticator._known) == 2

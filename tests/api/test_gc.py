@@ -5,13 +5,13 @@ from contextlib import suppress
 
 import pytest
 
-from meruit.api.gc import THRESHOLD, seldom_collected
+from meruit.api.gc import THRESHOLD, freeze_gc
 
 
 @pytest.mark.parametrize("crash", [None, ZeroDivisionError()])
 def test_the_collector_is_left_as_it_was_found(crash: Exception | None) -> None:
     before = gc.get_threshold()
-    with suppress(ZeroDivisionError), seldom_collected():
+    with suppress(ZeroDivisionError), freeze_gc():
         assert gc.get_threshold()[0] == THRESHOLD
         assert gc.get_freeze_count() > 0
         if crash is not None:

@@ -43,7 +43,7 @@ def test_a_neighbours_wrong_keys_keep_no_right_one_out(deploy: Deploy) -> None:
     wrong = f"mk_{'0' * 12}.{'A' * 43}"
     seen = [deployment.ask("GET", "/v1/outcomes", key=wrong).status_code for _ in range(15)]
     assert (seen[0], seen[-1]) == (401, 429)
-    deployment.service.doorkeeper.forget()
+    deployment.service.authenticator.clear_cache()
     assert deployment.ask("GET", "/v1/outcomes", key=right).status_code == 200
 
 
@@ -114,14 +114,14 @@ def test_a_stream_ends_with_its_key(either: Deployment, tenant: str, operator: s
         said.append(body)
         if len(said) == 1:
             either.store.recorder.write(Revoke(listening.partition(".")[0], tenant))
-            either.service.doorkeeper.forget()
+            either.service.authenticator.clear_cache()
             either.store.recorder.write(_tell(tenant))
         # The second thing that is sent is the end of the answer.
         return len(said) > 1
 
     reply = either.follow("/v1/events?after=0", revoke, key=listening)
     assert reply.content == b": following\n\n"
-    assert either.service.followers[listening.partition(".")[0]] == 0
+    assert either.service.open_streams[listening.partition(".")[0]] == 0
 
 
 def _tell(tenant: str) -> Any:
@@ -133,9 +133,9 @@ def _tell(tenant: str) -> Any:
 def test_a_key_follows_so_many_streams_at_most(
     either: Deployment, operator: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "MAX_FOLLOWING", 1)
-    either.service.followers[operator.partition(".")[0]] += 1
+    monkeypatch.setattr(events, "MAX_OPEN_STREAMS", 1)
+    either.service.open_streams[operator.partition(".")[0]] += 1
     try:
         assert either.ask("GET", "/v1/events", key=operator).status_code == 429
     finally:
-        either.service.followers[operator.partition(".")[0]] -= 1
+        either.service.open_streams[operator.partition(".")[0]] -= 1

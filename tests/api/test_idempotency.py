@@ -12,7 +12,7 @@ from meruit.api.idempotency import HEADER, REPLAYED
 from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.model.access import Role
-from meruit.outcomes.service import Judged, Ready, Registrar, Submission
+from meruit.outcomes.service import CompiledCriteria, JudgedWork, Registrar, Submission
 from meruit.outcomes.store.erase import Erase
 from meruit.store import tables
 from meruit.store.location import Location
@@ -40,7 +40,7 @@ class Slow(Registrar):
         super().__init__(registrar.engine, registrar.store)
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
 
-    async def judge(self, ready: Ready, submission: Submission) -> Judged:
+    async def judge(self, ready: CompiledCriteria, submission: Submission) -> JudgedWork:
         self.begun.set()
         await self.may_end.wait()
         return await super().judge(ready, submission)

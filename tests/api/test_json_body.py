@@ -13,9 +13,17 @@ from litestar import Litestar, Request, post
 from litestar.params import JSONBody
 from litestar.testing import TestClient
 
-from meruit.api.json_body import MAX_DEPTH, MAX_DIGITS, BodyError, StrictRequest, field_problem, strict_json, typed
-from meruit.api.json_body import _why as why
-from meruit.api.problems import handlers
+from meruit.api.json_body import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    BodyError,
+    StrictRequest,
+    convert_body,
+    field_problem,
+    parse_strict_json,
+)
+from meruit.api.json_body import _explain_invalid_json as why
+from meruit.api.problems import exception_handlers
 
 SCALARS = (
     st.none()
@@ -37,13 +45,13 @@ def the_same(left: Any, right: Any) -> bool:
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
 def test_valid_json_reads_as_everywhere(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert the_same(strict_json(text.encode()), json.loads(text))
+    assert the_same(parse_strict_json(text.encode()), json.loads(text))
 
 
 def read(body: bytes) -> Any:
     """What a body says, or why it is refused."""
     try:
-        return strict_json(body)
+        return parse_strict_json(body)
     except BodyError as refused:
         return refused
 
@@ -61,7 +69,7 @@ def test_what_another_strict_parser_refuses_is_refused(value: Any, data: st.Data
         expected = orjson.loads(bytes(body))
     except orjson.JSONDecodeError:
         with pytest.raises(BodyError):
-            strict_json(bytes(body))
+            parse_strict_json(bytes(body))
     else:
         # Only two keys made equal by the change are refused here and taken there.
         found = read(bytes(body))
@@ -86,36 +94,39 @@ def test_a_key_that_stands_twice_is_refused_at_any_depth(
 ) -> None:
     body = nested(f"{{{keys[0]}: {value}, {keys[1]}: {value}}}", path)
     with pytest.raises(BodyError, match="stands twice"):
-        strict_json(body.encode())
+        parse_strict_json(body.encode())
 
 
 def test_the_same_key_may_stand_in_different_objects() -> None:
-    assert strict_json(b'[{"a": ":"}, {"a": "\\u003a", "b": {"a": 1}}]') == [{"a": ":"}, {"a": ":", "b": {"a": 1}}]
+    assert parse_strict_json(b'[{"a": ":"}, {"a": "\\u003a", "b": {"a": 1}}]') == [
+        {"a": ":"},
+        {"a": ":", "b": {"a": 1}},
+    ]
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_depth_is_limited(opening: str) -> None:
     closing = "]" if opening == "[" else "}"
     deepest = (opening * MAX_DEPTH + "1" + closing * MAX_DEPTH).encode()
-    assert strict_json(deepest) == json.loads(deepest)
+    assert parse_strict_json(deepest) == json.loads(deepest)
     for depth in (MAX_DEPTH + 1, 300, 100_000):
         with pytest.raises(BodyError, match="64 deep"):
-            strict_json((opening * depth + "1" + closing * depth).encode())
+            parse_strict_json((opening * depth + "1" + closing * depth).encode())
 
 
 def test_many_brackets_are_not_deep() -> None:
     body = json.dumps([{"a": [[]]}] * 100 + ["[" * 100]).encode()
-    assert strict_json(body) == json.loads(body)
+    assert parse_strict_json(body) == json.loads(body)
 
 
 def test_long_integers_are_exact_and_limited() -> None:
     longest = "9" * MAX_DIGITS
-    assert strict_json(f"[{longest}, -{longest}]".encode()) == [int(longest), -int(longest)]
+    assert parse_strict_json(f"[{longest}, -{longest}]".encode()) == [int(longest), -int(longest)]
     for digits in (MAX_DIGITS + 1, 4_000, 5_000):
         with pytest.raises(BodyError, match="400 digits"):
-            strict_json(b'{"n": ' + b"9" * digits + b"}")
-    assert strict_json(b'["' + b"9" * 1000 + b'"]') == ["9" * 1000]
-    assert strict_json(b"0." + b"1" * 1000) == float("0." + "1" * 1000)
+            parse_strict_json(b'{"n": ' + b"9" * digits + b"}")
+    assert parse_strict_json(b'["' + b"9" * 1000 + b'"]') == ["9" * 1000]
+    assert parse_strict_json(b"0." + b"1" * 1000) == float("0." + "1" * 1000)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +158,7 @@ def test_long_integers_are_exact_and_limited() -> None:
 )
 def test_what_is_no_json_is_refused_with_its_place(body: bytes, said: str) -> None:
     with pytest.raises(BodyError, match=said):
-        strict_json(body)
+        parse_strict_json(body)
 
 
 def test_a_fault_that_only_one_parser_sees_is_told_in_its_words() -> None:
@@ -199,7 +210,7 @@ def client() -> Iterator[TestClient[Litestar]]:
     app = Litestar(
         [orders, either, anything, plain],
         request_class=StrictRequest,
-        exception_handlers=handlers,
+        exception_handlers=exception_handlers,
         request_max_body_size=10_000,
         logging_config=None,
         openapi_config=None,
@@ -280,7 +291,7 @@ def test_a_large_body_is_refused(client: TestClient[Litestar]) -> None:
 )
 def test_a_wrong_field_is_named_without_its_value(value: Any, where: str, message: str) -> None:
     with pytest.raises(BodyError, match=where.replace("[", r"\[") or "the body") as refused:
-        typed(value, Order)
+        convert_body(value, Order)
     assert [(problem.where, problem.message) for problem in refused.value.problems] == [(where, message)]
 
 

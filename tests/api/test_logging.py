@@ -164,7 +164,7 @@ def test_every_kind_of_event_can_be_told_and_nobodys_own_names_are(lines: Lines,
     ids = ("outcome_id", "contract_id", "work_id", "task_run_id", "benchmark_run_id")
     data = {"run_id": named, **dict.fromkeys(ids)}
     event = Event("evt_of_this_test", str(kind), "1", "key", "2026-01-01T00:00:00Z", "meruit", "acme", data)
-    build._tell_events(Instruments(), [event])
+    build._log_events(Instruments(), [event])
     written = [json.loads(line) for line in lines.stream.getvalue().splitlines()]
     (line,) = [one for one in written if one.get("event_id") == "evt_of_this_test"]
     assert line["event_type"] == kind

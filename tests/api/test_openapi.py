@@ -43,7 +43,7 @@ ENDLESS = "GET /v1/events"
 """Never ends, so nothing is generated for it; test_events.py follows it by hand."""
 LEFT_OUT = {
     "/v1/work": ("success_criteria", "budget", "terms"),
-    "/v1/usage/runs": ("started_at", "ended_at", "lane", "steps"),
+    "/v1/usage/runs": ("started_at", "ended_at", "attribution_key", "steps"),
     "/v1/usage/runs/{usage_run_id}/steps": ("started_at", "ended_at", "calls"),
     "/v1/usage/runs/{usage_run_id}/end": ("ended_at",),
 }

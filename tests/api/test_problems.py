@@ -19,7 +19,7 @@ from tests.api.conftest import Deployment
 
 from meruit.api.json_body import StrictRequest
 from meruit.api.logging import JsonFormatter, configure_logs
-from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, ApiProblem, handlers
+from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, ApiProblem, exception_handlers
 from meruit.errors import CriteriaError, DocumentError, Problem, Unavailable
 
 SECRET = "canary-1234"
@@ -76,7 +76,7 @@ def app() -> Litestar:
     return Litestar(
         [raising, query, paint, lax],
         request_class=StrictRequest,
-        exception_handlers=handlers,
+        exception_handlers=exception_handlers,
         request_max_body_size=100,
         logging_config=None,
     )
@@ -237,7 +237,7 @@ def test_the_request_id_is_that_of_the_request() -> None:
         request.scope["state"]["request_id"] = "r-42"
         raise ApiProblem(404, "gone", "not here")
 
-    with TestClient(Litestar([home], exception_handlers=handlers, logging_config=None)) as opened:
+    with TestClient(Litestar([home], exception_handlers=exception_handlers, logging_config=None)) as opened:
         seen.append(opened.get("/").json()["request_id"])
     assert seen == ["r-42"]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from meruit.api import rate_limit as throttle
 from meruit.api.problems import ApiProblem
-from meruit.api.rate_limit import Buckets, Throttle
+from meruit.api.rate_limit import Throttle, TokenBuckets
 
 
 class Clock:
@@ -22,7 +22,7 @@ class Clock:
 @given(st.integers(1, 6000), st.integers(1, 50), st.lists(st.floats(0, 30, allow_nan=False), min_size=1, max_size=200))
 def test_no_more_pass_than_the_burst_and_the_rate_allow(rate: int, burst: int, pauses: list[float]) -> None:
     clock = Clock()
-    buckets = Buckets(rate, burst, clock)
+    buckets = TokenBuckets(rate, burst, clock)
     begun = clock.now
     passed = 0
     for pause in pauses:
@@ -68,13 +68,13 @@ def test_an_address_that_fails_too_often_is_told_to_wait() -> None:
     clock = Clock()
     limits = Throttle(60, 5, failures_per_minute=6, failure_burst=3, clock=clock)
     for _ in range(3):
-        limits.failed("10.0.0.1")
+        limits.count_failure("10.0.0.1")
     with pytest.raises(ApiProblem, match="failed attempts") as refused:
-        limits.failed("10.0.0.1")
+        limits.count_failure("10.0.0.1")
     assert refused.value.headers == {"Retry-After": "10"}
-    limits.failed("10.0.0.2")
+    limits.count_failure("10.0.0.2")
     clock.now += 10
-    limits.failed("10.0.0.1")
+    limits.count_failure("10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,17 @@ def test_an_address_that_fails_too_often_is_told_to_wait() -> None:
 )
 def test_who_holds_a_network_is_one_guesser(one: str, other: str, same: bool) -> None:
     limits = Throttle(60, 5, failures_per_minute=1, failure_burst=1, clock=Clock())
-    limits.failed(one)
+    limits.count_failure(one)
     if same:
         with pytest.raises(ApiProblem):
-            limits.failed(other)
+            limits.count_failure(other)
     else:
-        limits.failed(other)
+        limits.count_failure(other)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "MAX_BUCKETS", 3)
-    buckets = Buckets(60, 1, Clock())
+    buckets = TokenBuckets(60, 1, Clock())
     for name in "abcd":
         assert buckets.take(name) == 0.0
     assert len(buckets) == 3

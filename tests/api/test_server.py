@@ -26,8 +26,8 @@ from litestar.response import Stream
 
 from meruit.api import server
 from meruit.api.json_body import StrictRequest
-from meruit.api.problems import handlers
-from meruit.api.server import MAX_HEAD_BYTES, Stopping, is_loopback, run
+from meruit.api.problems import exception_handlers
+from meruit.api.server import MAX_HEAD_BYTES, ShutdownSignal, is_loopback, run
 from meruit.errors import MeruitError
 
 PATIENCE_S = 30
@@ -43,7 +43,7 @@ async def things(data: JSONBody[list[int]]) -> int:
     return len(data)
 
 
-def small_app(stopping: Stopping) -> Litestar:
+def small_app(stopping: ShutdownSignal) -> Litestar:
     @get("/endless")
     async def endless() -> Stream:
         async def words() -> AsyncIterator[bytes]:
@@ -56,7 +56,7 @@ def small_app(stopping: Stopping) -> Litestar:
     return Litestar(
         [home, things, endless],
         request_class=StrictRequest,
-        exception_handlers=handlers,
+        exception_handlers=exception_handlers,
         request_max_body_size=1_000_000,
         logging_config=None,
         openapi_config=None,
@@ -67,7 +67,7 @@ class Running:
     """A server in a thread of its own."""
 
     def __init__(self, **options: Any) -> None:
-        self.stopping = Stopping()
+        self.stopping = ShutdownSignal()
         urls: Queue[str] = Queue()
         self.thread = threading.Thread(
             target=run,
@@ -435,7 +435,7 @@ def test_only_a_trusted_proxy_names_the_callers_address(proxies: tuple[str, ...]
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    stopping = Stopping()
+    stopping = ShutdownSignal()
     urls: Queue[str] = Queue()
     thread = threading.Thread(
         target=lambda: run(app, "127.0.0.1", 0, ready=urls.put, stopping=stopping, trusted_proxies=proxies)
@@ -460,7 +460,7 @@ def test_a_signal_ends_it_gracefully(number: signal.Signals) -> None:
     def ready(url: str) -> None:
         threading.Thread(target=use, args=(url,)).start()
 
-    run(small_app(Stopping()), "127.0.0.1", 0, ready=ready)
+    run(small_app(ShutdownSignal()), "127.0.0.1", 0, ready=ready)
     assert answers == ["here"]
     assert signal.getsignal(number) is earlier
 
@@ -504,7 +504,9 @@ def test_the_second_signal_is_left_to_the_system(monkeypatch: pytest.MonkeyPatch
     done: list[Any] = []
     monkeypatch.setattr(signal, "signal", lambda *call: done.append(call))
     monkeypatch.setattr(signal, "raise_signal", done.append)
-    told = server._Server(uvicorn.Config(small_app(Stopping()), log_config=None), Stopping(), lambda: None)
+    told = server._ApiServer(
+        uvicorn.Config(small_app(ShutdownSignal()), log_config=None), ShutdownSignal(), lambda: None
+    )
     told.handle_exit(signal.SIGTERM, None)
     assert done == []
     told.handle_exit(signal.SIGTERM, None)
@@ -526,7 +528,7 @@ def test_a_service_that_cannot_start_says_so() -> None:
 
 def refusal(host: str, port: int) -> str:
     with pytest.raises(MeruitError) as refused:
-        run(small_app(Stopping()), host, port, ready=print)
+        run(small_app(ShutdownSignal()), host, port, ready=print)
     return str(refused.value)
 
 
@@ -541,7 +543,7 @@ def test_a_port_in_use_is_named() -> None:
 def test_what_cannot_be_listened_on_is_named() -> None:
     assert "cannot listen on 192.0.2.1, port 0" in refusal("192.0.2.1", 0)
     assert "port 70000" in refusal("127.0.0.1", 70_000)
-    assert "more rights" in server._why("127.0.0.1", 80, PermissionError(errno.EACCES, "denied"))
+    assert "more rights" in server._explain_listen_error("127.0.0.1", 80, PermissionError(errno.EACCES, "denied"))
 
 
 def test_the_url_of_an_ipv6_host_has_brackets() -> None:
@@ -552,7 +554,7 @@ def test_the_url_of_an_ipv6_host_has_brackets() -> None:
 
 
 def test_stopping_is_heard_from_any_thread() -> None:
-    stopping = Stopping()
+    stopping = ShutdownSignal()
     assert not stopping.is_set()
 
     async def waiting() -> None:

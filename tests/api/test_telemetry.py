@@ -17,8 +17,8 @@ from litestar.types import ASGIApp
 from prometheus_client.parser import text_string_to_metric_families
 
 from meruit.api.logging import configure_logs
-from meruit.api.problems import handlers
-from meruit.api.telemetry import Instruments, Observing
+from meruit.api.problems import exception_handlers
+from meruit.api.telemetry import Instruments, TelemetryMiddleware
 from meruit.model.access import Caller, Role
 
 
@@ -46,8 +46,8 @@ class World:
         self.log = io.StringIO()
         self.time = iter(range(1_000_000))
         self.ids = (f"id-{n}" for n in range(1_000_000))
-        self.app = Observing(
-            app or Litestar([thing, add, broken], exception_handlers=handlers, logging_config=None),
+        self.app = TelemetryMiddleware(
+            app or Litestar([thing, add, broken], exception_handlers=exception_handlers, logging_config=None),
             self.instruments,
             new_id=lambda: next(self.ids),
             clock=lambda: next(self.time) / 1000,

@@ -9,8 +9,18 @@ from meruit.audit.export import export
 from meruit.contracts.lifecycle import Decision
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.store import read as contracts
-from meruit.contracts.store.transaction import Actor, Request
-from meruit.contracts.transitions import Award, Dispute, Expire, Release, Resolve, Reverse, Settle, Start, Void
+from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.transitions import (
+    AwardContract,
+    DisputeContract,
+    ExpireContracts,
+    ReleaseContract,
+    ResolveDispute,
+    ReverseContract,
+    SettleContract,
+    StartContract,
+    VoidContract,
+)
 from meruit.documents.authoring import parse_work
 from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
@@ -19,7 +29,7 @@ from meruit.model.governance import Action, Disposition, Flag, GovernanceResult,
 from meruit.outcomes.rescore.run import LocalRunner, rescore
 from meruit.outcomes.service import Registrar
 from meruit.outcomes.store.erase import erase
-from meruit.outcomes.store.read import Filter, Narrowed
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 
@@ -71,8 +81,8 @@ class Stall(NamedTuple):
     tenant: str
 
     @property
-    def request(self) -> Request:
-        return Request(Actor(Scope(self.tenant), "command line"))
+    def request(self) -> ContractRequest:
+        return ContractRequest(Actor(Scope(self.tenant), "command line"))
 
     def publish(self, criteria: Mapping[str, Any] | None = CRITERIA, **terms: Any) -> str:
         """Some work; its id."""
@@ -100,25 +110,27 @@ class Stall(NamedTuple):
 
     def award(self, work_id: str, agent: str) -> str:
         contract_id = self.store.surroundings.new_id("con")
-        return self.move(Award(self.request, contract_id, work_id, agent)).id
+        return self.move(AwardContract(self.request, contract_id, work_id, agent)).id
 
     def complete(self, contract_id: str, output: Mapping[str, Any] = OWN_WORDS, **how: Any) -> Contract:
         """What it comes to; `how` is whom the marketplace asks."""
         market, handed = self.market(**how), HandedIn(output, {})
-        return self.move(market.completion_sync(self.request, market.case(self.request.actor, contract_id), handed))
+        return self.move(
+            market.completion_sync(self.request, market.find_contract(self.request.actor, contract_id), handed)
+        )
 
     def done(self, work_id: str, agent: str, output: Mapping[str, Any] = OWN_WORDS, **how: Any) -> str:
         """A contract that was awarded and completed; its id."""
         return self.complete(self.award(work_id, agent), output, **how).id
 
     def released(self, contract_id: str) -> Contract:
-        return self.move(Release(self.request, contract_id, "looked fine", self.store.surroundings.entropy(16)))
+        return self.move(ReleaseContract(self.request, contract_id, "looked fine", self.store.surroundings.entropy(16)))
 
     def judged_again(self, contract_id: str, criteria: Mapping[str, Any]) -> None:
         """Another version of the verdict, by these criteria."""
         done = rescore(
             *(self.store, ENGINE, self.tenant, SuccessCriteria.model_validate(criteria)),
-            narrowed=Narrowed(Filter.CONTRACT, contract_id),
+            narrowed=OutcomeFilter(OutcomeFilterField.CONTRACT, contract_id),
             reason="the terms were read again",
             runner=LocalRunner(),
             now=self.store.surroundings.clock(),
@@ -129,7 +141,7 @@ class Stall(NamedTuple):
 
 def settled(stall: Stall) -> str:
     contract_id = stall.award(stall.publish(), "ada")
-    stall.move(Start(stall.request, contract_id))
+    stall.move(StartContract(stall.request, contract_id))
     assert stall.complete(contract_id).state is ContractState.SETTLED
     return contract_id
 
@@ -145,10 +157,10 @@ def released(stall: Stall) -> str:
 def resettled(stall: Stall) -> str:
     """Paid, taken back, judged by stricter criteria, then by the contract's again, and paid for that."""
     contract_id = stall.done(stall.publish(), "dan")
-    stall.move(Reverse(stall.request, contract_id, "paid too early"))
+    stall.move(ReverseContract(stall.request, contract_id, "paid too early"))
     stall.judged_again(contract_id, STRICTER)
     stall.judged_again(contract_id, CRITERIA)
-    assert stall.move(Settle(stall.request, contract_id)).settlement == 2
+    assert stall.move(SettleContract(stall.request, contract_id)).settlement == 2
     return contract_id
 
 
@@ -163,34 +175,34 @@ def held_again(stall: Stall) -> str:
 def leaking(stall: Stall) -> str:
     """An output with what was planted in it."""
     contract_id = stall.done(stall.publish(), "lou", {"text": f"{OWN_WORDS['text']} {CANARY}"})
-    return stall.move(Void(stall.request, contract_id, "it saw the reference")).id
+    return stall.move(VoidContract(stall.request, contract_id, "it saw the reference")).id
 
 
 def given_up(stall: Stall) -> str:
     """Judged, not paid, and called off."""
-    return stall.move(Void(stall.request, unsettled(stall), "no longer wanted")).id
+    return stall.move(VoidContract(stall.request, unsettled(stall), "no longer wanted")).id
 
 
 def voided(stall: Stall) -> str:
-    return stall.move(Void(stall.request, held(stall), "copied")).id
+    return stall.move(VoidContract(stall.request, held(stall), "copied")).id
 
 
 def upheld(stall: Stall) -> str:
     contract_id = settled(stall)
-    stall.move(Dispute(stall.request, contract_id, "not what was meant"))
-    return stall.move(Resolve(stall.request, contract_id, Decision.UPHOLD, "it is")).id
+    stall.move(DisputeContract(stall.request, contract_id, "not what was meant"))
+    return stall.move(ResolveDispute(stall.request, contract_id, Decision.UPHOLD, "it is")).id
 
 
 def disputed(stall: Stall) -> str:
-    return stall.move(Dispute(stall.request, settled(stall), "not what was meant")).id
+    return stall.move(DisputeContract(stall.request, settled(stall), "not what was meant")).id
 
 
 def taken_back(stall: Stall) -> str:
-    return stall.move(Resolve(stall.request, disputed(stall), Decision.REVERSE, "right")).id
+    return stall.move(ResolveDispute(stall.request, disputed(stall), Decision.REVERSE, "right")).id
 
 
 def called_off(stall: Stall) -> str:
-    return stall.move(Resolve(stall.request, disputed(stall), Decision.VOID, "right")).id
+    return stall.move(ResolveDispute(stall.request, disputed(stall), Decision.VOID, "right")).id
 
 
 def erased(stall: Stall) -> str:
@@ -277,6 +289,6 @@ def expired(stall: Stall, later: Callable[[timedelta], None]) -> Contract:
     """A contract that nobody delivered on: it has no outcome, and hence no bundle."""
     contract_id = stall.award(stall.publish(deadline_hours=1), "lea")
     later(timedelta(hours=2))
-    assert stall.store.recorder.write(Expire("the clock")) == 1
+    assert stall.store.recorder.write(ExpireContracts("the clock")) == 1
     with stall.store.database.reading() as connection:
         return contracts.find(connection, Scope(stall.tenant), contract_id)

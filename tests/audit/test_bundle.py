@@ -16,7 +16,7 @@ from tests.faults.tampering import TENANT, Forgery, World, _consistency, _root, 
 
 from meruit.audit import bundle as bundles
 from meruit.audit.bundle import Bundle, ConsistencyProof, LoggedEntry, pack, pack_files, read, statement_about, unpack
-from meruit.audit.findings import Findings, Flaw, State, Step, StepFinding
+from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, Findings, StepFinding
 from meruit.audit.statement import envelope
 from meruit.audit.verify.entries import check, findings
 from meruit.log.entries import (
@@ -38,7 +38,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return make_world(tmp_path_factory.mktemp("records"))
 
 
-def failing(data: bytes, step: Step, **how: Any) -> str:
+def failing(data: bytes, step: AuditStep, **how: Any) -> str:
     """What is said about the bundle, once it fails where it should."""
     flaw = check(data, **how).flaw
     assert flaw is not None
@@ -51,7 +51,7 @@ def changed(world: World, change: Callable[[Bundle], Bundle], shape: str = "sing
 
 
 def test_each_step_has_its_exit_code() -> None:
-    assert {str(step): step.exit_code for step in Step} == {
+    assert {str(step): step.exit_code for step in AuditStep} == {
         "bundle": 10,
         "signature": 11,
         "inclusion": 12,
@@ -104,7 +104,7 @@ def piped(world: World) -> bytes:
 def test_a_bundle_may_be_packed_anew_into_a_pipe(world: World) -> None:
     data = piped(world)
     assert check(data).flaw is None
-    assert "otherwise" in failing(data.replace(b"PK\x07\x08", b"PK\x07\x09", 1), Step.BUNDLE)
+    assert "otherwise" in failing(data.replace(b"PK\x07\x08", b"PK\x07\x09", 1), AuditStep.BUNDLE)
 
 
 def spliced(data: bytes, place: int, junk: bytes, *, listed: int = 0) -> bytes:
@@ -134,7 +134,7 @@ def test_a_zip_reads_in_one_way_only(world: World) -> None:
         "another name in the file": data.replace(b"checkpoint.txt", b"checkpoint.TXT", 1),
     }.items():
         assert check(twofold).flaw is not None, what
-        assert "zip" in failing(twofold, Step.BUNDLE), what
+        assert "zip" in failing(twofold, AuditStep.BUNDLE), what
 
 
 def test_nothing_hides_between_two_files(world: World) -> None:
@@ -145,7 +145,7 @@ def test_nothing_hides_between_two_files(world: World) -> None:
             opened.writestr(name, content)
             packed.write(b"junk")
             opened.start_dir = packed.tell()
-    assert "between its files" in failing(packed.getvalue(), Step.BUNDLE)
+    assert "between its files" in failing(packed.getvalue(), AuditStep.BUNDLE)
 
 
 def test_nothing_hides_behind_the_packed_content_of_a_file(world: World) -> None:
@@ -156,12 +156,12 @@ def test_nothing_hides_behind_the_packed_content_of_a_file(world: World) -> None
     member = b"PK\x03\x04" + facts + name.encode() + packed
     listed = b"PK\x01\x02" + struct.pack("<H", 20) + facts + bytes(14) + name.encode()
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(listed), len(member), 0)
-    assert f"{name} is not as long" in failing(member + listed + end, Step.BUNDLE)
+    assert f"{name} is not as long" in failing(member + listed + end, AuditStep.BUNDLE)
 
 
 def test_criteria_are_short(world: World) -> None:
     long = {"0" * 64: bytes(bundles.MAX_CRITERIA_BYTES + 1)}
-    with pytest.raises(Flaw, match="longer than 5000000 bytes"):
+    with pytest.raises(BundleFlaw, match="longer than 5000000 bytes"):
         changed(world, lambda whole: whole._replace(criteria=long))
 
 
@@ -169,10 +169,10 @@ def test_a_sound_bundle_is_read_whole(world: World) -> None:
     for shape, data in world.bundles.items():
         found = check(data, world.signer.verifier)
         assert found.flaw is None, shape
-        assert [one.step for one in found.passed] == [*Step][:6]
-        assert found.story is not None
+        assert [one.step for one in found.passed] == [*AuditStep][:6]
+        assert found.history is not None
         assert found.bundle is not None
-        assert [verdict.version for verdict in found.story.verdicts] == found.bundle.manifest.versions
+        assert [verdict.version for verdict in found.history.verdicts] == found.bundle.manifest.versions
 
 
 @given(st.binary(max_size=2_000))
@@ -186,44 +186,52 @@ def test_no_files_make_it_raise(files: dict[str, bytes]) -> None:
 
 
 def test_findings_tell_every_step_once() -> None:
-    flaw = Flaw(Step.INCLUSION, "not there")
-    passed = [StepFinding(Step.BUNDLE, State.OK, ""), StepFinding(Step.SIGNATURE, State.OK, "")]
+    flaw = BundleFlaw(AuditStep.INCLUSION, "not there")
+    passed = [
+        StepFinding(AuditStep.BUNDLE, AuditStepState.OK, ""),
+        StepFinding(AuditStep.SIGNATURE, AuditStepState.OK, ""),
+    ]
     found = findings("out_1", passed, flaw, ["a note"])
-    assert [one.step for one in found.steps] == [*Step]
-    assert [one.state for one in found.steps[:4]] == [State.OK, State.OK, State.FAILED, State.NOT_REACHED]
-    assert found.failed is Step.INCLUSION
+    assert [one.step for one in found.steps] == [*AuditStep]
+    assert [one.state for one in found.steps[:4]] == [
+        AuditStepState.OK,
+        AuditStepState.OK,
+        AuditStepState.FAILED,
+        AuditStepState.NOT_REACHED,
+    ]
+    assert found.failed is AuditStep.INCLUSION
     assert Findings.from_json(found.to_json()) == found
 
 
 def test_no_bundle_is_written_that_could_not_be_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = world.read("single")
     monkeypatch.setattr(bundles, "MAX_FILE_BYTES", 10)
-    with pytest.raises(Flaw, match="longer than 10 bytes"):
+    with pytest.raises(BundleFlaw, match="longer than 10 bytes"):
         pack(whole)
 
 
 def test_a_key_file_holds_one_key(world: World) -> None:
     data = changed(world, lambda whole: whole._replace(key=whole.key.rstrip("\n")))
-    assert "more than a key" in failing(data, Step.SIGNATURE)
+    assert "more than a key" in failing(data, AuditStep.SIGNATURE)
     data = changed(world, lambda whole: whole._replace(key="a key"))
-    assert "key.txt" in failing(data, Step.SIGNATURE)
+    assert "key.txt" in failing(data, AuditStep.SIGNATURE)
 
 
 def test_what_is_to_be_text_is_text(world: World) -> None:
     files = unpack(world.bundles["single"])
-    with pytest.raises(Flaw, match=r"key\.txt is no text"):
+    with pytest.raises(BundleFlaw, match=r"key\.txt is no text"):
         read({**files, "key.txt": b"\xff"})
 
 
 def test_a_pinned_key_must_be_the_one(world: World) -> None:
-    said = failing(world.bundles["single"], Step.SIGNATURE, pinned=world.stranger.verifier)
+    said = failing(world.bundles["single"], AuditStep.SIGNATURE, pinned=world.stranger.verifier)
     assert "not the one that you gave" in said
 
 
 def test_the_log_is_the_one_that_the_key_is_named_for(world: World) -> None:
     note = world.signer.sign(Checkpoint("another-log", 3, bytes(32)).text())
     data = changed(world, lambda whole: whole._replace(first_checkpoint=note))
-    assert "'another-log'" in failing(data, Step.SIGNATURE)
+    assert "'another-log'" in failing(data, AuditStep.SIGNATURE)
 
 
 def test_a_kept_checkpoint_is_compared_where_it_can_be(world: World) -> None:
@@ -238,11 +246,11 @@ def test_a_kept_checkpoint_is_compared_where_it_can_be(world: World) -> None:
     assert between.flaw is None
     assert any("cannot be compared" in remark for remark in between.notes)
     rewritten = key.sign(Checkpoint(key.name, size, bytes(32)).text())
-    assert "two histories" in failing(data, Step.CONSISTENCY, kept=rewritten)
+    assert "two histories" in failing(data, AuditStep.CONSISTENCY, kept=rewritten)
     foreign = world.stranger.sign(Checkpoint(key.name, size, bytes(32)).text())
-    assert "the checkpoint that you kept" in failing(data, Step.SIGNATURE, kept=foreign)
+    assert "the checkpoint that you kept" in failing(data, AuditStep.SIGNATURE, kept=foreign)
     other = key.sign(Checkpoint("other", size, bytes(32)).text())
-    assert "'other'" in failing(data, Step.SIGNATURE, kept=other)
+    assert "'other'" in failing(data, AuditStep.SIGNATURE, kept=other)
 
 
 def resigned(world: World, change: Callable[[dict[str, Any]], None]) -> bytes:
@@ -269,7 +277,7 @@ def resigned(world: World, change: Callable[[dict[str, Any]], None]) -> bytes:
     ],
 )
 def test_a_statement_says_what_the_bundle_must_hold(world: World, change: Callable[[dict[str, Any]], None]) -> None:
-    assert "does not say" in failing(resigned(world, change), Step.SEQUENCE)
+    assert "does not say" in failing(resigned(world, change), AuditStep.SEQUENCE)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +295,7 @@ def test_a_statement_says_what_the_bundle_must_hold(world: World, change: Callab
 def test_a_statement_about_something_else_is_refused(world: World, annotation: str, value: object) -> None:
     failing(
         resigned(world, lambda statement: statement["subject"][0]["annotations"].update({annotation: value})),
-        Step.SEQUENCE,
+        AuditStep.SEQUENCE,
     )
 
 
@@ -322,7 +330,7 @@ def replaced(kind: type, **fields: Any) -> Callable[[Forgery], Forgery]:
 def test_a_signed_log_that_cannot_be_true_is_refused(
     world: World, change: Callable[[Forgery], Forgery], said: str
 ) -> None:
-    assert said in failing(forged(world, change), Step.SEQUENCE)
+    assert said in failing(forged(world, change), AuditStep.SEQUENCE)
 
 
 def test_evidence_comes_first_and_once(world: World) -> None:
@@ -330,13 +338,13 @@ def test_evidence_comes_first_and_once(world: World) -> None:
         again = next(one for one in forgery.entries if isinstance(one, EvidenceEntry))
         return forgery._replace(entries=[*forgery.entries, msgspec.structs.replace(again, contract_seq=3)])
 
-    assert "its one evidence" in failing(forged(world, twice), Step.SEQUENCE)
+    assert "its one evidence" in failing(forged(world, twice), AuditStep.SEQUENCE)
 
     def not_at_all(forgery: Forgery) -> Forgery:
         entries: list[Entry] = [one for one in forgery.entries if not isinstance(one, EvidenceEntry)]
         return forgery._replace(entries=entries)
 
-    assert "its one evidence" in failing(forged(world, not_at_all), Step.SEQUENCE)
+    assert "its one evidence" in failing(forged(world, not_at_all), AuditStep.SEQUENCE)
 
 
 def test_criteria_come_before_what_is_judged_by_them(world: World) -> None:
@@ -346,7 +354,7 @@ def test_criteria_come_before_what_is_judged_by_them(world: World) -> None:
         moved = msgspec.structs.replace(verdict, criteria_index=2, evidence_index=1)
         return forgery._replace(entries=[key, evidence, criteria, moved])
 
-    assert "came after what is judged" in failing(forged(world, late), Step.SEQUENCE)
+    assert "came after what is judged" in failing(forged(world, late), AuditStep.SEQUENCE)
 
 
 _ORDER = [kind.__name__ for kind in (KeyEntry, CriteriaEntry, EvidenceEntry, VerdictEntry)]
@@ -358,13 +366,13 @@ def test_the_first_checkpoint_covers_the_criteria(world: World) -> None:
     hashes = [leaf_hash(entry_bytes(entry)) for entry in honest.entries]
     early = Checkpoint(world.signer.name, 1, _root(hashes[:1]))
     data = honest.packed(world.signer, whole, (early, _consistency(1, hashes)))
-    assert "before the criteria were committed to" in failing(data, Step.SEQUENCE)
+    assert "before the criteria were committed to" in failing(data, AuditStep.SEQUENCE)
 
 
 def test_criteria_of_a_later_version_may_come_after_the_evidence(world: World) -> None:
     found = check(world.bundles["versions"])
-    assert found.story is not None
-    first, second, third = found.story.verdicts
+    assert found.history is not None
+    first, second, third = found.history.verdicts
     assert first.criteria_index < first.evidence_index < second.criteria_index == third.criteria_index
 
 
@@ -373,7 +381,7 @@ def test_criteria_that_nobody_was_judged_by_have_no_place(world: World) -> None:
         extra = CriteriaEntry("2026", "acme", "0" * 64)
         return forgery._replace(entries=[*forgery.entries, extra])
 
-    assert "by which nothing was judged" in failing(forged(world, more), Step.SEQUENCE)
+    assert "by which nothing was judged" in failing(forged(world, more), AuditStep.SEQUENCE)
 
 
 def test_a_bundle_without_entries_of_the_contract_is_refused(world: World) -> None:
@@ -381,7 +389,7 @@ def test_a_bundle_without_entries_of_the_contract_is_refused(world: World) -> No
         keys = [one for one in whole.entries if b'"kind":"key"' in one.body]
         return whole._replace(entries=keys)
 
-    assert "no entry of the contract" in failing(changed(world, none), Step.SEQUENCE)
+    assert "no entry of the contract" in failing(changed(world, none), AuditStep.SEQUENCE)
 
 
 def logged_as(world: World, body: bytes) -> bytes:
@@ -412,20 +420,20 @@ def logged_as(world: World, body: bytes) -> bytes:
 
 @pytest.mark.parametrize("body", [b"{}", b"", b"\xff", b'{"kind":"wish"}', b"[" * 10_000])
 def test_an_entry_of_an_unknown_kind_is_refused(world: World, body: bytes) -> None:
-    assert "entry 0 cannot be read" in failing(logged_as(world, body), Step.SEQUENCE)
+    assert "entry 0 cannot be read" in failing(logged_as(world, body), AuditStep.SEQUENCE)
 
 
 def test_an_entry_has_one_form(world: World) -> None:
     body = b'{"vkey":"a","at":"2026","kind":"key"}'
-    assert "is not written as a log writes it" in failing(logged_as(world, body), Step.SEQUENCE)
+    assert "is not written as a log writes it" in failing(logged_as(world, body), AuditStep.SEQUENCE)
 
 
 def test_what_was_erased_may_be_gone_and_nothing_else(world: World) -> None:
     found = check(world.bundles["erased"])
     assert found.flaw is None
     assert found.passed[-1].message.startswith("erased, as the log says: work/input.json")
-    assert found.story is not None
-    assert found.story.erased == {*PARTS, "result"}
+    assert found.history is not None
+    assert found.history.erased == {*PARTS, "result"}
 
     def of_input(forgery: Forgery) -> Forgery:
         entries = [
@@ -434,7 +442,7 @@ def test_what_was_erased_may_be_gone_and_nothing_else(world: World) -> None:
         ]
         return forgery._replace(entries=entries)
 
-    assert "work/output.json is missing" in failing(forged(world, of_input, "erased"), Step.BLOBS)
+    assert "work/output.json is missing" in failing(forged(world, of_input, "erased"), AuditStep.BLOBS)
 
 
 def erasing(*parts: str) -> Callable[[Forgery], Forgery]:
@@ -452,7 +460,7 @@ def erasing(*parts: str) -> Callable[[Forgery], Forgery]:
     [("input", "work/input"), ("output", "work/output"), ("metadata", "work/metadata"), ("result", "verdicts/1")],
 )
 def test_what_was_erased_does_not_come_back(world: World, part: str, file: str) -> None:
-    assert f"{file}.json is there, though the log says" in failing(forged(world, erasing(part)), Step.BLOBS)
+    assert f"{file}.json is there, though the log says" in failing(forged(world, erasing(part)), AuditStep.BLOBS)
 
 
 @pytest.mark.parametrize("part", [*PARTS, "result"])
@@ -467,19 +475,19 @@ def test_no_verdict_follows_an_erasure(world: World, part: str) -> None:
     whole = world.read("single")
     manifest = msgspec.structs.replace(whole.manifest, versions=[1, 2])
     data = late(Forgery.of(whole)).packed(world.signer, whole._replace(manifest=manifest))
-    assert "version 2 of the verdict came after an erasure" in failing(data, Step.SEQUENCE)
+    assert "version 2 of the verdict came after an erasure" in failing(data, AuditStep.SEQUENCE)
 
 
 @pytest.mark.parametrize("salt", ["", "zz", "00" * 15, "AB" * 16, "0 " * 16])
 def test_a_salt_has_one_form(world: World, salt: str) -> None:
     data = changed(world, lambda whole: whole._replace(salts=msgspec.structs.replace(whole.salts, output=salt)))
-    assert "work/output.json is not what was committed to" in failing(data, Step.BLOBS)
+    assert "work/output.json is not what was committed to" in failing(data, AuditStep.BLOBS)
 
 
 def test_a_statement_without_a_result_names_no_criteria(world: World) -> None:
     found = check(world.bundles["erased"])
-    assert found.story is not None
-    said = statement_about(found.story.verdicts[-1], found.story.about, {}, None)
+    assert found.history is not None
+    said = statement_about(found.history.verdicts[-1], found.history.about, {}, None)
     assert said["predicate"]["passedTests"] == said["predicate"]["failedTests"] == []
     assert len(said["subject"]) == 1
 

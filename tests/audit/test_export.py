@@ -32,7 +32,7 @@ from meruit import CustomCode, MetricExtractor, SuccessCriteria, VerificationEng
 from meruit.audit import export as exporting
 from meruit.audit.bundle import read, unpack
 from meruit.audit.export import export, receipt
-from meruit.audit.findings import Findings, State, Step
+from meruit.audit.findings import AuditStep, AuditStepState, Findings
 from meruit.audit.verify import outcome as recheck
 from meruit.audit.verify.outcome import verify
 from meruit.judge.verdict import rejudge
@@ -48,7 +48,7 @@ from meruit.store import log as audit
 from meruit.store import tables
 from meruit.store.database import NotFound, StoreError, StoreUnavailable
 from meruit.store.location import KEY_FILE, Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 SCOPE = Scope(TENANT)
 
@@ -75,7 +75,7 @@ def notes(found: Findings) -> list[str]:
     return [remark.removeprefix("not rerun: version ") for remark in found.notes if remark.startswith("not rerun")]
 
 
-def state(found: Findings, step: Step) -> State:
+def state(found: Findings, step: AuditStep) -> AuditStepState:
     (one,) = (finding.state for finding in found.steps if finding.step is step)
     return one
 
@@ -118,7 +118,7 @@ def test_every_entry_of_the_contract_since_the_evidence_is_there(store: Store) -
 def test_at_most_one_checkpoint_is_signed_a_second(tmp_path: Path) -> None:
     """What is recorded within a second of the last checkpoint waits for the rest of it."""
     clock = Ticking(0)
-    store = Store.open(Location(tmp_path), Surroundings(clock, random.Random(1).randbytes))
+    store = Store.open(Location(tmp_path), ClockAndEntropy(clock, random.Random(1).randbytes))
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -170,7 +170,7 @@ def test_a_new_key_signs_for_the_old_log(tmp_path: Path) -> None:
         assert store.signer.verifier != old
         data = exported(store, outcome_id)
         assert verify(data, key=store.signer.verifier).failed is None
-        assert verify(data, key=old).failed is Step.SIGNATURE
+        assert verify(data, key=old).failed is AuditStep.SIGNATURE
         assert verify(before, key=old).failed is None
         # The first checkpoint was another key's; what it says is what it said.
         first, signed_anew = (read(unpack(one)).first_checkpoint for one in (before, data))
@@ -216,8 +216,8 @@ def test_erased_work_is_not_in_the_bundle(store: Store) -> None:
     assert not [name for name in files if name.startswith(("work/", "verdicts/"))]
     found = verify(exported(store, outcome_id), key=store.signer.verifier)
     assert found.failed is None
-    assert [state(found, step) for step in (Step.METRICS, Step.JUDGE, Step.STATEMENT)] == [
-        *(State.SKIPPED, State.SKIPPED, State.OK),
+    assert [state(found, step) for step in (AuditStep.METRICS, AuditStep.JUDGE, AuditStep.STATEMENT)] == [
+        *(AuditStepState.SKIPPED, AuditStepState.SKIPPED, AuditStepState.OK),
     ]
 
 
@@ -232,7 +232,10 @@ def test_a_part_of_the_work_that_is_gone_leaves_the_judge(store: Store, world: W
     template = whole._replace(salts=msgspec.structs.replace(whole.salts, input=None))
     found = verify(forged.packed(world.signer, template))
     assert found.failed is None, found
-    assert [state(found, step) for step in (Step.METRICS, Step.JUDGE)] == [State.SKIPPED, State.OK]
+    assert [state(found, step) for step in (AuditStep.METRICS, AuditStep.JUDGE)] == [
+        AuditStepState.SKIPPED,
+        AuditStepState.OK,
+    ]
 
 
 # Receipts.
@@ -281,7 +284,7 @@ def test_own_code_runs_only_when_allowed(store: Store) -> None:
     kept_out = verify(data)
     why = "the criteria's own code, which --run-code runs"
     assert notes(kept_out) == [f"1, words: {why}", f"1, double(size(output.text)): {why}"]
-    assert state(kept_out, Step.METRICS) is State.OK
+    assert state(kept_out, AuditStep.METRICS) is AuditStepState.OK
     assert notes(verify(data, run_code=True)) == []
 
 
@@ -299,7 +302,7 @@ def test_own_code_that_ran_under_other_limits_is_listed(store: Store) -> None:
     found = verify(data, run_code=True)
     (note,) = notes(found)
     assert note.startswith("1, words: recorded by version ")
-    assert state(found, Step.METRICS) is State.SKIPPED
+    assert state(found, AuditStep.METRICS) is AuditStepState.SKIPPED
 
 
 def test_own_code_that_was_not_run_there_is_listed(store: Store) -> None:
@@ -350,8 +353,8 @@ def test_a_metric_that_is_not_installed_here_is_listed(store: Store) -> None:
     found = verify(data)
     (note,) = notes(found)
     assert note.startswith("1, taste: Metric not found")
-    assert state(found, Step.METRICS) is State.SKIPPED
-    assert state(found, Step.JUDGE) is State.OK
+    assert state(found, AuditStep.METRICS) is AuditStepState.SKIPPED
+    assert state(found, AuditStep.JUDGE) is AuditStepState.OK
 
 
 def test_a_metric_of_another_version_is_listed(store: Store) -> None:
@@ -402,7 +405,7 @@ def test_a_skipped_criterion_is_compared_as_such(world: World) -> None:
     skipped = msgspec.structs.replace(rouge, value=None, error="does not apply", status="excluded")
     lied = msgspec.structs.replace(result, criterion_results=[skipped, latency])
     found = verify(_with_result(forged, 1, lied).packed(world.signer, whole))
-    assert found.failed is Step.METRICS
+    assert found.failed is AuditStep.METRICS
     assert "recorded is skipped, measured again value 0.8" in found.steps[6].message
 
 
@@ -412,7 +415,7 @@ def test_a_result_of_other_criteria_is_told(world: World) -> None:
     result = VerificationResult.from_json(forged.results[1])
     short = msgspec.structs.replace(result, criterion_results=result.criterion_results[:1])
     found = verify(_with_result(forged, 1, short).packed(world.signer, whole))
-    assert found.failed is Step.METRICS
+    assert found.failed is AuditStep.METRICS
     assert "is not one of these criteria" in found.steps[6].message
 
 
@@ -422,7 +425,7 @@ def test_whatever_breaks_the_judge_fails_its_step(world: World, monkeypatch: pyt
 
     monkeypatch.setattr(recheck, "rejudge", broken)
     found = verify(world.bundles["single"])
-    assert found.failed is Step.JUDGE
+    assert found.failed is AuditStep.JUDGE
     assert "cannot be worked with" in found.steps[7].message
 
 

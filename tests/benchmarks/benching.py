@@ -13,7 +13,7 @@ from meruit.config import Settings
 from meruit.model.access import Scope
 from meruit.model.task import Benchmark, Task
 from meruit.model.task_run import TaskRun
-from meruit.model.world import Snapshot, SourceKind, World, item
+from meruit.model.world import EnvironmentState, Snapshot, SourceKind, make_item
 from meruit.store.store import Store
 
 RUBRIC = "canary-72148"
@@ -79,7 +79,7 @@ class MemoryGround:
         self.rows[name] = rows
         return Spot(name, {"at": name}, seed.get("facts", {}))
 
-    async def read(self, task: Task, place_id: str | None, before: World | None = None) -> World:
+    async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
         """All rows; whoever else waits has a turn first."""
         self.reads += 1
         await asyncio.sleep(0)
@@ -89,7 +89,7 @@ class MemoryGround:
         if trouble is not None:
             return {"portal": Snapshot(SourceKind.ROWS, trouble=trouble)}
         found = self.rows[place_id or ""]
-        items = [item(key, msgspec.json.encode(found[key])) for key in sorted(found)]
+        items = [make_item(key, msgspec.json.encode(found[key])) for key in sorted(found)]
         return {"portal": Snapshot(SourceKind.ROWS, items)}
 
     async def access(self, place_id: str) -> dict[str, Any]:

@@ -16,20 +16,26 @@ from tests.benchmarks.benching import Bench, bench
 
 from meruit.benchmarks import agent_process as running
 from meruit.benchmarks import rollouts
-from meruit.benchmarks.agent_process import AgentRan, agent_command, agent_environment, open_to_agents, run_agent
-from meruit.benchmarks.rollouts import Logs, Observer, Rollout, Rollouts
-from meruit.benchmarks.service import Started
+from meruit.benchmarks.agent_process import (
+    AgentExit,
+    agent_environment,
+    parse_agent_command,
+    run_agent,
+    strip_judge_secrets,
+)
+from meruit.benchmarks.rollouts import AgentLogs, Observer, Rollout, Rollouts
+from meruit.benchmarks.service import TaskRunStart
 from meruit.errors import AuthorError, Unreachable
 from meruit.model.task import Reveal, TaskSource
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.model.world import SourceKind
-from meruit.sources.retry import Retry
+from meruit.sources.retry import BackoffSchedule
 from meruit.store.store import Store
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def begun(instruction: str = "Do it.", access: dict[str, Any] | None = None) -> Started:
+def begun(instruction: str = "Do it.", access: dict[str, Any] | None = None) -> TaskRunStart:
     run = TaskRun(
         id="trn_1",
         seq=1,
@@ -44,25 +50,25 @@ def begun(instruction: str = "Do it.", access: dict[str, Any] | None = None) -> 
         created_by="me",
         deadline=NOW,
     )
-    return Started(run, instruction, access or {})
+    return TaskRunStart(run, instruction, access or {})
 
 
-def ran(code: str, log: Path, within_s: float = 30.0) -> AgentRan:
-    command = agent_command(f"{sys.executable} -c '{code}'", ["t"])
+def ran(code: str, log: Path, within_s: float = 30.0) -> AgentExit:
+    command = parse_agent_command(f"{sys.executable} -c '{code}'", ["t"])
     return asyncio.run(run_agent(command, begun(), environment=os.environ, log=log, within_s=within_s))
 
 
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An agent's time is over once it has said something, however slow the machine is."""
-    ended = running._ended
+    ended = running._wait_for_exit
 
     async def once_it_has_spoken(process: asyncio.subprocess.Process, within_s: float) -> int | None:
         while not os.path.getsize(tmp_path / "log"):  # noqa: ASYNC110, ASYNC240, PTH202 - another process
             await asyncio.sleep(0.02)
         return await ended(process, within_s)
 
-    monkeypatch.setattr(running, "_ended", once_it_has_spoken)
+    monkeypatch.setattr(running, "_wait_for_exit", once_it_has_spoken)
 
 
 def is_running(pid: str) -> bool:
@@ -86,7 +92,7 @@ def is_gone(pid: str) -> bool:
 def test_an_argument_is_handed_over_as_it_is_written(text: str) -> None:
     import shlex
 
-    command = agent_command(f"true {shlex.quote(text)}", ["t"])
+    command = parse_agent_command(f"true {shlex.quote(text)}", ["t"])
     assert command.for_task("t") == ["true", text.replace("{task}", "t")]
 
 
@@ -164,7 +170,7 @@ def test_what_an_environment_cannot_hold_stands_in_the_file_alone(tmp_path: Path
 @pytest.mark.parametrize("written", ["", "  ", "a 'b", "no-such-program"])
 def test_a_command_that_cannot_be_run_is_refused_before_it_is(written: str) -> None:
     with pytest.raises(AuthorError, match="the agent's command"):
-        agent_command(written, ["t"])
+        parse_agent_command(written, ["t"])
 
 
 # Sources are opened with what the judge knows, and the agent does not.
@@ -177,7 +183,7 @@ def test_an_agent_inherits_nothing_that_opens_what_it_is_judged_by() -> None:
         TaskSource(kind=SourceKind.ROWS),
     ]
     ours = {"PATH": "/bin", "EHR_TOKEN": "t", "DROP_KEY": "k", "OPENAI_API_KEY": "the agent's own"}
-    assert open_to_agents(ours, sources) == {"PATH": "/bin", "OPENAI_API_KEY": "the agent's own"}
+    assert strip_judge_secrets(ours, sources) == {"PATH": "/bin", "OPENAI_API_KEY": "the agent's own"}
 
 
 # Many of them: what goes wrong with one is told of that one.
@@ -185,7 +191,7 @@ def test_an_agent_inherits_nothing_that_opens_what_it_is_judged_by() -> None:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "RETRY", Retry(tries=3, first_wait_s=0.0))
+    monkeypatch.setattr(rollouts, "RETRY", BackoffSchedule(tries=3, first_wait_s=0.0))
 
 
 def rolled_out(here: Bench, folder: Path, repeats: int = 3) -> list[Rollout]:
@@ -194,10 +200,10 @@ def rolled_out(here: Bench, folder: Path, repeats: int = 3) -> list[Rollout]:
     async def all_of_them() -> list[Rollout]:
         await here.publish()
         _, several = await here.benchmarks.create(here.tenant, "me", "demo", repeats=repeats)
-        command = agent_command("true", ["t1"])
+        command = parse_agent_command("true", ["t1"])
         observer = Observer(lambda _run: None, lambda _rollout: None)
-        every = Rollouts(here.benchmarks, here.tenant, command, os.environ, Logs(folder), observer)
-        return await every.all(several)
+        every = Rollouts(here.benchmarks, here.tenant, command, os.environ, AgentLogs(folder), observer)
+        return await every.run_all(several)
 
     return asyncio.run(all_of_them())
 
@@ -205,14 +211,14 @@ def rolled_out(here: Bench, folder: Path, repeats: int = 3) -> list[Rollout]:
 def test_whatever_breaks_in_one_run_costs_that_run(
     shared: Store, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, remember, times = bench(shared, tenant), Logs.remember, count()
+    here, remember, times = bench(shared, tenant), AgentLogs.save_exit, count()
 
-    def full(self: Logs, run: TaskRun, ran: AgentRan) -> None:
+    def full(self: AgentLogs, run: TaskRun, ran: AgentExit) -> None:
         if next(times) == 1:
             raise OSError(28, "No space left on device")
         remember(self, run, ran)
 
-    monkeypatch.setattr(Logs, "remember", full)
+    monkeypatch.setattr(AgentLogs, "save_exit", full)
     first, broken, last = rolled_out(here, tmp_path)
     assert [one.run.status for one in (first, broken, last)] == ["completed", "cancelled", "completed"]
     assert (first.trouble, last.trouble) == (None, None)
@@ -272,7 +278,7 @@ def test_keeping_the_end_of_a_log_asks_each_part_a_few_times_however_many_there_
 ) -> None:
     monkeypatch.setattr(running, "LOG_HALF_BYTES", 2_000)
     for number in (1_000, 4_000):
-        Counted.asked, kept = 0, running._Kept()
+        Counted.asked, kept = 0, running._OutputTail()
         lost = sum(kept.add(Counted(b"x")) for _ in range(number))
         assert lost + len(b"".join(kept.parts)) == number
         assert Counted.asked <= 4 * number

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit import VerificationEngine
-from meruit.benchmarks.lint import MAX_SURVIVORS, TaskReport, _listed, lint_task
-from meruit.benchmarks.mutations import GRAVE, world_mutants
+from meruit.benchmarks.lint import MAX_SURVIVORS, TaskReport, _list_names, lint_task
+from meruit.benchmarks.mutations import GRAVE, environment_mutants
 from meruit.model.task import Task
-from meruit.model.world import Snapshot, SourceKind, World, item
+from meruit.model.world import EnvironmentState, Snapshot, SourceKind, make_item
 from meruit.verify.lint.criteria import Severity
 
 ENGINE = VerificationEngine()
@@ -24,22 +24,26 @@ ASKED: dict[str, Any] = {
     "fields": {"cpt": "72148"},
 }
 UNTOUCHED = {"label": "untouched", "assert": "state-unchanged"}
-BEFORE: World = {
-    "portal": Snapshot(SourceKind.ROWS, [item("member/M1", b'{"name":"Ann"}'), item("member/M2", b'{"name":"Bob"}')]),
+BEFORE: EnvironmentState = {
+    "portal": Snapshot(
+        SourceKind.ROWS, [make_item("member/M1", b'{"name":"Ann"}'), make_item("member/M2", b'{"name":"Bob"}')]
+    ),
     "call": Snapshot(SourceKind.VOICE),
 }
 
 
-def rows(*more: tuple[str, bytes]) -> World:
+def rows(*more: tuple[str, bytes]) -> EnvironmentState:
     """The world with rows added."""
-    items = [*BEFORE["portal"].items, *(item(key, body) for key, body in more)]
+    items = [*BEFORE["portal"].items, *(make_item(key, body) for key, body in more)]
     return BEFORE | {"portal": Snapshot(SourceKind.ROWS, items)}
 
 
 GOLD = rows(("prior_auth/1", b'{"member":"M1","cpt":"72148"}'))
 
 
-def lint(*criteria: dict[str, Any], gold: World | None = None, before: World = BEFORE, **more: Any) -> TaskReport:
+def lint(
+    *criteria: dict[str, Any], gold: EnvironmentState | None = None, before: EnvironmentState = BEFORE, **more: Any
+) -> TaskReport:
     sources = {name: str(snapshot.kind) for name, snapshot in BEFORE.items()}
     written = {"id": "t1", "instruction": "ask", "sources": sources, "criteria": [*criteria], **more}
     return lint_task(ENGINE, Task.model_validate(written), before, {"seeded": "M1"}, gold)
@@ -168,7 +172,7 @@ def test_a_task_without_criteria_can_be_passed_by_nobody() -> None:
 def test_criteria_that_cannot_be_judged_are_errors() -> None:
     unknown = {"label": "odd", "assert": "portal-state-mach"}
     wrong = {"label": "wrong", "assert": "portal-state-match", "correlate_by": {"member": "M1"}, "count": "many"}
-    down: World = BEFORE | {"portal": Snapshot(SourceKind.ROWS, trouble="down")}
+    down: EnvironmentState = BEFORE | {"portal": Snapshot(SourceKind.ROWS, trouble="down")}
     report = lint(unknown, wrong)
     assert codes(report) == [("unsupported_assertion", "odd"), ("unsupported_assertion", "wrong")]
     assert "portal-state-match" in report.findings[0].message
@@ -203,7 +207,7 @@ def test_good_criteria_notice_every_mistake() -> None:
     report = lint(ASKED, UNTOUCHED | {"weight": 0}, gold=GOLD)
     assert (report.ok, report.gold, report.findings, report.survivors) == (True, "pass", [], [])
     assert set(report.failed_by) == {"asked", "untouched"}
-    assert report.mutants_tried == sum(1 for _ in world_mutants(BEFORE, GOLD))
+    assert report.mutants_tried == sum(1 for _ in environment_mutants(BEFORE, GOLD))
 
 
 def test_mistakes_that_nothing_notices_are_named() -> None:
@@ -253,13 +257,13 @@ def test_a_list_that_is_too_long_is_cut_between_its_entries_and_all_are_counted(
     assert (len(report.survivors), report.survived > MAX_SURVIVORS) == (MAX_SURVIVORS, True)
     assert head == f"{report.survived} mutants with one field wrong pass"
     assert more == f"{report.survived - len(named.split(', '))} more"
-    assert set(report.survivors) <= {one.name for one in world_mutants(BEFORE, rows(("prior_auth/1", row)))}
+    assert set(report.survivors) <= {one.name for one in environment_mutants(BEFORE, rows(("prior_auth/1", row)))}
     assert all(name.startswith("portal:prior_auth/1 ") for name in named.split(", "))
 
 
 @given(st.lists(st.text("abc ", min_size=1, max_size=200), min_size=1, max_size=20))
 def test_what_is_listed_is_whole_and_what_is_not_is_counted(names: list[str]) -> None:
-    said = _listed(names)
+    said = _list_names(names)
     assert said == ", ".join(names) or any(
         said == f"{', '.join(names[:number])} and {len(names) - number} more" for number in range(1, len(names))
     )
@@ -275,10 +279,12 @@ def test_an_act_undone_unnoticed_is_told_however_many_mistakes_there_are() -> No
 
 
 def test_a_gold_run_that_began_elsewhere_is_held_against_where_it_began() -> None:
-    older: World = BEFORE | {"portal": Snapshot(SourceKind.ROWS, [item("member/M9", b'{"name":"Zoe"}')])}
+    older: EnvironmentState = BEFORE | {
+        "portal": Snapshot(SourceKind.ROWS, [make_item("member/M9", b'{"name":"Zoe"}')])
+    }
     after = older | {
         "portal": Snapshot(
-            SourceKind.ROWS, [*older["portal"].items, item("prior_auth/1", b'{"member":"M1","cpt":"72148"}')]
+            SourceKind.ROWS, [*older["portal"].items, make_item("prior_auth/1", b'{"member":"M1","cpt":"72148"}')]
         )
     }
     written = {"id": "t1", "instruction": "x", "sources": {"portal": "rows"}, "criteria": [ASKED, UNTOUCHED]}
@@ -296,26 +302,28 @@ BODIES = st.sampled_from(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[World, World]:
+def worlds(draw: st.DrawFn) -> tuple[EnvironmentState, EnvironmentState]:
     """A world before and after."""
     found = []
     kinds = draw(st.lists(st.sampled_from(list(SourceKind)), min_size=1, max_size=3, unique=True))
     for _ in range(2):
-        world: World = {}
+        world: EnvironmentState = {}
         for kind in kinds:
             keys = (
                 ("000001", "000002") if kind in (SourceKind.HL7, SourceKind.X12, SourceKind.VOICE) else ("a/1", "b/2")
             )
             here = draw(st.lists(st.sampled_from(keys), unique=True))
-            world[str(kind)] = Snapshot(kind, [item(key, draw(BODIES)) for key in sorted(here)])
+            world[str(kind)] = Snapshot(kind, [make_item(key, draw(BODIES)) for key in sorted(here)])
         found.append(world)
     return found[0], found[1]
 
 
 @given(worlds())
-def test_every_mutant_differs_from_the_gold_world_in_the_one_source_that_it_names(pair: tuple[World, World]) -> None:
+def test_every_mutant_differs_from_the_gold_world_in_the_one_source_that_it_names(
+    pair: tuple[EnvironmentState, EnvironmentState],
+) -> None:
     before, after = pair
-    for mutant in world_mutants(before, after):
+    for mutant in environment_mutants(before, after):
         assert mutant.harm in GRAVE | {"dropped", "changed"}
         differing = [name for name in after if mutant.world[name] != after[name]]
         assert differing == [mutant.name.split(":")[0].split(" ")[0]], mutant.name
@@ -325,9 +333,9 @@ def test_every_mutant_differs_from_the_gold_world_in_the_one_source_that_it_name
 
 
 @given(worlds())
-def test_everything_that_was_done_is_undone_by_some_mutant(pair: tuple[World, World]) -> None:
+def test_everything_that_was_done_is_undone_by_some_mutant(pair: tuple[EnvironmentState, EnvironmentState]) -> None:
     before, after = pair
-    undone = {mutant.name for mutant in world_mutants(before, after) if mutant.harm == "undone"}
+    undone = {mutant.name for mutant in environment_mutants(before, after) if mutant.harm == "undone"}
     for name, snapshot in after.items():
         changed = set(before[name].manifest().items()) ^ set(snapshot.manifest().items())
         if snapshot.kind is SourceKind.VOICE:
@@ -338,4 +346,4 @@ def test_everything_that_was_done_is_undone_by_some_mutant(pair: tuple[World, Wo
 
 
 def test_nothing_done_is_no_reason_to_undo_anything() -> None:
-    assert {mutant.harm for mutant in world_mutants(BEFORE, BEFORE)} <= {"touched", "deleted", "added"}
+    assert {mutant.harm for mutant in environment_mutants(BEFORE, BEFORE)} <= {"touched", "deleted", "added"}

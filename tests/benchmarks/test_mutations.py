@@ -6,26 +6,26 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.benchmarks.mutations import GRAVE, OF_A_KIND, WorldMutant, world_mutants
-from meruit.model.world import Item, Snapshot, SourceKind, World, item
+from meruit.benchmarks.mutations import GRAVE, OF_A_KIND, EnvironmentMutant, environment_mutants
+from meruit.model.world import EnvironmentState, Item, Snapshot, SourceKind, make_item
 
 FHIR, FILES, VOICE, HL7 = SourceKind.FHIR, SourceKind.FILES, SourceKind.VOICE, SourceKind.HL7
 
 
 def resource(key: str, version: str = "1", **fields: object) -> Item:
     kind, _, name = key.partition("/")
-    return item(key, json.dumps({"resourceType": kind, "id": name, **fields}).encode(), version=version)
+    return make_item(key, json.dumps({"resourceType": kind, "id": name, **fields}).encode(), version=version)
 
 
-def world(kind: SourceKind, *items: Item) -> World:
+def world(kind: SourceKind, *items: Item) -> EnvironmentState:
     return {"it": Snapshot(kind, [*items])}
 
 
-def mutants(kind: SourceKind, before: list[Item], after: list[Item]) -> list[WorldMutant]:
-    return list(world_mutants(world(kind, *before), world(kind, *after)))
+def mutants(kind: SourceKind, before: list[Item], after: list[Item]) -> list[EnvironmentMutant]:
+    return list(environment_mutants(world(kind, *before), world(kind, *after)))
 
 
-def named(found: list[WorldMutant], harm: str) -> list[str]:
+def named(found: list[EnvironmentMutant], harm: str) -> list[str]:
     return [one.name for one in found if one.harm == harm]
 
 
@@ -61,7 +61,11 @@ def test_something_of_each_kind_is_touched_deleted_and_added() -> None:
 
 
 def test_a_file_that_is_there_twice_looks_half_written() -> None:
-    found = mutants(FILES, [item("out/a.csv", b"a\n1\n")], [item("out/a.csv", b"a\n1\n"), item("out/b.csv", b"a\n2\n")])
+    found = mutants(
+        FILES,
+        [make_item("out/a.csv", b"a\n1\n")],
+        [make_item("out/a.csv", b"a\n1\n"), make_item("out/b.csv", b"a\n2\n")],
+    )
     assert named(found, "twice") == ["it:out/b.csv done twice"]
     assert named(found, "added") == ["it:out/a.csv.tmp added"]
     twice = next(one for one in found if one.harm == "twice")
@@ -69,7 +73,7 @@ def test_a_file_that_is_there_twice_looks_half_written() -> None:
 
 
 def test_a_call_is_undone_as_a_whole_and_may_repeat_itself() -> None:
-    said = [item(f"{number:06}", b"Hello", facts={"speaker": "agent"}) for number in (1, 2)]
+    said = [make_item(f"{number:06}", b"Hello", facts={"speaker": "agent"}) for number in (1, 2)]
     found = mutants(VOICE, [], said)
     assert [(one.name, one.harm) for one in found] == [
         ("it undone", "undone"),
@@ -82,7 +86,7 @@ def test_a_call_is_undone_as_a_whole_and_may_repeat_itself() -> None:
 
 def test_a_message_loses_each_segment_and_has_each_field_wrong() -> None:
     message = b"MSH|^~\\&|A\rPID|1||483671\rOBX|1|NM\r"
-    found = mutants(HL7, [], [item("000001", message)])
+    found = mutants(HL7, [], [make_item("000001", message)])
     bodies = {one.name: one.world["it"].items[0].body for one in found if one.harm in ("dropped", "changed")}
     assert bodies["it:000001 without 'OBX|1|NM'"] == "MSH|^~\\&|A\rPID|1||483671\r"
     assert bodies["it:000001 PID field 3 of part 2 changed"] == "MSH|^~\\&|A\rPID|1||483671x\rOBX|1|NM\r"
@@ -90,5 +94,5 @@ def test_a_message_loses_each_segment_and_has_each_field_wrong() -> None:
 
 
 def test_a_text_loses_each_line() -> None:
-    found = mutants(FILES, [], [item("a.csv", b"name\nAnn\nBob\n")])
+    found = mutants(FILES, [], [make_item("a.csv", b"name\nAnn\nBob\n")])
     assert [one.world["it"].items[0].body for one in found if one.harm == "dropped"] == ["name\nBob\n", "name\nAnn\n"]

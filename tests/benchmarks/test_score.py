@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from meruit import VerificationEngine
 from meruit.benchmarks.score import (
-    Ended,
-    _of_mean,
+    TaskRunOutcome,
+    _mean_interval,
     _quantile,
     _wilson,
     benchmark_score,
-    highest,
+    highest_score,
     pass_at_k,
     pass_hat_k,
 )
@@ -34,12 +34,14 @@ SCORES = st.fractions(0, 1, max_denominator=40)
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def done(task: str, low: Fraction | str | int, high: Fraction | str | int | None = None, name: str = "r") -> Ended:
+def done(
+    task: str, low: Fraction | str | int, high: Fraction | str | int | None = None, name: str = "r"
+) -> TaskRunOutcome:
     """A run that was completed, as its task's own bands judge it."""
     exact, most = Fraction(low), Fraction(low if high is None else high)
     both = {band(exact), band(most)}
     verdict = both.pop() if len(both) == 1 else Verdict.INCONCLUSIVE
-    return Ended(name, task, RunStatus.COMPLETED, verdict, exact, most, 1.0 if high is None else 0.5)
+    return TaskRunOutcome(name, task, RunStatus.COMPLETED, verdict, exact, most, 1.0 if high is None else 0.5)
 
 
 def band(score: Fraction) -> Verdict:
@@ -48,7 +50,7 @@ def band(score: Fraction) -> Verdict:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> list[Ended]:
+def runs(draw: st.DrawFn) -> list[TaskRunOutcome]:
     """Runs of four tasks, however they ended."""
     found = []
     for number in range(draw(st.integers(0, 12))):
@@ -60,13 +62,15 @@ def runs(draw: st.DrawFn) -> list[Ended]:
                 low, high = sorted((draw(SCORES), draw(SCORES)))
                 found.append(done(task, low, high, name))
             case "error":
-                found.append(Ended(name, task, RunStatus.COMPLETED, Verdict.ERROR, Fraction(0), Fraction(1), 0.0))
+                found.append(
+                    TaskRunOutcome(name, task, RunStatus.COMPLETED, Verdict.ERROR, Fraction(0), Fraction(1), 0.0)
+                )
             case status:
-                found.append(Ended(name, task, RunStatus(status), begun=draw(st.booleans())))
+                found.append(TaskRunOutcome(name, task, RunStatus(status), begun=draw(st.booleans())))
     return found
 
 
-def counting(several: Sequence[Ended]) -> list[Ended]:
+def counting(several: Sequence[TaskRunOutcome]) -> list[TaskRunOutcome]:
     return [run for run in several if run.status is not RunStatus.CANCELLED]
 
 
@@ -74,7 +78,9 @@ def counting(several: Sequence[Ended]) -> list[Ended]:
 
 
 @given(runs())
-def test_the_score_is_the_exact_mean_and_its_verdict_the_band_on_which_both_bounds_agree(several: list[Ended]) -> None:
+def test_the_score_is_the_exact_mean_and_its_verdict_the_band_on_which_both_bounds_agree(
+    several: list[TaskRunOutcome],
+) -> None:
     score, counted = benchmark_score(several, TASKS), counting(several)
     low = sum((run.low for run in counted), Fraction(0)) / max(1, len(counted))
     high = sum((run.high for run in counted), Fraction(0)) / max(1, len(counted))
@@ -91,21 +97,23 @@ def test_the_score_is_the_exact_mean_and_its_verdict_the_band_on_which_both_boun
 
 
 @given(runs(), st.sampled_from(TASKS))
-def test_a_pass_with_a_task_given_up_would_be_a_pass_had_it_failed(several: list[Ended], task: str) -> None:
+def test_a_pass_with_a_task_given_up_would_be_a_pass_had_it_failed(several: list[TaskRunOutcome], task: str) -> None:
     rest = [run for run in several if run.task != task]
-    if benchmark_score([*rest, Ended("x", task, RunStatus.CANCELLED)], TASKS).verdict is Verdict.PASS:
+    if benchmark_score([*rest, TaskRunOutcome("x", task, RunStatus.CANCELLED)], TASKS).verdict is Verdict.PASS:
         assert benchmark_score([*rest, done(task, 0)], TASKS).verdict is Verdict.PASS
 
 
 @given(runs(), st.randoms())
-def test_the_order_of_runs_never_matters(several: list[Ended], chance: random.Random) -> None:
+def test_the_order_of_runs_never_matters(several: list[TaskRunOutcome], chance: random.Random) -> None:
     shuffled = list(several)
     chance.shuffle(shuffled)
     assert benchmark_score(shuffled, TASKS) == benchmark_score(several, TASKS)
 
 
 @given(runs())
-def test_cancelled_runs_change_nothing_and_are_listed_and_timed_out_ones_count_nothing(several: list[Ended]) -> None:
+def test_cancelled_runs_change_nothing_and_are_listed_and_timed_out_ones_count_nothing(
+    several: list[TaskRunOutcome],
+) -> None:
     score = benchmark_score(several, TASKS)
     without = benchmark_score(counting(several), TASKS)
     assert score.cancelled == [run.id for run in several if run.status is RunStatus.CANCELLED]
@@ -117,7 +125,7 @@ def test_cancelled_runs_change_nothing_and_are_listed_and_timed_out_ones_count_n
 
 
 @given(runs())
-def test_every_task_with_a_run_that_counts_is_told_and_the_worst_is_among_them(several: list[Ended]) -> None:
+def test_every_task_with_a_run_that_counts_is_told_and_the_worst_is_among_them(several: list[TaskRunOutcome]) -> None:
     score, counted = benchmark_score(several, TASKS), counting(several)
     assert [one.task for one in score.tasks] == [task for task in TASKS if any(run.task == task for run in counted)]
     for one in score.tasks:
@@ -133,7 +141,7 @@ def test_every_task_with_a_run_that_counts_is_told_and_the_worst_is_among_them(s
 
 
 @given(runs())
-def test_whatever_is_told_lies_where_it_must(several: list[Ended]) -> None:
+def test_whatever_is_told_lies_where_it_must(several: list[TaskRunOutcome]) -> None:
     score = benchmark_score(several, TASKS)
     assert 0 <= score.bounds.low <= score.bounds.high <= 1
     assert 0 <= score.coverage <= 1
@@ -159,13 +167,13 @@ def test_a_hair_less_is_partial_and_more_than_nothing_is_too() -> None:
 
 def test_no_run_that_counts_decides_nothing_and_no_task_at_all_fails() -> None:
     for tasks, verdict in ((["a"], Verdict.INCONCLUSIVE), ([], Verdict.FAIL)):
-        score = benchmark_score([Ended("x", "a", RunStatus.CANCELLED, begun=False)], tasks)
+        score = benchmark_score([TaskRunOutcome("x", "a", RunStatus.CANCELLED, begun=False)], tasks)
         assert (score.verdict, score.score, score.runs, score.pass_at_k) == (verdict, 0.0, 0, {})
         assert score.reasons == ["no task run counts, so there is nothing that could pass"]
 
 
 def test_a_task_that_was_given_up_leaves_the_verdict_open_unless_it_could_not_change_it() -> None:
-    given_up = Ended("x", "b", RunStatus.CANCELLED, begun=False)
+    given_up = TaskRunOutcome("x", "b", RunStatus.CANCELLED, begun=False)
     assert benchmark_score([done("a", 1), given_up], ["a", "b"]).verdict is Verdict.INCONCLUSIVE
     many = [done(f"t{number}", 1) for number in range(9)]
     assert benchmark_score([*many, given_up], [*(run.task for run in many), "b"]).verdict is Verdict.PASS
@@ -175,14 +183,14 @@ def test_a_task_that_was_given_up_leaves_the_verdict_open_unless_it_could_not_ch
 
 
 def test_what_a_required_criterion_failed_keeps_the_whole_from_passing() -> None:
-    breach = Ended("x", "a", RunStatus.COMPLETED, Verdict.FAIL, Fraction(19, 20), Fraction(19, 20))
+    breach = TaskRunOutcome("x", "a", RunStatus.COMPLETED, Verdict.FAIL, Fraction(19, 20), Fraction(19, 20))
     assert benchmark_score([breach], ["a"]).verdict is Verdict.FAIL
     mixed = benchmark_score([breach, done("b", 1)], ["a", "b"])
     assert (mixed.verdict, mixed.exact) == (Verdict.PARTIAL, "39/40")
 
 
 def test_a_task_without_a_run_that_counts_is_named() -> None:
-    given_up = Ended("x", "b", RunStatus.CANCELLED)
+    given_up = TaskRunOutcome("x", "b", RunStatus.CANCELLED)
     assert benchmark_score([done("a", 1), given_up], ["a", "b"]).reasons == ["no run of b counts"]
     assert benchmark_score([done("a", 1), done("b", 1)], ["a", "b"]).reasons == []
 
@@ -266,14 +274,14 @@ def test_quantiles_fall_without_a_step_to_those_of_the_normal_distribution() -> 
 
 def test_the_interval_of_the_mean_is_students_where_each_task_ran_once() -> None:
     # Mean 0.5, standard deviation 0.4082, standard error 0.2357, t(2) 4.3027; and a longer one by hand.
-    found = _of_mean([[Fraction(2, 5)], [Fraction(1, 2)], [Fraction(3, 5)]])
+    found = _mean_interval([[Fraction(2, 5)], [Fraction(1, 2)], [Fraction(3, 5)]])
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.25159, 0.74841), abs=1e-4)
 
 
 def test_repeats_of_one_task_do_not_make_a_result_surer() -> None:
-    once = _of_mean([[Fraction(1)], [Fraction(0)], [Fraction(1)]])
-    often = _of_mean([[Fraction(1)] * 50, [Fraction(0)] * 50, [Fraction(1)] * 50])
+    once = _mean_interval([[Fraction(1)], [Fraction(0)], [Fraction(1)]])
+    often = _mean_interval([[Fraction(1)] * 50, [Fraction(0)] * 50, [Fraction(1)] * 50])
     assert once is not None
     assert often is not None
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
@@ -316,9 +324,9 @@ def test_the_upper_bound_of_a_run_is_what_meeting_all_that_is_missing_gives(draw
 
     counts = any(weight for weight, how in drawn if how != "out")
     # Where nothing applied, nobody knows.
-    assert highest(judged(found)) == (Fraction(judged(best).exact) if counts else 1)
+    assert highest_score(judged(found)) == (Fraction(judged(best).exact) if counts else 1)
 
 
 def test_what_could_not_be_judged_at_all_may_have_been_anything() -> None:
     refused = VerificationEngine().verify_sync("c", {}, {}, {"criteria": 5}, {})
-    assert (refused.verdict, highest(refused)) == (Verdict.ERROR, Fraction(1))
+    assert (refused.verdict, highest_score(refused)) == (Verdict.ERROR, Fraction(1))

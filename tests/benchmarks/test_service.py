@@ -12,9 +12,9 @@ import httpx
 import msgspec
 import pytest
 
-from meruit.app import build_benchmarks, build_worlds
-from meruit.benchmarks.service import Benchmarks, Started
-from meruit.benchmarks.store.read import RunMoved
+from meruit.app import build_benchmarks, build_environments
+from meruit.benchmarks.service import Benchmarks, TaskRunStart
+from meruit.benchmarks.store.read import TaskRunStateError
 from meruit.config import Settings
 from meruit.errors import MeruitError, Unreachable
 from meruit.model.access import Scope
@@ -25,7 +25,7 @@ from meruit.model.task_run import CriterionRun, CriterionStatus, RunStatus, Task
 from meruit.model.verdict import Verdict
 from meruit.model.world import SourceKind
 from meruit.playground.host import Host
-from meruit.playground.state import State
+from meruit.playground.state import PlaygroundState
 from meruit.registry import Check, checks
 from meruit.store.store import Store
 
@@ -58,7 +58,7 @@ SEED = {
 }
 
 
-def all_done(state: State) -> None:
+def all_done(state: PlaygroundState) -> None:
     """What a good agent leaves behind."""
     state.put(SourceKind.FHIR, "Appointment/1", b'{"resourceType":"Appointment","id":"1","status":"booked"}', event="x")
     state.append(SourceKind.HL7, MESSAGE, event="hl7_outbound")
@@ -68,7 +68,7 @@ def all_done(state: State) -> None:
     state.append(SourceKind.X12, ANSWER, event="x12_response")
 
 
-def all_wrong(state: State) -> None:
+def all_wrong(state: PlaygroundState) -> None:
     """What a poor one does."""
     state.put(SourceKind.FHIR, "Appointment/1", b'{"resourceType":"Appointment","id":"1","status":"noshow"}', event="x")
     state.append(SourceKind.HL7, MESSAGE.replace(b"10345", b"99"), event="hl7_outbound")
@@ -79,7 +79,7 @@ def all_wrong(state: State) -> None:
     state.put(SourceKind.ROWS, "member/M1", b'{"name":"Eve"}', event="x")
 
 
-def booked(state: State) -> None:
+def booked(state: PlaygroundState) -> None:
     """What an agent does that stops half-way."""
     state.put(SourceKind.FHIR, "Appointment/1", b'{"resourceType":"Appointment","id":"1","status":"booked"}', event="x")
 
@@ -101,19 +101,19 @@ class Playing:
     def __init__(self, benchmarks: Benchmarks, host: Host, tenant: str) -> None:
         self.benchmarks, self.host, self.tenant, self.scope = benchmarks, host, tenant, Scope(tenant)
 
-    async def started(self, *tasks: dict[str, Any], scored: bool = False, **more: Any) -> Started:
+    async def started(self, *tasks: dict[str, Any], scored: bool = False, **more: Any) -> TaskRunStart:
         written = {"benchmark": "demo", "tasks": list(tasks or (task(),)), **more}
         await self.benchmarks.publish(self.tenant, "author", Benchmark.model_validate(written))
         run = await self.benchmarks.create_one(self.tenant, "me", "demo", "t1", scored=scored, agent_id="a1")
         return await self.benchmarks.start(self.scope, run.id)
 
-    def state(self, run: TaskRun) -> State:
+    def state(self, run: TaskRun) -> PlaygroundState:
         found = self.host.state_of(run.playground_id or "")
         assert found is not None
         return found
 
     async def completed(
-        self, *tasks: dict[str, Any], act: Callable[[State], None] = all_done, scored: bool = False
+        self, *tasks: dict[str, Any], act: Callable[[PlaygroundState], None] = all_done, scored: bool = False
     ) -> TaskRun:
         begun = await self.started(*tasks, scored=scored)
         await asyncio.to_thread(act, self.state(begun.run))
@@ -142,7 +142,7 @@ def play(shared: Store, tenant: str, tmp_path: Path) -> Callable[..., None]:
         async def all_of_it() -> None:
             chosen = settings or Settings()
             async with httpx.AsyncClient() as client, Host(tmp_path / "playgrounds") as host:
-                worlds = build_worlds(host, chosen, client, environment or {}, for_others=for_others)
+                worlds = build_environments(host, chosen, client, environment or {}, for_others=for_others)
                 await story(Playing(build_benchmarks(chosen, shared, worlds), host, tenant))
 
         asyncio.run(all_of_it())
@@ -448,7 +448,7 @@ def test_a_world_that_cannot_be_read_at_the_start_is_taken_down(play: Play, monk
         async def broken(*_arguments: Any) -> Any:
             raise Unreachable("the disk is full")
 
-        monkeypatch.setattr(here.benchmarks.ground, "read", broken)
+        monkeypatch.setattr(here.benchmarks.environments, "read", broken)
         with pytest.raises(Unreachable, match="the disk is full"):
             await here.started()
         assert here.host.listing() == []
@@ -468,7 +468,7 @@ def test_a_run_whose_world_breaks_while_it_is_judged_stays_under_way(
                 await here.benchmarks.cancel(here.tenant, [begun.run.id])
             raise Unreachable("gone")
 
-        monkeypatch.setattr(here.benchmarks.ground, "read", broken)
+        monkeypatch.setattr(here.benchmarks.environments, "read", broken)
         with pytest.raises(Unreachable, match="gone"):
             await here.benchmarks.complete(here.scope, begun.run.id)
         assert here.benchmarks.run(here.scope, begun.run.id).status is RunStatus.RUNNING
@@ -520,7 +520,7 @@ def charted(shared: Store, tenant: str, tmp_path: Path) -> Callable[..., None]:
                 httpx.AsyncClient(transport=httpx.MockTransport(chart)) as client,
                 Host(tmp_path / "playgrounds") as host,
             ):
-                worlds = build_worlds(host, settings, client, {}, for_others=True)
+                worlds = build_environments(host, settings, client, {}, for_others=True)
                 await story(Playing(build_benchmarks(settings, shared, worlds), host, tenant), chart)
 
         asyncio.run(all_of_it())
@@ -552,7 +552,7 @@ def test_a_source_in_trouble_is_an_error_of_the_system_until_a_recheck_decides(c
         assert (decided.verdict, decided.exact, decided.status) == (Verdict.PASS, "1", RunStatus.COMPLETED)
         assert here.host.listing() == []
         for reread in (False, True):
-            with pytest.raises(RunMoved, match="nothing is left"):
+            with pytest.raises(TaskRunStateError, match="nothing is left"):
                 await here.benchmarks.recheck(here.tenant, run.id, reread=reread)
 
     charted(story)
@@ -566,7 +566,7 @@ def test_what_is_missing_decides_nothing_where_both_bounds_agree(charted: Play) 
         run = await here.benchmarks.complete(here.scope, begun.run.id)
         assert (run.verdict, here.criteria(run)["active"].status) == (Verdict.FAIL, CriterionStatus.ERROR)
         # Its world is gone: looking again could only know less.
-        with pytest.raises(RunMoved, match="nothing is left"):
+        with pytest.raises(TaskRunStateError, match="nothing is left"):
             await here.benchmarks.recheck(here.tenant, run.id)
 
     charted(story)
@@ -591,7 +591,7 @@ def test_what_is_done_after_a_run_has_ended_counts_only_where_it_could_not_be_re
         found = {label: str(one.status) for label, one in here.criteria(later).items()}
         assert found == {"active": "passed", "asked": "failed"}
         assert (later.exact, later.exact_high) == ("1/2", "1/2")
-        _, done = here.benchmarks._recorded(here.tenant, later)
+        _, done = here.benchmarks._load_evidence(here.tenant, later)
         assert done["reread"]["sources"] == ["chart"]
         assert datetime.fromisoformat(done["reread"]["at"]) >= (run.ended_at or datetime.max.replace(tzinfo=UTC))
 
@@ -603,10 +603,10 @@ def test_where_all_was_read_nothing_is_read_anew(charted: Play, monkeypatch: pyt
         begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
         chart.up = False
         run = await here.benchmarks.complete(here.scope, begun.run.id)
-        given, done = here.benchmarks._recorded(here.tenant, run)
+        given, done = here.benchmarks._load_evidence(here.tenant, run)
         done["world"]["chart"]["trouble"] = None
-        monkeypatch.setattr(here.benchmarks, "_recorded", lambda *_: (given, done))
-        with pytest.raises(RunMoved, match="all of its world was read"):
+        monkeypatch.setattr(here.benchmarks, "_load_evidence", lambda *_: (given, done))
+        with pytest.raises(TaskRunStateError, match="all of its world was read"):
             await here.benchmarks.recheck(here.tenant, run.id, reread=True)
 
     charted(story)

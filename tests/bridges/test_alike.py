@@ -21,8 +21,8 @@ from tests.bridges.outputs import BROKEN, AgentOutput, FinalResult, at_once
 
 from meruit.bridges import gate
 from meruit.bridges.langgraph import GateState, gate_node
-from meruit.bridges.openai_agents import gated_run
-from meruit.bridges.pydantic_ai import gated
+from meruit.bridges.openai_agents import run_with_gate
+from meruit.bridges.pydantic_ai import gate_output
 from meruit.gate.gate import Gate, Passed
 from meruit.gate.verdict import CouldNotVerify, VerificationExhausted
 
@@ -64,7 +64,7 @@ async def in_pydantic_ai(script: Script, budget: int) -> FinalResult:
         turn = sum(isinstance(one, ModelResponse) for one in messages)
         return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, line(script, turn))])
 
-    agent = Agent(FunctionModel(model), output_type=gated(AgentOutput, max_attempts=budget, sleep=at_once))
+    agent = Agent(FunctionModel(model), output_type=gate_output(AgentOutput, max_attempts=budget, sleep=at_once))
     result: FinalResult = (await agent.run("go", usage_limits=UsageLimits(request_limit=LONGEST))).output
     return result
 
@@ -72,7 +72,7 @@ async def in_pydantic_ai(script: Script, budget: int) -> FinalResult:
 async def in_openai_agents(script: Script, budget: int) -> FinalResult:
     model = ScriptedModel([[assistant_message(json.dumps(line(script, turn)))] for turn in range(LONGEST)])
     agent = SdkAgent("a", model=model, output_type=AgentOutput)
-    result: FinalResult = (await gated_run(agent, "go", max_attempts=budget, sleep=at_once)).output
+    result: FinalResult = (await run_with_gate(agent, "go", max_attempts=budget, sleep=at_once)).output
     return result
 
 

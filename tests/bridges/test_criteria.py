@@ -20,8 +20,8 @@ from meruit.events.store import outbox
 from meruit.gate.agent import Agent, RunResult
 from meruit.gate.context import AgentContext
 from meruit.gate.gate import Gate, Passed, Rejected
-from meruit.gate.run import Request, RunState
-from meruit.gate.runner.engine import Crew
+from meruit.gate.run import RunRequest, RunState
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import QueueRun
@@ -30,12 +30,12 @@ from meruit.gate.verifier import verifier_of
 from meruit.model.access import Scope
 from meruit.model.task import Reveal
 from meruit.model.verdict import Verdict
-from meruit.model.world import World
+from meruit.model.world import EnvironmentState
 from meruit.outcomes.store import read as outcomes
 from meruit.playground.environment import seed_of
-from meruit.playground.fhir.resources import keep
-from meruit.playground.seed import sow
-from meruit.playground.state import State
+from meruit.playground.fhir.resources import store_resource
+from meruit.playground.seed import apply_seed
+from meruit.playground.state import PlaygroundState
 from meruit.store import log as audit
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, calls, says, submits
@@ -139,9 +139,9 @@ def test_private_references_thresholds_and_evidence_are_told_to_nobody(reveal: R
     agent = Agent("a", "", model, [watch], output, verify_max_attempts=2)
 
     async def main() -> None:
-        queue = QueueRun("default", "me", "r", "a", Request("a question"), agent.limits())
+        queue = QueueRun("default", "me", "r", "a", RunRequest("a question"), agent.limits())
         await store.recorder.record(queue)
-        await InlineEngine(store, Crew([agent])).serve(asyncio.Event(), until_idle=True)
+        await InlineEngine(store, AgentRoster([agent])).serve(asyncio.Event(), until_idle=True)
 
     asyncio.run(main())
     with store.database.reading() as connection:
@@ -224,13 +224,13 @@ def test_criteria_that_no_work_could_be_measured_by_judge_nobody() -> None:
 class Clinic:
     """One world of the shipped benchmark, and an agent's hands in it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PlaygroundState) -> None:
         self.state = state
         benchmark = load_benchmark(FRONT_DESK)
         task = benchmark.task("refuted-allergy")
         assert task is not None
-        sow(state, seed_of(benchmark, task))
-        self.before = state.world()
+        apply_seed(state, seed_of(benchmark, task))
+        self.before = state.snapshots()
 
     def refute(self, note: str) -> str:
         """Mark the penicillin allergy as refuted."""
@@ -243,7 +243,7 @@ class Clinic:
             "verificationStatus": {"coding": [{"system": f"{system}verification", "code": "refuted"}]},
             "note": [{"text": note}],
         }
-        keep(self.state, PENICILLIN, resource)
+        store_resource(self.state, PENICILLIN, resource)
         return "kept"
 
 
@@ -252,7 +252,7 @@ PENICILLIN = "AllergyIntolerance/alg-jones-penicillin"
 
 @pytest.fixture
 def clinic(tmp_path: Path) -> Iterator[Clinic]:
-    with closing(State.create(tmp_path / "world.db")) as state:
+    with closing(PlaygroundState.create(tmp_path / "world.db")) as state:
         yield Clinic(state)
 
 
@@ -260,8 +260,8 @@ class Done(BaseModel):
     summary: str
 
 
-def of_task(clinic: Clinic, world: Callable[[AgentContext], World] | None = None, **more: Any) -> Any:
-    read = world or (lambda _context: clinic.state.world())
+def of_task(clinic: Clinic, world: Callable[[AgentContext], EnvironmentState] | None = None, **more: Any) -> Any:
+    read = world or (lambda _context: clinic.state.snapshots())
     return criteria(FRONT_DESK, task="refuted-allergy", before=clinic.before, world=read, **more)
 
 
@@ -284,8 +284,8 @@ def test_an_agent_is_done_when_the_world_is_as_its_task_wants_it(clinic: Clinic)
 
 
 def test_a_task_may_read_its_worlds_as_they_come(clinic: Clinic) -> None:
-    async def now(_context: AgentContext) -> World:
-        return clinic.state.world()
+    async def now(_context: AgentContext) -> EnvironmentState:
+        return clinic.state.snapshots()
 
     clinic.refute("Ruled out by oral challenge.")
     verify = criteria(FRONT_DESK, task="refuted-allergy", before=lambda _context: clinic.before, world=now)
@@ -295,8 +295,8 @@ def test_a_task_may_read_its_worlds_as_they_come(clinic: Clinic) -> None:
 
 
 def test_a_world_that_cannot_be_read_judges_nobody_and_keeps_its_reason_to_itself(clinic: Clinic, store: Store) -> None:
-    def dark(_context: AgentContext) -> World:
-        world = clinic.state.world()
+    def dark(_context: AgentContext) -> EnvironmentState:
+        world = clinic.state.snapshots()
         return {**world, "ehr": msgspec.structs.replace(world["ehr"], trouble=f"{CANARY} is down")}
 
     gate = Gate(Done, verify=of_task(clinic, dark), store=store, run_id="r", sleep=at_once, system_error_limit=2)
@@ -314,12 +314,12 @@ def test_a_world_that_cannot_be_read_judges_nobody_and_keeps_its_reason_to_itsel
 def test_a_reader_of_the_world_that_fails_judges_nobody(clinic: Clinic) -> None:
     down = True
 
-    def flaky(_context: AgentContext) -> World:
+    def flaky(_context: AgentContext) -> EnvironmentState:
         nonlocal down
         if down:
             down = False
             raise ConnectionError("no route")
-        return clinic.state.world()
+        return clinic.state.snapshots()
 
     clinic.refute("Ruled out by oral challenge.")
     gate = Gate(Done, verify=of_task(clinic, flaky), sleep=at_once, max_attempts=1)

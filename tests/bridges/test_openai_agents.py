@@ -19,7 +19,7 @@ from agents.testing import ModelStep, ScriptedModel, assistant_message, function
 from pydantic import BaseModel
 from tests.bridges.outputs import AgentOutput, FinalResult
 
-from meruit.bridges.openai_agents import GatedRun, gated_run
+from meruit.bridges.openai_agents import GatedRun, run_with_gate
 from meruit.gate.definition import AgentError
 from meruit.gate.run import RunState
 from meruit.gate.store import read as agent_reading
@@ -39,7 +39,7 @@ def saying(*texts: str) -> ScriptedModel:
 
 
 def ran(agent: Agent[Any], **named: Any) -> GatedRun:
-    return asyncio.run(gated_run(agent, "go", **named))
+    return asyncio.run(run_with_gate(agent, "go", **named))
 
 
 # Any: the SDK's items are a union of typed dicts.

@@ -19,11 +19,11 @@ from pydantic_ai.usage import UsageLimits
 from tests.bridges.outputs import AgentOutput, FinalResult
 
 from meruit.bridges import pydantic_ai as bridge
-from meruit.bridges.pydantic_ai import gate_validator, gated, most_retries
+from meruit.bridges.pydantic_ai import gate_output, gate_validator, most_retries
 from meruit.gate.context import AgentContext
 from meruit.gate.definition import AgentError
 from meruit.gate.gate import Gate
-from meruit.gate.limits import Limits
+from meruit.gate.limits import GateLimits
 from meruit.gate.run import RunState
 from meruit.gate.store import read as agent_reading
 from meruit.gate.verdict import VerificationExhausted, VerificationRejected
@@ -55,7 +55,7 @@ def more(turn: int) -> dict[str, Any]:
 
 
 def test_the_rejection_is_the_reply_to_the_models_call() -> None:
-    result = ran(Agent(scripted(more), output_type=gated(AgentOutput)))
+    result = ran(Agent(scripted(more), output_type=gate_output(AgentOutput)))
     assert result.output == FinalResult(n=3, attempt=3)
     replies = [
         part
@@ -70,7 +70,7 @@ def test_the_rejection_is_the_reply_to_the_models_call() -> None:
 
 def test_the_model_is_asked_for_the_output_model_itself() -> None:
     model = TestModel(custom_output_args={"n": 3})
-    ran(Agent(model, output_type=gated(AgentOutput)))
+    ran(Agent(model, output_type=gate_output(AgentOutput)))
     assert model.last_model_request_parameters is not None
     (tool,) = model.last_model_request_parameters.output_tools
     assert tool.parameters_json_schema["required"] == ["n"]
@@ -82,12 +82,12 @@ def test_plain_text_does_not_get_past_the_gate() -> None:
             return ModelResponse(parts=[TextPart('{"n": 1}')])
         return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"n": 3})])
 
-    result = ran(Agent(FunctionModel(answer), output_type=gated(AgentOutput)))
+    result = ran(Agent(FunctionModel(answer), output_type=gate_output(AgentOutput)))
     assert result.output == FinalResult(n=3, attempt=1)
 
 
 def test_runs_at_the_same_time_do_not_share_a_budget() -> None:
-    agent = Agent(scripted(more), output_type=gated(AgentOutput, max_attempts=3))
+    agent = Agent(scripted(more), output_type=gate_output(AgentOutput, max_attempts=3))
 
     async def main() -> list[FinalResult]:
         return [one.output for one in await asyncio.gather(*(agent.run("go") for _ in range(5)))]
@@ -104,7 +104,7 @@ def test_a_gate_is_gone_when_its_run_is(monkeypatch: pytest.MonkeyPatch) -> None
             seen.append(weakref.ref(self))
 
     monkeypatch.setattr(bridge, "Gate", Seen)
-    agent = Agent(scripted(more), output_type=gated(AgentOutput))
+    agent = Agent(scripted(more), output_type=gate_output(AgentOutput))
     ran(agent)
     with suppress(UsageLimitExceeded):
         ran(agent, usage_limits=UsageLimits(request_limit=2))
@@ -128,7 +128,7 @@ def test_a_verifier_is_given_the_runs_deps_and_query() -> None:
         def verify(self, deps: str, agent_ctx: AgentContext, submission_id: str) -> list[str]:
             return [deps, agent_ctx.query, agent_ctx.agent, submission_id]
 
-    agent = Agent(scripted(more), output_type=gated(Output), deps_type=str, name="ada")
+    agent = Agent(scripted(more), output_type=gate_output(Output), deps_type=str, name="ada")
     assert ran(agent, deps="mine", run_id="r").output == ["mine", "go", "ada", "r:1:call"]
 
 
@@ -138,20 +138,22 @@ def test_an_output_that_is_no_model_is_verified_by_a_function() -> None:
             raise VerificationRejected("more")
         return sum(numbers)
 
-    agent = Agent(scripted(lambda turn: {"output": [1] * (turn + 1)}), output_type=gated(list[int], verify=enough))
+    agent = Agent(
+        scripted(lambda turn: {"output": [1] * (turn + 1)}), output_type=gate_output(list[int], verify=enough)
+    )
     assert ran(agent).output == 2
 
 
 def test_the_agents_own_budget_is_never_the_smaller_one() -> None:
     """Each meter on its own bound: as many as there can be before the gate ends the run itself."""
-    limits = Limits(max_attempts=3, no_progress=2, schema_errors=2)
+    limits = GateLimits(max_attempts=3, no_progress=2, schema_errors=2)
     assert most_retries(limits) == 4 + 5
-    assert gated(AgentOutput, max_attempts=3, no_progress_limit=2, schema_error_limit=2).max_retries == 9
+    assert gate_output(AgentOutput, max_attempts=3, no_progress_limit=2, schema_error_limit=2).max_retries == 9
     # A misfit before each of the rejections, each rejection repeated once, as late as can be.
     script = ["x", 1, "x", 1, "x", 2, "x", 2, "x", 0]
     agent = Agent(
         scripted(lambda turn: {"n": script[turn]}),
-        output_type=gated(AgentOutput, max_attempts=3, no_progress_limit=2, schema_error_limit=2),
+        output_type=gate_output(AgentOutput, max_attempts=3, no_progress_limit=2, schema_error_limit=2),
         retries=0,
     )
     with pytest.raises(VerificationExhausted, match=r"attempts, 3 counted"):
@@ -168,12 +170,12 @@ def test_a_run_that_is_taken_up_again_goes_on_counting_in_the_store(store: Store
             verified.append(self.n)
             raise VerificationRejected("never")
 
-    output = gated(Output, max_attempts=3, store=store)
+    output = gate_output(Output, max_attempts=3, store=store)
     agent = Agent(scripted(more), output_type=output, name="ada")
     with pytest.raises(UsageLimitExceeded):
         ran(agent, run_id="r", usage_limits=UsageLimits(request_limit=2))
     # Another process has the same answers of the model from its host's journal.
-    again = Agent(scripted(more), output_type=gated(Output, max_attempts=3, store=store), name="ada")
+    again = Agent(scripted(more), output_type=gate_output(Output, max_attempts=3, store=store), name="ada")
     with pytest.raises(VerificationExhausted, match="3 counted"):
         ran(again, run_id="r")
     assert verified == [1, 2, 3]
@@ -208,7 +210,7 @@ def counting(asked: list[int]) -> type[BaseModel]:
 
 def test_a_streamed_run_is_verified_once_an_output_and_never_by_halves() -> None:
     asked: list[int] = []
-    agent = Agent(streamed([1, 3]), output_type=gated(counting(asked)))
+    agent = Agent(streamed([1, 3]), output_type=gate_output(counting(asked)))
 
     async def watch(_context: RunContext[Any], events: Any) -> None:
         async for _ in events:
@@ -220,7 +222,7 @@ def test_a_streamed_run_is_verified_once_an_output_and_never_by_halves() -> None
 
 def test_run_stream_gives_what_passed_and_nothing_that_did_not() -> None:
     async def main(script: list[int], asked: list[int]) -> Any:
-        agent = Agent(streamed(script), output_type=gated(counting(asked)))
+        agent = Agent(streamed(script), output_type=gate_output(counting(asked)))
         async with agent.run_stream("go") as result:
             seen = [one async for one in result.stream_output(debounce_by=None)]
             return [seen[-1], await result.get_output()]
@@ -290,8 +292,8 @@ class Tree(BaseModel):
 
 def test_what_can_never_work_is_told_where_it_is_written() -> None:
     with pytest.raises(AgentError, match="has no verify"):
-        gated(BaseModel)
+        gate_output(BaseModel)
     with pytest.raises(AgentError, match="named by the run of the agent"):
-        gated(AgentOutput, run_id="r")
+        gate_output(AgentOutput, run_id="r")
     with pytest.raises(AgentError, match="cannot ask a model for Tree"):
-        gated(Tree)
+        gate_output(Tree)

@@ -8,7 +8,7 @@ from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Missing, Skipped
 from meruit.model.verdict import CriterionResult
 from meruit.model.work import Work
-from meruit.model.world import FACTS, Snapshot, SourceKind, in_work, item
+from meruit.model.world import FACTS_KEY, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks, faults_of
 from meruit.verify.engine import VerificationEngine
 
@@ -42,10 +42,10 @@ class Sending(NamedTuple):
     def work(self, *sent: bytes, before: tuple[bytes, ...] = (), facts: Mapping[str, Any] | None = None) -> Work:
         """Messages that were sent after those before."""
         was, now = (
-            {self.source: Snapshot(self.kind, [item(f"{place:06}", one) for place, one in enumerate(several, 1)])}
+            {self.source: Snapshot(self.kind, [make_item(f"{place:06}", one) for place, one in enumerate(several, 1)])}
             for several in (before, (*before, *sent))
         )
-        return Work(input=in_work(was) | {FACTS: facts or {}}, output=in_work(now))
+        return Work(input=as_work_part(was) | {FACTS_KEY: facts or {}}, output=as_work_part(now))
 
     def held(self, done: Work, **asked: Any) -> Checked | Missing | Skipped:
         """What the check has to say."""
@@ -75,7 +75,7 @@ class Holding(NamedTuple, Generic[Held]):
     def work(self, before: Held, after: Held) -> Work:
         """A system that held the one and holds the other."""
         was, now = ({self.source: self.snapshot(one)} for one in (before, after))
-        return Work(input=in_work(was), output=in_work(now))
+        return Work(input=as_work_part(was), output=as_work_part(now))
 
     def found(self, asked: Mapping[str, Any], after: Held, before: Held | None = None) -> Checked | Missing | Skipped:
         """What the check has to say."""

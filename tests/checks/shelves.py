@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from meruit.checks.formats import json_path as dotted
-from meruit.checks.framework.assertion import Fields, Selecting, fields_of
+from meruit.checks.framework.assertion import Fields, SelectionAssertion, fields_of
 from meruit.checks.framework.compile import Finding, prepare
-from meruit.checks.framework.context import Scene
+from meruit.checks.framework.context import CheckContext
 from meruit.checks.framework.selection import FieldResult, decide
 from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import FACTS, Item, Snapshot, SourceKind, in_work, item
+from meruit.model.world import FACTS_KEY, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import Check
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ else:
 ROWS = frozenset({SourceKind.ROWS})
 
 
-class Shelf(Selecting):
+class Shelf(SelectionAssertion):
     """Books by what they are called."""
 
     book: str | None = None
@@ -56,7 +56,7 @@ class Books:
 BOOKS = Books()
 
 
-def shelf(asked: Shelf, scene: Scene) -> Checked | Missing:
+def shelf(asked: Shelf, scene: CheckContext) -> Checked | Missing:
     """A shelf holds these books."""
 
     def more(document: Any) -> list[FieldResult]:
@@ -81,7 +81,7 @@ SHELF = Check(
 def snapshot(books: Mapping[str, bytes | str], **more: Any) -> Snapshot:
     return Snapshot(
         SourceKind.ROWS,
-        [item(key, one if isinstance(one, bytes) else one.encode()) for key, one in books.items()],
+        [make_item(key, one if isinstance(one, bytes) else one.encode()) for key, one in books.items()],
         **more,
     )
 
@@ -93,8 +93,8 @@ def work(
 ) -> Work:
     """A shelf called `a`, before and after."""
     worlds = [one if isinstance(one, Snapshot) or one is None else snapshot(one) for one in (before, after)]
-    given, done = (in_work({} if one is None else {"a": one}) for one in worlds)
-    return Work(input=given | ({} if facts is None else {FACTS: dict(facts)}), output=done)
+    given, done = (as_work_part({} if one is None else {"a": one}) for one in worlds)
+    return Work(input=given | ({} if facts is None else {FACTS_KEY: dict(facts)}), output=done)
 
 
 def run(on: Work, /, **asked: Any) -> Finding:

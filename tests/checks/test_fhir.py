@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from meruit.checks.fhir_types.cardinality import misshapen
+from meruit.checks.fhir_types.cardinality import cardinality_error
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Read, Snapshot, SourceKind, in_work, item
+from meruit.model.world import Read, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks, faults_of
 
 ORDER = {
@@ -38,8 +38,8 @@ def found(resource: Mapping[str, Any], reads: Sequence[Read] = (), /, **asked: A
     name = "fhir-resource-state"
     run = checks.get(name).prepare(Assertion.model_validate({"assert": name, **ASKED, **asked}))
     key = f"{resource['resourceType']}/{resource['id']}"
-    after = Snapshot(SourceKind.FHIR, [item(key, json.dumps(resource).encode(), version="1")], list(reads))
-    finding = run(Work(input=in_work({"ehr": Snapshot(SourceKind.FHIR)}), output=in_work({"ehr": after})))
+    after = Snapshot(SourceKind.FHIR, [make_item(key, json.dumps(resource).encode(), version="1")], list(reads))
+    finding = run(Work(input=as_work_part({"ehr": Snapshot(SourceKind.FHIR)}), output=as_work_part({"ehr": after})))
     assert isinstance(finding, Checked), finding
     return finding
 
@@ -66,10 +66,12 @@ def test_several_answers_where_there_is_one_place_are_none(hedged: dict[str, Any
 
 
 def test_lists_where_there_are_lists_are_fine() -> None:
-    assert misshapen(ORDER) is None
-    assert misshapen({"resourceType": "Account", "subject": [{}], "name": "x"}) is None
-    assert misshapen({"resourceType": "Contract", "subject": [{}, {}]}) is None
-    assert misshapen({"resourceType": "Patient", "name": [{"given": ["Ann"]}], "deceasedBoolean": False}) is None
+    assert cardinality_error(ORDER) is None
+    assert cardinality_error({"resourceType": "Account", "subject": [{}], "name": "x"}) is None
+    assert cardinality_error({"resourceType": "Contract", "subject": [{}, {}]}) is None
+    assert (
+        cardinality_error({"resourceType": "Patient", "name": [{"given": ["Ann"]}], "deceasedBoolean": False}) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,9 @@ def test_lists_where_there_are_lists_are_fine() -> None:
     ],
 )
 def test_where_r4_has_one_value_a_list_is_none(kind: str, name: str) -> None:
-    assert misshapen({"resourceType": kind, name: ["a", "b"]}) == f"{name} is a list, and R4 has one value there"
+    assert (
+        cardinality_error({"resourceType": kind, name: ["a", "b"]}) == f"{name} is a list, and R4 has one value there"
+    )
 
 
 READ = [Read("https://ours.example/fhir/MedicationRequest?_count=200", 200)]
@@ -113,12 +117,14 @@ def test_a_reference_is_to_ours_where_it_is_relative_or_has_our_address(
         assert finding.score == score
         # As it is written, whatever it means.
         assert not asked["fields"] or (finding.details or {})["fields"][0]["actual"] == {"reference": reference}
-    before = Snapshot(SourceKind.FHIR, [item("MedicationRequest/m", json.dumps(order).encode(), version="1")], reads)
+    before = Snapshot(
+        SourceKind.FHIR, [make_item("MedicationRequest/m", json.dumps(order).encode(), version="1")], reads
+    )
     name = "fhir-resource-state"
     let = {"s": {"resource": "MedicationRequest", "search": {"patient": "ann"}, "path": "status"}}
     reading = {"assert": name, "resource": "MedicationRequest", "let": let, "fields": {"status": "${s}"}}
     run = checks.get(name).prepare(Assertion.model_validate(reading))
-    said = run(Work(input=in_work({"ehr": before}), output=in_work({"ehr": before})))
+    said = run(Work(input=as_work_part({"ehr": before}), output=as_work_part({"ehr": before})))
     assert isinstance(said, Checked if score == "1" else Missing)
 
 
@@ -234,7 +240,7 @@ def test_a_list_is_no_resource() -> None:
     assert finding.score == "1"
     name = "fhir-resource-state"
     run = checks.get(name).prepare(Assertion.model_validate({"assert": name, "resource": "Patient"}))
-    after = Snapshot(SourceKind.FHIR, [item("Patient/1", b"[]", version="1")])
-    said = run(Work(input=in_work({"ehr": Snapshot(SourceKind.FHIR)}), output=in_work({"ehr": after})))
+    after = Snapshot(SourceKind.FHIR, [make_item("Patient/1", b"[]", version="1")])
+    said = run(Work(input=as_work_part({"ehr": Snapshot(SourceKind.FHIR)}), output=as_work_part({"ehr": after})))
     assert isinstance(said, Checked)
     assert "no resource" in (said.details or {})["unreadable"][0]["why"]

@@ -13,20 +13,22 @@ from hypothesis import strategies as st
 from tests.checks.questions import Holding, judged
 
 from meruit.checks.framework import file_formats as formats
-from meruit.checks.framework.file_formats import Parse, by_ending
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.framework.file_formats import FileFormat, format_by_ending
+from meruit.checks.values.errors import UnreadableContent
 from meruit.checks.values.globs import MAX_GLOB, glob
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Fault, Missing
-from meruit.model.world import Encoding, Item, Snapshot, SourceKind, item
+from meruit.model.world import Encoding, Item, Snapshot, SourceKind, make_item
 from meruit.registry import checks
 
 Files = Mapping[str, bytes | Item]
 
 
 def snapshot(files: Files) -> Snapshot:
-    items = [one if isinstance(one, Item) else item(path, one, facts={"size": len(one)}) for path, one in files.items()]
+    items = [
+        one if isinstance(one, Item) else make_item(path, one, facts={"size": len(one)}) for path, one in files.items()
+    ]
     return Snapshot(SourceKind.FILES, items)
 
 
@@ -183,10 +185,10 @@ def test_a_file_that_is_not_what_it_is_read_as_is_shown_with_offset_and_head() -
     assert (shown["key"], shown["offset"], len(shown["head"])) == ("x", 8, 64)
 
 
-@given(st.sampled_from(list(Parse)), st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-def test_whatever_a_file_holds_it_is_read_or_refused(parse: Parse, content: bytes) -> None:
+@given(st.sampled_from(list(FileFormat)), st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_whatever_a_file_holds_it_is_read_or_refused(parse: FileFormat, content: bytes) -> None:
     path = {"csv": "rows[].a", "text": "lines[0]", "hl7": "MSH-9", "x12": "ST.1"}.get(parse, "a")
-    fields = {} if parse is Parse.NONE else {path: "absent"}
+    fields = {} if parse is FileFormat.NONE else {path: "absent"}
     score, details = checked({"path": "f", "parse": parse.value, "fields": fields}, {"f": content})
     assert score in ("0", "1")
     json.dumps(details)
@@ -407,11 +409,11 @@ def test_what_else_was_written_is_collateral() -> None:
 
 @pytest.mark.parametrize(
     ("path", "parse"),
-    [("a.JSON", Parse.JSON), ("x.d/a.jsonl", Parse.NDJSON), ("c.837", Parse.X12), ("c.edi", Parse.X12),
-     ("a.hl7", Parse.HL7), ("a.csv", Parse.CSV), ("x.json/readme", Parse.TEXT), ("a", Parse.TEXT)],
+    [("a.JSON", FileFormat.JSON), ("x.d/a.jsonl", FileFormat.NDJSON), ("c.837", FileFormat.X12), ("c.edi", FileFormat.X12),
+     ("a.hl7", FileFormat.HL7), ("a.csv", FileFormat.CSV), ("x.json/readme", FileFormat.TEXT), ("a", FileFormat.TEXT)],
 )  # fmt: skip
-def test_where_nobody_says_the_ending_does(path: str, parse: Parse) -> None:
-    assert by_ending(path) is parse
+def test_where_nobody_says_the_ending_does(path: str, parse: FileFormat) -> None:
+    assert format_by_ending(path) is parse
 
 
 def test_many_files_long_names_and_a_large_one() -> None:
@@ -437,11 +439,12 @@ def test_the_examples_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parse", "row"), [(Parse.CSV, b"a\n"), (Parse.CSV, b"\n"), (Parse.NDJSON, b"1\n"), (Parse.TEXT, b"a\r")]
+    ("parse", "row"),
+    [(FileFormat.CSV, b"a\n"), (FileFormat.CSV, b"\n"), (FileFormat.NDJSON, b"1\n"), (FileFormat.TEXT, b"a\r")],
 )
-def test_a_file_of_endless_rows_is_not_read(monkeypatch: pytest.MonkeyPatch, parse: Parse, row: bytes) -> None:
+def test_a_file_of_endless_rows_is_not_read(monkeypatch: pytest.MonkeyPatch, parse: FileFormat, row: bytes) -> None:
     monkeypatch.setattr(formats, "MAX_ROWS", 3)
-    head = b"name\n" if parse is Parse.CSV else b""
+    head = b"name\n" if parse is FileFormat.CSV else b""
     formats.FORMATS[parse].read(head + row * 3)
-    with pytest.raises(Unreadable, match="more than 3"):
+    with pytest.raises(UnreadableContent, match="more than 3"):
         formats.FORMATS[parse].read(head + row * 4)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.checks.questions import Sending, failing
 
 from meruit import VerificationEngine
-from meruit.benchmarks.evidence import shaped
+from meruit.benchmarks.evidence import format_evidence
 from meruit.checks.formats.hl7v2 import read_batch
-from meruit.checks.hl7 import Sent
+from meruit.checks.hl7 import Hl7Document
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import AuthorError, CriteriaError
 from meruit.model.evidence import Checked, Fault, Missing
@@ -128,7 +128,7 @@ def test_each_message_of_a_batch_is_a_candidate(bodies: list[Body], data: st.Dat
 def test_the_reschedule_notice_is_found() -> None:
     result = judged(RESCHEDULED, ORU, SIU)
     assert result.met
-    evidence = shaped(result)
+    evidence = format_evidence(result)
     assert [one["path"] for one in evidence["field_results"]] == [
         *("SCH", "RGS", "AIS", "order"),
         *("MSH-5.1", "SCH-11.4", "PID-3[5=MR].1", "SCH-25.1"),
@@ -268,7 +268,7 @@ def test_a_value_of_the_state_before_can_be_asked_for() -> None:
 
 
 def test_a_message_can_be_walked_through_as_a_mapping() -> None:
-    (message_sent,) = map(Sent, read_batch(ORU))
+    (message_sent,) = map(Hl7Document, read_batch(ORU))
     walked = dict(message_sent)
     assert [*walked] == ["MSH", "PID", "OBR", "OBX"]
     assert len(message_sent) == len(walked)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.checks.questions import Holding, judged
 
-from meruit.checks.portal import MAX_COPIES, MAX_QUERY, compiled
+from meruit.checks.portal import MAX_COPIES, MAX_QUERY, compile_query
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Encoding, Item, Snapshot, SourceKind, in_work, item
+from meruit.model.world import Encoding, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks
 
 # Any: rows and assertions are JSON.
@@ -23,7 +23,7 @@ Rows = Mapping[str, Any]
 
 
 def snapshot(rows: Rows) -> Snapshot:
-    return Snapshot(SourceKind.ROWS, [item(key, json.dumps(row).encode()) for key, row in rows.items()])
+    return Snapshot(SourceKind.ROWS, [make_item(key, json.dumps(row).encode()) for key, row in rows.items()])
 
 
 PAYER = Holding[Rows]("portal-state-match", "payer", snapshot, {})
@@ -260,10 +260,10 @@ def test_what_cannot_be_meant_is_refused_at_its_place(asked: dict[str, Any], pla
 
 
 def test_a_query_may_select_from_what_it_selected() -> None:
-    compiled("prior_auth[].{id: id, docs: documents[].{name: name, size: size}, state: [status, decision]}")
+    compile_query("prior_auth[].{id: id, docs: documents[].{name: name, size: size}, state: [status, decision]}")
     assert MAX_COPIES > 1
     with pytest.raises(AuthorError):
-        compiled("to_string([to_string([to_string([to_string([to_string([to_string([a])])])])])])")
+        compile_query("to_string([to_string([to_string([to_string([to_string([to_string([a])])])])])])")
 
 
 def test_what_a_query_looks_for_is_not_collateral() -> None:
@@ -284,8 +284,8 @@ def test_where_no_row_is_of_the_resource_the_evidence_names_those_there_are() ->
 
 
 def test_a_row_of_another_resource_need_not_be_readable() -> None:
-    rows = Snapshot(SourceKind.ROWS, [item("r/1", b'{"n": 1}'), item("s/1", b"\xff<html>")])
-    given_work = Work(input=in_work({"p": Snapshot(SourceKind.ROWS)}), output=in_work({"p": rows}))
+    rows = Snapshot(SourceKind.ROWS, [make_item("r/1", b'{"n": 1}'), make_item("s/1", b"\xff<html>")])
+    given_work = Work(input=as_work_part({"p": Snapshot(SourceKind.ROWS)}), output=as_work_part({"p": rows}))
     by_row = {"assert": "portal-state-match", "correlate_by": {"resource": "r"}, "count": 1}
     garbled = {"assert": "portal-state-match", "correlate_by": {"resource": "s"}}
     query = {"assert": "portal-state-match", "query": "r[].n", "expected": 1}
@@ -302,7 +302,7 @@ def test_a_row_of_another_resource_need_not_be_readable() -> None:
 def test_what_stood_there_and_was_not_kept_or_not_read_is_nobodys_failure(asked: dict[str, Any]) -> None:
     left = Snapshot(SourceKind.ROWS, [Item("r/1", "v", None, Encoding.LEFT)])
     for after, why in ((left, "too large to read"), (Snapshot(SourceKind.ROWS, trouble="down"), "down")):
-        given_work = Work(input=in_work({"p": left}), output=in_work({"p": after}))
+        given_work = Work(input=as_work_part({"p": left}), output=as_work_part({"p": after}))
         run = checks.get("portal-state-match").prepare(
             Assertion.model_validate({"assert": "portal-state-match", **asked})
         )
@@ -315,7 +315,7 @@ def test_what_stood_there_and_was_not_kept_or_not_read_is_nobodys_failure(asked:
 @pytest.mark.parametrize("asked", [{"query": "r"}, {"correlate_by": {"resource": "r"}}])
 def test_a_row_that_the_agent_made_too_large_to_keep_is_its_own_fault(asked: dict[str, Any]) -> None:
     left = Snapshot(SourceKind.ROWS, [Item("r/1", "v", None, Encoding.LEFT, {"size": 9, "limit": 8})])
-    given_work = Work(input=in_work({"p": Snapshot(SourceKind.ROWS)}), output=in_work({"p": left}))
+    given_work = Work(input=as_work_part({"p": Snapshot(SourceKind.ROWS)}), output=as_work_part({"p": left}))
     (one,) = judged([{"assert": "portal-state-match", **asked}], given_work)
     assert (one.score, one.fault) == (0, Fault.AGENT)
     assert one.details is not None

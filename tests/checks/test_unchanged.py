@@ -14,7 +14,7 @@ from meruit.checks.unchanged import MAX_SHOWN
 from meruit.model.criterion import Assertion, SuccessCriteria
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, compacted, in_work
+from meruit.model.world import Snapshot, SourceKind, as_work_part, compact_state
 from meruit.registry import checks
 
 BEFORE = {"book/1": '{"by": "Ann"}', "book/2": '{"by": "Bea"}', "book/3": '{"by": "Cay"}'}
@@ -30,7 +30,7 @@ def _shelved() -> Iterator[None]:
 
 def works(before: Mapping[str, Snapshot | None], after: Mapping[str, Snapshot | None]) -> Work:
     was, now = ({name: one for name, one in world.items() if one is not None} for world in (before, after))
-    return Work(input=in_work(was), output=in_work(compacted(was, now)))
+    return Work(input=as_work_part(was), output=as_work_part(compact_state(was, now)))
 
 
 def on(after: Mapping[str, str | bytes], before: Mapping[str, str | bytes] = BEFORE) -> Work:

@@ -11,12 +11,21 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meruit.checks.values.speech import Token, digits_of, follows, hear, negator, spans, units, words
+from meruit.checks.values.speech import (
+    SpeechToken,
+    digits_of,
+    find_negator,
+    find_spans,
+    follows,
+    tokenize_speech,
+    units,
+    words,
+)
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Checked, Fault, Missing, Skipped
 from meruit.model.verdict import CriterionResult
 from meruit.model.work import Work
-from meruit.model.world import FACTS, Encoding, Item, Snapshot, SourceKind, in_work, item
+from meruit.model.world import FACTS_KEY, Encoding, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks, faults_of
 from meruit.verify.engine import VerificationEngine
 
@@ -27,13 +36,16 @@ Turn = tuple[str, str]
 def snapshot(*turns: Turn) -> Snapshot:
     return Snapshot(
         SourceKind.VOICE,
-        [item(f"{place:06}", text.encode(), facts={"speaker": who}) for place, (who, text) in enumerate(turns, 1)],
+        [make_item(f"{place:06}", text.encode(), facts={"speaker": who}) for place, (who, text) in enumerate(turns, 1)],
     )
 
 
 # Any: assertions and facts are JSON.
 def work(*turns: Turn, facts: Mapping[str, Any] | None = None) -> Work:
-    return Work(input=in_work({"call": snapshot()}) | {FACTS: facts or {}}, output=in_work({"call": snapshot(*turns)}))
+    return Work(
+        input=as_work_part({"call": snapshot()}) | {FACTS_KEY: facts or {}},
+        output=as_work_part({"call": snapshot(*turns)}),
+    )
 
 
 def run(asked: Mapping[str, Any], given_work: Work) -> Checked | Missing | Skipped:
@@ -110,7 +122,7 @@ def nearly(said: list[str], wanted: list[str], near: int, so_far: int | None = N
     st.integers(0, 3),
 )
 def test_near_lets_so_many_words_stand_between_two(said: list[str], wanted: list[str], near: int) -> None:
-    found = list(spans([Token((word,)) for word in said], tuple(wanted), near=near))
+    found = list(find_spans([SpeechToken((word,)) for word in said], tuple(wanted), near=near))
     assert bool(found) is nearly(said, wanted, near)
     for span in found:
         inside = [
@@ -221,7 +233,7 @@ PHRASES = st.text(st.characters(codec="utf-8", exclude_characters="$"), max_size
 @given(st.text(max_size=60), PHRASES, st.booleans())
 def test_whatever_is_said_is_heard(said: str, phrase: str, loose: bool) -> None:
     assert words(" ".join(words(said))) == words(said) or not said.isascii()
-    tokens = hear(said)
+    tokens = tokenize_speech(said)
     assert all(token.units and all(token.units) for token in tokens)
     assume(units(phrase))
     asked = {"phrases": [{"say": phrase, "near": 2, "not_negated": loose}], "order": [phrase], "forbidden": [phrase]}
@@ -268,7 +280,7 @@ def test_whatever_is_said_is_heard(said: str, phrase: str, loose: bool) -> None:
     ],
 )
 def test_how_words_are_heard(said: str, heard: str) -> None:
-    assert " ".join("".join(token.units) for token in hear(said)) == heard
+    assert " ".join("".join(token.units) for token in tokenize_speech(said)) == heard
 
 
 @pytest.mark.parametrize(
@@ -292,9 +304,9 @@ def test_how_words_are_heard(said: str, heard: str) -> None:
     ],
 )
 def test_a_negator_is_heard_just_before_in_the_same_sentence(said: str, word: str | None) -> None:
-    tokens = hear(said)
-    (span,) = spans(tokens, ("approved",))
-    assert negator(tokens, span) == word
+    tokens = tokenize_speech(said)
+    (span,) = find_spans(tokens, ("approved",))
+    assert find_negator(tokens, span) == word
     _, details = checked({"contains": ["approved"]}, ("payer", said))
     assert details["fields"][0]["passed"]
     assert details["fields"][0].get("negated") == word
@@ -444,9 +456,9 @@ def test_no_turn_of_a_call_is_collateral() -> None:
 
 
 def test_a_turn_that_is_no_text_counts_against_what_must_not_be_said() -> None:
-    garbled = item("000002", b"you \xff have", facts={"speaker": "agent"})
-    turns = Snapshot(SourceKind.VOICE, [item("000001", b"hello", facts={"speaker": "agent"}), garbled])
-    given_work = Work(input=in_work({"call": snapshot()}), output=in_work({"call": turns}))
+    garbled = make_item("000002", b"you \xff have", facts={"speaker": "agent"})
+    turns = Snapshot(SourceKind.VOICE, [make_item("000001", b"hello", facts={"speaker": "agent"}), garbled])
+    given_work = Work(input=as_work_part({"call": snapshot()}), output=as_work_part({"call": turns}))
     finding = run({"speaker": "agent", "contains": ["hello"], "forbidden": ["you have"]}, given_work)
     assert isinstance(finding, Checked)
     assert (finding.score, finding.fault) == ("1/2", Fault.AGENT)
@@ -461,7 +473,7 @@ def test_a_turn_that_is_no_text_counts_against_what_must_not_be_said() -> None:
 def test_what_stood_there_and_was_not_kept_or_not_read_is_nobodys_failure() -> None:
     left = Snapshot(SourceKind.VOICE, [Item("000001", "v", None, Encoding.LEFT, {"speaker": "agent"})])
     for after, why in ((left, "too large to read"), (Snapshot(SourceKind.VOICE, trouble="down"), "down")):
-        given_work = Work(input=in_work({"call": left}), output=in_work({"call": after}))
+        given_work = Work(input=as_work_part({"call": left}), output=as_work_part({"call": after}))
         finding = run({"forbidden": ["x"]}, given_work)
         assert isinstance(finding, Missing)
         assert finding.fault is Fault.SYSTEM
@@ -473,7 +485,7 @@ def test_a_turn_that_the_agent_made_too_long_to_keep_is_its_own_fault() -> None:
     after = Snapshot(SourceKind.VOICE, [*snapshot(("agent", "hello")).items, left])
     finding = run(
         {"contains": ["hello"], "forbidden": ["x"]},
-        Work(output=in_work({"call": after}), input=in_work({"call": snapshot()})),
+        Work(output=as_work_part({"call": after}), input=as_work_part({"call": snapshot()})),
     )
     assert isinstance(finding, Checked)
     assert (finding.score, finding.fault) == ("1/2", Fault.AGENT)
@@ -531,8 +543,8 @@ def test_a_turn_can_be_captured_and_read_from_the_state_before() -> None:
     assert [one.score for one in judged([capturing, using], work(*turns))] == [1, 1]
     reading = {"let": {"hi": {"speaker": "payer", "path": "text"}}, "contains": ["${hi}"]}
     given_work = Work(
-        input=in_work({"call": snapshot(("payer", "good day"))}),
-        output=in_work({"call": snapshot(("payer", "good day"), ("agent", "Good day!"))}),
+        input=as_work_part({"call": snapshot(("payer", "good day"))}),
+        output=as_work_part({"call": snapshot(("payer", "good day"), ("agent", "Good day!"))}),
     )
     finding = run({**reading, "speaker": "agent"}, given_work)
     assert isinstance(finding, Checked)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.checks.questions import Sending, failing
 
 from meruit import VerificationEngine
-from meruit.benchmarks.evidence import shaped
+from meruit.benchmarks.evidence import format_evidence
 from meruit.checks.formats import x12_guides as guides
 from meruit.checks.formats.x12 import read
-from meruit.checks.formats.x12_guides import complaints, guides_of
-from meruit.checks.x12 import OUTCOMES, Answer, Envelope
+from meruit.checks.formats.x12_guides import guide_violations, guides_of
+from meruit.checks.x12 import OUTCOMES, X12Document, X12Envelope
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import AuthorError, CriteriaError
 from meruit.model.evidence import Checked, Fault, Missing
@@ -155,7 +155,7 @@ def test_each_transaction_of_an_interchange_is_a_candidate(bodies: list[Body], d
 def test_an_active_member_with_a_copay_is_found() -> None:
     result = judged(ACTIVE, answer(ACKNOWLEDGED, "999"), answer(ELIGIBLE, "271"))
     assert result.met
-    evidence = shaped(result)
+    evidence = format_evidence(result)
     assert [*evidence["fieldResults"][0]][:4] == ["path", "expected", "actual", "passed"]
     assert [one["path"] for one in evidence["fieldResults"]][:2] == ["envelope", "HL[23]/EB[1=1].1"]
     assert evidence["selected"][0]["key"] == "000002"
@@ -365,10 +365,10 @@ def test_a_guide_is_for_its_group_and_its_interchange() -> None:
 def test_one_walk_along_a_guide_leaves_nothing_for_the_next() -> None:
     good, bad = (read(answer(body, "999"))[0].transactions[0] for body in (ACKNOWLEDGED, "AK1*HC*1*005010X222A1"))
     asked = guides_of("999", "005010X231A1")
-    first = complaints(bad, asked)
+    first = guide_violations(bad, asked)
     assert first
-    assert complaints(good, asked) == []
-    assert complaints(bad, asked) == first
+    assert guide_violations(good, asked) == []
+    assert guide_violations(bad, asked) == first
 
 
 def test_requests_and_responses_of_one_version_have_guides_of_their_own() -> None:
@@ -377,7 +377,7 @@ def test_requests_and_responses_of_one_version_have_guides_of_their_own() -> Non
     for purpose in ("11", "13"):
         body = f"BHT*0078*{purpose}*1*20260301*1102"
         content = answer(body, "278").replace(b"00501*", b"00401*").replace(b"005010X217", b"004010X094A1")
-        told = complaints(read(content)[0].transactions[0], both)
+        told = guide_violations(read(content)[0].transactions[0], both)
         assert not [one for one in told if "BHT02" in one]
 
 
@@ -387,7 +387,9 @@ def test_a_long_answer_is_held_against_its_guide_only_so_far(monkeypatch: pytest
     assert "more than 6 segments" in str(details["fields"][0]["actual"])
     many = answer("|".join(["NM1*IL"] * 200), "999")
     monkeypatch.setattr(guides, "MAX_SEGMENTS", 1000)
-    assert len(complaints(read(many)[0].transactions[0], guides_of("999", "005010X231A1"))) == guides.MAX_COMPLAINTS
+    assert (
+        len(guide_violations(read(many)[0].transactions[0], guides_of("999", "005010X231A1"))) == guides.MAX_COMPLAINTS
+    )
 
 
 def test_without_the_library_an_author_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,7 +400,7 @@ def test_without_the_library_an_author_is_told_what_to_install(monkeypatch: pyte
             raise ImportError(name)
         return real(name, *rest, **more)
 
-    guides._known.cache_clear()
+    guides._load_guides.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(AuthorError, match=r"meruit\[checks\]"):
         held(work(), **VALID)
@@ -479,7 +481,7 @@ def test_an_outcome_may_be_known_only_when_the_check_runs() -> None:
 
 def test_an_answer_can_be_walked_through_as_a_mapping() -> None:
     (came,) = read(answer(CERTIFIED, "278"))
-    walked = dict(Answer(came.transactions[0], Envelope(came)))
+    walked = dict(X12Document(came.transactions[0], X12Envelope(came)))
     assert [*walked][:3] == ["ST", "BHT", "HL"]
     assert walked["HCR"] == ["HCR*A1*AUTH-0081096", "HCR*A1*LINE-1"]
 

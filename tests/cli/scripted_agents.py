@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from meruit.errors import Unreachable
 from meruit.gate.agent import Agent
-from meruit.gate.definition import Definition
+from meruit.gate.definition import AgentDefinition
 from meruit.gate.team import Team, WorkItem
 from meruit.gate.tools import Deferred
 from meruit.gate.verdict import VerificationRejected
@@ -101,6 +101,6 @@ curious = Agent(
 plain = Agent("plain", "", ScriptedModel([says("two\nlines")]))
 pair = Team("pair", [WorkItem("first", writer, "{query}"), WorkItem("second", plain, "{results}", ("first",))])
 lost = Team("lost", [WorkItem("only", hasty, "{query}")])
-agents: list[Definition | Team] = [pair, lost, hasty, unlucky, asker, endless, curious]
+agents: list[AgentDefinition | Team] = [pair, lost, hasty, unlucky, asker, endless, curious]
 by_name = {"writer": writer}
 nothing = ["writer"]

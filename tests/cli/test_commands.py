@@ -22,7 +22,7 @@ import pytest
 import meruit.cli
 from meruit.cli import COMMANDS, LazyCommands
 from meruit.cli.commands.demo import CASES
-from meruit.cli.terminal import ExitCode, complain
+from meruit.cli.terminal import ExitCode, print_error
 from meruit.registry import metrics
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -164,7 +164,7 @@ def test_the_demo_tells_the_specifications_stories(run: Run) -> None:
         ("pass", "true"),
         ("partial", "false"),
     ]
-    assert all(f"the {case.agent} agent: {case.told}" in ended.stdout for case in CASES)
+    assert all(f"the {case.agent} agent: {case.description}" in ended.stdout for case in CASES)
 
 
 def test_the_demos_files_can_be_verified_as_its_note_says(run: Run) -> None:
@@ -316,7 +316,7 @@ def test_a_disk_that_is_really_full_is_named() -> None:
 
 
 def test_a_complaint_of_two_lines_is_two_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("one\ntwo\rthree")
+    print_error("one\ntwo\rthree")
     assert capsys.readouterr().err == "error: one\nerror: two\\rthree\n"
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from meruit.contracts.invariants import broken
+from meruit.contracts.invariants import find_violations
 from meruit.contracts.store.ledger import books, tenants
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -119,7 +119,7 @@ def conserved() -> None:
     try:
         with store.database.reading() as connection:
             for tenant in tenants(connection):
-                assert broken(books(connection, tenant)) == []
+                assert find_violations(books(connection, tenant)) == []
     finally:
         store.close()
 
@@ -132,7 +132,7 @@ class Clock:
         usual = Store.open
 
         def opened(location: Location, *_: Any, **more: Any) -> Store:
-            return usual(location, Surroundings(clock=lambda: self.now), **more)
+            return usual(location, ClockAndEntropy(clock=lambda: self.now), **more)
 
         monkeypatch.setattr(Store, "open", opened)
 

@@ -19,38 +19,38 @@ from tests.outcomes.making import together
 
 from meruit.errors import MeruitError
 from meruit.events.store import outbox
-from meruit.gate.accounting import Accounted
-from meruit.gate.limits import Limits
-from meruit.gate.run import AgentRun, Request, RunState
-from meruit.gate.state import Decided, Ending, Misshapen, VerificationOutcome
+from meruit.gate.accounting import SubmissionResult
+from meruit.gate.limits import GateLimits
+from meruit.gate.run import AgentRun, RunRequest, RunState
+from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationEnding, VerificationOutcome
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.read import Due, ForgetWorker, SeeWorker
+from meruit.gate.store.read import DueRun, ForgetWorker, RecordHeartbeat
 from meruit.gate.store.runs import (
     MEMBERS,
+    AgentRunConflict,
     CancelRun,
     ClaimRun,
     EndRun,
-    Failure,
-    Fenced,
-    KeepStep,
-    Once,
+    JournalWrite,
     ParkRun,
     QueueRun,
+    RecordStep,
     ResumeRun,
     RunCancelled,
-    RunMoved,
+    RunFailure,
+    RunFenced,
     WakeRun,
 )
-from meruit.gate.store.submissions import GiveUp, HostSubmit, Submit, committed
-from meruit.gate.verdict import Accepted, Breakage, Rejection
+from meruit.gate.store.submissions import GiveUp, HostSubmit, Submit, commitment_content
+from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.entries import GateEntry, read_entry
 from meruit.model.chat import Usage
-from meruit.outcomes.store.write import Idempotent, Replay
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store import tables
 from meruit.store.database import NotFound
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 ME, OTHER = "own-1", "own-2"
 """Tokens of two workers."""
@@ -74,7 +74,7 @@ def location(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module")
 def store(location: Location, clock: Clock) -> Iterator[Store]:
     """One of each kind; every test is a tenant of its own."""
-    opened = Store.open(location, Surroundings(clock=clock))
+    opened = Store.open(location, ClockAndEntropy(clock=clock))
     yield opened
     opened.close()
 
@@ -90,7 +90,7 @@ class Place(NamedTuple):
         return self.store.recorder.write(write)
 
     def queue(self, run_id: str = "r", agent: str = "a", **more: Any) -> QueueRun:
-        return QueueRun(self.tenant, "me", run_id, agent, Request("do it"), **more)
+        return QueueRun(self.tenant, "me", run_id, agent, RunRequest("do it"), **more)
 
     def claim(self, owner: str = ME, run_id: str = "r", **more: Any) -> ClaimRun:
         return ClaimRun(self.tenant, run_id, owner, f"{self.tenant}, {owner}", **more)
@@ -148,18 +148,18 @@ def here(store: Store) -> Place:
     return Place(store, f"tenant-{next(_NUMBERS)}")
 
 
-def happening(submission_id: str, candidate: str) -> Decided | Misshapen:
+def happening(submission_id: str, candidate: str) -> VerdictGiven | SchemaErrorFound:
     match candidate[0]:
         case "M":
-            return Misshapen(submission_id)
+            return SchemaErrorFound(submission_id)
         case "P":
-            return Decided(submission_id, candidate, Accepted({"final": candidate}), 0.0, "v1")
+            return VerdictGiven(submission_id, candidate, Acceptance({"final": candidate}), 0.0, "v1")
         case "X":
-            return Decided(submission_id, candidate, Breakage("no network"), 0.0, "v1")
+            return VerdictGiven(submission_id, candidate, SystemErrorVerdict("no network"), 0.0, "v1")
         case "F":
-            return Decided(submission_id, candidate, Rejection("never", "final", retryable=False), 0.0, "v1")
+            return VerdictGiven(submission_id, candidate, Rejection("never", "final", retryable=False), 0.0, "v1")
         case _:
-            return Decided(submission_id, candidate, Rejection("not yet", "weak", metadata={"a": 1}), 0.0, "v1")
+            return VerdictGiven(submission_id, candidate, Rejection("not yet", "weak", metadata={"a": 1}), 0.0, "v1")
 
 
 # Every move from every state
@@ -170,24 +170,26 @@ MOVES: dict[str, Callable[[Place], Any]] = {
     "claim again": lambda here: here.claim(),
     "take over": lambda here: here.claim(OTHER, takeover=True),
     "complete": lambda here: EndRun(here.tenant, "r", ME, RunState.COMPLETED, b'{"n":1}', usage=Usage(1, 2), turn=3),
-    "fail": lambda here: EndRun(here.tenant, "r", ME, RunState.FAILED, failure=Failure("error", "broke")),
+    "fail": lambda here: EndRun(here.tenant, "r", ME, RunState.FAILED, failure=RunFailure("error", "broke")),
     "pause": lambda here: ParkRun(here.tenant, "r", ME, here.store.surroundings.clock().year),
     "wait": lambda here: ParkRun(here.tenant, "r", ME, None, KEY),
     "resume": lambda here: ResumeRun(here.tenant, "r", KEY, b'"yes"'),
     "wake": lambda here: WakeRun(here.tenant, "r", KEY, b'"nothing came"'),
     "cancel": lambda here: CancelRun(here.tenant, "r"),
-    "keep": lambda here: KeepStep(here.tenant, "r", ME, "turn:1", b"{}"),
-    "once": lambda here: Once(here.tenant, "r", ME, "account:1:0", here.submit("s", owner=ME), Accounted),
+    "keep": lambda here: RecordStep(here.tenant, "r", ME, "turn:1", b"{}"),
+    "once": lambda here: JournalWrite(
+        here.tenant, "r", ME, "account:1:0", here.submit("s", owner=ME), SubmissionResult
+    ),
     "submit": lambda here: here.submit("s"),
     "give up": lambda here: GiveUp(here.tenant, "r", ME),
 }
 OWNERS = ("complete", "fail", "pause", "wait", "keep", "once", "submit", "give up")
 Q, R, W = RunState.QUEUED, RunState.RUNNING, RunState.WAITING
-_NOT_OURS: dict[str, RunState | type[MeruitError]] = dict.fromkeys(OWNERS, Fenced)
+_NOT_OURS: dict[str, RunState | type[MeruitError]] = dict.fromkeys(OWNERS, RunFenced)
 
 
 def _over(state: RunState) -> dict[str, RunState | type[MeruitError]]:
-    refused = dict.fromkeys(("claim", "claim again", "take over", "resume"), RunMoved)
+    refused = dict.fromkeys(("claim", "claim again", "take over", "resume"), AgentRunConflict)
     return {**_NOT_OURS, **refused, **dict.fromkeys(("queue", "complete", "fail", "wake", "cancel"), state)}
 
 
@@ -197,15 +199,15 @@ LEADS_TO: dict[str, dict[str, RunState | type[MeruitError]]] = {
         **dict.fromkeys(("claim", "claim again", "take over"), R),
         "queue": Q,
         "wake": Q,
-        "resume": RunMoved,
+        "resume": AgentRunConflict,
         "cancel": RunState.CANCELLED,
     },
     "running": {
         "queue": R,
-        "claim": RunMoved,
+        "claim": AgentRunConflict,
         "claim again": R,
         "take over": R,
-        "resume": RunMoved,
+        "resume": AgentRunConflict,
         "wake": R,
         "cancel": R,
         "complete": RunState.COMPLETED,
@@ -216,7 +218,7 @@ LEADS_TO: dict[str, dict[str, RunState | type[MeruitError]]] = {
     },
     "waiting": {
         **_NOT_OURS,
-        **dict.fromkeys(("claim", "claim again", "take over"), RunMoved),
+        **dict.fromkeys(("claim", "claim again", "take over"), AgentRunConflict),
         "queue": W,
         "resume": Q,
         "wake": W,
@@ -225,7 +227,7 @@ LEADS_TO: dict[str, dict[str, RunState | type[MeruitError]]] = {
     "being cancelled": {
         **dict.fromkeys(("claim", "claim again", "take over", "pause", "wait"), RunState.CANCELLED),
         "queue": R,
-        "resume": RunMoved,
+        "resume": AgentRunConflict,
         "wake": R,
         "cancel": R,
         "complete": RunState.COMPLETED,
@@ -286,10 +288,10 @@ def test_a_run_that_nobody_has_is_not_found(here: Place, move: str) -> None:
 
 
 def test_what_is_queued_is_found_as_it_was_asked_for_and_the_same_id_is_the_same_run(here: Place) -> None:
-    request = Request("do it", {"a": [1]}, 3, 60.0, {"team": "x"})
-    queue = QueueRun(here.tenant, "me", "r", "a", request, Limits(3))
+    request = RunRequest("do it", {"a": [1]}, 3, 60.0, {"team": "x"})
+    queue = QueueRun(here.tenant, "me", "r", "a", request, GateLimits(3))
     made = here.write(queue)
-    assert (made.status, made.request, made.created_by, made.verification.limits) == (Q, request, "me", Limits(3))
+    assert (made.status, made.request, made.created_by, made.verification.limits) == (Q, request, "me", GateLimits(3))
     before = here.rows()
     again = together(here.store, [queue, queue._replace(agent="b"), queue])
     assert again == [made] * 3
@@ -299,11 +301,11 @@ def test_what_is_queued_is_found_as_it_was_asked_for_and_the_same_id_is_the_same
 
 
 def test_a_request_that_comes_twice_queues_one_run_and_is_answered_alike(here: Place) -> None:
-    once = Idempotent("key", "same", 202, b"")
+    once = IdempotentRequest("key", "same", 202, b"")
     queue = here.queue(once=once, render=lambda run: run.id.encode())
     first, second = together(here.store, [queue, queue._replace(id="other")])
     assert isinstance(first, AgentRun)
-    assert second == Replay(202, b"r") == here.write(queue)
+    assert second == IdempotentReplay(202, b"r") == here.write(queue)
     assert here.rows()["agent_runs"] == 1
 
 
@@ -329,7 +331,7 @@ def test_what_a_verifier_returned_is_the_result_of_its_run(here: Place) -> None:
 
 def test_why_a_run_failed_can_be_kept_whatever_was_raised(here: Place) -> None:
     here.running()
-    failed = EndRun(here.tenant, "r", ME, RunState.FAILED, failure=Failure("error", "a\0b"))
+    failed = EndRun(here.tenant, "r", ME, RunState.FAILED, failure=RunFailure("error", "a\0b"))
     assert here.write(failed).error == here.run().error
     assert "b" in (here.run().error or "")
 
@@ -343,7 +345,7 @@ def test_who_was_taken_over_from_can_write_nothing_more(here: Place) -> None:
     assert taken.takeovers == 1
     before = here.rows(), here.run()
     for move in OWNERS:
-        with pytest.raises(Fenced, match="taken over"):
+        with pytest.raises(RunFenced, match="taken over"):
             here.write(MOVES[move](here))
     assert (here.rows(), here.run()) == before
     here.write(here.submit("s", owner=OTHER))
@@ -353,12 +355,12 @@ def test_who_was_taken_over_from_can_write_nothing_more(here: Place) -> None:
 def test_of_several_who_claim_a_run_one_has_it(here: Place) -> None:
     here.write(here.queue())
     answers = together(here.store, [here.claim(f"own-{number}") for number in range(8)])
-    assert [type(answer) for answer in answers] == [AgentRun, *[RunMoved] * 7]
+    assert [type(answer) for answer in answers] == [AgentRun, *[AgentRunConflict] * 7]
 
 
 def test_a_run_is_taken_from_the_worker_that_is_gone_and_from_no_other(here: Place) -> None:
     here.running()
-    with pytest.raises(RunMoved):
+    with pytest.raises(AgentRunConflict):
         here.write(here.claim(OTHER, takeover=True, gone="somebody else"))
     assert here.write(here.claim(OTHER, takeover=True, gone=f"{here.tenant}, {ME}")).takeovers == 1
 
@@ -384,7 +386,7 @@ def test_workers_that_die_after_a_step_was_done_did_not_die_of_what_came_before(
 
 
 ENDS_OTHERWISE: dict[str, Callable[[Place], list[Any]]] = {
-    "failed": lambda here: [EndRun(here.tenant, "r", ME, RunState.FAILED, failure=Failure("deadline", "late"))],
+    "failed": lambda here: [EndRun(here.tenant, "r", ME, RunState.FAILED, failure=RunFailure("deadline", "late"))],
     "cancelled by its worker": lambda here: [EndRun(here.tenant, "r", ME, RunState.CANCELLED)],
     "cancelled, then claimed": lambda here: [CancelRun(here.tenant, "r"), here.claim(OTHER, takeover=True)],
     "cancelled, then parked": lambda here: [CancelRun(here.tenant, "r"), MOVES["pause"](here)],
@@ -417,7 +419,7 @@ def test_what_has_passed_is_completed_with_its_result_whoever_ends_the_run(
 def test_a_run_at_rest_is_taken_up_when_its_time_is_up(
     here: Place, clock: Clock, timeout_s: int | None, key: str | None
 ) -> None:
-    here.write(here.queue()._replace(request=Request("do it", max_seconds=10)))
+    here.write(here.queue()._replace(request=RunRequest("do it", max_seconds=10)))
     here.write(here.claim())
     wake = None if timeout_s is None else clock.micros + timeout_s * 1_000_000
     parked = here.write(ParkRun(here.tenant, "r", ME, wake, key))
@@ -433,7 +435,7 @@ def test_a_run_at_rest_is_taken_up_when_its_time_is_up(
 
 @pytest.mark.parametrize("max_seconds", [1e300, 1e12])
 def test_a_time_that_no_calendar_holds_is_none(here: Place, max_seconds: float) -> None:
-    here.write(here.queue()._replace(request=Request("do it", max_seconds=max_seconds)))
+    here.write(here.queue()._replace(request=RunRequest("do it", max_seconds=max_seconds)))
     here.write(here.claim())
     assert here.write(ParkRun(here.tenant, "r", ME, None, KEY)).wake_at is None
 
@@ -442,11 +444,11 @@ def test_what_is_handed_in_wakes_the_run_once(here: Place) -> None:
     here.running()
     parked = here.write(MOVES["wait"](here))
     assert (parked.waiting_for, parked.wake_at) == (KEY, None)
-    with pytest.raises(RunMoved, match=f"waits for '{KEY}'"):
+    with pytest.raises(AgentRunConflict, match=f"waits for '{KEY}'"):
         here.write(ResumeRun(here.tenant, "r", "2.0", b"1"))
     answers = together(here.store, [MOVES["resume"](here)] * 3)
     assert [answer.status for answer in answers] == [Q] * 3
-    with pytest.raises(RunMoved, match="something else"):
+    with pytest.raises(AgentRunConflict, match="something else"):
         here.write(ResumeRun(here.tenant, "r", KEY, b'"no"'))
     assert here.steps() == {f"wait:{KEY}": b'"yes"'}
     assert here.types().count("agent_run.resumed") == 1
@@ -462,15 +464,15 @@ def test_a_run_that_has_waited_long_enough_goes_on_without(here: Place, clock: C
     here.running()
     here.write(ParkRun(here.tenant, "r", ME, clock.micros + 60_000_000, KEY))
     with here.store.database.reading() as connection:
-        assert here.tenant not in {one.tenant for one in agent_reading.waited(connection, clock.micros)}
+        assert here.tenant not in {one.tenant for one in agent_reading.overdue_waits(connection, clock.micros)}
     assert here.write(MOVES["wake"](here)).status is W
     clock.pass_s(60)
     with here.store.database.reading() as connection:
-        (found,) = [one for one in agent_reading.waited(connection, clock.micros) if one.tenant == here.tenant]
+        (found,) = [one for one in agent_reading.overdue_waits(connection, clock.micros) if one.tenant == here.tenant]
     assert (found.id, found.key) == ("r", KEY)
     assert [one.status for one in together(here.store, [MOVES["wake"](here)] * 2)] == [Q, Q]
     assert here.steps() == {f"wait:{KEY}": b'"nothing came"'}
-    with pytest.raises(RunMoved, match="something else"):
+    with pytest.raises(AgentRunConflict, match="something else"):
         here.write(MOVES["resume"](here))
 
 
@@ -500,13 +502,15 @@ def test_a_pause_keeps_what_was_used_so_far_and_ends_in_time(here: Place, clock:
     parked = here.write(ParkRun(here.tenant, "r", ME, wake, retries=2, usage=Usage(5), turn=4))
     assert (parked.status, parked.retries, parked.usage, parked.turn) == (Q, 2, Usage(5), 4)
 
-    def due() -> list[Due]:
+    def due() -> list[DueRun]:
         with here.store.database.reading() as connection:
-            return [one for one in agent_reading.due(connection, clock.micros, ["a"], 100) if one.tenant == here.tenant]
+            return [
+                one for one in agent_reading.due_runs(connection, clock.micros, ["a"], 100) if one.tenant == here.tenant
+            ]
 
     assert due() == []
     clock.pass_s(5)
-    assert due() == [Due(here.tenant, "r", "a", wake)]
+    assert due() == [DueRun(here.tenant, "r", "a", wake)]
     assert here.write(here.claim()).started_at == parked.started_at
     assert here.types() == ["agent_run.queued", "agent_run.started"]
 
@@ -535,7 +539,7 @@ def test_a_team_that_is_cancelled_takes_its_members_with_it(here: Place) -> None
     states = {run_id: here.run(run_id).status for run_id in ("r", "r.x", "r.y", "r.z")}
     assert states == {"r": "cancelled", "r.x": "cancelled", "r.y": "running", "r.z": "completed"}
     with pytest.raises(RunCancelled):
-        here.write(KeepStep(here.tenant, "r.y", OTHER, "turn:1", b"{}"))
+        here.write(RecordStep(here.tenant, "r.y", OTHER, "turn:1", b"{}"))
     # Nobody is told that a team goes on which is over.
     assert here.types()[-2:] == ["agent_run.cancelled"] * 2
 
@@ -565,11 +569,11 @@ def test_a_team_that_is_cancelled_gets_no_new_members(here: Place, order: str) -
 
 def test_what_a_step_gave_first_counts(here: Place) -> None:
     here.running()
-    keep = KeepStep(here.tenant, "r", ME, "turn:1", b"first", {"submission_id": "s"})
+    keep = RecordStep(here.tenant, "r", ME, "turn:1", b"first", {"submission_id": "s"})
     assert together(here.store, [keep, keep._replace(body=b"second")]) == [b"first", b"first"]
     # Whoever owned the run then stops here, before it does anything again.
     here.write(here.claim(OTHER, takeover=True))
-    with pytest.raises(Fenced):
+    with pytest.raises(RunFenced):
         here.write(keep._replace(body=b"third"))
     assert here.steps() == {"turn:1": b"first"}
     assert here.types().count("verification_started") == 1
@@ -578,8 +582,8 @@ def test_what_a_step_gave_first_counts(here: Place) -> None:
 def test_a_write_that_happens_once_is_answered_alike_for_ever(here: Place) -> None:
     here.running()
 
-    def once(submission_id: str) -> Once[Accounted]:
-        return Once(here.tenant, "r", ME, "account:1:0", here.submit(submission_id), Accounted)
+    def once(submission_id: str) -> JournalWrite[SubmissionResult]:
+        return JournalWrite(here.tenant, "r", ME, "account:1:0", here.submit(submission_id), SubmissionResult)
 
     first, second = together(here.store, [once("s1"), once("s2")])
     assert first == second == here.write(once("s3"))
@@ -591,9 +595,9 @@ def test_a_write_that_happens_once_is_answered_alike_for_ever(here: Place) -> No
 
 
 def test_emits_expected_verification_events(here: Place) -> None:
-    here.running(limits=Limits(2))
+    here.running(limits=GateLimits(2))
     about = {"submission_id": "1", "candidate_hash": "A", "attempt": 1, "max_attempts": 2}
-    here.write(KeepStep(here.tenant, "r", ME, "turn:1", b"{}", about))
+    here.write(RecordStep(here.tenant, "r", ME, "turn:1", b"{}", about))
     for number, candidate in enumerate(("A", "A", "B"), 1):
         here.write(here.submit(str(number), candidate))
     told = here.told()[2:]
@@ -620,7 +624,7 @@ def test_emits_expected_verification_events(here: Place) -> None:
 
 
 def test_a_pass_is_told_and_so_is_the_end_of_a_hosts_run(here: Place) -> None:
-    here.write(_host(here)(here.submit("1", "P", None)._replace(tell_started=True)))
+    here.write(_host(here)(here.submit("1", "P", None)._replace(emit_started=True)))
     assert here.types() == [
         *("agent_run.started", "verification_started", "verification_passed"),
         "agent_run.completed",
@@ -629,7 +633,7 @@ def test_a_pass_is_told_and_so_is_the_end_of_a_hosts_run(here: Place) -> None:
 
 
 def test_the_audit_log_has_every_submission_without_a_gap(here: Place) -> None:
-    here.running(limits=Limits(9))
+    here.running(limits=GateLimits(9))
     for number, candidate in enumerate(("A", "X", "M", "A", "B", "P"), 1):
         here.write(here.submit(str(number), candidate))
         here.write(here.submit(str(number), candidate))
@@ -641,7 +645,7 @@ def test_the_audit_log_has_every_submission_without_a_gap(here: Place) -> None:
     of = tables.submissions
     query = select(of.c.salt, of.c.candidate, of.c.said).where(of.c.tenant == here.tenant).order_by(of.c.number)
     with here.store.database.reading() as connection:
-        kept = [commitment(row.salt, committed(row.candidate, row.said)) for row in connection.execute(query)]
+        kept = [commitment(row.salt, commitment_content(row.candidate, row.said)) for row in connection.execute(query)]
     assert kept == [one.submission for one in entries]
 
 
@@ -653,14 +657,16 @@ def test_a_submission_is_found_as_it_was_answered(here: Place) -> None:
         found = agent_reading.submissions(connection, here.tenant, "r")
         assert [(one.number, one.outcome, one.code, one.retryable, one.ending) for one in found] == [
             *((1, "rejected", "weak", True, None), (2, "schema_error", None, True, None)),
-            (3, "rejected", "final", False, Ending.REJECTED_FINAL),
+            (3, "rejected", "final", False, VerificationEnding.REJECTED_FINAL),
         ]
         assert all((one.feedback or "").startswith("<") for one in found)
         assert agent_reading.candidate(connection, here.tenant, "r", "1") == "A"
-        assert agent_reading.said(connection, here.tenant, "r", "3") == Rejection("never", "final", retryable=False)
-        assert agent_reading.said(connection, here.tenant, "r", "2") is None
-        assert agent_reading.said(connection, here.tenant, "r", "nothing") is None
-        assert agent_reading.accounted(connection, here.tenant, "r", "nothing") is None
+        assert agent_reading.find_verdict(connection, here.tenant, "r", "3") == Rejection(
+            "never", "final", retryable=False
+        )
+        assert agent_reading.find_verdict(connection, here.tenant, "r", "2") is None
+        assert agent_reading.find_verdict(connection, here.tenant, "r", "nothing") is None
+        assert agent_reading.find_submission_result(connection, here.tenant, "r", "nothing") is None
         with pytest.raises(NotFound, match="no submission 'nothing'"):
             agent_reading.candidate(connection, here.tenant, "r", "nothing")
 
@@ -675,11 +681,11 @@ def test_a_submission_that_is_counted_and_gone_is_no_replay_of_anything(here: Pl
 
 
 def test_a_system_error_costs_nothing_and_leaves_no_submission(here: Place) -> None:
-    here.running(limits=Limits(5, system_errors=3))
+    here.running(limits=GateLimits(5, system_errors=3))
     pauses = [here.write(here.submit("1", "X")).pause_s for _ in range(3)]
     assert pauses == [1.0, 2.0, None]
     run = here.run()
-    assert (run.verification.attempts_used, run.verification.ended) == (0, Ending.SYSTEM_ERROR)
+    assert (run.verification.attempts_used, run.verification.ended) == (0, VerificationEnding.SYSTEM_ERROR)
     assert run.verification.last_outcome is VerificationOutcome.SYSTEM_ERROR
     assert here.rows()["submissions"] == 0
     assert here.logged() == []
@@ -696,10 +702,10 @@ def test_who_has_no_turn_left_gives_up_once(here: Place) -> None:
     here.running()
     here.write(here.submit("1"))
     first, second = (here.write(MOVES["give up"](here)) for _ in range(2))
-    assert (first.ending, first.attempts_used) == (second.ending, second.attempts_used) == (Ending.TURNS, 1)
+    assert (first.ending, first.attempts_used) == (second.ending, second.attempts_used) == (VerificationEnding.TURNS, 1)
     assert here.types().count("verification_exhausted") == 1
     late = here.write(here.submit("2", "B"))
-    assert (late.replayed, late.ending) == (True, Ending.TURNS)
+    assert (late.replayed, late.ending) == (True, VerificationEnding.TURNS)
     assert here.rows()["submissions"] == 1
 
 
@@ -708,9 +714,9 @@ def test_who_has_no_turn_left_gives_up_once(here: Place) -> None:
 
 @pytest.mark.parametrize("budget", [1, 5])
 def test_the_last_rejection_of_a_budget_ends_the_run_and_none_before(here: Place, budget: int) -> None:
-    here.running(limits=Limits(budget))
+    here.running(limits=GateLimits(budget))
     done = [here.write(here.submit(str(number), f"A{number}")) for number in range(budget)]
-    assert [one.ending for one in done] == [None] * (budget - 1) + [Ending.ATTEMPTS]
+    assert [one.ending for one in done] == [None] * (budget - 1) + [VerificationEnding.ATTEMPTS]
     assert here.run().verification.attempts_used == budget
 
 
@@ -724,7 +730,7 @@ def test_a_b_a_counts_three(here: Place) -> None:
 def test_two_hundred_identical_resubmissions_end_as_no_progress(here: Place) -> None:
     here.running()
     done = together(here.store, [here.submit(str(number)) for number in range(200)])
-    assert [one.ending for one in done] == [None] * 3 + [Ending.NO_PROGRESS] * 197
+    assert [one.ending for one in done] == [None] * 3 + [VerificationEnding.NO_PROGRESS] * 197
     assert (here.rows()["submissions"], here.run().verification.attempts_used) == (4, 1)
     assert here.types().count("verification_exhausted") == 1
 
@@ -732,7 +738,7 @@ def test_two_hundred_identical_resubmissions_end_as_no_progress(here: Place) -> 
 class Model:
     """What the ledger should say, in the plainest words."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: GateLimits) -> None:
         self.owner, self.limits = ME, limits
         self.used = self.identical = self.misshapen = self.broken = 0
         self.last: str | None = None
@@ -742,7 +748,7 @@ class Model:
     # Any: the class of what is refused, or what is answered.
     def submit(self, owner: str, submission_id: str, candidate: str) -> Any:
         if owner != self.owner:
-            return Fenced
+            return RunFenced
         if submission_id in self.seen:
             return self.seen[submission_id]
         if self.ended is not None:
@@ -808,7 +814,7 @@ def _expected(model: Model, step: Step) -> Any:
 
 
 def _seen(answer: Any) -> Any:
-    if isinstance(answer, Accounted):
+    if isinstance(answer, SubmissionResult):
         return answer.outcome, answer.attempts_used, answer.ending
     return type(answer)
 
@@ -819,7 +825,7 @@ def test_submissions_replays_and_takeovers_in_any_order_and_company_count_as_a_p
     store: Store, steps: list[Step], sizes: list[int]
 ) -> None:
     grouped, alone = (Place(store, f"tenant-{next(_NUMBERS)}") for _ in range(2))
-    limits = Limits(4, 2, 2, 2)
+    limits = GateLimits(4, 2, 2, 2)
     model = Model(limits)
     for place in (grouped, alone):
         place.running(limits=limits)
@@ -846,18 +852,18 @@ def test_submissions_replays_and_takeovers_in_any_order_and_company_count_as_a_p
 
 
 def _host(here: Place) -> Callable[[Submit], HostSubmit]:
-    opened = here.queue(owner="host:r", limits=Limits(40))
+    opened = here.queue(owner="host:r", limits=GateLimits(40))
     return lambda submit: HostSubmit(here.tenant, "r", submit._replace(open=opened))
 
 
 def test_two_recorders_that_race_on_one_run_count_each_submission_once(
     here: Place, location: Location, clock: Clock
 ) -> None:
-    second = Store.open(location, Surroundings(clock=clock))
+    second = Store.open(location, ClockAndEntropy(clock=clock))
     host = _host(here)
     writes = [host(here.submit(str(number), f"A{number}", None)) for number in range(30)]
 
-    def race(store: Store, order: Sequence[HostSubmit]) -> list[Accounted]:
+    def race(store: Store, order: Sequence[HostSubmit]) -> list[SubmissionResult]:
         return [store.recorder.write(write)[0] for write in order]
 
     try:
@@ -877,7 +883,7 @@ def test_two_recorders_that_race_on_one_run_count_each_submission_once(
 def test_a_loop_of_a_host_cannot_submit_to_a_run_that_a_worker_has(here: Place) -> None:
     here.running()
     before = here.rows()
-    with pytest.raises(Fenced, match="a worker's"):
+    with pytest.raises(RunFenced, match="a worker's"):
         here.write(_host(here)(here.submit("1", "A", None)))
     assert here.rows() == before
 
@@ -895,7 +901,7 @@ def test_a_host_is_told_where_its_run_stands_also_after_others_wrote(here: Place
 
 
 def _team(here: Place, *items: str, budget: int = 100) -> None:
-    here.write(here.queue(agent="team", limits=Limits(budget)))
+    here.write(here.queue(agent="team", limits=GateLimits(budget)))
     for item in items:
         here.write(here.queue(f"r.{item}", parent_id="r", item=item))
 
@@ -905,7 +911,7 @@ def test_the_end_of_a_member_wakes_the_team_that_waits_for_it(here: Place) -> No
     here.write(here.claim())
     wait = ParkRun(here.tenant, "r", ME, None, MEMBERS, unless_over=("r.x", "r.y"))
     assert here.write(wait).status is W
-    with pytest.raises(RunMoved, match="waits for 'members'"):
+    with pytest.raises(AgentRunConflict, match="waits for 'members'"):
         here.write(ResumeRun(here.tenant, "r", MEMBERS, b"1"))
     here.write(here.claim(OTHER, "r.x"))
     here.write(EndRun(here.tenant, "r.x", OTHER, RunState.COMPLETED, b"1"))
@@ -930,12 +936,12 @@ def test_rejections_of_all_members_use_the_budget_of_their_team(here: Place) -> 
     x = [here.submit(str(number), f"A{number}", "x", "r.x") for number in range(3)]
     y = [here.submit(str(number), f"A{number}", "y", "r.y") for number in range(3)]
     endings = [here.write(write).ending for write in (x[0], x[0], y[0], x[1])]
-    assert endings == [None, None, None, Ending.TEAM_BUDGET]
-    assert here.write(x[1]).ending is Ending.TEAM_BUDGET
-    assert here.write(x[2]).ending is Ending.TEAM_BUDGET
+    assert endings == [None, None, None, VerificationEnding.TEAM_BUDGET]
+    assert here.write(x[1]).ending is VerificationEnding.TEAM_BUDGET
+    assert here.write(x[2]).ending is VerificationEnding.TEAM_BUDGET
     assert here.run().verification.attempts_used == 3
     # What the other member still has passes as ever; rejected, it is over as well.
-    assert here.write(y[1]).ending is Ending.TEAM_BUDGET
+    assert here.write(y[1]).ending is VerificationEnding.TEAM_BUDGET
     # It was verified while there was something left; nothing is used up twice.
     assert here.run().verification.attempts_used == 3
     assert [one["reason"] for kind, _, one in here.told() if kind == "verification_exhausted"] == ["team_budget"] * 2
@@ -962,9 +968,9 @@ def test_runs_are_listed_newest_first_in_pages_and_narrowed(here: Place) -> None
         assert ids(status=RunState.CANCELLED) == ["r4"]
         assert ids(parent_id="r0") == ["child"]
         assert agent_reading.page(connection, "stranger") == []
-        assert agent_reading.unfinished(connection, ["a1"])
-        assert not agent_reading.unfinished(connection, ["nobody"])
-        assert agent_reading.counts(connection)[Q] >= 5
+        assert agent_reading.has_unfinished_runs(connection, ["a1"])
+        assert not agent_reading.has_unfinished_runs(connection, ["nobody"])
+        assert agent_reading.count_by_state(connection)[Q] >= 5
 
 
 def test_workers_are_believed_for_as_long_as_they_say_so(here: Place, clock: Clock) -> None:
@@ -972,47 +978,47 @@ def test_workers_are_believed_for_as_long_as_they_say_so(here: Place, clock: Clo
     here.running(agent=agent)
     worker = f"{here.tenant}, {ME}"
 
-    def orphans(**more: Any) -> list[Due]:
+    def orphans(**more: Any) -> list[DueRun]:
         with here.store.database.reading() as connection:
-            return agent_reading.orphaned(connection, clock.micros, [agent], **more)
+            return agent_reading.orphan_runs(connection, clock.micros, [agent], **more)
 
-    lost = [Due(here.tenant, "r", agent, worker=worker, owner=ME)]
+    lost = [DueRun(here.tenant, "r", agent, worker=worker, owner=ME)]
     assert orphans() == lost
-    here.write(SeeWorker(worker, (agent,), 10))
+    here.write(RecordHeartbeat(worker, (agent,), 10))
     clock.pass_s(9)
-    here.write(SeeWorker(worker, (agent,), 10))
+    here.write(RecordHeartbeat(worker, (agent,), 10))
     clock.pass_s(9)
     assert orphans() == []
     assert orphans(all_but=worker) == []
     assert orphans(all_but="another") == lost
     with here.store.database.reading() as connection:
-        (seen,) = [one for one in agent_reading.workers(connection, clock.micros) if one.agents == (agent,)]
+        (seen,) = [one for one in agent_reading.live_workers(connection, clock.micros) if one.agents == (agent,)]
         assert seen.until - clock.micros == 1_000_000
-        assert agent_reading.cancelled(connection, worker) == []
+        assert agent_reading.runs_to_cancel(connection, worker) == []
     clock.pass_s(2)
     assert orphans() == lost
     here.write(CancelRun(here.tenant, "r"))
     with here.store.database.reading() as connection:
-        assert Due(here.tenant, "r", agent) in agent_reading.cancelled(connection, worker)
-        assert worker in agent_reading.long_gone(connection, clock.micros)
+        assert DueRun(here.tenant, "r", agent) in agent_reading.runs_to_cancel(connection, worker)
+        assert worker in agent_reading.dead_worker_ids(connection, clock.micros)
     here.write(ForgetWorker(worker))
     with here.store.database.reading() as connection:
-        assert worker not in agent_reading.long_gone(connection, clock.micros)
+        assert worker not in agent_reading.dead_worker_ids(connection, clock.micros)
 
 
 def test_many_callers_at_once_are_each_answered_about_their_own_run(here: Place) -> None:
     """Reading a whole group's runs and steps with one question mixes nothing up."""
 
-    async def each(number: int) -> tuple[bytes, Accounted]:
+    async def each(number: int) -> tuple[bytes, SubmissionResult]:
         record = here.store.recorder.record
         run_id, owner = f"r{number}", f"own{number}"
         await record(here.queue(run_id))
         await record(here.claim(owner, run_id))
-        kept = await record(KeepStep(here.tenant, run_id, owner, "turn:1", str(number).encode()))
+        kept = await record(RecordStep(here.tenant, run_id, owner, "turn:1", str(number).encode()))
         submit = here.submit("1", f"A{number}", owner, run_id)
-        return kept, await record(Once(here.tenant, run_id, owner, "account:1", submit, Accounted))
+        return kept, await record(JournalWrite(here.tenant, run_id, owner, "account:1", submit, SubmissionResult))
 
-    async def all_at_once() -> list[tuple[bytes, Accounted]]:
+    async def all_at_once() -> list[tuple[bytes, SubmissionResult]]:
         return await asyncio.gather(*map(each, range(50)))
 
     answers = asyncio.run(all_at_once())
@@ -1026,7 +1032,7 @@ def test_a_host_s_gate_does_not_revive_a_run_that_is_over(here: Place, how: str)
     here.running()
     here.write(MOVES[how](here))
     before = here.rows(), here.run()
-    with pytest.raises(RunMoved, match="run_id of its own"):
+    with pytest.raises(AgentRunConflict, match="run_id of its own"):
         here.write(_host(here)(here.submit("1", "A", None)))
     assert (here.rows(), here.run()) == before
 
@@ -1035,7 +1041,7 @@ def test_a_host_s_gate_does_not_revive_a_run_that_is_over(here: Place, how: str)
 def test_a_verification_begins_once_however_often_its_verifier_broke(here: Place, *, at_once: bool) -> None:
     host = _host(here)
     happens = [("1", "X"), ("1", "X"), ("1", "A"), ("2", "X"), ("3", "X"), ("2", "P")]
-    writes = [host(here.submit(*one, None)._replace(tell_started=True)) for one in happens]
+    writes = [host(here.submit(*one, None)._replace(emit_started=True)) for one in happens]
     if at_once:
         together(here.store, writes)
     else:
@@ -1068,6 +1074,6 @@ def test_all_that_one_transaction_writes_of_a_run_stands_in_whatever_order(
     run = here.run()
     assert run.verification.attempts_used == 2
     assert run.takeovers == 1
-    assert here.write(KeepStep(here.tenant, "r", OTHER, KEY, b"1")) == b"1"
-    with pytest.raises(Fenced):
-        here.write(KeepStep(here.tenant, "r", ME, KEY, b"1"))
+    assert here.write(RecordStep(here.tenant, "r", OTHER, KEY, b"1")) == b"1"
+    with pytest.raises(RunFenced):
+        here.write(RecordStep(here.tenant, "r", ME, KEY, b"1"))

@@ -31,25 +31,25 @@ from tests.contracts.trading import (
 )
 from tests.outcomes.making import together
 
-from meruit.contracts.invariants import broken
+from meruit.contracts.invariants import find_violations
 from meruit.contracts.lifecycle import WrongState
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.postings import PLATFORM
 from meruit.contracts.store import ledger
 from meruit.contracts.store import read as contracts
-from meruit.contracts.store.read import Standing, terms_of
-from meruit.contracts.transitions import Award, Expire
+from meruit.contracts.store.read import ContractSnapshot, terms_of
+from meruit.contracts.transitions import AwardContract, ExpireContracts
 from meruit.documents.authoring import parse_work
 from meruit.errors import MeruitError
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.verdict import GovernanceStatus
 from meruit.outcomes.store.erase import Erase, erase
-from meruit.outcomes.store.write import IdempotencyConflict, Replay
+from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay
 from meruit.store import tables
 from meruit.store.database import NotFound
 from meruit.store.location import Location
 from meruit.store.recorder import Write
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 AT_ONCE = 200
 PATIENCE_S = 60
@@ -118,7 +118,7 @@ def hands() -> Hands:
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, hands: Hands) -> Iterator[Store]:
     """One of each kind; every test is a tenant of its own."""
     url = request.getfixturevalue("new_postgres")() if request.param == "postgresql" else None
-    opened = Store.open(Location(tmp_path_factory.mktemp("market"), url), Surroundings(clock=hands))
+    opened = Store.open(Location(tmp_path_factory.mktemp("market"), url), ClockAndEntropy(clock=hands))
     yield opened
     opened.close()
 
@@ -126,7 +126,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def second(store: Store, hands: Hands) -> Iterator[Store]:
     """The same database, as another process has it open."""
-    opened = Store.open(store.database.location, Surroundings(clock=hands))
+    opened = Store.open(store.database.location, ClockAndEntropy(clock=hands))
     yield opened
     opened.close()
 
@@ -144,7 +144,7 @@ def parties(store: Store, hands: Hands) -> Iterator[Callable[[], Trading]]:
     assert [trading.broken() for trading in made] == [[] for _ in made]
     # The next test must find nothing that is due.
     hands.pass_h(ALL_DUE_H)
-    while store.recorder.write(Expire("clock")):
+    while store.recorder.write(ExpireContracts("clock")):
         pass
 
 
@@ -160,7 +160,7 @@ def reached(party: Trading, hands: Hands, situation: str, tag: str = "") -> str:
     for move in moves:
         if move == "expire":
             hands.pass_h(2)
-            assert party.store.recorder.write(Expire("clock")) == 1
+            assert party.store.recorder.write(ExpireContracts("clock")) == 1
         elif move.startswith("complete "):
             party.complete(contract_id, move.removeprefix("complete "))
         else:
@@ -168,7 +168,7 @@ def reached(party: Trading, hands: Hands, situation: str, tag: str = "") -> str:
     return contract_id
 
 
-def state_of(standing: Standing) -> State:
+def state_of(standing: ContractSnapshot) -> State:
     return str(standing.contract.state), str(standing.contract.escrow)
 
 
@@ -249,7 +249,7 @@ def test_a_move_with_a_key_is_answered_alike_however_often_it_comes(
         first = party.done(asked())
         before = everything(party.store, party.tenant)
         again = [party.store.recorder.write(asked()), *together(party.store, [asked(), asked()])]
-        assert again == [Replay(200, contracts.encode(contracts.shown(first)))] * 3
+        assert again == [IdempotentReplay(200, contracts.encode(contracts.to_contract_view(first)))] * 3
         request = party.request(key)
         assert request.once is not None
         other = party.move("void", contract_id)._replace(  # type: ignore[attr-defined]  # every move is a tuple
@@ -285,7 +285,7 @@ def test_a_contract_nobody_has_is_not_found(party: Trading) -> None:
     contract_id = party.given().id
     writes = [party.move(move, "con_nothing") for move in MOVES if move != "complete"]
     writes.append(party.handed_in(contract_id)._replace(contract_id="con_nothing"))
-    writes.append(Award(party.request(), "con_new", "wrk_nothing", "a1"))
+    writes.append(AwardContract(party.request(), "con_new", "wrk_nothing", "a1"))
     before = everything(party.store, party.tenant)
     assert [type(answer) for answer in together(party.store, writes)] == [NotFound] * len(writes)
     assert everything(party.store, party.tenant) == before
@@ -377,14 +377,14 @@ def test_a_dispute_comes_in_time_and_once_for_a_settlement(party: Trading, hands
 def test_a_deadline_is_kept_to_the_moment(party: Trading, hands: Hands) -> None:
     on_time, late = party.given("brief").id, party.given("brief", agent="a2").id
     hands.pass_h(1)
-    assert party.store.recorder.write(Expire("clock")) == 0
+    assert party.store.recorder.write(ExpireContracts("clock")) == 0
     assert state_of(party.complete(on_time)) == SETTLED
     hands.now += timedelta(microseconds=1)
     for refused in (party.move("start", late), party.handed_in(late)):
         with pytest.raises(WrongState) as found:
             party.store.recorder.write(refused)
         assert found.value.code == "deadline_passed"
-    assert together(party.store, [Expire("clock"), Expire("clock")]) == [1, 0]
+    assert together(party.store, [ExpireContracts("clock"), ExpireContracts("clock")]) == [1, 0]
     assert state_of(party.standing(late)) == EXPIRED
     assert balance(party, "escrow") == 0
 
@@ -395,7 +395,7 @@ def test_no_more_contracts_expire_at_a_time_than_asked_for(party: Trading, hands
     for one in ids[:2]:
         party.do("start", one)
     hands.pass_h(2)
-    assert [party.store.recorder.write(Expire("clock", limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+    assert [party.store.recorder.write(ExpireContracts("clock", limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
 # At the same time
@@ -420,8 +420,8 @@ def one_settlement(party: Trading, contract_id: str, answers: list[Any]) -> None
     """Everybody was told of the same settlement, or that it was too early for one."""
     standing = party.standing(contract_id)
     assert state_of(standing) == SETTLED
-    told = [answer for answer in answers if isinstance(answer, Standing)]
-    refused = [answer for answer in answers if not isinstance(answer, Standing)]
+    told = [answer for answer in answers if isinstance(answer, ContractSnapshot)]
+    refused = [answer for answer in answers if not isinstance(answer, ContractSnapshot)]
     assert told == [standing] * len(told)
     assert {(type(answer), answer.code) for answer in refused} <= {(WrongState, "wrong_state")}, refused
     with party.store.database.reading() as connection:
@@ -440,7 +440,7 @@ def test_two_hundred_completions_and_settlements_at_once_pay_once(party: Trading
     ]
     answers = at_once(AT_ONCE, lambda index: party.store.recorder.write(writes[index]))
     one_settlement(party, contract_id, answers)
-    assert all(isinstance(answer, Standing) for answer in answers[1::2])
+    assert all(isinstance(answer, ContractSnapshot) for answer in answers[1::2])
 
 
 def test_two_hundred_calls_through_two_processes_pay_once(party: Trading, second: Store) -> None:
@@ -461,7 +461,7 @@ def test_two_hundred_settlements_on_request_pay_once(party: Trading, second: Sto
     party.complete(contract_id)
     parties = (party, Trading(second, party.tenant))
     answers = at_once(AT_ONCE, lambda index: parties[index % 2].done(parties[index % 2].move("settle", contract_id)))
-    assert all(isinstance(answer, Standing) for answer in answers), answers
+    assert all(isinstance(answer, ContractSnapshot) for answer in answers), answers
     one_settlement(party, contract_id, answers)
 
 
@@ -470,7 +470,7 @@ def test_of_different_outputs_at_once_one_counts(party: Trading, second: Store) 
     parties = (party, Trading(second, party.tenant))
     writes = [parties[number % 2].handed_in(contract_id, f"{GOOD} {number}") for number in range(20)]
     answers = at_once(20, lambda index: parties[index % 2].store.recorder.write(writes[index]))
-    assert Counter(type(answer) for answer in answers) == {Standing: 1, WrongState: 19}
+    assert Counter(type(answer) for answer in answers) == {ContractSnapshot: 1, WrongState: 19}
     assert {answer.code for answer in answers if isinstance(answer, WrongState)} == {"already_completed"}
 
 
@@ -481,7 +481,7 @@ def test_of_those_who_decide_about_a_hold_at_once_one_does(party: Trading, secon
     moves = ("release", "void")
     writes = [parties[number % 2].move(moves[number % 4 // 2], contract_id, f"reason {number}") for number in range(16)]
     answers = at_once(16, lambda index: parties[index % 2].store.recorder.write(writes[index]))
-    assert Counter(type(answer) for answer in answers) == {Standing: 1, WrongState: 15}
+    assert Counter(type(answer) for answer in answers) == {ContractSnapshot: 1, WrongState: 15}
     assert state_of(party.standing(contract_id)) in (SETTLED, VOIDED)
 
 
@@ -504,7 +504,7 @@ def test_callers_of_one_group_see_what_those_before_them_did(party: Trading) -> 
         party.move("reverse", contract_id),
     ]
     answers = together(party.store, writes)
-    assert [state_of(one) if isinstance(one, Standing) else one.code for one in answers] == [
+    assert [state_of(one) if isinstance(one, ContractSnapshot) else one.code for one in answers] == [
         *(EXECUTING, SETTLED, SETTLED, SETTLED, DISPUTED, "wrong_state", PENDING, "already_settled", VOIDED, VOIDED),
         "wrong_state",
     ]
@@ -518,7 +518,7 @@ def test_callers_of_one_group_see_what_those_before_them_did(party: Trading) -> 
 
 def test_work_is_found_by_an_award_of_the_same_group(party: Trading) -> None:
     work = party.market.publish(party.actor, parse_work(written()))
-    awards = [Award(party.request(), f"con_{number}", work.id, f"a{number}") for number in range(3)]
+    awards = [AwardContract(party.request(), f"con_{number}", work.id, f"a{number}") for number in range(3)]
     early, *found = together(party.store, [awards[0], work, *awards])
     assert isinstance(early, NotFound)
     assert [state_of(one) for one in found[1:]] == [AWARDED] * 3
@@ -530,14 +530,14 @@ def test_what_is_released_in_the_group_that_completed_it_is_refused_or_paid_and_
     contract_id = party.given().id
     answers = together(party.store, [party.handed_in(contract_id, COPY), party.move("release", contract_id, "fine")])
     assert state_of(answers[0]) == PENDING
-    assert isinstance(answers[1], Standing | WrongState), answers[1]
+    assert isinstance(answers[1], ContractSnapshot | WrongState), answers[1]
     assert state_of(party.do("release", contract_id, "fine")) == SETTLED
 
 
 def test_work_without_criteria_is_released_in_the_group_that_completed_it_or_refused(party: Trading) -> None:
     contract_id = party.given("plain").id
     answers = together(party.store, [party.handed_in(contract_id, LEAKED), party.move("release", contract_id, "fine")])
-    assert isinstance(answers[1], Standing | WrongState), answers[1]
+    assert isinstance(answers[1], ContractSnapshot | WrongState), answers[1]
     assert state_of(party.do("release", contract_id, "fine")) == SETTLED
 
 
@@ -562,7 +562,7 @@ def test_a_hold_is_released_once_whoever_asks(party: Trading) -> None:
         party.move("release", contract_id, "fine"),
     ]
     answers = together(party.store, writes)
-    assert [type(answer) for answer in answers] == [Standing, WrongState, WrongState, Standing]
+    assert [type(answer) for answer in answers] == [ContractSnapshot, WrongState, WrongState, ContractSnapshot]
     assert answers[0] == answers[3]
     assert answers[0].judgement.version == 2
     assert answers[0].judgement.result.governance is GovernanceStatus.RELEASED
@@ -576,7 +576,7 @@ def test_a_contract_that_expires_in_the_group_that_completes_it_goes_one_way(par
         handed = party.handed_in(contract_id)
         hands.pass_h(2)
         # The output came in time, and is written too late.
-        order: list[Write[Any]] = [handed, Expire("clock")] if number else [Expire("clock"), handed]
+        order: list[Write[Any]] = [handed, ExpireContracts("clock")] if number else [ExpireContracts("clock"), handed]
         answers = together(party.store, order)
         assert state_of(party.standing(contract_id)) == EXPIRED
         assert {type(answer) for answer in answers} == {int, WrongState}
@@ -593,7 +593,7 @@ def test_an_agent_moves_its_own_contracts_only_and_learns_of_no_others(party: Tr
     )
     nameless = Trading(party.store, party.tenant, by="key", agent="")
     contract_id = party.award(work.id, "a1").id
-    fresh = Award(party.request(), "con_fresh", work.id, "a1")
+    fresh = AwardContract(party.request(), "con_fresh", work.id, "a1")
     handed = party.handed_in(contract_id)
     foreign = [
         write._replace(request=stranger.request())  # type: ignore[attr-defined]  # every move is a tuple
@@ -606,10 +606,10 @@ def test_an_agent_moves_its_own_contracts_only_and_learns_of_no_others(party: Tr
     ]
     # The contract of the same group is hidden as well as the one that is recorded.
     answers = together(party.store, [fresh, party.move("start", contract_id), *foreign])
-    assert [type(answer) for answer in answers] == [Standing, Standing, *[NotFound] * len(foreign)]
+    assert [type(answer) for answer in answers] == [ContractSnapshot, ContractSnapshot, *[NotFound] * len(foreign)]
     for stranger in (others, nameless):
         with pytest.raises(NotFound):
-            stranger.market.case(stranger.actor, contract_id)
+            stranger.market.find_contract(stranger.actor, contract_id)
     assert state_of(own.complete(contract_id)) == SETTLED
 
 
@@ -742,7 +742,7 @@ def test_what_was_erased_is_not_paid_and_can_be_called_off(party: Trading, kind:
     assert state_of(standing) == VOIDED
     assert standing.judgement is not None
     assert standing.judgement.result is None
-    assert contracts.shown(standing).outcome is not None
+    assert contracts.to_contract_view(standing).outcome is not None
 
 
 def test_what_was_paid_and_erased_stays_paid_and_can_be_taken_back(party: Trading) -> None:
@@ -786,7 +786,7 @@ def busy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """A tenant whose contracts went every way, an hour apart."""
     url = request.getfixturevalue("new_postgres")() if request.param == "postgresql" else None
     hands = Hands()
-    store = Store.open(Location(tmp_path_factory.mktemp("busy"), url), Surroundings(clock=hands))
+    store = Store.open(Location(tmp_path_factory.mktemp("busy"), url), ClockAndEntropy(clock=hands))
     trading = Trading(store)
     for number, situation in enumerate([*SITUATIONS, "settled", "upheld", "reversed"]):
         contract_id = reached(trading, hands, situation, f" {number}")
@@ -808,7 +808,7 @@ def whole(busy: Trading) -> list[ledger.Statement]:
     with busy.store.database.reading() as connection:
         accounts = ledger.balances(connection, TENANT, escrows=True)
         found = [ledger.statement(connection, TENANT, one.account, one.currency) for one in accounts]
-        assert broken(ledger.books(connection, TENANT)) == []
+        assert find_violations(ledger.books(connection, TENANT)) == []
     assert [one.closing for one in found] == [one.micros for one in accounts]
     return found
 

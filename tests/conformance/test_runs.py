@@ -17,8 +17,8 @@ from tests.outcomes.making import together
 from meruit.benchmarks.store import published
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store import transitions as run_moves
-from meruit.benchmarks.store.published import BenchmarkTaken, BenchmarkView, Publish
-from meruit.benchmarks.store.read import RunFilter, RunMoved
+from meruit.benchmarks.store.published import BenchmarkTaken, BenchmarkView, PublishBenchmark
+from meruit.benchmarks.store.read import RunFilter, TaskRunStateError
 from meruit.errors import Unreachable
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest
@@ -26,15 +26,15 @@ from meruit.model.outcome import in_micros
 from meruit.model.task import Benchmark
 from meruit.model.task_run import CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.model.world import in_work
-from meruit.outcomes.service import Unsupported
+from meruit.model.world import as_work_part
+from meruit.outcomes.service import UnsupportedCriteria
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.write import NewOutcome
 from meruit.store import tables
 from meruit.store.database import NotFound, StoreError
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 AT_ONCE = 200
 RUNS, CRITERIA, WORKERS = 1_000, 20, 32
@@ -51,7 +51,7 @@ def clock() -> Clock:
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Store]:
     """One of each kind; every test is a tenant of its own."""
     url = request.getfixturevalue("new_postgres")() if request.param == "postgresql" else None
-    opened = Store.open(Location(tmp_path_factory.mktemp("runs"), url), Surroundings(clock=clock))
+    opened = Store.open(Location(tmp_path_factory.mktemp("runs"), url), ClockAndEntropy(clock=clock))
     yield opened
     opened.close()
 
@@ -92,7 +92,7 @@ def found(here: Bench, run_id: str) -> TaskRun:
 # Publishing
 
 
-def publish(here: Bench, of: Benchmark) -> Publish:
+def publish(here: Bench, of: Benchmark) -> PublishBenchmark:
     return here.benchmarks.library.publication(here.tenant, "author", of)
 
 
@@ -160,7 +160,7 @@ def test_benchmarks_are_listed_newest_first_in_pages(here: Bench) -> None:
 
 
 def test_an_assertion_that_nobody_can_run_is_not_published(here: Bench) -> None:
-    with pytest.raises(Unsupported) as refused:
+    with pytest.raises(UnsupportedCriteria) as refused:
         asyncio.run(here.publish(task("t1", asked(), {"assert": "portal-state-mach"})))
     (problem,) = refused.value.problems
     assert problem.where.startswith("tasks[0].criteria[1]")
@@ -242,7 +242,7 @@ def test_each_move_is_made_from_the_right_state_and_refused_from_all_others(
             before = rows(here, *EVERYTHING), found(here, run_id)
             leads_to = ALLOWED[situation].get(move)
             if leads_to is None:
-                with pytest.raises(RunMoved, match=f"task run {run_id}"):
+                with pytest.raises(TaskRunStateError, match=f"task run {run_id}"):
                     await made(here, run_id)
                 assert (rows(here, *EVERYTHING), found(here, run_id)) == before, move
                 continue
@@ -342,7 +342,7 @@ def test_many_completions_of_one_run_give_one_outcome_and_equal_answers(here: Be
         here.ground.act(run)
         other = bench(here.store, here.tenant).benchmarks
         # As another process has it: without what this one knows of who is judging.
-        other.ground = here.ground
+        other.environments = here.ground
         callers = [here.benchmarks if number % 2 else other for number in range(AT_ONCE)]
         return await asyncio.gather(*(one.complete(here.scope, run.id) for one in callers))
 
@@ -361,7 +361,7 @@ def test_one_of_many_starts_begins_and_the_worlds_of_the_others_are_taken_down(h
             *(here.benchmarks.start(here.scope, run.id) for _ in range(20)), return_exceptions=True
         )
         (begun,) = (one for one in answers if not isinstance(one, BaseException))
-        assert {type(one) for one in answers if isinstance(one, BaseException)} == {RunMoved}
+        assert {type(one) for one in answers if isinstance(one, BaseException)} == {TaskRunStateError}
         assert list(here.ground.rows) == [begun.run.playground_id]
         assert (
             begun.access == (await here.benchmarks.access(here.scope, run.id)).access == {"at": begun.run.playground_id}
@@ -624,7 +624,7 @@ def test_a_recheck_decides_what_a_source_in_trouble_left_open(here: Bench) -> No
         answers = await asyncio.gather(
             *(here.benchmarks.recheck(here.tenant, run.id, reread=True) for _ in range(3)), return_exceptions=True
         )
-        assert [type(one) for one in answers] == [TaskRun, RunMoved, RunMoved]
+        assert [type(one) for one in answers] == [TaskRun, TaskRunStateError, TaskRunStateError]
         second = found(here, run.id)
         assert (second.verdict, second.status) == (Verdict.PASS, RunStatus.COMPLETED)
         assert second.outcome_id != first.outcome_id
@@ -638,12 +638,12 @@ def test_a_recheck_decides_what_a_source_in_trouble_left_open(here: Bench) -> No
     asyncio.run(moves())
 
 
-async def judged(here: Bench, run_id: str) -> tuple[NewOutcome, tuple[run_moves.CriterionRow, ...]]:
+async def judged(here: Bench, run_id: str) -> tuple[NewOutcome, tuple[run_moves.NewCriterionRun, ...]]:
     """What would be recorded of a run as its world stands."""
     kept = here.benchmarks._find(here.scope, run_id)
     given = here.benchmarks._input(here.tenant, kept)
-    after = await here.benchmarks._after(here.tenant, kept.run, given)
-    found, criteria = await here.benchmarks._judged(here.tenant, kept.run, given, in_work(after))
+    after = await here.benchmarks._read_after(here.tenant, kept.run, given)
+    found, criteria = await here.benchmarks._judge(here.tenant, kept.run, given, as_work_part(after))
     return here.benchmarks.registrar.draft(here.tenant, found), criteria
 
 
@@ -707,7 +707,7 @@ def test_verdicts_that_others_add_to_the_outcome_are_not_the_runs(here: Bench) -
     async def moves() -> None:
         await here.publish()
         run = await here.completed()
-        wishes = [here.benchmarks._rejudged(here.tenant, run.id, "one", None) for _ in range(2)]
+        wishes = [here.benchmarks._build_rejudge(here.tenant, run.id, "one", None) for _ in range(2)]
         assert len(here.store.recorder.write(wishes[0].versions)) == 1
         assert found(here, run.id) == run
         # Somebody was quicker: nothing is written, and the run stays as it is.
@@ -725,7 +725,7 @@ def test_of_two_who_judge_anew_in_one_transaction_one_does(here: Bench) -> None:
         return await here.completed()
 
     run = asyncio.run(moves())
-    wishes = [here.benchmarks._rejudged(here.tenant, run.id, "again", None) for _ in range(2)]
+    wishes = [here.benchmarks._build_rejudge(here.tenant, run.id, "again", None) for _ in range(2)]
     answers = together(here.store, wishes)
     assert [answer.outcome_version for answer in answers] == [2, 2]
     assert rows(here, "verdicts", "criterion_runs") == {"verdicts": 2, "criterion_runs": 4}
@@ -795,17 +795,17 @@ def test_what_has_moved_meanwhile_is_looked_at_once_more_when_it_is_written(here
             run_moves.RereadRun(here.tenant, first.id, "out_x", draft, criteria, "now"),
         ]
         for write in writes:
-            with pytest.raises(RunMoved):
+            with pytest.raises(TaskRunStateError):
                 here.store.recorder.write(write)
         # Completed in the same moment in which somebody finds that its time is over.
         here.store.recorder.write(run_moves.BeginJudging(here.tenant, first.id, 1))
         clock.pass_s(901)
         complete = run_moves.CompleteRun(here.tenant, first.id, draft, criteria)
-        late = run_moves.TimeOut(here.tenant, (first.id, second.id))
+        late = run_moves.TimeOutRuns(here.tenant, (first.id, second.id))
         done, timed_out = together(here.store, [complete, late])
         assert (done.status, [run.id for run in timed_out]) == (RunStatus.COMPLETED, [second.id])
-        rejudge = here.benchmarks._rejudged(here.tenant, first.id, "again", None)
-        with pytest.raises(RunMoved):
+        rejudge = here.benchmarks._build_rejudge(here.tenant, first.id, "again", None)
+        with pytest.raises(TaskRunStateError):
             here.store.recorder.write(rejudge._replace(id=second.id))
 
     asyncio.run(moves())

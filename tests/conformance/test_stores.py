@@ -48,16 +48,16 @@ from meruit.model.events import EventType
 from meruit.model.outcome import Labels, OutcomeSummary
 from meruit.outcomes.store import criteria
 from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.read import Filter, Narrowed
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 from meruit.outcomes.store.write import (
     AddVersions,
     IdempotencyConflict,
-    Idempotent,
+    IdempotentReplay,
+    IdempotentRequest,
     NewOutcome,
     NewVersion,
     RecordAll,
-    Recorded,
-    Replay,
+    RecordedVersion,
     record,
 )
 from meruit.store import keys, recorder, tables
@@ -65,8 +65,8 @@ from meruit.store import log as audit
 from meruit.store import migrate as opening
 from meruit.store.database import NotFound, StoreError, StoreUnavailable, connect
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
-from meruit.store.transaction import Writing
+from meruit.store.store import ClockAndEntropy, Store
+from meruit.store.transaction import WriteTransaction
 
 NewTenant = Callable[[], str]
 AT_ONCE = 8
@@ -122,7 +122,7 @@ def test_a_new_store_is_made_where_there_is_none(empty_location: Location) -> No
         assert not empty_location.folder.exists()
     Store.open(empty_location).close()
     status = opening.status(empty_location)
-    assert (status.exists, status.current, status.revision) == (True, True, opening.HEAD)
+    assert (status.exists, status.is_current, status.revision) == (True, True, opening.HEAD)
     assert (status.outcomes, status.log_size, status.events) == (0, 1, 0)
 
 
@@ -251,9 +251,9 @@ def test_an_older_store_is_upgraded_with_its_data(older_location: tuple[Location
     assert opening.status(location).revision == "0001"
     store = Store.open(location)
     try:
-        assert opening.status(location).current
+        assert opening.status(location).is_current
         with store.database.reading() as connection:
-            found = outcomes.full(connection, Scope("acme"), kept.id, store.shelf)
+            found = outcomes.full_record(connection, Scope("acme"), kept.id, store.blobs)
             assert found.work_output == json.loads(kept.output.content)
             assert found.verification_result == kept.result
             hashes = [leaf.hash for leaf in leaves_of(connection)]
@@ -287,14 +287,14 @@ def test_processes_that_upgrade_a_store_at_once_do_it_once(older_location: tuple
     before = opening.status(location).log_size
     assert len(set(opened_by_processes(location, 3))) == 1
     after = opening.status(location)
-    assert (after.current, after.log_size, after.outcomes) == (True, before, 2)
+    assert (after.is_current, after.log_size, after.outcomes) == (True, before, 2)
 
 
 def test_threads_that_upgrade_a_store_at_once_do_it_once(older_location: tuple[Location, NewOutcome]) -> None:
     location, _kept = older_location
     done = at_once(AT_ONCE, lambda _index: opening.upgrade(location))
-    assert {type(one) for one in done} == {opening.Upgraded}, done
-    assert opening.status(location).current
+    assert {type(one) for one in done} == {opening.UpgradeResult}, done
+    assert opening.status(location).is_current
 
 
 def test_a_newer_store_is_refused_with_what_to_do(store_location: Location) -> None:
@@ -305,7 +305,7 @@ def test_a_newer_store_is_refused_with_what_to_do(store_location: Location) -> N
     database.close()
     with pytest.raises(StoreError, match=r"newer Meruit.*9999.*upgrade Meruit"):
         Store.open(store_location)
-    assert not opening.status(store_location).current
+    assert not opening.status(store_location).is_current
 
 
 def test_the_migrations_make_the_tables_of_this_version(store: Store) -> None:
@@ -338,11 +338,11 @@ def test_what_is_recorded_is_read_back(
     with shared.database.reading() as connection:
         line = outcomes.summary(connection, scope, new.id)
         (version,) = outcomes.versions(connection, scope, new.id)
-        full = outcomes.full(connection, scope, new.id, shared.shelf)
-        work = outcomes.evidence(connection, scope, new.id, shared.shelf)
+        full = outcomes.full_record(connection, scope, new.id, shared.blobs)
+        work = outcomes.evidence(connection, scope, new.id, shared.blobs)
         kept = outcomes.criteria_body(connection, tenant, line.criteria_digest)
         leaf = read_entry(audit.leaf(connection, where.leaf).body)
-    assert where == Recorded(new.id, 1, version.leaf)
+    assert where == RecordedVersion(new.id, 1, version.leaf)
     assert work == tuple(written(part) for part in parts)
     assert version.result is not None
     assert version.result.to_json() == new.result.to_json()
@@ -361,7 +361,7 @@ def test_criteria_of_many_digits_keep_their_digest(store: Store) -> None:
     new = outcome(store, criteria=rules)
     recorded(store, new)
     with store.database.reading() as connection:
-        full = outcomes.full(connection, Scope("acme"), new.id, store.shelf)
+        full = outcomes.full_record(connection, Scope("acme"), new.id, store.blobs)
     assert full.success_criteria == rules
     assert digest(full.success_criteria.model_dump(exclude_defaults=True)) == new.result.criteria_digest
     assert criteria_digest_of(new.criteria) == full.criteria_digest
@@ -426,9 +426,9 @@ def test_one_contract_can_name_several_outcomes(store: Store) -> None:
 
 
 @EXAMPLES
-@given(number=st.integers(0, 30), size=st.integers(1, 12), by=st.sampled_from([None, *Filter]))
+@given(number=st.integers(0, 30), size=st.integers(1, 12), by=st.sampled_from([None, *OutcomeFilterField]))
 def test_pages_put_together_are_everything_newest_first(
-    shared: Store, new_tenant: NewTenant, number: int, size: int, by: Filter | None
+    shared: Store, new_tenant: NewTenant, number: int, size: int, by: OutcomeFilterField | None
 ) -> None:
     tenant = new_tenant()
     made = [
@@ -442,11 +442,11 @@ def test_pages_put_together_are_everything_newest_first(
         for index in range(number)
     ]
     recorded(shared, *made)
-    wanted: list[Narrowed | None] = [None]
+    wanted: list[OutcomeFilter | None] = [None]
     if by is not None:
         with shared.database.reading() as connection:
             lines = outcomes.page(connection, Scope(tenant))
-        wanted = [Narrowed(by, value) for value in {str(getattr(line, by.value)) for line in lines} | {"nothing"}]
+        wanted = [OutcomeFilter(by, value) for value in {str(getattr(line, by.value)) for line in lines} | {"nothing"}]
     seen: list[str] = []
     for narrowed in wanted:
         found = list(paged(shared, Scope(tenant), narrowed, size))
@@ -458,7 +458,7 @@ def test_pages_put_together_are_everything_newest_first(
     assert Counter(seen) == Counter(one.id for one in made)
 
 
-def paged(store: Store, scope: Scope, narrowed: Narrowed | None, size: int) -> Iterator[OutcomeSummary]:
+def paged(store: Store, scope: Scope, narrowed: OutcomeFilter | None, size: int) -> Iterator[OutcomeSummary]:
     before: int | None = None
     for _ in range(100):
         with store.database.reading() as connection:
@@ -485,10 +485,11 @@ def test_tenants_with_the_same_names_never_see_each_other(
             for name in ids
         ]
         assert not isinstance(
-            shared.recorder.write(record(made, Idempotent(key, tenant, 201, tenant.encode()), tenant)), Replay
+            shared.recorder.write(record(made, IdempotentRequest(key, tenant, 201, tenant.encode()), tenant)),
+            IdempotentReplay,
         )
         shared.recorder.write(
-            criteria.Register(tenant, "same", body_of(CRITERIA), criteria_digest_of(made[0].criteria), tenant)
+            criteria.RegisterCriteria(tenant, "same", body_of(CRITERIA), criteria_digest_of(made[0].criteria), tenant)
         )
     assert rows_of(shared, one) == rows_of(shared, other)
     assert set(rows_of(shared, nobody).values()) == {0}
@@ -496,7 +497,7 @@ def test_tenants_with_the_same_names_never_see_each_other(
         for tenant in (one, other):
             assert {line.id for line in outcomes.page(connection, Scope(tenant))} == set(ids)
             for name in ids:
-                found = outcomes.full(connection, Scope(tenant), name, shared.shelf)
+                found = outcomes.full_record(connection, Scope(tenant), name, shared.blobs)
                 assert found.work_output == {"of": tenant}
             (named,) = criteria.page(connection, tenant)
             assert (named.version, named.created_by) == (1, tenant)
@@ -504,8 +505,8 @@ def test_tenants_with_the_same_names_never_see_each_other(
             outcomes.summary(connection, Scope(nobody), ids[0])
         with pytest.raises(NotFound):
             criteria.find(connection, nobody, "same")
-    again = shared.recorder.write(record([], Idempotent(key, one, 201, b""), one))
-    assert again == Replay(201, one.encode())
+    again = shared.recorder.write(record([], IdempotentRequest(key, one, 201, b""), one))
+    assert again == IdempotentReplay(201, one.encode())
 
 
 def test_an_agent_sees_its_own_outcomes_and_one_without_a_name_none(store: Store) -> None:
@@ -516,7 +517,7 @@ def test_an_agent_sees_its_own_outcomes_and_one_without_a_name_none(store: Store
     with store.database.reading() as connection:
         assert [line.id for line in outcomes.page(connection, own)] == [mine.id]
         assert [line.id for line in outcomes.forward(connection, own)] == [mine.id]
-        assert outcomes.page(connection, own, narrowed=Narrowed(Filter.AGENT, "a2")) == []
+        assert outcomes.page(connection, own, narrowed=OutcomeFilter(OutcomeFilterField.AGENT, "a2")) == []
         assert outcomes.page(connection, nameless) == []
         assert len(outcomes.page(connection, Caller("acme", Role.AUDITOR, "k").scope)) == 3
         for hidden in (others, nobodys):
@@ -526,7 +527,7 @@ def test_an_agent_sees_its_own_outcomes_and_one_without_a_name_none(store: Store
                 with pytest.raises(NotFound):
                     outcomes.versions(connection, scope, hidden.id)
                 with pytest.raises(NotFound):
-                    outcomes.full(connection, scope, hidden.id, store.shelf)
+                    outcomes.full_record(connection, scope, hidden.id, store.blobs)
         told = outcomes.for_agent(outcomes.summary(connection, own, mine.id))
         assert (told.id, told.contract_id, told.verdict) == (mine.id, "c1", mine.result.verdict)
 
@@ -536,7 +537,7 @@ def test_an_agent_sees_its_own_outcomes_and_one_without_a_name_none(store: Store
 
 def requests(store: Store, tenant: str, fingerprints: Sequence[str], key: str = "k") -> list[RecordAll]:
     return [
-        record([outcome(store, tenant)], Idempotent(key, fingerprint, 201, f"reply {number}".encode()), tenant)
+        record([outcome(store, tenant)], IdempotentRequest(key, fingerprint, 201, f"reply {number}".encode()), tenant)
         for number, fingerprint in enumerate(fingerprints)
     ]
 
@@ -548,15 +549,15 @@ def test_a_request_that_comes_again_has_one_effect_and_one_answer(
 ) -> None:
     tenant = new_tenant()
     answers = [answer for size in groups for answer in together(shared, requests(shared, tenant, ["f"] * size))]
-    assert [type(answer) for answer in answers] == [list] + [Replay] * (len(answers) - 1)
-    assert set(answers[1:]) <= {Replay(201, b"reply 0")}
+    assert [type(answer) for answer in answers] == [list] + [IdempotentReplay] * (len(answers) - 1)
+    assert set(answers[1:]) <= {IdempotentReplay(201, b"reply 0")}
     found = rows_of(shared, tenant)
     assert (found["outcomes"], found["events"], found["idempotency"]) == (1, 1, 1)
 
 
 def test_a_key_used_for_another_request_is_refused(store: Store) -> None:
     answers = together(store, requests(store, "acme", ["f", "g", "f"]))
-    assert [type(answer) for answer in answers] == [list, IdempotencyConflict, Replay]
+    assert [type(answer) for answer in answers] == [list, IdempotencyConflict, IdempotentReplay]
     with pytest.raises(IdempotencyConflict, match="use a new one"):
         store.recorder.write(requests(store, "acme", ["g"])[0])
     assert rows_of(store, "acme")["outcomes"] == 1
@@ -565,8 +566,8 @@ def test_a_key_used_for_another_request_is_refused(store: Store) -> None:
 def test_threads_with_one_key_have_one_effect(store: Store) -> None:
     made = requests(store, "acme", ["f"] * AT_ONCE)
     answers = at_once(AT_ONCE, lambda index: store.recorder.write(made[index]))
-    assert Counter(map(type, answers)) == {list: 1, Replay: AT_ONCE - 1}
-    assert len({answer for answer in answers if isinstance(answer, Replay)}) == 1
+    assert Counter(map(type, answers)) == {list: 1, IdempotentReplay: AT_ONCE - 1}
+    assert len({answer for answer in answers if isinstance(answer, IdempotentReplay)}) == 1
     assert rows_of(store, "acme")["outcomes"] == 1
 
 
@@ -577,18 +578,18 @@ def test_stores_that_share_a_database_share_its_keys(store: Store) -> None:
         answers = at_once(AT_ONCE, lambda index: (store, second)[index % 2].recorder.write(made[index]))
     finally:
         second.close()
-    assert Counter(map(type, answers)) == {list: 1, Replay: AT_ONCE - 1}
+    assert Counter(map(type, answers)) == {list: 1, IdempotentReplay: AT_ONCE - 1}
     assert rows_of(store, "acme")["outcomes"] == 1
 
 
-def refusing(_writing: Writing) -> None:
+def refusing(_writing: WriteTransaction) -> None:
     raise MeruitError("no")
 
 
-def half_refused(store: Store, tenant: str) -> Callable[[Writing], None]:
+def half_refused(store: Store, tenant: str) -> Callable[[WriteTransaction], None]:
     made = requests(store, tenant, ["f"], "refused")[0]
 
-    def write(writing: Writing) -> None:
+    def write(writing: WriteTransaction) -> None:
         made(writing)
         raise MeruitError("no")
 
@@ -658,16 +659,16 @@ def test_a_caller_that_no_longer_waits_keeps_nobody_else_waiting(store: Store) -
 
 
 def test_a_listener_hears_of_each_transaction(store: Store) -> None:
-    heard: list[recorder.Committed] = []
+    heard: list[recorder.CommitNotice] = []
     store.recorder.listen(heard.append)
     together(store, [record([outcome(store)]), record([outcome(store), outcome(store)])])
-    assert heard == [recorder.Committed(2, 3)]
+    assert heard == [recorder.CommitNotice(2, 3)]
 
 
 def test_a_closed_recorder_refuses(store: Store) -> None:
     store.recorder.close()
     with pytest.raises(StoreUnavailable, match="being closed"):
-        store.recorder.write(audit.nothing)
+        store.recorder.write(audit.write_nothing)
 
 
 def test_closing_writes_what_waits(store: Store) -> None:
@@ -682,7 +683,7 @@ def test_closing_writes_what_waits(store: Store) -> None:
 def test_more_callers_than_can_wait_are_refused_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "MAX_WAITING", 3)
     with pytest.raises(StoreUnavailable, match="callers wait for the database already"):
-        together(store, [audit.nothing] * 4)
+        together(store, [audit.write_nothing] * 4)
     monkeypatch.undo()
     recorded(store, outcome(store))
 
@@ -707,8 +708,8 @@ def test_a_later_version_follows_and_changes_no_earlier_one(store: Store) -> Non
         assert (second.version, second.leaf, second.reason) == (2, where.leaf, "stricter")
         line = outcomes.summary(connection, scope, new.id)
         assert (line.version, line.criteria_digest, line.verdict) == (2, second.criteria_digest, second.verdict)
-        assert outcomes.full(connection, scope, new.id, store.shelf).success_criteria == rules
-        assert outcomes.full(connection, scope, new.id, store.shelf, 1).success_criteria == CRITERIA
+        assert outcomes.full_record(connection, scope, new.id, store.blobs).success_criteria == rules
+        assert outcomes.full_record(connection, scope, new.id, store.blobs, 1).success_criteria == CRITERIA
         assert outcomes.latest_results(connection, "acme", [new.id]) == {new.id: second.result}
         with pytest.raises(NotFound, match="no version 3"):
             outcomes.version(connection, scope, new.id, 3)
@@ -838,8 +839,8 @@ def test_the_checkpoint_that_covers_an_entry_is_the_first_after_it(long: Store) 
 def test_a_log_that_nobody_adds_to_can_be_signed_as_it_is(store: Store) -> None:
     recorded(store, outcome(store))
     recorded(store, outcome(store))
-    store.recorder.write(audit.nothing, sign_now=True)
-    store.recorder.write(audit.nothing, sign_now=True)
+    store.recorder.write(audit.write_nothing, sign_now=True)
+    store.recorder.write(audit.write_nothing, sign_now=True)
     with store.database.reading() as connection:
         size = audit.log_size(connection)
         latest = audit.latest_checkpoint(connection)
@@ -887,7 +888,9 @@ def test_each_thing_that_happens_is_told_once_and_in_order(store: Store) -> None
     new = outcome(store, labels=Labels("c1", "a1", "u1", "d1"))
     recorded(store, new)
     store.recorder.write(again(new, 1, criteria_of(0.9)))
-    store.recorder.write(criteria.Register("acme", "n", body_of(CRITERIA), new.result.criteria_digest or "", ""))
+    store.recorder.write(
+        criteria.RegisterCriteria("acme", "n", body_of(CRITERIA), new.result.criteria_digest or "", "")
+    )
     made = store.recorder.write(keys.NewKey("acme", Role.ADMIN, "k", None, None, os.urandom))
     store.recorder.write(keys.Revoke(made.key.id, "acme"))
     with store.database.reading() as connection:
@@ -909,7 +912,7 @@ def test_each_thing_that_happens_is_told_once_and_in_order(store: Store) -> None
 
 
 def test_a_record_and_its_event_are_there_together_or_not_at_all(store: Store) -> None:
-    def failing(writing: Writing) -> None:
+    def failing(writing: WriteTransaction) -> None:
         record([outcome(store)])(writing)
         # Two rows of one key: the database refuses the whole transaction.
         writing.insert(tables.cursors, "c", 1)
@@ -1008,9 +1011,11 @@ def test_keys_are_listed_by_tenant_and_in_pages(store: Store) -> None:
 # Named criteria
 
 
-def register(tenant: str, name: str, threshold: float, once: Idempotent | None = None) -> criteria.Register:
+def register(
+    tenant: str, name: str, threshold: float, once: IdempotentRequest | None = None
+) -> criteria.RegisterCriteria:
     body = body_of(criteria_of(threshold))
-    return criteria.Register(tenant, name, body, criteria_digest_of(body), "key", once)
+    return criteria.RegisterCriteria(tenant, name, body, criteria_digest_of(body), "key", once)
 
 
 @EXAMPLES
@@ -1039,10 +1044,10 @@ def test_threads_that_register_one_name_get_versions_of_their_own(store: Store) 
 
 
 def test_registering_again_with_one_key_is_answered_as_before(store: Store) -> None:
-    once = Idempotent("k", "f", 201, b"reply")
+    once = IdempotentRequest("k", "f", 201, b"reply")
     first = store.recorder.write(register("acme", "n", 0.5, once))
     assert isinstance(first, criteria.NamedCriteria)
-    assert store.recorder.write(register("acme", "n", 0.5, once)) == Replay(201, b"reply")
+    assert store.recorder.write(register("acme", "n", 0.5, once)) == IdempotentReplay(201, b"reply")
 
 
 def test_names_are_listed_in_pages_with_their_latest_version(store: Store) -> None:
@@ -1067,7 +1072,7 @@ def test_large_evidence_is_read_back(store: Store) -> None:
     recorded(store, new)
     assert new.output.in_file == (store.database.location.kind == "sqlite")
     with store.database.reading() as connection:
-        assert outcomes.full(connection, Scope("acme"), new.id, store.shelf).work_output == large
+        assert outcomes.full_record(connection, Scope("acme"), new.id, store.blobs).work_output == large
         row = connection.execute(select(tables.blobs).where(tables.blobs.c.address == new.output.address)).one()
     assert (row.content is None) == new.output.in_file
     assert row.size == len(new.output.content)
@@ -1079,7 +1084,7 @@ def test_evidence_that_was_changed_is_noticed(store: Store) -> None:
     with store.database.writer.begin() as connection:
         connection.execute(tables.blobs.update().values(content=b"{}"))
     with store.database.reading() as connection, pytest.raises(StoreError, match="changed after it was recorded"):
-        outcomes.evidence(connection, Scope("acme"), new.id, store.shelf)
+        outcomes.evidence(connection, Scope("acme"), new.id, store.blobs)
 
 
 def test_evidence_that_is_gone_is_noticed(store: Store) -> None:
@@ -1088,7 +1093,7 @@ def test_evidence_that_is_gone_is_noticed(store: Store) -> None:
     with store.database.writer.begin() as connection:
         connection.execute(tables.blobs.delete())
     with store.database.reading() as connection, pytest.raises(StoreError, match="is not in the store"):
-        outcomes.evidence(connection, Scope("acme"), new.id, store.shelf)
+        outcomes.evidence(connection, Scope("acme"), new.id, store.blobs)
 
 
 # A database that goes away
@@ -1133,13 +1138,13 @@ def test_a_database_that_goes_away_is_told_of_and_used_again_when_it_is_back(sto
 def test_what_is_refused_says_where_and_keeps_the_password(store: Store) -> None:
     with away(store):
         (refused,) = together(store, [record([outcome(store, work_output={"t": os.urandom(30_000).hex()})])])
-    assert store.database.location.shown in str(refused)
+    assert store.database.location.display_name in str(refused)
 
 
 def test_a_connection_lost_in_a_transaction_costs_that_transaction_only(postgres_url: str, tmp_path: Path) -> None:
     store = Store.open(Location(tmp_path, postgres_url))
 
-    def losing(writing: Writing) -> None:
+    def losing(writing: WriteTransaction) -> None:
         pid = writing.read(select(func.pg_backend_pid()))[0][0]
         with psycopg.connect(postgres_url) as other:
             other.execute("SELECT pg_terminate_backend(%s)", [pid])
@@ -1158,7 +1163,7 @@ def test_a_connection_lost_in_a_transaction_costs_that_transaction_only(postgres
 
 
 def test_ids_are_in_the_order_of_time(store: Store) -> None:
-    early = Surroundings(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC)).new_id("out")
-    late = Surroundings(clock=lambda: datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)).new_id("out")
+    early = ClockAndEntropy(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC)).new_id("out")
+    late = ClockAndEntropy(clock=lambda: datetime(2026, 1, 1, 0, 0, 1, tzinfo=UTC)).new_id("out")
     assert early < late
     assert len({store.surroundings.new_id("out") for _ in range(1000)}) == 1000

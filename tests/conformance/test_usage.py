@@ -17,32 +17,38 @@ from tests.outcomes.making import together
 from tests.usage.metering import BEGUN, BY_CALLS, ENDED, POLICY, USED, Place, attempt
 
 from meruit.errors import MeruitError
-from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredStep, UsageRecord, Window
+from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredStep, UsageRecord, Window
 from meruit.model.outcome import in_micros
-from meruit.model.prices import Ledger, PriceQuote
-from meruit.model.usage import Acknowledgement, Attempt, FetchError, Tokens, UsageCode, UsagePolicy, UsageStatus
-from meruit.outcomes.store.write import IdempotencyConflict, Idempotent, Replay
+from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.usage import Acknowledgement, FetchError, Observation, Tokens, UsageCode, UsagePolicy, UsageStatus
+from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest
 from meruit.store import tables
 from meruit.store.database import NotFound, StoreError
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
-from meruit.store.transaction import Writing
+from meruit.store.store import ClockAndEntropy, Store
+from meruit.store.transaction import WriteTransaction
 from meruit.usage.decision import is_equal
 from meruit.usage.schedule import Schedule
 from meruit.usage.store import read as usage_reading
-from meruit.usage.store.accounts import KeepPages, LeaveAccount, NewCredential, TakeAccount, fetched
-from meruit.usage.store.read import LaneRow
+from meruit.usage.store.accounts import (
+    AcquireAccountLease,
+    ChangeCredential,
+    ReleaseAccountLease,
+    StorePages,
+    find_fetch,
+)
+from meruit.usage.store.read import AttributionRow
 from meruit.usage.store.write import (
     Acknowledge,
-    BadUsage,
-    Look,
-    Looked,
-    LookNow,
+    InvalidUsage,
     NothingToAcknowledge,
-    Price,
-    PriceStands,
+    ObserveNow,
+    PriceAlreadyFrozen,
+    RecordObservations,
+    RecordPrices,
     RecordRun,
     RecordRuns,
+    RunObservation,
     UsageRunEnded,
 )
 
@@ -64,7 +70,7 @@ def location(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module")
 def store(location: Location, clock: Clock) -> Iterator[Store]:
     """One of each kind; every test is a tenant of its own."""
-    opened = Store.open(location, Surroundings(clock=clock))
+    opened = Store.open(location, ClockAndEntropy(clock=clock))
     yield opened
     opened.close()
 
@@ -72,7 +78,7 @@ def store(location: Location, clock: Clock) -> Iterator[Store]:
 @pytest.fixture(scope="module")
 def second(location: Location, store: Store, clock: Clock) -> Iterator[Store]:
     """Another process at the same database."""
-    opened = Store.open(location, Surroundings(clock=clock))
+    opened = Store.open(location, ClockAndEntropy(clock=clock))
     yield opened
     opened.close()
 
@@ -87,15 +93,15 @@ def asked_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What writes ask the database."""
     asked: list[str] = []
     for question in ("fetch", "ask", "read"):
-        real = getattr(Writing, question)
+        real = getattr(WriteTransaction, question)
 
-        def counted(self: Writing, statement: Any, *values: Any, real: Any = real) -> Any:
+        def counted(self: WriteTransaction, statement: Any, *values: Any, real: Any = real) -> Any:
             # Services that other tests of this process share look for contracts whose time is over.
             if "FROM contracts" not in str(statement):
                 asked.append(str(statement))
             return real(self, statement, *values)
 
-        monkeypatch.setattr(Writing, question, counted)
+        monkeypatch.setattr(WriteTransaction, question, counted)
     return asked
 
 
@@ -120,16 +126,16 @@ groups = st.lists(st.one_of(records, looks, looks, looks, others), min_size=1, m
 def asked(here: Place, what: str, about: Any) -> Any:
     match what:
         case "look":
-            return Look(here.tenant, [Looked(*one) for one in about])
+            return RecordObservations(here.tenant, [RunObservation(*one) for one in about])
         case "record":
             run_id, steps, ended = about
             return here.record(run_id, steps=steps, **({} if ended else {"ended_at": None}))
         case "acknowledge":
             return Acknowledge(here.tenant, about, ack(minutes=300))
         case "now":
-            return LookNow(here.tenant, [about])
+            return ObserveNow(here.tenant, [about])
         case _:
-            return Price(here.tenant, about, ledger=Ledger(quoted=Decimal("0.1")))
+            return RecordPrices(here.tenant, about, ledger=RunCosts(quoted=Decimal("0.1")))
 
 
 @settings(max_examples=25)
@@ -140,7 +146,7 @@ def test_what_is_claimed_always_follows_from_all_that_is_kept(
     here = Place(store, f"usage-{next(_NUMBERS)}")
     for run_id in RUNS:
         here.write(here.record(run_id, **({} if ends else {"ended_at": None})))
-    given_looks: dict[str, list[Attempt]] = {one: [] for one in RUNS}
+    given_looks: dict[str, list[Observation]] = {one: [] for one in RUNS}
     numbers = dict.fromkeys(RUNS, 0)
     for group in together_at:
         answers = together(store, [asked(here, *one) for one in group])
@@ -158,7 +164,7 @@ def test_what_is_claimed_always_follows_from_all_that_is_kept(
         assert [one for one in given_looks[run_id] if one not in kept and not needless(one, kept)] == []
 
 
-def needless(look: Attempt, kept: Sequence[Attempt]) -> bool:
+def needless(look: Observation, kept: Sequence[Observation]) -> bool:
     """Whether a look that is not kept said what another one had said within the hour before it."""
     return any(
         is_equal(one, look) and one.error is None and timedelta() <= look.at - one.at < POLICY.interval for one in kept
@@ -171,16 +177,18 @@ def needless(look: Attempt, kept: Sequence[Attempt]) -> bool:
     order=st.randoms(use_true_random=False),
 )
 def test_two_reconcilers_neither_lose_nor_double_a_look(
-    store: Store, second: Store, found: list[tuple[str, Attempt]], order: Any
+    store: Store, second: Store, found: list[tuple[str, Observation]], order: Any
 ) -> None:
     here = Place(store, f"usage-{next(_NUMBERS)}")
     here.write(RecordRuns(here.tenant, "me", [here.metered(one) for one in RUNS]))
     mine, theirs = [*found], [*found]
     order.shuffle(theirs)
 
-    def reconcile(of: Store, looks: Sequence[tuple[str, Attempt]]) -> None:
+    def reconcile(of: Store, looks: Sequence[tuple[str, Observation]]) -> None:
         for first in range(0, len(looks), 3):
-            of.recorder.write(Look(here.tenant, [Looked(*one) for one in looks[first : first + 3]]))
+            of.recorder.write(
+                RecordObservations(here.tenant, [RunObservation(*one) for one in looks[first : first + 3]])
+            )
 
     with ThreadPoolExecutor(2) as threads:
         for done in [threads.submit(reconcile, store, mine), threads.submit(reconcile, second, theirs)]:
@@ -200,9 +208,9 @@ def test_a_run_is_recorded_with_what_is_known_of_it(here: Place, clock: Clock) -
     assert record == here.check()
     assert (record.run, record.attempts) == (here.metered(task="t"), 0)
     assert (record.verdict.status, record.verdict.code) == (UsageStatus.PENDING, UsageCode.NOT_STARTED)
-    assert record.next_look_at == ENDED + timedelta(minutes=10)
+    assert record.next_observation_at == ENDED + timedelta(minutes=10)
     row = here.row()
-    assert (row.account, row.lane_kind, row.lane, row.task) == ("main", "key", here.tenant, "t")
+    assert (row.account, row.attribution_kind, row.attribution_key, row.task) == ("main", "key", here.tenant, "t")
     assert (row.created_at, row.created_by) == (clock.micros, "me")
     assert here.types() == ["usage_run.recorded", "usage_run.ended"]
     assert here.told()[0][1] == {
@@ -212,21 +220,21 @@ def test_a_run_is_recorded_with_what_is_known_of_it(here: Place, clock: Clock) -
 
 def test_an_open_run_is_replaced_whole_until_it_ends(here: Place) -> None:
     first = here.write(here.record(steps=0, ended_at=None))
-    assert (first.verdict.code, first.next_look_at) == (UsageCode.RUN_OPEN, None)
+    assert (first.verdict.code, first.next_observation_at) == (UsageCode.RUN_OPEN, None)
     here.write(here.record(steps=2, ended_at=None))
     assert len(here.check().run.steps) == 2
     moved = here.write(here.record(steps=1, source="other", ended_at=None))
     assert (here.row().account, len(moved.run.steps)) == ("other", 1)
     last = here.write(here.record(steps=3))
     assert (last.seq, len(here.check().run.steps), here.row().account) == (first.seq, 3, "main")
-    assert last.next_look_at == ENDED + timedelta(minutes=10)
+    assert last.next_observation_at == ENDED + timedelta(minutes=10)
     assert here.types() == ["usage_run.recorded", "usage_run.ended"]
 
 
 def test_an_open_run_of_one_agent_does_not_become_anothers(here: Place) -> None:
     kept = here.write(here.record(ended_at=None))
     taken = here.record(framework="another", ended_at=None)
-    with pytest.raises(BadUsage, match=r"is open, and of '.*', not of 'another'"):
+    with pytest.raises(InvalidUsage, match=r"is open, and of '.*', not of 'another'"):
         here.write(taken)
     assert here.found() == kept
 
@@ -246,7 +254,7 @@ def test_a_run_that_has_ended_is_what_it_is(here: Place) -> None:
 def test_a_run_that_ends_late_is_judged_by_the_looks_since_its_end(here: Place) -> None:
     here.write(here.record(ended_at=None))
     before = here.looked(attempt(-3), attempt(10), attempt(70))
-    assert (before.verdict.code, before.attempts, before.next_look_at) == (UsageCode.RUN_OPEN, 3, None)
+    assert (before.verdict.code, before.attempts, before.next_observation_at) == (UsageCode.RUN_OPEN, 3, None)
     assert here.write(here.record()).verdict.status is UsageStatus.VERIFIED
     here.check()
     assert here.types() == ["usage_run.recorded", "usage_run.ended", "usage.verified"]
@@ -276,24 +284,24 @@ def test_callers_of_one_group_see_what_those_before_them_did(here: Place) -> Non
             here.look(attempt(10)),
             here.record(steps=3),
             here.look(attempt(10), attempt(70)),
-            Price(here.tenant, "r", ledger=Ledger(quoted=Decimal("0.1"))),
+            RecordPrices(here.tenant, "r", ledger=RunCosts(quoted=Decimal("0.1"))),
             here.look(attempt(80, MORE)),
-            Price(here.tenant, "r", ledger=Ledger(billed=Decimal("0.2"))),
-            LookNow(here.tenant, ["r"]),
+            RecordPrices(here.tenant, "r", ledger=RunCosts(billed=Decimal("0.2"))),
+            ObserveNow(here.tenant, ["r"]),
         ],
     )
     assert isinstance(answers[4], UsageRunEnded)
     record = here.check()
     assert answers[-1] == [record]
-    assert (record.attempts, record.ledger) == (3, Ledger(Decimal("0.1"), Decimal("0.2")))
+    assert (record.attempts, record.ledger) == (3, RunCosts(Decimal("0.1"), Decimal("0.2")))
     assert here.types()[-2:] == ["usage.verified", "usage.withdrawn"]
 
 
 def test_a_request_that_comes_twice_is_answered_once(here: Place) -> None:
-    once = Idempotent("key", "fingerprint", 201, b"")
+    once = IdempotentRequest("key", "fingerprint", 201, b"")
     asked = here.record()._replace(once=once, render=lambda record: record.run.id.encode())
     assert isinstance(here.write(asked), UsageRecord)
-    assert here.write(asked) == Replay(201, b"r")
+    assert here.write(asked) == IdempotentReplay(201, b"r")
     with pytest.raises(IdempotencyConflict):
         here.write(asked._replace(once=once._replace(fingerprint="another")))
 
@@ -301,7 +309,7 @@ def test_a_request_that_comes_twice_is_answered_once(here: Place) -> None:
 def test_many_runs_are_recorded_together_or_not_at_all(here: Place) -> None:
     runs = [here.metered(f"r{number}") for number in range(600)]
     assert [one.run for one in here.write(RecordRuns(here.tenant, "me", runs))] == runs
-    with pytest.raises(BadUsage):
+    with pytest.raises(InvalidUsage):
         here.write(RecordRuns(here.tenant, "me", [here.metered("new"), here.metered("")]))
     with pytest.raises(NotFound):
         here.found("new")
@@ -320,15 +328,27 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "half a character": ({"framework": "\ud800"}, "run 'r'"),
     "a score that is none": ({"score": 2.0}, "<= 1"),
     "what is no time": ({"ended_at": object()}, "unsupported"),
-    "a key without its id": ({"lane": Lane(LaneKind.KEY)}, "key needs the provider's id of it, as key:ID"),
-    "a project without its id": ({"lane": Lane(LaneKind.PROJECT)}, "project needs"),
-    "a session of spaces": ({"lane": Lane(LaneKind.SESSION, " ")}, "session needs"),
-    "a secret for a lane": ({"lane": Lane(LaneKind.KEY, "sk-abc")}, "never the secret"),
-    "a value for calls": ({"lane": Lane(LaneKind.REQUESTS, "x")}, "requests takes no value"),
-    "a value for time alone": ({"lane": Lane(LaneKind.WINDOW, "x")}, "window takes no value"),
+    "a key without its id": (
+        {"attribution_key": AttributionKey(AttributionKind.KEY)},
+        "key needs the provider's id of it, as key:ID",
+    ),
+    "a project without its id": ({"attribution_key": AttributionKey(AttributionKind.PROJECT)}, "project needs"),
+    "a session of spaces": ({"attribution_key": AttributionKey(AttributionKind.SESSION, " ")}, "session needs"),
+    "a secret for an attribution key": (
+        {"attribution_key": AttributionKey(AttributionKind.KEY, "sk-abc")},
+        "never the secret",
+    ),
+    "a value for calls": (
+        {"attribution_key": AttributionKey(AttributionKind.REQUESTS, "x")},
+        "requests takes no value",
+    ),
+    "a value for time alone": (
+        {"attribution_key": AttributionKey(AttributionKind.WINDOW, "x")},
+        "window takes no value",
+    ),
     "a step that ends before it starts": ({"steps": (MeteredStep("s", ENDED, BEGUN),)}, "step 's' ends before it"),
     "a null character in a call": (
-        {"lane": BY_CALLS, "steps": (MeteredStep("s", calls=(MeteredCall(BEGUN, id="a\0b"),)),)},
+        {"attribution_key": BY_CALLS, "steps": (MeteredStep("s", calls=(MeteredCall(BEGUN, id="a\0b"),)),)},
         "null character",
     ),
 }
@@ -338,7 +358,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_kept_is_refused_and_nothing_is_lost(here: Place, what: str) -> None:
     wrong, said = BAD[what]
     here.write(here.record("other"))
-    with pytest.raises(BadUsage, match=said):
+    with pytest.raises(InvalidUsage, match=said):
         here.write(here.record(**{"run_id": "r", **wrong}))
     with pytest.raises(NotFound, match=r"no usage run 'r'; `meruit reconcile --list`"):
         here.found()
@@ -354,14 +374,16 @@ def test_a_call_is_one_runs_whoever_names_it_again(here: Place, new_tenant: Call
     here.write(here.called("r", "gen-1", "gen-2", **account))
     assert here.write(here.called("r", "gen-1", "gen-2", **account)) == here.found()
     for other in (here, there):
-        with pytest.raises(BadUsage, match=r"call 'gen-2' is another run's already; .* record it with the run") as told:
+        with pytest.raises(
+            InvalidUsage, match=r"call 'gen-2' is another run's already; .* record it with the run"
+        ) as told:
             other.write(other.called("q", "gen-3", "gen-2", **account))
         assert "'r'" not in str(told.value)
         with pytest.raises(NotFound):
             other.found("q")
     # Another account has calls of its own, and who is told by a key is not told by calls.
     there.write(there.called("q", "gen-1", source=there.tenant))
-    there.write(there.called("x", "gen-1", lane=Lane(LaneKind.KEY, "k"), **account))
+    there.write(there.called("x", "gen-1", attribution_key=AttributionKey(AttributionKind.KEY, "k"), **account))
     there.write(there.called("y", "gen-3", "", **account))
     there.write(there.called("z", "", **account))
 
@@ -372,12 +394,12 @@ def test_an_open_run_has_the_calls_that_it_names_by_now(here: Place) -> None:
     here.write(here.called("r", "b", "c", **account))
     here.write(here.called("q", "a", **account))
     for taken in ("b", "c"):
-        with pytest.raises(BadUsage, match=f"call '{taken}'"):
+        with pytest.raises(InvalidUsage, match=f"call '{taken}'"):
             here.write(here.called("x", taken, **account))
-    with pytest.raises(BadUsage, match="call 'a'"):
+    with pytest.raises(InvalidUsage, match="call 'a'"):
         here.write(here.called("r", "a", "b", **account))
     assert len(here.check("r").run.calls) == 2
-    here.write(here.called("r", "b", "c", **{**account, "lane": Lane(LaneKind.KEY, "k")}))
+    here.write(here.called("r", "b", "c", **{**account, "attribution_key": AttributionKey(AttributionKind.KEY, "k")}))
     here.write(here.called("x", "b", "c", **account))
 
 
@@ -395,7 +417,7 @@ def test_no_call_is_ever_two_runs(store: Store, told: list[list[tuple[str, set[s
         writes = [here.called(run_id, *sorted(calls), source=here.tenant, ended_at=None) for run_id, calls in group]
         for (run_id, calls), answer in zip(group, together(store, writes), strict=True):
             others = set().union(*(names[one] for one in names if one != run_id))
-            assert isinstance(answer, BadUsage) == bool(calls & others)
+            assert isinstance(answer, InvalidUsage) == bool(calls & others)
             if isinstance(answer, UsageRecord):
                 names[run_id] = calls
     for run_id, calls in names.items():
@@ -408,7 +430,7 @@ def test_calls_of_many_runs_are_asked_for_together(here: Place, asked_of: list[s
     # Two blocks of runs, three of calls, and who is told by time alone.
     assert len(asked_of) == 6
     twice = [here.called("new", "x", source=here.tenant).run, here.called("newer", "x", source=here.tenant).run]
-    with pytest.raises(BadUsage, match="run 'newer': call 'x'"):
+    with pytest.raises(InvalidUsage, match="run 'newer': call 'x'"):
         here.write(RecordRuns(here.tenant, "me", twice))
     with pytest.raises(NotFound):
         here.found("new")
@@ -420,11 +442,11 @@ def test_calls_of_many_runs_are_asked_for_together(here: Place, asked_of: list[s
 def settled(place: Place, run_id: str = "r", **more: Any) -> None:
     """A run that is verified, and due again after a day."""
     place.write(place.record(run_id, **more))
-    assert place.looked(attempt(10), attempt(70), run_id=run_id).next_look_at == ENDED + timedelta(days=1)
+    assert place.looked(attempt(10), attempt(70), run_id=run_id).next_observation_at == ENDED + timedelta(days=1)
 
 
 def is_due(place: Place, clock: Clock, run_id: str = "r") -> bool:
-    return place.found(run_id).next_look_at == clock.now
+    return place.found(run_id).next_observation_at == clock.now
 
 
 LATE: dict[str, tuple[dict[str, Any], bool]] = {
@@ -437,10 +459,10 @@ LATE: dict[str, tuple[dict[str, Any], bool]] = {
     "still open": ({"ended_at": None}, True),
     "opened after": ({"started_at": ENDED + timedelta(minutes=6), "ended_at": None}, False),
     "opened, nobody knows when": ({"started_at": None, "ended_at": None}, False),
-    "another key": ({"lane": Lane(LaneKind.KEY, "its own")}, False),
-    "another kind": ({"lane": Lane(LaneKind.SESSION, "k")}, False),
-    "by time alone": ({"lane": Lane()}, False),
-    "by calls": ({"lane": BY_CALLS}, False),
+    "another key": ({"attribution_key": AttributionKey(AttributionKind.KEY, "its own")}, False),
+    "another kind": ({"attribution_key": AttributionKey(AttributionKind.SESSION, "k")}, False),
+    "by time alone": ({"attribution_key": AttributionKey()}, False),
+    "by calls": ({"attribution_key": BY_CALLS}, False),
     "another account": ({"source": "another"}, False),
 }
 
@@ -452,10 +474,13 @@ def test_a_run_told_of_late_has_those_looked_at_again_that_it_was_counted_with(
 ) -> None:
     there = Place(here.store, new_tenant())
     more, disturbs = LATE[late]
-    lane: dict[str, Any] = {"source": here.tenant, "lane": Lane(LaneKind.KEY, "k")}
-    settled(here, **lane)
-    run = there.metered("late", **{**lane, **more})
-    there.write(RecordRuns(there.tenant, "me", [run]) if bulk else there.record("late", **{**lane, **more}))
+    attribution_key: dict[str, Any] = {
+        "source": here.tenant,
+        "attribution_key": AttributionKey(AttributionKind.KEY, "k"),
+    }
+    settled(here, **attribution_key)
+    run = there.metered("late", **{**attribution_key, **more})
+    there.write(RecordRuns(there.tenant, "me", [run]) if bulk else there.record("late", **{**attribution_key, **more}))
     assert is_due(here, clock) == disturbs
     assert here.check().verdict.status is UsageStatus.VERIFIED
 
@@ -480,7 +505,11 @@ def test_of_runs_told_of_late_each_disturbs_those_within_five_minutes_and_no_oth
         return {"started_at": begun, "ended_at": begun + timedelta(minutes=length) if ended else None}
 
     here.write(RecordRuns(here.tenant, "me", [here.metered(f"{n}", **lasted(*one)) for n, one in enumerate(stood)]))
-    here.write(Look(here.tenant, [Looked(f"{n}", attempt(at)) for n, _ in enumerate(stood) for at in (200, 270)]))
+    here.write(
+        RecordObservations(
+            here.tenant, [RunObservation(f"{n}", attempt(at)) for n, _ in enumerate(stood) for at in (200, 270)]
+        )
+    )
     runs = [here.metered(f"late{n}", **lasted(*one, ended=ended)) for n, (one, ended) in enumerate(late)]
     if bulk:
         here.write(RecordRuns(here.tenant, "me", runs))
@@ -493,10 +522,10 @@ def test_of_runs_told_of_late_each_disturbs_those_within_five_minutes_and_no_oth
 
 def test_whoever_is_told_by_time_alone_is_counted_with_everybody(here: Place, clock: Clock) -> None:
     account = {"source": here.tenant}
-    lanes = (Lane(), BY_CALLS, Lane(LaneKind.KEY, "k"))
-    for number, lane in enumerate(lanes):
-        settled(here, f"w{number}", lane=Lane(), **account)
-        here.write(here.record(f"late{number}", lane=lane, **account))
+    attribution_keys = (AttributionKey(), BY_CALLS, AttributionKey(AttributionKind.KEY, "k"))
+    for number, attribution_key in enumerate(attribution_keys):
+        settled(here, f"w{number}", attribution_key=AttributionKey(), **account)
+        here.write(here.record(f"late{number}", attribution_key=attribution_key, **account))
         assert is_due(here, clock, f"w{number}")
 
 
@@ -514,7 +543,7 @@ def test_a_run_disturbs_when_it_opens_when_it_ends_and_when_it_moves_and_not_in_
 
     assert disturbs(ended_at=None)
     assert not disturbs(ended_at=None, steps=2)
-    assert not disturbs(ended_at=None, lane=Lane(LaneKind.KEY, "elsewhere"))
+    assert not disturbs(ended_at=None, attribution_key=AttributionKey(AttributionKind.KEY, "elsewhere"))
     assert disturbs(ended_at=None)
     assert not disturbs(ended_at=None, started_at=ENDED + timedelta(hours=1))
     assert disturbs(ended_at=None)
@@ -525,13 +554,13 @@ def test_a_run_disturbs_when_it_opens_when_it_ends_and_when_it_moves_and_not_in_
 def test_runs_that_nobody_has_looked_at_keep_their_time(here: Place) -> None:
     here.write(RecordRuns(here.tenant, "me", [here.metered(one) for one in "abc"]))
     here.write(here.record("d"))
-    assert {here.found(one).next_look_at for one in "abcd"} == {ENDED + timedelta(minutes=10)}
+    assert {here.found(one).next_observation_at for one in "abcd"} == {ENDED + timedelta(minutes=10)}
 
 
 def test_neighbours_that_are_looked_at_do_not_disturb_each_other(here: Place, clock: Clock) -> None:
     here.write(RecordRuns(here.tenant, "me", [here.metered("a"), here.metered("b")]))
     for minutes in (10, 70):
-        here.write(Look(here.tenant, [Looked(one, attempt(minutes)) for one in "ab"]))
+        here.write(RecordObservations(here.tenant, [RunObservation(one, attempt(minutes)) for one in "ab"]))
     assert not any(is_due(here, clock, one) for one in "ab")
 
 
@@ -548,7 +577,7 @@ def test_a_run_that_waits_for_a_key_is_asked_for_again(here: Place, clock: Clock
     here.write(here.record())
     assert here.looked(attempt(10, FetchError.AUTH)).waits == "credential"
     here.write(here.record("late"))
-    assert (here.found().next_look_at, here.found().waits) == (clock.now, "")
+    assert (here.found().next_observation_at, here.found().waits) == (clock.now, "")
 
 
 # Looking
@@ -557,12 +586,12 @@ def test_a_run_that_waits_for_a_key_is_asked_for_again(here: Place, clock: Clock
 def test_two_equal_looks_an_hour_apart_verify(here: Place) -> None:
     here.write(here.record())
     first = here.looked(attempt(10))
-    assert (first.verdict.code, first.next_look_at) == (UsageCode.FIRST, ENDED + timedelta(minutes=70))
+    assert (first.verdict.code, first.next_observation_at) == (UsageCode.FIRST, ENDED + timedelta(minutes=70))
     assert here.types() == ["usage_run.recorded", "usage_run.ended"]
     last = here.looked(attempt(70))
     assert last.verdict.status is UsageStatus.VERIFIED
     assert last == here.check()
-    assert last.next_look_at == ENDED + timedelta(days=1)
+    assert last.next_observation_at == ENDED + timedelta(days=1)
     assert here.told()[-1] == (
         "usage.verified", {"run_id": "r", "status": "verified", "code": "stable", "attempts": 2, "withdrawn": 0}
     )  # fmt: skip
@@ -576,8 +605,8 @@ def test_an_early_equal_look_moves_nothing_but_the_times(here: Place) -> None:
     here.looked(attempt(10))
     early = here.looked(attempt(30), attempt(69.9))
     assert (early.attempts, early.verdict.code) == (1, UsageCode.FIRST)
-    assert early.last_look_at == ENDED + timedelta(minutes=69.9)
-    assert early.next_look_at == ENDED + timedelta(minutes=70)
+    assert early.last_observation_at == ENDED + timedelta(minutes=69.9)
+    assert early.next_observation_at == ENDED + timedelta(minutes=70)
     assert here.looked(attempt(70)).verdict.status is UsageStatus.VERIFIED
 
 
@@ -586,7 +615,7 @@ def test_a_look_in_vain_is_not_due_again_before_it_would_count(here: Place) -> N
     here.looked(attempt(1370), attempt(1435))
     waiting = here.looked(attempt(1440))
     assert (waiting.verdict.code, waiting.attempts) == (UsageCode.INCOMPLETE, 2)
-    assert waiting.next_look_at == ENDED + timedelta(minutes=1435 + 60)
+    assert waiting.next_observation_at == ENDED + timedelta(minutes=1435 + 60)
 
 
 def test_a_provider_whose_clock_is_far_behind_is_not_asked_all_the_time(here: Place, clock: Clock) -> None:
@@ -594,15 +623,15 @@ def test_a_provider_whose_clock_is_far_behind_is_not_asked_all_the_time(here: Pl
     behind = [msgspec.structs.replace(attempt(10), id=f"{n}", at=BEGUN + timedelta(minutes=n - 900)) for n in (0, 1)]
     here.looked(behind[0])
     waiting = here.looked(behind[1])
-    assert (waiting.attempts, waiting.next_look_at) == (1, clock.now + timedelta(hours=1))
+    assert (waiting.attempts, waiting.next_observation_at) == (1, clock.now + timedelta(hours=1))
 
 
 def test_an_early_look_shows_that_a_key_works_again(here: Place) -> None:
     here.write(here.record())
     refused = here.looked(attempt(10), attempt(20, FetchError.AUTH))
-    assert (refused.next_look_at, refused.waits) == (None, "credential")
+    assert (refused.next_observation_at, refused.waits) == (None, "credential")
     works = here.looked(attempt(30))
-    assert (works.attempts, works.next_look_at, works.waits) == (2, ENDED + timedelta(minutes=70), "")
+    assert (works.attempts, works.next_observation_at, works.waits) == (2, ENDED + timedelta(minutes=70), "")
 
 
 def test_a_look_that_comes_late_counts_as_if_it_had_come_in_time(here: Place) -> None:
@@ -611,7 +640,7 @@ def test_a_look_that_comes_late_counts_as_if_it_had_come_in_time(here: Place) ->
     # Between the two it would have proved nothing, and it takes nothing back.
     stays = here.looked(attempt(60))
     assert (stays.verdict.status, stays.attempts) == (UsageStatus.VERIFIED, 2)
-    assert stays.last_look_at == ENDED + timedelta(minutes=70)
+    assert stays.last_observation_at == ENDED + timedelta(minutes=70)
 
 
 def test_growth_withdraws_what_was_verified_and_says_so(here: Place) -> None:
@@ -657,27 +686,29 @@ def test_a_look_counts_once_and_two_contents_of_one_name_are_both_kept(here: Pla
 def test_errors_are_kept_and_a_refused_key_waits_for_another(here: Place) -> None:
     here.write(here.record())
     failed = here.looked(attempt(10, FetchError.SERVER))
-    assert (failed.verdict.code, failed.next_look_at) == (UsageCode.API_ERROR, ENDED + timedelta(minutes=20))
+    assert (failed.verdict.code, failed.next_observation_at) == (UsageCode.API_ERROR, ENDED + timedelta(minutes=20))
     refused = here.looked(attempt(20, FetchError.AUTH))
-    assert (refused.attempts, refused.next_look_at, refused.waits) == (2, None, "credential")
+    assert (refused.attempts, refused.next_observation_at, refused.waits) == (2, None, "credential")
     assert here.types()[2:] == ["usage.unavailable"]
 
 
 def test_policy_and_schedule_are_the_callers(here: Place) -> None:
     policy, schedule = UsagePolicy(interval_min=5), Schedule(first_min=1, audits_h=(2,))
     first = here.write(here.record()._replace(policy=policy, schedule=schedule))
-    assert first.next_look_at == ENDED + timedelta(minutes=1)
+    assert first.next_observation_at == ENDED + timedelta(minutes=1)
     here.write(here.look(attempt(1), attempt(6))._replace(policy=policy, schedule=schedule))
     record = here.check(policy=policy)
-    assert (record.verdict.interval_min, record.next_look_at) == (5, ENDED + timedelta(hours=2))
+    assert (record.verdict.interval_min, record.next_observation_at) == (5, ENDED + timedelta(hours=2))
 
 
 def test_a_look_at_what_is_not_there_is_refused_whole(here: Place) -> None:
     here.write(here.record())
     with pytest.raises(NotFound, match="no usage run 'gone'"):
-        here.write(Look(here.tenant, [Looked("r", attempt(10)), Looked("gone", attempt(10))]))
+        here.write(
+            RecordObservations(here.tenant, [RunObservation("r", attempt(10)), RunObservation("gone", attempt(10))])
+        )
     with pytest.raises(NotFound, match="'gone' and 1 more"):
-        here.write(LookNow(here.tenant, ["gone", "r", "away"]))
+        here.write(ObserveNow(here.tenant, ["gone", "r", "away"]))
     assert here.check().attempts == 0
 
 
@@ -692,9 +723,9 @@ def test_a_look_at_what_is_not_there_is_refused_whole(here: Place) -> None:
         msgspec.structs.replace(attempt(10), at=ENDED.replace(year=9999)),
     ],
 )
-def test_a_look_that_cannot_be_kept_is_refused(here: Place, wrong: Attempt) -> None:
+def test_a_look_that_cannot_be_kept_is_refused(here: Place, wrong: Observation) -> None:
     here.write(here.record())
-    with pytest.raises(BadUsage, match="attempt"):
+    with pytest.raises(InvalidUsage, match="attempt"):
         here.write(here.look(attempt(10), wrong))
     assert here.check().attempts == 0
 
@@ -703,7 +734,8 @@ def test_many_runs_are_looked_at_with_one_write(here: Place) -> None:
     names = [f"r{number}" for number in range(600)]
     here.write(RecordRuns(here.tenant, "me", [here.metered(one) for one in names]))
     first, last = (
-        here.write(Look(here.tenant, [Looked(one, attempt(minutes)) for one in names])) for minutes in (10, 70)
+        here.write(RecordObservations(here.tenant, [RunObservation(one, attempt(minutes)) for one in names]))
+        for minutes in (10, 70)
     )
     assert [one.run.id for one in last] == [one.run.id for one in first] == names
     assert {one.verdict.status for one in last} == {UsageStatus.VERIFIED}
@@ -714,17 +746,17 @@ def test_a_look_is_due_when_somebody_asks_for_it(here: Place, clock: Clock) -> N
     here.write(here.record())
     here.write(here.record("open", ended_at=None))
     here.looked(attempt(20, FetchError.AUTH))
-    answered = here.write(LookNow(here.tenant, ["r", "open"]))
-    assert [(one.next_look_at, one.waits) for one in answered] == [(clock.now, ""), (None, "")]
+    answered = here.write(ObserveNow(here.tenant, ["r", "open"]))
+    assert [(one.next_observation_at, one.waits) for one in answered] == [(clock.now, ""), (None, "")]
     assert [here.found(), here.found("open")] == answered
 
 
 def test_who_is_due_already_is_not_put_off_by_another_who_asks(here: Place, clock: Clock) -> None:
     here.write(here.record())
-    (first,) = here.write(LookNow(here.tenant, ["r"]))
+    (first,) = here.write(ObserveNow(here.tenant, ["r"]))
     clock.now += timedelta(seconds=5)
-    (second,) = here.write(LookNow(here.tenant, ["r"]))
-    assert first.next_look_at == second.next_look_at < clock.now
+    (second,) = here.write(ObserveNow(here.tenant, ["r"]))
+    assert first.next_observation_at == second.next_observation_at < clock.now
 
 
 # People and money
@@ -777,7 +809,7 @@ def test_nobody_accepts_a_fall_that_is_still_to_come(here: Place, minutes: float
 def test_nobody_accepts_without_a_name_a_reason_and_a_time(here: Place, wrong: Acknowledgement) -> None:
     here.write(here.record())
     here.looked(attempt(10, MORE), attempt(80, USED))
-    with pytest.raises(BadUsage, match=r"acknowledgement|name and a reason"):
+    with pytest.raises(InvalidUsage, match=r"acknowledgement|name and a reason"):
         here.write(Acknowledge(here.tenant, "r", wrong))
     assert here.check().acknowledged == ()
 
@@ -793,23 +825,25 @@ def test_prices_are_frozen_and_costs_stand_side_by_side(here: Place) -> None:
     both = here.write(here.record()._replace(quotes=(quote(price="2"), quote("n"))))
     assert both.quotes == (quote(), quote("n"))
     assert here.write(here.record()._replace(quotes=(quote("o"),))).quotes == (quote(), quote("n"), quote("o"))
-    with pytest.raises(PriceStands, match="has a price for m already"):
-        here.write(Price(here.tenant, "r", (quote(price="2"),)))
+    with pytest.raises(PriceAlreadyFrozen, match="has a price for m already"):
+        here.write(RecordPrices(here.tenant, "r", (quote(price="2"),)))
     why = quote(reason="the table was wrong", price="2")
-    here.write(Price(here.tenant, "r", (quote(), why), Ledger(quoted=Decimal("0.30"))))
-    assert here.write(Price(here.tenant, "r")) == here.found()
-    here.write(Price(here.tenant, "r", ledger=Ledger(billed=Decimal("0.25"), settled=Decimal(0))))
+    here.write(RecordPrices(here.tenant, "r", (quote(), why), RunCosts(quoted=Decimal("0.30"))))
+    assert here.write(RecordPrices(here.tenant, "r")) == here.found()
+    here.write(RecordPrices(here.tenant, "r", ledger=RunCosts(billed=Decimal("0.25"), settled=Decimal(0))))
     priced = here.check()
     assert priced.quotes == (quote(), quote("n"), quote("o"), why)
-    assert priced.ledger == Ledger(Decimal("0.30"), Decimal("0.25"), Decimal(0))
-    with pytest.raises(PriceStands, match="is reckoned in USD, and not in EUR"):
-        here.write(Price(here.tenant, "r", ledger=Ledger(billed=Decimal(1), currency="EUR")))
+    assert priced.ledger == RunCosts(Decimal("0.30"), Decimal("0.25"), Decimal(0))
+    with pytest.raises(PriceAlreadyFrozen, match="is reckoned in USD, and not in EUR"):
+        here.write(RecordPrices(here.tenant, "r", ledger=RunCosts(billed=Decimal(1), currency="EUR")))
     assert here.looked(attempt(10)).ledger == priced.ledger
 
 
 def test_several_prices_of_one_group_stand_side_by_side(here: Place) -> None:
     here.write(RecordRuns(here.tenant, "me", [here.metered("r"), here.metered("q")]))
-    together(here.store, [Price(here.tenant, one, (quote(),), Ledger(quoted=Decimal(1))) for one in ("r", "q")])
+    together(
+        here.store, [RecordPrices(here.tenant, one, (quote(),), RunCosts(quoted=Decimal(1))) for one in ("r", "q")]
+    )
     assert [here.found(one).ledger.quoted for one in ("r", "q")] == [1, 1]
 
 
@@ -818,13 +852,13 @@ def test_several_prices_of_one_group_stand_side_by_side(here: Place) -> None:
 
 def test_one_reconciler_has_an_account(here: Place, second: Store, clock: Clock) -> None:
     there = here._replace(store=second)
-    take = TakeAccount(here.tenant, "main", "me", 60)
+    take = AcquireAccountLease(here.tenant, "main", "me", 60)
     assert together(here.store, [take, take._replace(owner="other"), take]) == [True, False, True]
     assert there.write(take._replace(owner="other")) is False
     assert there.write(take._replace(account="another", owner="other")) is True
-    there.write(LeaveAccount(here.tenant, "main", "other"))
+    there.write(ReleaseAccountLease(here.tenant, "main", "other"))
     assert there.write(take._replace(owner="other")) is False
-    here.write(LeaveAccount(here.tenant, "main", "me"))
+    here.write(ReleaseAccountLease(here.tenant, "main", "me"))
     assert there.write(take._replace(owner="other")) is True
     clock.pass_s(60)
     assert here.write(take) is True
@@ -836,46 +870,48 @@ def test_another_key_makes_those_due_that_waited_for_one(here: Place, clock: Clo
     )
     for run_id in ("r", "other"):
         here.looked(attempt(10, FetchError.AUTH), run_id=run_id)
-    assert here.write(NewCredential(here.tenant, "main", "first")) == 1
-    assert (here.found().next_look_at, here.found().waits) == (clock.now, "")
+    assert here.write(ChangeCredential(here.tenant, "main", "first")) == 1
+    assert (here.found().next_observation_at, here.found().waits) == (clock.now, "")
     assert here.found("other").waits == "credential"
     here.looked(attempt(20, FetchError.AUTH))
-    assert here.write(NewCredential(here.tenant, "main", "first")) == 0
+    assert here.write(ChangeCredential(here.tenant, "main", "first")) == 0
     assert here.found().waits == "credential"
-    assert here.write(NewCredential(here.tenant, "main", "second")) == 1
-    assert here.write(TakeAccount(here.tenant, "main", "me", 60)) is True
-    assert here.write(NewCredential(here.tenant, "main", "second")) == 0
+    assert here.write(ChangeCredential(here.tenant, "main", "second")) == 1
+    assert here.write(AcquireAccountLease(here.tenant, "main", "me", 60)) is True
+    assert here.write(ChangeCredential(here.tenant, "main", "second")) == 0
 
 
 def test_a_price_of_the_same_group_does_not_undo_another_key(here: Place, clock: Clock) -> None:
     here.write(here.record())
     here.looked(attempt(10, FetchError.AUTH))
-    priced = Price(here.tenant, "r", ledger=Ledger(quoted=Decimal(1)))
-    assert together(here.store, [NewCredential(here.tenant, "main", "first"), priced])[0] == 1
-    assert (here.found().next_look_at, here.found().ledger.quoted) == (clock.now, Decimal(1))
+    priced = RecordPrices(here.tenant, "r", ledger=RunCosts(quoted=Decimal(1)))
+    assert together(here.store, [ChangeCredential(here.tenant, "main", "first"), priced])[0] == 1
+    assert (here.found().next_observation_at, here.found().ledger.quoted) == (clock.now, Decimal(1))
 
 
 def test_answers_are_kept_once_by_their_content(here: Place) -> None:
     window = Window(BEGUN, ENDED)
-    kept = KeepPages.of(here.tenant, "main", window, [b"one" * 1_000, b"two"], ENDED)
-    later = KeepPages.of(here.tenant, "main", window, [b"one" * 1_000, b"two"], ENDED + timedelta(hours=1))
-    other = KeepPages.of(here.tenant, "main", window, [b"one" * 1_000 + b"two"], ENDED)
+    kept = StorePages.pack(here.tenant, "main", window, [b"one" * 1_000, b"two"], ENDED)
+    later = StorePages.pack(here.tenant, "main", window, [b"one" * 1_000, b"two"], ENDED + timedelta(hours=1))
+    other = StorePages.pack(here.tenant, "main", window, [b"one" * 1_000 + b"two"], ENDED)
     assert together(here.store, [kept, later]) == [kept.digest] * 2
     assert here.write(later) == kept.digest
     assert here.write(other) != kept.digest
     with here.store.database.reading() as connection:
-        found = fetched(connection, here.tenant, "main", kept.digest)
+        found = find_fetch(connection, here.tenant, "main", kept.digest)
         assert found == (window, ENDED, [b"one" * 1_000, b"two"])
         with pytest.raises(NotFound, match="of account 'another'"):
-            fetched(connection, here.tenant, "another", kept.digest)
+            find_fetch(connection, here.tenant, "another", kept.digest)
 
 
-@pytest.mark.parametrize("content", [b"nothing", KeepPages.of("t", "a", Window(BEGUN, ENDED), [b"two"], ENDED).content])
+@pytest.mark.parametrize(
+    "content", [b"nothing", StorePages.pack("t", "a", Window(BEGUN, ENDED), [b"two"], ENDED).content]
+)
 def test_an_answer_that_was_changed_is_told_of(here: Place, content: bytes) -> None:
-    kept = KeepPages.of(here.tenant, "main", Window(BEGUN, ENDED), [b"one"], ENDED)
+    kept = StorePages.pack(here.tenant, "main", Window(BEGUN, ENDED), [b"one"], ENDED)
     here.write(kept._replace(content=content))
     with here.store.database.reading() as connection, pytest.raises(StoreError, match="was changed"):
-        fetched(connection, here.tenant, "main", kept.digest)
+        find_fetch(connection, here.tenant, "main", kept.digest)
 
 
 # Reading
@@ -900,7 +936,7 @@ def test_runs_are_found_by_what_they_are(here: Place) -> None:
     assert names(before=here.found("r2").seq) == ["r1", "r0"]
     with here.store.database.reading() as connection:
         assert usage_reading.page(connection, "nobody") == []
-        assert [*usage_reading.several(connection, here.tenant, ["r3", "gone"])] == ["r3"]
+        assert [*usage_reading.find_many(connection, here.tenant, ["r3", "gone"])] == ["r3"]
 
 
 def test_runs_are_found_by_their_contract(here: Place) -> None:
@@ -916,9 +952,9 @@ def test_all_runs_are_read_in_blocks(here: Place, monkeypatch: pytest.MonkeyPatc
     runs = [here.metered(f"r{number}", framework=f"f{number % 2}") for number in range(10)]
     here.write(RecordRuns(here.tenant, "me", runs))
     with here.store.database.reading() as connection:
-        assert [one.run for one in usage_reading.everything(connection, here.tenant)] == runs
-        assert [one.run for one in usage_reading.everything(connection, here.tenant, "f1")] == runs[1::2]
-        found = usage_reading.several(connection, here.tenant, [one.id for one in runs])
+        assert [one.run for one in usage_reading.iterate_all(connection, here.tenant)] == runs
+        assert [one.run for one in usage_reading.iterate_all(connection, here.tenant, "f1")] == runs[1::2]
+        found = usage_reading.find_many(connection, here.tenant, [one.id for one in runs])
     assert [found[one.id].run for one in runs] == runs
 
 
@@ -949,25 +985,25 @@ def test_lanes_hold_every_run_that_may_have_used_something_then(
         if (one.started_at is None or one.started_at < end) and (one.ended_at is None or one.ended_at >= start)
     }
     with pytest.MonkeyPatch.context() as patched, store.database.reading() as connection:
-        patched.setattr(usage_reading, "LANES_BLOCK", 2)
-        found = [*usage_reading.of_account(connection, here.tenant, start, end)]
+        patched.setattr(usage_reading, "ATTRIBUTION_BLOCK", 2)
+        found = [*usage_reading.iterate_account(connection, here.tenant, start, end)]
     assert len(found) == len(wanted)
     assert {one.id for one in found} == wanted
 
 
 def test_a_row_of_a_lane_says_what_projecting_needs(here: Place) -> None:
-    here.write(here.record(lane=Lane(LaneKind.SESSION, "x"), steps=2, source=here.tenant))
+    here.write(here.record(attribution_key=AttributionKey(AttributionKind.SESSION, "x"), steps=2, source=here.tenant))
     here.write(here.record("open", ended_at=None, steps=1, source=here.tenant))
     here.looked(attempt(10, Tokens(20, 10, 3)), attempt(20, FetchError.SERVER))
     with here.store.database.reading() as connection:
-        unknown, known = usage_reading.of_account(connection, here.tenant, BEGUN, ENDED)
+        unknown, known = usage_reading.iterate_account(connection, here.tenant, BEGUN, ENDED)
     record = here.found()
-    assert record.next_look_at is not None
-    assert known == LaneRow(
+    assert record.next_observation_at is not None
+    assert known == AttributionRow(
         *("r", record.seq, "session", "x", in_micros(BEGUN), in_micros(ENDED), 20, 10, None, 20, 10, 3),
-        *(in_micros(record.next_look_at), "pending"),
+        *(in_micros(record.next_observation_at), "pending"),
     )
-    assert (unknown.id, unknown.ended_at, unknown.last_input, unknown.next_look_at) == ("open", None, None, None)
+    assert (unknown.id, unknown.ended_at, unknown.last_input, unknown.next_observation_at) == ("open", None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -988,10 +1024,10 @@ def test_who_declares_to_use_no_model_says_zero(here: Place, run: dict[str, Any]
 
 def test_what_a_file_tells_is_told_by_a_file(here: Place) -> None:
     here.write(here.record())
-    verified = here.looked(attempt(10, told_by="file"), attempt(70)).verdict
-    assert (verified.status, verified.told_by) == (UsageStatus.VERIFIED, "file")
-    assert here.looked(attempt(130)).verdict.told_by == ""
-    assert here.looked(attempt(135, told_by="file")).verdict.told_by == "file"
+    verified = here.looked(attempt(10, reported_by="file"), attempt(70)).verdict
+    assert (verified.status, verified.reported_by) == (UsageStatus.VERIFIED, "file")
+    assert here.looked(attempt(130)).verdict.reported_by == ""
+    assert here.looked(attempt(135, reported_by="file")).verdict.reported_by == "file"
     here.check()
 
 
@@ -1008,11 +1044,11 @@ def test_tenants_know_nothing_of_each_other(here: Place, new_tenant: Callable[[]
 def test_no_statement_asks_for_one_run_at_a_time(here: Place, asked_of: list[str]) -> None:
     names = [f"r{number}" for number in range(400)]
     here.write(RecordRuns(here.tenant, "me", [here.metered(one) for one in names]))
-    # The runs, and who is counted with them by their lane or by time alone.
+    # The runs, and who is counted with them by their attribution key or by time alone.
     assert len(asked_of) == 3
-    here.write(Look(here.tenant, [Looked(one, attempt(10)) for one in names]))
+    here.write(RecordObservations(here.tenant, [RunObservation(one, attempt(10)) for one in names]))
     asked_of.clear()
-    here.write(Look(here.tenant, [Looked(one, attempt(70)) for one in names]))
+    here.write(RecordObservations(here.tenant, [RunObservation(one, attempt(70)) for one in names]))
     # The runs, the looks at them, and how much the audit log says of each.
     assert len(asked_of) == 3
     assert here.check("r399").verdict.status is UsageStatus.VERIFIED

@@ -19,24 +19,24 @@ from meruit.config import Settings
 from meruit.contracts.bill import (
     GUARD,
     MAX_LINES,
+    AmountTooLarge,
     RuleFailed,
-    TooMuch,
     bill,
     calculate_cost,
-    charged,
+    chargeable_criteria,
     fee_and_payout,
     hold_for,
     largest_penalty,
     sum_of,
 )
 from meruit.contracts.payable import why_held
-from meruit.contracts.rule_order import UnsoundRules, check_rules
+from meruit.contracts.rule_order import RulesContradictTerms, check_rules
 from meruit.errors import MeruitError, UnknownName
-from meruit.judge.verdict import governed
+from meruit.judge.verdict import apply_governance
 from meruit.model.contract import USUAL_RULES, BonusOnFailure, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Provenance
-from meruit.model.money import Bill, Cost, Line, Part
+from meruit.model.money import Bill, Cost, Line, PricePart
 from meruit.model.numbers import MICRO, in_units
 from meruit.model.threshold import LARGEST_MICROS
 from meruit.model.verdict import GovernanceStatus, Status, Verdict, VerificationResult
@@ -100,7 +100,7 @@ def billed(pieces: Sequence[Piece], *, penalize_missing: bool = False, **terms: 
     return bill(judged(criteria), agreed, hold_for(criteria, agreed))
 
 
-def by_criterion(made: Bill, part: Part) -> Counter[str | None]:
+def by_criterion(made: Bill, part: PricePart) -> Counter[str | None]:
     sums: Counter[str | None] = Counter()
     for line in made.lines:
         if line.part is part:
@@ -183,7 +183,7 @@ def test_a_bill_is_the_plain_sum_that_anyone_would_make(
 def test_no_criterion_is_paid_more_than_it_earned_or_less_than_nothing(pieces: list[Piece], terms: Terms) -> None:
     criteria = written(pieces)
     made = bill(judged(criteria), terms, hold_for(criteria, terms))
-    for name, micros in by_criterion(made, Part.BONUS).items():
+    for name, micros in by_criterion(made, PricePart.BONUS).items():
         assert name is not None
         assert 0 <= micros <= (pieces[int(name.rpartition("-")[2])].bonus or 0)
 
@@ -194,7 +194,7 @@ def test_a_cap_is_reached_exactly_by_either_split(bonuses: list[int], data: st.D
     cap = data.draw(st.integers(0, sum(bonuses)))
     made = billed([Piece("met", one) for one in bonuses], max_cpa_total=in_units(cap), cap_split=split)
     assert made.bonus == cap
-    paid = [by_criterion(made, Part.BONUS)[f"met-{number}"] for number in range(len(bonuses))]
+    paid = [by_criterion(made, PricePart.BONUS)[f"met-{number}"] for number in range(len(bonuses))]
     assert all(0 <= some <= whole for some, whole in zip(paid, bonuses, strict=True))
     if split == "in_order":
         # Whoever comes first is paid in full; at most one is paid in part.
@@ -259,7 +259,7 @@ def test_no_cap_and_a_cap_of_nothing_are_two_things() -> None:
 
 def test_a_cut_by_the_cap_says_so_on_its_line() -> None:
     made = billed([Piece("met", 3 * MICRO), Piece("met", 3 * MICRO)], max_cpa_total="4.5")
-    assert made.lines[-1] == Line("cap", Part.BONUS, -1_500_000, "over the cap of 4.5", "met-1")
+    assert made.lines[-1] == Line("cap", PricePart.BONUS, -1_500_000, "over the cap of 4.5", "met-1")
     shared = billed([Piece("met", 3 * MICRO), Piece("met", 3 * MICRO)], max_cpa_total="4.5", cap_split="pro_rata")
     assert [line.micros for line in shared.lines if line.rule == "cap"] == [-750_000, -750_000]
 
@@ -267,7 +267,7 @@ def test_a_cut_by_the_cap_says_so_on_its_line() -> None:
 def test_a_millionth_that_cannot_be_shared_is_neither_lost_nor_made() -> None:
     made = billed([Piece("met", 1)] * 3, max_cpa_total="0.000002", cap_split="pro_rata")
     assert made.bonus == 2
-    assert sorted(by_criterion(made, Part.BONUS).values()) == [0, 1, 1]
+    assert sorted(by_criterion(made, PricePart.BONUS).values()) == [0, 1, 1]
 
 
 def test_failed_work_keeps_what_its_criteria_earned_unless_the_terms_say_none() -> None:
@@ -275,7 +275,7 @@ def test_failed_work_keeps_what_its_criteria_earned_unless_the_terms_say_none() 
     assert billed(pieces).bonus == 5 * MICRO
     none = billed(pieces, bonus_on_failure="none")
     assert (none.bonus, none.total) == (0, 10 * MICRO)
-    assert none.lines[-1] == Line("bonus_on_failure", Part.BONUS, -5 * MICRO, "the work failed", "met-0")
+    assert none.lines[-1] == Line("bonus_on_failure", PricePart.BONUS, -5 * MICRO, "the work failed", "met-0")
     assert billed([Piece("met", 5 * MICRO)], bonus_on_failure="none").bonus == 5 * MICRO
 
 
@@ -290,7 +290,7 @@ def test_a_claim_earns_only_where_the_terms_say_so() -> None:
     withheld = billed(pieces)
     assert withheld.bonus == MICRO
     assert withheld.lines[-1] == Line(
-        "claimed_only", Part.BONUS, -5 * MICRO, "claimed-0 is only what the agent says", "claimed-0"
+        "claimed_only", PricePart.BONUS, -5 * MICRO, "claimed-0 is only what the agent says", "claimed-0"
     )
     assert billed(pieces, claimed_may_earn=True).bonus == 6 * MICRO
 
@@ -309,7 +309,7 @@ def test_what_could_not_be_measured_costs_only_where_the_criteria_say_so() -> No
     assert billed(pieces).penalty == MICRO
     made = billed(pieces, penalize_missing=True)
     assert (made.bonus, made.penalty) == (0, 4 * MICRO)
-    assert [line.reason for line in made.lines if line.part is Part.PENALTY] == [
+    assert [line.reason for line in made.lines if line.part is PricePart.PENALTY] == [
         "not_met-1 is not met",
         "missing-0 is not measurable",
     ]
@@ -323,7 +323,7 @@ def test_nobody_pays_for_what_happened_to_the_authors_own_code(how: str, cause: 
     assert {one.status for one in result.criterion_results} == {Status.INDETERMINATE}
     assert result.criterion_results[0].cause is cause
     assert result.penalty_micros == MICRO
-    assert [one.criterion_id for one in charged(result)] == ["missing-1"]
+    assert [one.criterion_id for one in chargeable_criteria(result)] == ["missing-1"]
     assert billed(pieces, penalize_missing=True).penalty == MICRO
 
 
@@ -332,7 +332,7 @@ def test_penalties_end_at_their_share_of_the_base() -> None:
     assert billed(pieces).penalty == 10 * MICRO
     half = billed(pieces, max_penalty_rate="0.5")
     assert (half.penalty, half.total) == (5 * MICRO, 5 * MICRO)
-    assert half.lines[-1] == Line("cpa_penalty", Part.PENALTY, 10 * MICRO, "penalties take at most 5")
+    assert half.lines[-1] == Line("cpa_penalty", PricePart.PENALTY, 10 * MICRO, "penalties take at most 5")
     assert billed(pieces, max_penalty_rate=0).penalty == 0
 
 
@@ -352,7 +352,7 @@ def test_no_success_no_pay_for_terms_that_name_it() -> None:
     pieces = [Piece("met", 3 * MICRO), Piece("not_met", penalty=2 * MICRO)]
     failed = billed(pieces, rules=rules)
     assert (failed.base, failed.bonus, failed.penalty) == (0, 3 * MICRO, 0)
-    assert failed.lines[1] == Line("pay_on_success", Part.CPC, -10 * MICRO, "the work failed")
+    assert failed.lines[1] == Line("pay_on_success", PricePart.CPC, -10 * MICRO, "the work failed")
     assert billed([Piece("met", 3 * MICRO)], rules=rules).total == 13 * MICRO
     assert billed(pieces, rules=rules, cpc_rate=0).lines[1].rule == "cpa_bonus"
 
@@ -391,10 +391,10 @@ def plugin() -> Iterator[Callable[[Callable[..., Any]], str]]:
         del settlement_rules._found[name]
 
 
-@pytest.mark.parametrize("part", [Part.CPC, Part.BONUS, Part.PENALTY])
+@pytest.mark.parametrize("part", [PricePart.CPC, PricePart.BONUS, PricePart.PENALTY])
 @pytest.mark.parametrize("micros", [10**18, 1, -1, -(10**18)])
 def test_no_rule_pays_more_than_was_held_or_less_than_nothing(
-    plugin: Callable[[Callable[..., Any]], str], part: Part, micros: int
+    plugin: Callable[[Callable[..., Any]], str], part: PricePart, micros: int
 ) -> None:
     name = plugin(lambda result, terms, lines: [Line("of_a_stranger", part, micros, "because")])
     made = billed([Piece("met", MICRO)], rules=[*USUAL_RULES, name])
@@ -413,17 +413,17 @@ STRANGE = {
     "a number": 5,
     "text": ["cpc"],
     "a mapping": [{"rule": "x", "part": "cpc", "micros": 1, "reason": "y"}],
-    "half a millionth": [Line("x", Part.CPC, 0.5, "y")],  # type: ignore[arg-type]
-    "a float": [Line("x", Part.CPC, 1.0, "y")],  # type: ignore[arg-type]
-    "yes": [Line("x", Part.CPC, True, "y")],
-    "an amount as text": [Line("x", Part.CPC, "1", "y")],  # type: ignore[arg-type]
+    "half a millionth": [Line("x", PricePart.CPC, 0.5, "y")],  # type: ignore[arg-type]
+    "a float": [Line("x", PricePart.CPC, 1.0, "y")],  # type: ignore[arg-type]
+    "yes": [Line("x", PricePart.CPC, True, "y")],
+    "an amount as text": [Line("x", PricePart.CPC, "1", "y")],  # type: ignore[arg-type]
     "a part that is none": [Line("x", "tip", 1, "y")],  # type: ignore[arg-type]
     "a part as text": [Line("x", "cpc", 1, "y")],  # type: ignore[arg-type]
-    "no reason": [Line("x", Part.CPC, 1, None)],  # type: ignore[arg-type]
-    "half a character": [Line("x", Part.CPC, 1, "\ud800")],
-    "an object": [Line("x", Part.CPC, 1, "y", object())],  # type: ignore[arg-type]
-    "more than there is": [Line("x", Part.CPC, 2**63, "y")],
-    "more than a record holds": [Line("x", Part.CPC, 10**40, "y")],
+    "no reason": [Line("x", PricePart.CPC, 1, None)],  # type: ignore[arg-type]
+    "half a character": [Line("x", PricePart.CPC, 1, "\ud800")],
+    "an object": [Line("x", PricePart.CPC, 1, "y", object())],  # type: ignore[arg-type]
+    "more than there is": [Line("x", PricePart.CPC, 2**63, "y")],
+    "more than a record holds": [Line("x", PricePart.CPC, 10**40, "y")],
 }
 
 
@@ -444,7 +444,7 @@ def test_a_rule_that_fails_is_told_by_its_name(plugin: Callable[[Callable[..., A
 
 @pytest.mark.parametrize("lines", [MAX_LINES, MAX_LINES + 1])
 def test_a_rule_writes_so_many_lines_and_no_more(plugin: Callable[[Callable[..., Any]], str], lines: int) -> None:
-    name = plugin(lambda *_: (Line("of_a_stranger", Part.CPC, 0, "again") for _ in range(lines)))
+    name = plugin(lambda *_: (Line("of_a_stranger", PricePart.CPC, 0, "again") for _ in range(lines)))
     if lines > MAX_LINES:
         with pytest.raises(RuleFailed, match="wrote more than 10000 lines"):
             billed([Piece("met", MICRO)], rules=["cpc", name])
@@ -467,9 +467,9 @@ def test_a_rule_writes_so_many_lines_and_no_more(plugin: Callable[[Callable[...,
     ],
 )
 def test_rules_that_switch_off_a_protection_are_refused(rules: list[str], terms: dict[str, Any], says: str) -> None:
-    with pytest.raises(UnsoundRules, match=says):
+    with pytest.raises(RulesContradictTerms, match=says):
         check_rules(Terms.model_validate({"rules": rules, **terms}))
-    assert issubclass(UnsoundRules, UnknownName)
+    assert issubclass(RulesContradictTerms, UnknownName)
 
 
 @pytest.mark.parametrize(
@@ -499,7 +499,9 @@ def test_no_rule_changes_what_others_wrote(plugin: Callable[[Callable[..., Any]]
 
 
 def test_a_rule_sees_the_lines_so_far(plugin: Callable[[Callable[..., Any]], str]) -> None:
-    name = plugin(lambda result, terms, lines: [Line("of_a_stranger", Part.CPC, -sum_of(lines, Part.CPC), "all of it")])
+    name = plugin(
+        lambda result, terms, lines: [Line("of_a_stranger", PricePart.CPC, -sum_of(lines, PricePart.CPC), "all of it")]
+    )
     assert billed([Piece("met", MICRO)], rules=["cpc", name, "cpa_bonus"]).base == 0
     assert billed([Piece("met", MICRO)], rules=[name, "cpc", "cpa_bonus"]).base == 10 * MICRO
 
@@ -507,7 +509,7 @@ def test_a_rule_sees_the_lines_so_far(plugin: Callable[[Callable[..., Any]], str
 @pytest.mark.parametrize("status", [GovernanceStatus.INVALID, GovernanceStatus.REVIEW])
 def test_what_governance_does_not_believe_is_billed_as_no_success(status: GovernanceStatus) -> None:
     criteria = written([Piece("met", 5 * MICRO)])
-    result = governed(judged(criteria), status, ["canary_leak"])
+    result = apply_governance(judged(criteria), status, ["canary_leak"])
     assert (result.success, result.bonus_micros) == (False, 5 * MICRO)
     strict = Terms(cpc_rate=10, bonus_on_failure="none", rules=(*USUAL_RULES, "pay_on_success"))
     assert bill(result, strict, hold_for(criteria, strict)).total == 0
@@ -516,7 +518,7 @@ def test_what_governance_does_not_believe_is_billed_as_no_success(status: Govern
 def test_what_a_person_released_is_billed_as_it_was_judged() -> None:
     criteria = written([Piece("met", 5 * MICRO)])
     terms = Terms.model_validate({"cpc_rate": 10, "bonus_on_failure": "none"})
-    result = governed(judged(criteria), GovernanceStatus.RELEASED, ["canary_leak"])
+    result = apply_governance(judged(criteria), GovernanceStatus.RELEASED, ["canary_leak"])
     assert bill(result, terms, hold_for(criteria, terms)).total == 15 * MICRO
 
 
@@ -541,7 +543,7 @@ def test_a_contract_without_a_rate_or_beyond_all_accounts_is_refused() -> None:
         hold_for(None, Terms())
     most = in_units(LARGEST_MICROS)
     assert hold_for(None, Terms(cpc_rate=most)) == LARGEST_MICROS
-    with pytest.raises(TooMuch, match="lower the bonuses or give a cap"):
+    with pytest.raises(AmountTooLarge, match="lower the bonuses or give a cap"):
         hold_for(written([Piece("met", 1)]), Terms(cpc_rate=most))
 
 
@@ -590,7 +592,7 @@ def test_a_claim_that_decides_over_a_paid_success_waits_for_a_person(terms: dict
 
 @pytest.mark.parametrize("status", [*GovernanceStatus])
 def test_what_is_not_believed_waits_for_a_person(status: GovernanceStatus) -> None:
-    result = governed(judged(written([Piece("met", MICRO)])), status, ["one", "two"])
+    result = apply_governance(judged(written([Piece("met", MICRO)])), status, ["one", "two"])
     waits = status in (GovernanceStatus.INVALID, GovernanceStatus.REVIEW)
     assert waiting(result) == (f"governance {status}: one, two" if waits else "")
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.contracts import invariants
-from meruit.contracts.invariants import INVARIANTS, Books, Settlement, Transfer, broken
+from meruit.contracts.invariants import INVARIANTS, Books, Settlement, Transfer, find_violations
 from meruit.contracts.postings import Posting
 from meruit.model.contract import Contract, ContractState, Escrow
-from meruit.model.money import Bill, Line, Part
+from meruit.model.money import Bill, Line, PricePart
 
 R = TypeVar("R", Bill, Line, Contract)
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -59,9 +59,9 @@ class Clerk:
         total = base + bonus - penalty
         released = contract.hold_micros - total
         lines = [
-            Line("cpc", Part.CPC, base, "completed"),
-            Line("cpa_bonus", Part.BONUS, bonus, "met", "x"),
-            Line("cpa_penalty", Part.PENALTY, -penalty, "not met", "y"),
+            Line("cpc", PricePart.CPC, base, "completed"),
+            Line("cpa_bonus", PricePart.BONUS, bonus, "met", "x"),
+            Line("cpa_penalty", PricePart.PENALTY, -penalty, "not met", "y"),
         ]
         bill = Bill(contract.currency, lines, base, bonus, penalty, total, fee, total - fee, released)
         self.move(
@@ -126,7 +126,7 @@ class Clerk:
             contracts=[*self.contracts.values()],
             settlements=[*self.settlements],
             verdicts=frozenset(self.verdicts),
-            moves=frozenset(self.moves),
+            operations=frozenset(self.moves),
             logged=[*self.transfers],
             terms=dict.fromkeys(self.contracts, sha256(b"{}").hexdigest()),
             bills={(one.contract_id, one.number): one.digest for one in self.settlements},
@@ -222,20 +222,20 @@ def with_bill(books: Books, place: int, bill: Bill) -> Books:
 
 @given(histories())
 def test_sound_books_pass(books: Books) -> None:
-    assert broken(books) == []
+    assert find_violations(books) == []
 
 
 @settings(max_examples=40)
 @given(histories(), st.integers(-(10**12), 10**12).filter(bool) | st.sampled_from([-1, 1]))
 def test_one_wrong_number_anywhere_is_found(books: Books, by: int) -> None:
     for corrupted in numbers(books):
-        assert broken(corrupted(by))
+        assert find_violations(corrupted(by))
 
 
 @given(histories(), st.data())
 def test_a_missing_or_doubled_entry_anywhere_is_found(books: Books, data: st.DataObject) -> None:
     lists = [name for name in ("transfers", "logged", "settlements") if getattr(books, name)]
-    sets = [name for name in ("verdicts", "moves") if getattr(books, name)]
+    sets = [name for name in ("verdicts", "operations") if getattr(books, name)]
     if not lists:
         return
     name = data.draw(st.sampled_from(lists + sets))
@@ -244,10 +244,10 @@ def test_a_missing_or_doubled_entry_anywhere_is_found(books: Books, data: st.Dat
     lacking = [*kept[:place], *kept[place + 1 :]]
     # Any: one of several fields, each of its own type.
     other: dict[str, Any] = {name: frozenset(lacking) if name in sets else lacking}
-    assert broken(books._replace(**other))
+    assert find_violations(books._replace(**other))
     if name in ("transfers", "logged"):
         other = {name: [*kept[: place + 1], kept[place], *kept[place + 1 :]]}
-        assert broken(books._replace(**other))
+        assert find_violations(books._replace(**other))
 
 
 # Each rule finds what it is there for.
@@ -303,7 +303,7 @@ def balanced(books: Books, **changes: float) -> Books:
 
 
 def without_row(move: tuple[str, str, int], books: Books) -> Books:
-    return books._replace(moves=books.moves - {move})
+    return books._replace(operations=books.operations - {move})
 
 
 def named(function: Callable[..., Any], corruption: Callable[[Books], Books], says: str) -> Any:
@@ -406,20 +406,20 @@ CORRUPTIONS = [
         lambda books: changed(books, "open", escrow=Escrow.RELEASED),
         "the escrow of open, released, holds 15, not 0",
     ),
-    named(invariants.paid_within_hold, lambda books: paying(books, total=16), "settlement 1 of paid pays 16"),
-    named(invariants.paid_within_hold, lambda books: paying(books, total=-1), "settlement 1 of paid pays -1"),
+    named(invariants.payments_stay_within_hold, lambda books: paying(books, total=16), "settlement 1 of paid pays 16"),
+    named(invariants.payments_stay_within_hold, lambda books: paying(books, total=-1), "settlement 1 of paid pays -1"),
     named(
-        invariants.paid_within_hold,
+        invariants.payments_stay_within_hold,
         lambda books: paying(books, released=3),
         "settlement 1 of paid pays 13 and releases 3 of 15",
     ),
     named(
-        invariants.paid_within_hold,
+        invariants.payments_stay_within_hold,
         lambda books: books._replace(contracts=[one for one in books.contracts if one.id != "paid"]),
         "settlement 1 of paid is of no contract",
     ),
     named(
-        invariants.paid_within_hold,
+        invariants.payments_stay_within_hold,
         lambda books: changed(books, "paid", total_micros=12),
         "paid says that 12 is paid, its settlements say 13",
     ),
@@ -531,7 +531,7 @@ def test_each_rule_finds_what_it_is_there_for(
     books = story().books()
     assert [*function(books)] == []
     assert says in [*function(corruption(books))]
-    assert f"{function.__name__}: {says}" in broken(corruption(books))
+    assert f"{function.__name__}: {says}" in find_violations(corruption(books))
 
 
 def test_every_rule_is_asked_and_has_found_something() -> None:
@@ -540,4 +540,4 @@ def test_every_rule_is_asked_and_has_found_something() -> None:
 
 
 def test_empty_books_are_sound() -> None:
-    assert broken(Clerk().books()) == []
+    assert find_violations(Clerk().books()) == []

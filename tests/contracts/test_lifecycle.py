@@ -34,27 +34,27 @@ AWARDED = Contract(
     awarded_at=START,
     expires_at=DEADLINE,
 )
-PENDING = lifecycle.completed(AWARDED, NOW, "o", "mark")
-SETTLED = lifecycle.settled(lifecycle.verified(PENDING, success=True), NOW, 1, 12_000_000)
+PENDING = lifecycle.complete(AWARDED, NOW, "o", "mark")
+SETTLED = lifecycle.settle(lifecycle.apply_verdict(PENDING, success=True), NOW, 1, 12_000_000)
 IN: dict[S, Contract] = {
     S.AWARDED: AWARDED,
-    S.EXECUTING: lifecycle.started(AWARDED, NOW),
-    S.VERIFICATION_PENDING: lifecycle.held(PENDING, "a person must look"),
-    S.VERIFIED: lifecycle.verified(PENDING, success=True),
-    S.FAILED: lifecycle.verified(PENDING, success=False),
+    S.EXECUTING: lifecycle.start(AWARDED, NOW),
+    S.VERIFICATION_PENDING: lifecycle.hold(PENDING, "a person must look"),
+    S.VERIFIED: lifecycle.apply_verdict(PENDING, success=True),
+    S.FAILED: lifecycle.apply_verdict(PENDING, success=False),
     S.SETTLED: SETTLED,
-    S.EXPIRED: lifecycle.expired(AWARDED, DEADLINE + INSTANT),
-    S.DISPUTED: lifecycle.disputed(SETTLED, NOW, TERMS),
+    S.EXPIRED: lifecycle.expire(AWARDED, DEADLINE + INSTANT),
+    S.DISPUTED: lifecycle.dispute(SETTLED, NOW, TERMS),
 }
 """One contract in each state."""
-VOIDED = lifecycle.voided(PENDING)
+VOIDED = lifecycle.void(PENDING)
 MOVES: dict[Operation, Callable[[Contract], Contract]] = {
-    Operation.START: lambda one: lifecycle.started(one, NOW),
-    Operation.COMPLETE: lambda one: lifecycle.completed(one, NOW, "o2", "mark2", "run"),
-    Operation.SETTLE: lambda one: lifecycle.settled(one, NOW, one.version + 1, 1),
-    Operation.DISPUTE: lambda one: lifecycle.disputed(one, NOW, TERMS),
-    Operation.RESOLVE: lifecycle.upheld,
-    Operation.EXPIRE: lambda one: lifecycle.expired(one, DEADLINE + INSTANT),
+    Operation.START: lambda one: lifecycle.start(one, NOW),
+    Operation.COMPLETE: lambda one: lifecycle.complete(one, NOW, "o2", "mark2", "run"),
+    Operation.SETTLE: lambda one: lifecycle.settle(one, NOW, one.version + 1, 1),
+    Operation.DISPUTE: lambda one: lifecycle.dispute(one, NOW, TERMS),
+    Operation.RESOLVE: lifecycle.uphold,
+    Operation.EXPIRE: lambda one: lifecycle.expire(one, DEADLINE + INSTANT),
 }
 """Those of the moves that look for themselves whether they may be made."""
 POSSIBLE = {
@@ -97,10 +97,10 @@ def test_whatever_is_tried_in_whatever_order_the_state_and_the_money_agree(tried
             match operation:
                 case Operation.REVERSE:
                     check(contract, operation)
-                    contract = lifecycle.reversed_(contract, "because")
+                    contract = lifecycle.reverse(contract, "because")
                 case Operation.VOID:
                     check(contract, operation)
-                    contract = lifecycle.voided(contract)
+                    contract = lifecycle.void(contract)
                 case _:
                     contract = MOVES[operation](contract)
         except WrongState:
@@ -157,62 +157,62 @@ def test_money_that_is_not_held_is_not_paid_or_given_back(operation: Operation, 
 @pytest.mark.parametrize("state", [one for one, contract in IN.items() if contract.escrow is Escrow.HELD])
 def test_no_money_is_stuck_as_long_as_it_is_held(state: S) -> None:
     check(IN[state], Operation.VOID)
-    assert lifecycle.voided(IN[state]).escrow is Escrow.RELEASED
+    assert lifecycle.void(IN[state]).escrow is Escrow.RELEASED
 
 
 def test_what_was_called_off_stays_so() -> None:
     assert (VOIDED.state, VOIDED.escrow) == (S.FAILED, Escrow.RELEASED)
-    assert refused(lambda: lifecycle.settled(VOIDED, NOW, 1, 1)) == "wrong_state"
-    assert refused(lambda: lifecycle.voided(VOIDED)) == "wrong_state"
-    assert refused(lambda: lifecycle.reversed_(VOIDED, "")) == "wrong_state"
+    assert refused(lambda: lifecycle.settle(VOIDED, NOW, 1, 1)) == "wrong_state"
+    assert refused(lambda: lifecycle.void(VOIDED)) == "wrong_state"
+    assert refused(lambda: lifecycle.reverse(VOIDED, "")) == "wrong_state"
     with pytest.raises(WrongState, match="called off; there is nothing to dispute"):
-        lifecycle.disputed(VOIDED, NOW, TERMS)
+        lifecycle.dispute(VOIDED, NOW, TERMS)
 
 
 @pytest.mark.parametrize("escrow", [*Escrow])
 def test_only_an_open_escrow_can_be_given_back_and_only_what_was_paid_reversed(escrow: Escrow) -> None:
     contract = msgspec.structs.replace(PENDING, escrow=escrow)
     if escrow in OPEN:
-        assert lifecycle.voided(contract).escrow is Escrow.RELEASED
+        assert lifecycle.void(contract).escrow is Escrow.RELEASED
     else:
-        refused(lambda: lifecycle.voided(contract))
+        refused(lambda: lifecycle.void(contract))
     if escrow is Escrow.PAID:
-        assert lifecycle.reversed_(contract, "").escrow is Escrow.HELD
+        assert lifecycle.reverse(contract, "").escrow is Escrow.HELD
     else:
-        refused(lambda: lifecycle.reversed_(contract, ""))
+        refused(lambda: lifecycle.reverse(contract, ""))
 
 
 # What each move writes down.
 
 
 def test_a_contract_remembers_how_it_went() -> None:
-    begun = lifecycle.started(AWARDED, NOW)
+    begun = lifecycle.start(AWARDED, NOW)
     assert (begun.state, begun.started_at) == (S.EXECUTING, NOW)
-    done = lifecycle.completed(begun, NOW + INSTANT, "o", "mark", "run")
+    done = lifecycle.complete(begun, NOW + INSTANT, "o", "mark", "run")
     assert (done.state, done.completed_at, done.outcome_id) == (S.VERIFICATION_PENDING, NOW + INSTANT, "o")
     assert (done.completion, done.evidence, done.started_at) == ("mark", "run", NOW)
-    waiting = lifecycle.held(done, "governance review: x")
+    waiting = lifecycle.hold(done, "governance review: x")
     assert waiting.hold_reason == "governance review: x"
-    clear = lifecycle.verified(waiting, success=True)
+    clear = lifecycle.apply_verdict(waiting, success=True)
     assert (clear.state, clear.hold_reason) == (S.VERIFIED, "")
-    assert lifecycle.verified(waiting, success=False).state is S.FAILED
-    paid = lifecycle.settled(clear, NOW, 1, 12)
+    assert lifecycle.apply_verdict(waiting, success=False).state is S.FAILED
+    paid = lifecycle.settle(clear, NOW, 1, 12)
     assert (paid.escrow, paid.settlement, paid.settlements, paid.version) == (Escrow.PAID, 1, 1, 1)
     assert (paid.total_micros, paid.settled_at) == (12, NOW)
 
 
 def test_a_verdict_is_paid_once_and_a_later_one_after_a_reversal() -> None:
-    back = lifecycle.reversed_(SETTLED, "a mistake")
+    back = lifecycle.reverse(SETTLED, "a mistake")
     assert (back.state, back.escrow, back.settlement, back.total_micros) == (S.VERIFICATION_PENDING, Escrow.HELD, 0, 0)
     assert (back.settled_at, back.hold_reason) == (None, "a mistake")
     assert (back.version, back.settlements) == (1, 1)
     for version in (0, 1):
         with pytest.raises(WrongState, match="a later one is needed") as caught:
-            lifecycle.settled(back, NOW, version, 1)
+            lifecycle.settle(back, NOW, version, 1)
         assert caught.value.code == "already_settled"
-    again = lifecycle.settled(back, NOW, 3, 5)
+    again = lifecycle.settle(back, NOW, 3, 5)
     assert (again.settlement, again.settlements, again.version, again.total_micros) == (2, 2, 3, 5)
-    assert lifecycle.voided(back).escrow is Escrow.RELEASED
+    assert lifecycle.void(back).escrow is Escrow.RELEASED
 
 
 # Time.
@@ -222,8 +222,8 @@ def test_a_verdict_is_paid_once_and_a_later_one_after_a_reversal() -> None:
 def test_the_deadline_itself_is_in_time_and_an_instant_later_is_not(move: Operation) -> None:
     def at(now: datetime) -> Contract:
         if move is Operation.START:
-            return lifecycle.started(AWARDED, now)
-        return lifecycle.completed(AWARDED, now, "o", "mark")
+            return lifecycle.start(AWARDED, now)
+        return lifecycle.complete(AWARDED, now, "o", "mark")
 
     assert at(DEADLINE).state is LEADS_TO[move]
     with pytest.raises(WrongState, match="contract c ran until 2026-03-08T12:00:00") as caught:
@@ -235,9 +235,9 @@ def test_what_may_still_be_handed_in_does_not_expire() -> None:
     for contract in (AWARDED, IN[S.EXECUTING]):
         for early in (START, DEADLINE - INSTANT, DEADLINE):
             with pytest.raises(WrongState, match="contract c runs until 2026-03-08T12:00:00") as caught:
-                lifecycle.expired(contract, early)
+                lifecycle.expire(contract, early)
             assert caught.value.code == "not_due"
-        over = lifecycle.expired(contract, DEADLINE + INSTANT)
+        over = lifecycle.expire(contract, DEADLINE + INSTANT)
         assert (over.state, over.escrow) == (S.EXPIRED, Escrow.RELEASED)
 
 
@@ -250,31 +250,31 @@ def test_at_any_moment_a_contract_either_can_be_completed_or_expires(now: dateti
             return False
         return True
 
-    completed = possible(lambda: lifecycle.completed(AWARDED, now, "o", "mark"))
-    assert completed != possible(lambda: lifecycle.expired(AWARDED, now))
+    completed = possible(lambda: lifecycle.complete(AWARDED, now, "o", "mark"))
+    assert completed != possible(lambda: lifecycle.expire(AWARDED, now))
 
 
 @pytest.mark.parametrize("hours", [1, 24, 168])
 def test_what_was_paid_can_be_disputed_to_the_last_instant_of_the_window(hours: int) -> None:
     terms = Terms(cpc_rate=10, dispute_window_hours=hours)
     closes = NOW + timedelta(hours=hours)
-    assert lifecycle.disputed(SETTLED, closes, terms).state is S.DISPUTED
+    assert lifecycle.dispute(SETTLED, closes, terms).state is S.DISPUTED
     with pytest.raises(WrongState, match="could be disputed until") as caught:
-        lifecycle.disputed(SETTLED, closes + INSTANT, terms)
+        lifecycle.dispute(SETTLED, closes + INSTANT, terms)
     assert caught.value.code == "dispute_window_closed"
 
 
 def test_a_later_settlement_has_a_window_of_its_own() -> None:
     later = NOW + timedelta(hours=100)
-    again = lifecycle.settled(lifecycle.reversed_(SETTLED, ""), later, 2, 1)
-    assert lifecycle.disputed(again, later + timedelta(hours=24), TERMS).state is S.DISPUTED
+    again = lifecycle.settle(lifecycle.reverse(SETTLED, ""), later, 2, 1)
+    assert lifecycle.dispute(again, later + timedelta(hours=24), TERMS).state is S.DISPUTED
 
 
 @pytest.mark.parametrize("state", [S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED])
 def test_what_was_not_paid_yet_can_be_disputed_at_any_time(state: S) -> None:
-    frozen = lifecycle.disputed(IN[state], NOW + timedelta(days=900), TERMS)
+    frozen = lifecycle.dispute(IN[state], NOW + timedelta(days=900), TERMS)
     assert (frozen.escrow, frozen.disputed_from) == (Escrow.FROZEN, state)
-    back = lifecycle.upheld(frozen)
+    back = lifecycle.uphold(frozen)
     assert (back.state, back.escrow, back.disputed_from) == (state, Escrow.HELD, None)
 
 
@@ -284,26 +284,26 @@ def test_what_was_not_paid_yet_can_be_disputed_at_any_time(state: S) -> None:
 def test_a_dispute_about_what_was_paid_leaves_it_paid() -> None:
     disputed = IN[S.DISPUTED]
     assert (disputed.escrow, disputed.disputed_from, disputed.disputes) == (Escrow.PAID, S.SETTLED, 2)
-    upheld = lifecycle.upheld(disputed)
+    upheld = lifecycle.uphold(disputed)
     assert (upheld.state, upheld.escrow, upheld.total_micros) == (S.SETTLED, Escrow.PAID, 12_000_000)
 
 
 def test_a_verdict_is_disputed_once_before_it_is_paid_and_once_after() -> None:
-    before = lifecycle.upheld(lifecycle.disputed(IN[S.VERIFIED], NOW, TERMS))
+    before = lifecycle.uphold(lifecycle.dispute(IN[S.VERIFIED], NOW, TERMS))
     assert before.disputes == 1
-    assert refused(lambda: lifecycle.disputed(before, NOW, TERMS)) == "already_disputed"
-    paid = lifecycle.settled(before, NOW, 1, 1)
-    after = lifecycle.upheld(lifecycle.disputed(paid, NOW, TERMS))
+    assert refused(lambda: lifecycle.dispute(before, NOW, TERMS)) == "already_disputed"
+    paid = lifecycle.settle(before, NOW, 1, 1)
+    after = lifecycle.uphold(lifecycle.dispute(paid, NOW, TERMS))
     assert after.disputes == 2
-    assert refused(lambda: lifecycle.disputed(after, NOW, TERMS)) == "already_disputed"
-    reversed_ = lifecycle.reversed_(after, "")
-    assert refused(lambda: lifecycle.disputed(reversed_, NOW, TERMS)) == "already_disputed"
-    second = lifecycle.settled(reversed_, NOW, 2, 1)
-    assert lifecycle.disputed(second, NOW, TERMS).disputes == 3
+    assert refused(lambda: lifecycle.dispute(after, NOW, TERMS)) == "already_disputed"
+    reversed_ = lifecycle.reverse(after, "")
+    assert refused(lambda: lifecycle.dispute(reversed_, NOW, TERMS)) == "already_disputed"
+    second = lifecycle.settle(reversed_, NOW, 2, 1)
+    assert lifecycle.dispute(second, NOW, TERMS).disputes == 3
 
 
 def test_what_is_disputed_is_neither_settled_nor_voided_nor_disputed_again() -> None:
-    frozen = lifecycle.disputed(IN[S.VERIFIED], NOW, TERMS)
+    frozen = lifecycle.dispute(IN[S.VERIFIED], NOW, TERMS)
     for move in (Operation.SETTLE, Operation.DISPUTE, Operation.COMPLETE, Operation.EXPIRE):
         assert refused(lambda move=move: MOVES[move](frozen)) == "wrong_state"  # type: ignore[misc]
-    assert lifecycle.voided(frozen).escrow is Escrow.RELEASED
+    assert lifecycle.void(frozen).escrow is Escrow.RELEASED

@@ -13,16 +13,24 @@ import pytest
 from meruit.app import build_engine, build_marketplace
 from meruit.config import Settings
 from meruit.contracts import marketplace as work
-from meruit.contracts.bill import TooMuch
-from meruit.contracts.invariants import broken
+from meruit.contracts.bill import AmountTooLarge
+from meruit.contracts.invariants import find_violations
 from meruit.contracts.lifecycle import WrongState
-from meruit.contracts.marketplace import CanaryShown, Marketplace, NullAgentPasses, completion_mark
+from meruit.contracts.marketplace import CanaryShown, Marketplace, NullAgentPasses, completion_fingerprint
 from meruit.contracts.store import ledger
 from meruit.contracts.store import work as works
-from meruit.contracts.store.read import Standing
-from meruit.contracts.store.transaction import Actor, Request
-from meruit.contracts.store.work import WorkFound
-from meruit.contracts.transitions import UNAVAILABLE, Award, Complete, Release, Settle, Start, Void
+from meruit.contracts.store.read import ContractSnapshot
+from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.store.work import WorkRow
+from meruit.contracts.transitions import (
+    UNAVAILABLE,
+    AwardContract,
+    CompleteContract,
+    ReleaseContract,
+    SettleContract,
+    StartContract,
+    VoidContract,
+)
 from meruit.errors import ConfigError, CriteriaError, MeruitError, UnknownName
 from meruit.events.store.outbox import events_after
 from meruit.governance.dossier import HandedIn
@@ -30,13 +38,13 @@ from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.contract import ContractState, Escrow, WorkSubmission
 from meruit.model.governance import Action, Disposition, Flag, GovernanceResult, Policy
-from meruit.model.money import Line, Part
+from meruit.model.money import Line, PricePart
 from meruit.model.verdict import GovernanceStatus, Verdict
 from meruit.outcomes.service import SMALL_BYTES, Registrar
 from meruit.registry import SettlementRule, settlement_rules
 from meruit.store.database import NotFound
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 ENGINE = build_engine(Settings())
 WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3, "bonus": 5}
@@ -53,36 +61,36 @@ class Desk:
         self.store, self.tenant = store, tenant
         self.market = Marketplace(Registrar(ENGINE, store), **options)
         self.actor = Actor(Scope(tenant), "tester")
-        self.request = Request(self.actor)
+        self.request = ContractRequest(self.actor)
 
-    def publish(self, **parts: Any) -> WorkFound:
+    def publish(self, **parts: Any) -> WorkRow:
         found = self.store.recorder.write(self.market.publish(self.actor, WorkSubmission.model_validate(WORK | parts)))
-        assert isinstance(found, WorkFound)
+        assert isinstance(found, WorkRow)
         return found
 
     def award(self, agent: str = "a1", **parts: Any) -> str:
         contract_id = self.store.surroundings.new_id("ctr")
-        self.write(Award(self.request, contract_id, self.publish(**parts).id, agent))
+        self.write(AwardContract(self.request, contract_id, self.publish(**parts).id, agent))
         return contract_id
 
-    def write(self, move: Any) -> Standing:
+    def write(self, move: Any) -> ContractSnapshot:
         standing = self.store.recorder.write(move)
-        assert isinstance(standing, Standing)
+        assert isinstance(standing, ContractSnapshot)
         assert self.broken() == []
         return standing
 
     def broken(self) -> list[str]:
         with self.store.database.reading() as connection:
-            return broken(ledger.books(connection, self.tenant))
+            return find_violations(ledger.books(connection, self.tenant))
 
-    def drafted(self, contract_id: str, handed: HandedIn = GOOD) -> Complete:
-        return self.market.completion_sync(self.request, self.market.case(self.actor, contract_id), handed)
+    def drafted(self, contract_id: str, handed: HandedIn = GOOD) -> CompleteContract:
+        return self.market.completion_sync(self.request, self.market.find_contract(self.actor, contract_id), handed)
 
-    def drafted_async(self, contract_id: str, handed: HandedIn = GOOD) -> Complete:
-        case = self.market.case(self.actor, contract_id)
+    def drafted_async(self, contract_id: str, handed: HandedIn = GOOD) -> CompleteContract:
+        case = self.market.find_contract(self.actor, contract_id)
         return asyncio.run(self.market.completion(self.request, case, handed))
 
-    def completed(self, handed: HandedIn = GOOD, **parts: Any) -> Standing:
+    def completed(self, handed: HandedIn = GOOD, **parts: Any) -> ContractSnapshot:
         return self.write(self.drafted(self.award(**parts), handed))
 
     def paid(self) -> int:
@@ -168,13 +176,13 @@ def test_a_rule_that_nobody_has_is_refused_before_anything_is_recorded(desk: Des
 def test_more_money_than_can_be_counted_is_refused(desk: Desk) -> None:
     most = "8000000000"
     several = [{**WORDS, "id": str(number), "bonus": most} for number in range(3)]
-    with pytest.raises(TooMuch):
+    with pytest.raises(AmountTooLarge):
         desk.publish(success_criteria={"criteria": several})
     assert desk.publish(success_criteria={"criteria": several}, budget={"max_bonus": 5}).has_cpa
     # Who names no rate yet is told at the award.
     named_later = desk.publish(success_criteria={"criteria": several}, terms={})
-    with pytest.raises(TooMuch):
-        desk.write(Award(desk.request, "ctr", named_later.id, "a1", 1))
+    with pytest.raises(AmountTooLarge):
+        desk.write(AwardContract(desk.request, "ctr", named_later.id, "a1", 1))
 
 
 @pytest.mark.parametrize(
@@ -244,10 +252,13 @@ def test_with_and_without_an_event_loop_a_completion_is_the_same(
 def test_another_tenants_contract_is_none(desk: Desk, shared: Store) -> None:
     contract_id = desk.award()
     with pytest.raises(NotFound):
-        desk.market.case(Actor(Scope("somebody else"), "x"), contract_id)
+        desk.market.find_contract(Actor(Scope("somebody else"), "x"), contract_id)
     with pytest.raises(NotFound):
-        desk.market.case(Actor(Scope(desk.tenant, "a2", only_own=True), "x"), contract_id)
-    assert desk.market.case(Actor(Scope(desk.tenant, "a1", only_own=True), "x"), contract_id).contract.id == contract_id
+        desk.market.find_contract(Actor(Scope(desk.tenant, "a2", only_own=True), "x"), contract_id)
+    assert (
+        desk.market.find_contract(Actor(Scope(desk.tenant, "a1", only_own=True), "x"), contract_id).contract.id
+        == contract_id
+    )
 
 
 def test_work_is_the_same_however_often_and_however_large(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +266,7 @@ def test_work_is_the_same_however_often_and_however_large(desk: Desk, monkeypatc
     large = {"document": "x" * SMALL_BYTES, "reference": "y"}
     contracts = [desk.award(input=given) for given in ({"a": 1}, {"b": 2}, large)]
     for _ in range(2):
-        inputs = [desk.market.case(desk.actor, contract_id).input for contract_id in contracts]
+        inputs = [desk.market.find_contract(desk.actor, contract_id).input for contract_id in contracts]
         assert inputs == [{"a": 1}, {"b": 2}, large]
     assert len(desk.market._known) == 1
 
@@ -284,7 +295,7 @@ def test_an_agents_time_is_taken_from_its_start_or_else_from_the_award(desk: Des
     assert [fact.provenance for fact in unseen.dossier.metrics] == ["computed", "observed"]
     # Nobody saw it begin, so that to have taken less time than since the award is no lie.
     assert (unseen.dossier.claimed_ms, unseen.dossier.observed_ms) == (10.0, None)
-    desk.write(Start(desk.request, contract_id))
+    desk.write(StartContract(desk.request, contract_id))
     seen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
     assert seen.dossier.observed_ms is not None
     assert seen.dossier.observed_ms > 0
@@ -293,7 +304,7 @@ def test_an_agents_time_is_taken_from_its_start_or_else_from_the_award(desk: Des
 
 def test_leaving_out_the_start_is_no_way_round_a_latency_criterion(tmp_path: Path) -> None:
     now = [datetime(2026, 5, 1, tzinfo=UTC)]
-    store = Store.open(Location(tmp_path), Surroundings(clock=lambda: now[0]))
+    store = Store.open(Location(tmp_path), ClockAndEntropy(clock=lambda: now[0]))
     try:
         desk = Desk(store, "acme")
         contract_id = desk.award(success_criteria={"criteria": [WORDS, FAST]})
@@ -324,9 +335,11 @@ def test_a_claim_does_not_avoid_a_penalty_unless_a_person_or_the_terms_say_so(de
     assert (held.state, held.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
     assert held.hold_reason == "money depends on what only the agent says: time_to_first_byte"
     with pytest.raises(WrongState, match="is held: money depends on what only the agent says") as refused:
-        desk.write(Settle(desk.request, held.id))
+        desk.write(SettleContract(desk.request, held.id))
     assert refused.value.code == "on_hold"
-    assert desk.write(Release(desk.request, held.id, "seen it", b"s" * SALT_BYTES)).contract.escrow is Escrow.PAID
+    assert (
+        desk.write(ReleaseContract(desk.request, held.id, "seen it", b"s" * SALT_BYTES)).contract.escrow is Escrow.PAID
+    )
     trusting = desk.completed(
         CLAIMING, success_criteria=criteria, terms={"cpc_rate": 10, "claimed_may_earn": True}
     ).contract
@@ -355,20 +368,23 @@ def stranger() -> Iterator[list[Any]]:
 STRANGE_TERMS = {"cpc_rate": 10, "rules": ["cpc", "cpa_bonus", "claimed_only", "of_a_stranger"]}
 
 
-@pytest.mark.parametrize("answer", [RuntimeError("down"), [Line("x", Part.CPC, 0.5, "y")], None])  # type: ignore[arg-type]
+@pytest.mark.parametrize("answer", [RuntimeError("down"), [Line("x", PricePart.CPC, 0.5, "y")], None])  # type: ignore[arg-type]
 def test_a_rule_that_fails_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any], answer: Any) -> None:
     stranger[0] = answer
     held = desk.completed(terms=STRANGE_TERMS)
     assert (held.contract.state, held.bill) == (ContractState.VERIFICATION_PENDING, None)
     assert held.contract.hold_reason.startswith("the settlement rule of_a_stranger ")
     assert desk.told("contract.held")[0]["reason"] == held.contract.hold_reason
-    for move in (Settle(desk.request, held.contract.id), Release(desk.request, held.contract.id, "x", b"s" * 16)):
+    for move in (
+        SettleContract(desk.request, held.contract.id),
+        ReleaseContract(desk.request, held.contract.id, "x", b"s" * 16),
+    ):
         with pytest.raises(WrongState, match="cannot be billed: the settlement rule of_a_stranger") as refused:
             desk.write(move)
         assert refused.value.code == "rule_failed"
         assert desk.broken() == []
     stranger[0] = []
-    assert desk.write(Settle(desk.request, held.contract.id)).contract.escrow is Escrow.PAID
+    assert desk.write(SettleContract(desk.request, held.contract.id)).contract.escrow is Escrow.PAID
 
 
 def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any]) -> None:
@@ -376,7 +392,7 @@ def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, stranger: lis
     del settlement_rules._found["of_a_stranger"]
     held = desk.write(desk.drafted(contract_id)).contract
     assert "no rule is named 'of_a_stranger'" in held.hold_reason
-    assert desk.write(Void(desk.request, contract_id, "cannot be paid")).contract.escrow is Escrow.RELEASED
+    assert desk.write(VoidContract(desk.request, contract_id, "cannot be paid")).contract.escrow is Escrow.RELEASED
 
 
 @pytest.mark.parametrize(
@@ -430,18 +446,18 @@ def test_what_is_private_is_judged_and_never_shown(desk: Desk) -> None:
     criteria = {"criteria": [KEYWORDS]}
     work_id = desk.publish(success_criteria=criteria, input=given, private=hidden).id
     contract_id = desk.store.surroundings.new_id("ctr")
-    desk.write(Award(desk.request, contract_id, work_id, "a1"))
+    desk.write(AwardContract(desk.request, contract_id, work_id, "a1"))
     with desk.store.database.reading() as connection:
         found = works.find(connection, desk.tenant, work_id)
-        judged = works.input_of(connection, desk.tenant, found, desk.store.shelf)
+        judged = works.input_of(connection, desk.tenant, found, desk.store.blobs)
     assert judged == given | hidden
-    assert works.shown_to_agent(found, judged).input == {"question": "which number"}
-    assert works.shown(found, judged).private == ["required_keywords", "solution"]
+    assert works.to_agent_work(found, judged).input == {"question": "which number"}
+    assert works.to_work_view(found, judged).private == ["required_keywords", "solution"]
     assert found.private == {"required_keywords", "solution"}
     draft = desk.drafted(contract_id, HandedIn({"text": "forty-two"}, {}))
     # Two works that differ in what is private alone are one to agents.
     same = desk.award(success_criteria=criteria, input=given, private={"solution": {"reference": "y"}})
-    assert desk.drafted(same, HandedIn({"text": "forty-two"}, {})).marks.input == draft.marks.input
+    assert desk.drafted(same, HandedIn({"text": "forty-two"}, {})).fingerprints.input == draft.fingerprints.input
     paid = desk.write(draft).bill
     assert paid is not None
     assert paid.bonus == 5_000_000
@@ -452,19 +468,21 @@ def test_the_null_agent_does_not_echo_what_is_private(desk: Desk) -> None:
 
 
 def test_one_input_may_be_asked_two_things(desk: Desk) -> None:
-    tasks = [desk.drafted(desk.award(title=title, input={"a": "b"})).marks for title in ("Write", "Read", "Write")]
+    tasks = [
+        desk.drafted(desk.award(title=title, input={"a": "b"})).fingerprints for title in ("Write", "Read", "Write")
+    ]
     assert tasks[0].input == tasks[1].input
     assert tasks[0].task == tasks[2].task != tasks[1].task
 
 
 def test_two_completions_are_the_same_when_all_that_was_said_is() -> None:
-    assert completion_mark(GOOD) == completion_mark(GOOD._replace(size=5, by_agent=True))
+    assert completion_fingerprint(GOOD) == completion_fingerprint(GOOD._replace(size=5, by_agent=True))
     others = [
         GOOD._replace(output={"text": "other"}),
         GOOD._replace(metadata={}),
         GOOD._replace(claims={"accuracy": 1.0}),
     ]
-    assert completion_mark(GOOD) not in map(completion_mark, others)
+    assert completion_fingerprint(GOOD) not in map(completion_fingerprint, others)
 
 
 # Somebody else's governance.
@@ -514,7 +532,7 @@ SILENT = {
 }
 
 
-def never_paid(desk: Desk, done: Standing) -> GovernanceStatus:
+def never_paid(desk: Desk, done: ContractSnapshot) -> GovernanceStatus:
     """Held, and paid once when a person has released it."""
     assert (done.contract.state, done.contract.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
     assert done.contract.hold_reason.startswith("governance ")
@@ -524,7 +542,7 @@ def never_paid(desk: Desk, done: Standing) -> GovernanceStatus:
     assert done.judgement.result is not None
     assert not done.judgement.result.success
     for _ in range(2):
-        released = desk.write(Release(desk.request, done.contract.id, "looked at it", b"s" * SALT_BYTES))
+        released = desk.write(ReleaseContract(desk.request, done.contract.id, "looked at it", b"s" * SALT_BYTES))
         assert released.bill is not None
         assert (released.contract.state, released.bill.total) == (ContractState.SETTLED, 15_000_000)
     assert desk.paid() == 15_000_000
@@ -556,7 +574,7 @@ def test_no_clear_answer_is_held(shared: Store, tenant: str, answer: Any) -> Non
 def test_what_nobody_believes_can_be_called_off(shared: Store, tenant: str) -> None:
     desk = Desk(shared, tenant, remote=Answering(RuntimeError("down")))
     done = desk.completed()
-    assert desk.write(Void(desk.request, done.contract.id, "fraud")).contract.escrow is Escrow.RELEASED
+    assert desk.write(VoidContract(desk.request, done.contract.id, "fraud")).contract.escrow is Escrow.RELEASED
     assert desk.paid() == 0
 
 

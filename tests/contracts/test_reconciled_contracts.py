@@ -11,19 +11,19 @@ from tests.contracts.test_token_contracts import TERMS, TokenDesk
 from tests.usage.metering import BEGUN, ENDED, metered
 
 from meruit.model.contract import ContractState
-from meruit.model.metering import CallState, LaneKind, MeteredCall, MeteredStep, Page, UsageRow, Window
+from meruit.model.metering import AttributionKind, CallState, MeteredCall, MeteredStep, Page, UsageRow, Window
 from meruit.model.usage import Tokens, UsageCode, UsageStatus
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.followers import UsageWrite
 from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.store.write import RecordRun
 
 
 class Meter:
-    """A provider that counts one call, in the lane of the run."""
+    """A provider that counts one call, in the attribution key of the run."""
 
-    kinds = frozenset({LaneKind.KEY})
+    kinds = frozenset({AttributionKind.KEY})
     bucket = timedelta(minutes=1)
     longest = timedelta(days=1)
 
@@ -49,7 +49,7 @@ class Reconciled:
 
     def __init__(self, folder: Path) -> None:
         self.now = ENDED
-        self.store = Store.open(Location(folder), Surroundings(clock=self.clock))
+        self.store = Store.open(Location(folder), ClockAndEntropy(clock=self.clock))
         self.desk = TokenDesk(self.store, "default")
         self.meter = Meter(self.clock)
 
@@ -65,7 +65,7 @@ class Reconciled:
     def after(self, minutes: int, *, self_reported: bool = False) -> ContractState:
         self.now += timedelta(minutes=minutes)
         account = Account("main", "openai", self.meter, self_reported=self_reported)
-        asyncio.run(Reconciler(self.store, {"main": account}).once())
+        asyncio.run(Reconciler(self.store, {"main": account}).run_once())
         return self.desk.contract.state
 
 

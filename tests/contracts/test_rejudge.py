@@ -10,7 +10,7 @@ from meruit.audit.export import export
 from meruit.audit.verify.outcome import verify
 from meruit.contracts.lifecycle import Operation, WrongState
 from meruit.contracts.rejudge import rejudge
-from meruit.contracts.store.read import FOLLOWING
+from meruit.contracts.store.read import OPERATION_ORDER
 from meruit.contracts.store.transaction import Actor
 from meruit.model.access import Scope
 from meruit.outcomes.store.erase import erase
@@ -85,7 +85,7 @@ def test_a_history_tells_moves_of_one_moment_in_their_order(market: Market) -> N
         *(("dispute", "not so"), ("resolve", "agreed"), ("reverse", "agreed"), ("void", "agreed")),
     ]
     assert {move.by for move in told} == {"python"}
-    assert sorted(FOLLOWING) == sorted(Operation)
+    assert sorted(OPERATION_ORDER) == sorted(Operation)
 
 
 def test_work_without_criteria_can_be_judged_again(market: Market) -> None:

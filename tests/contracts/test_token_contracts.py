@@ -16,13 +16,21 @@ from tests.usage.test_cost import a_quote
 
 from meruit.audit.bundle import read, unpack
 from meruit.audit.export import export
-from meruit.audit.findings import Step
+from meruit.audit.findings import AuditStep
 from meruit.audit.verify.outcome import verify
 from meruit.contracts.lifecycle import Decision, WrongState
-from meruit.contracts.rule_order import UnsoundRules
+from meruit.contracts.rule_order import RulesContradictTerms
 from meruit.contracts.store import read as contracts
-from meruit.contracts.store.read import Standing
-from meruit.contracts.transitions import Award, Dispute, Release, Resolve, Reverse, Settle, Void
+from meruit.contracts.store.read import ContractSnapshot
+from meruit.contracts.transitions import (
+    AwardContract,
+    DisputeContract,
+    ReleaseContract,
+    ResolveDispute,
+    ReverseContract,
+    SettleContract,
+    VoidContract,
+)
 from meruit.governance.dossier import HandedIn
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
@@ -30,13 +38,13 @@ from meruit.model.contract import Contract, ContractState, Escrow
 from meruit.model.metering import CallState, MeteredCall, MeteredStep, UsageRecord
 from meruit.model.money import Bill
 from meruit.model.prices import PriceQuote
-from meruit.model.usage import Assurance, Attempt, Tokens, UsagePolicy, UsageStatus
+from meruit.model.usage import Assurance, Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.outcomes.store.erase import erase
 from meruit.store.store import Store
 from meruit.usage.followers import UsageWrite
 from meruit.usage.store import read as usage_reading
-from meruit.usage.store.by_contract import of_contract
-from meruit.usage.store.write import Look, Looked, RecordRun
+from meruit.usage.store.by_contract import find_by_contract
+from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
 
 TERMS = {
     "cpc_rate": 1,
@@ -63,10 +71,10 @@ class TokenDesk(Desk):
     def awarded(self, terms: dict[str, Any], **parts: Any) -> str:
         self.contract_id = self.store.surroundings.new_id("con")
         work = self.publish(terms=terms, success_criteria={"criteria": [{**WORDS, "bonus": None}]}, **parts)
-        self.write(Award(self.request, self.contract_id, work.id, "a1"))
+        self.write(AwardContract(self.request, self.contract_id, work.id, "a1"))
         return self.contract_id
 
-    def complete(self, terms: dict[str, Any] | None = None) -> Standing:
+    def complete(self, terms: dict[str, Any] | None = None) -> ContractSnapshot:
         return self.write(self.drafted(self.awarded(TERMS if terms is None else terms)))
 
     def record(self, run_id: str = "r", quotes: tuple[PriceQuote, ...] = (), contract_id: str | None = None) -> None:
@@ -81,8 +89,10 @@ class TokenDesk(Desk):
     ) -> UsageRecord:
         self.minutes += after
         at = ENDED + timedelta(minutes=self.minutes)
-        seen = Attempt(f"{run_id}{at}", at, tokens, {"s0": tokens}, assurance=Assurance.LANE, digest="d", **more)
-        (record,) = self.followed(Look(self.tenant, [Looked(run_id, seen)], policy))
+        seen = Observation(
+            f"{run_id}{at}", at, tokens, {"s0": tokens}, assurance=Assurance.ATTRIBUTION_KEY, digest="d", **more
+        )
+        (record,) = self.followed(RecordObservations(self.tenant, [RunObservation(run_id, seen)], policy))
         assert isinstance(record, UsageRecord)
         return record
 
@@ -100,19 +110,19 @@ class TokenDesk(Desk):
         """One more look, or a move of somebody's."""
         self.tokens = Tokens(self.tokens.input + 1000, 10_000) if move == "more" else self.tokens
         moves = {
-            "dispute": Dispute(self.request, self.contract_id, "no"),
-            "uphold": Resolve(self.request, self.contract_id, Decision.UPHOLD, "yes"),
-            "settle": Settle(self.request, self.contract_id),
-            "reverse": Reverse(self.request, self.contract_id, "back"),
+            "dispute": DisputeContract(self.request, self.contract_id, "no"),
+            "uphold": ResolveDispute(self.request, self.contract_id, Decision.UPHOLD, "yes"),
+            "settle": SettleContract(self.request, self.contract_id),
+            "reverse": ReverseContract(self.request, self.contract_id, "back"),
         }
         if move in moves:
             self.write(moves[move])
         else:
             self.look(Tokens() if move == "zero" else self.tokens, after=5 if move == "soon" else 60)
 
-    def standing(self) -> Standing:
+    def standing(self) -> ContractSnapshot:
         with self.store.database.reading() as connection:
-            return contracts.standing(connection, Scope(self.tenant), self.contract_id)
+            return contracts.load_snapshot(connection, Scope(self.tenant), self.contract_id)
 
     @property
     def contract(self) -> Contract:
@@ -137,7 +147,7 @@ class TokenDesk(Desk):
         """What an auditor finds out of the bundle alone."""
         found = verify(self.bundle(), key=self.store.signer.verifier)
         assert found.failed is None, [one.message for one in found.steps]
-        return [one.message for one in found.steps if one.step is Step.SETTLEMENT]
+        return [one.message for one in found.steps if one.step is AuditStep.SETTLEMENT]
 
 
 @pytest.fixture
@@ -195,17 +205,17 @@ def test_what_is_withdrawn_is_taken_back_and_paid_anew_when_verified_again(desk:
 def test_what_a_file_says_was_seen_is_not_paid_until_the_provider_is_asked(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
-    desk.look(FIRST, told_by="file")
-    assert desk.look(FIRST, told_by="file").verdict.status is UsageStatus.VERIFIED
+    desk.look(FIRST, reported_by="file")
+    assert desk.look(FIRST, reported_by="file").verdict.status is UsageStatus.VERIFIED
     told = "usage of run r is told by a file, and was not asked of the provider here"
     assert (desk.contract.state, desk.contract.hold_reason, desk.paid()) == (PENDING, told, 0)
     with pytest.raises(WrongState, match="told by a file"):
-        desk.write(Settle(desk.request, desk.contract_id))
+        desk.write(SettleContract(desk.request, desk.contract_id))
     desk.look(FIRST)
     assert desk.contract.hold_reason == told, "one of the two that are compared is a file's"
     desk.look(FIRST)
     assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 450_000)
-    desk.look(FIRST, told_by="file")
+    desk.look(FIRST, reported_by="file")
     assert (desk.contract.state, desk.contract.escrow, desk.paid()) == (PENDING, Escrow.HELD, 0)
 
 
@@ -259,7 +269,7 @@ def test_runs_of_other_contracts_and_tenants_count_for_nothing(desk: TokenDesk, 
     desk.record("sly", contract_id=f'x","contract_id":"{desk.contract_id}')
     TokenDesk(shared, f"{desk.tenant}x").record(contract_id=desk.contract_id)
     with shared.database.reading() as connection:
-        found = [one.run.id for one in of_contract(connection, desk.tenant, desk.contract_id)]
+        found = [one.run.id for one in find_by_contract(connection, desk.tenant, desk.contract_id)]
     assert found == ["r"]
     desk.verified()
     assert desk.contract.state is SETTLED
@@ -283,12 +293,15 @@ def test_tokens_at_cost_wait_for_a_price_that_is_known(desk: TokenDesk) -> None:
 def test_no_word_of_anybodys_stands_in_for_tokens_that_are_not_verified(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
-    for move in (Settle(desk.request, desk.contract_id), Release(desk.request, desk.contract_id, "I trust them", SALT)):
+    for move in (
+        SettleContract(desk.request, desk.contract_id),
+        ReleaseContract(desk.request, desk.contract_id, "I trust them", SALT),
+    ):
         with pytest.raises(WrongState, match="usage of run r is pending") as refused:
             desk.store.recorder.write(move)
         assert refused.value.code == "usage_unverified"
     assert desk.paid() == 0
-    assert desk.write(Void(desk.request, desk.contract_id, "never counted")).contract.escrow is Escrow.RELEASED
+    assert desk.write(VoidContract(desk.request, desk.contract_id, "never counted")).contract.escrow is Escrow.RELEASED
     desk.verified()
     assert desk.contract.escrow is Escrow.RELEASED
 
@@ -297,12 +310,12 @@ def test_what_a_person_took_back_is_not_paid_again_by_tokens(desk: TokenDesk) ->
     desk.complete()
     desk.record()
     desk.verified()
-    desk.write(Reverse(desk.request, desk.contract_id, "wrong agent"))
+    desk.write(ReverseContract(desk.request, desk.contract_id, "wrong agent"))
     desk.look(SECOND)
     desk.look(SECOND)
     assert (desk.contract.state, desk.contract.hold_reason) == (PENDING, "reversed: wrong agent")
     with pytest.raises(WrongState, match="was settled and reversed"):
-        desk.store.recorder.write(Settle(desk.request, desk.contract_id))
+        desk.store.recorder.write(SettleContract(desk.request, desk.contract_id))
 
 
 def test_what_governance_holds_waits_for_a_person_and_for_its_tokens(desk: TokenDesk) -> None:
@@ -312,10 +325,10 @@ def test_what_governance_holds_waits_for_a_person_and_for_its_tokens(desk: Token
     assert held.contract.hold_reason.startswith("governance review")
     desk.record()
     with pytest.raises(WrongState, match="Not looked at yet"):
-        desk.store.recorder.write(Release(desk.request, desk.contract_id, "fine", SALT))
+        desk.store.recorder.write(ReleaseContract(desk.request, desk.contract_id, "fine", SALT))
     desk.verified()
     assert desk.contract.hold_reason == held.contract.hold_reason
-    assert desk.write(Release(desk.request, desk.contract_id, "fine", SALT)).contract.state is SETTLED
+    assert desk.write(ReleaseContract(desk.request, desk.contract_id, "fine", SALT)).contract.state is SETTLED
     desk.look(SECOND)
     assert desk.contract.state is PENDING
     desk.look(SECOND)
@@ -324,7 +337,7 @@ def test_what_governance_holds_waits_for_a_person_and_for_its_tokens(desk: Token
 
 
 def test_on_request_it_is_paid_on_request_once_it_may_be(desk: TokenDesk) -> None:
-    settle = Settle(desk.request, "")
+    settle = SettleContract(desk.request, "")
     desk.complete({**TERMS, "settle": "on_request"})
     desk.record()
     assert desk.contract.state is PENDING
@@ -348,10 +361,10 @@ def test_what_is_disputed_does_not_move_and_follows_once_it_is_upheld(desk: Toke
     desk.complete()
     desk.record()
     desk.verified()
-    desk.write(Dispute(desk.request, desk.contract_id, "too dear"))
+    desk.write(DisputeContract(desk.request, desk.contract_id, "too dear"))
     desk.look(SECOND)
     assert (desk.contract.state, desk.contract.escrow) == (ContractState.DISPUTED, Escrow.PAID)
-    upheld = desk.write(Resolve(desk.request, desk.contract_id, Decision.UPHOLD, "it is fine"))
+    upheld = desk.write(ResolveDispute(desk.request, desk.contract_id, Decision.UPHOLD, "it is fine"))
     assert (upheld.contract.state, upheld.contract.escrow) == (PENDING, Escrow.HELD)
     desk.look(SECOND)
     assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 750_000)
@@ -378,7 +391,7 @@ def test_contracts_that_do_not_pay_for_tokens_do_not_wait_for_them(desk: TokenDe
 
 
 def test_terms_without_a_cap_on_tokens_are_refused_when_work_is_published(desk: TokenDesk) -> None:
-    with pytest.raises(UnsoundRules, match="max_token_cost must be given"):
+    with pytest.raises(RulesContradictTerms, match="max_token_cost must be given"):
         desk.publish(terms={**TERMS, "max_token_cost": None})
 
 
@@ -394,7 +407,7 @@ def test_what_is_shown_tells_rates_and_tokens_in_decimal_text(desk: TokenDesk) -
     desk.complete()
     desk.record()
     desk.verified()
-    shown = contracts.shown(desk.standing())
+    shown = contracts.to_contract_view(desk.standing())
     assert shown.terms["token_rates"] == {
         "input_per_million": "3",
         "output_per_million": "15",
@@ -423,7 +436,7 @@ def test_an_auditor_finds_a_bill_whose_tokens_nobody_verified(
     usage = [] if change is None else [msgspec.structs.replace(one, **change) for one in desk.bill.usage]
     forged = Forgery.of(whole).with_bill(1, usage=tuple(usage)).renumbered().committed()
     found = verify(forged.packed(desk.store.signer, whole), key=desk.store.signer.verifier)
-    assert found.failed is Step.SETTLEMENT
+    assert found.failed is AuditStep.SETTLEMENT
     assert said in str(found)
 
 

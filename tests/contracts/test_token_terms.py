@@ -14,11 +14,11 @@ from tests.usage.test_cost import a_call, a_quote, a_run, verdict, whole
 
 from meruit.contracts.bill import RuleFailed, bill, hold_for
 from meruit.contracts.payable import why_held
-from meruit.contracts.rule_order import UnsoundRules, check_rules
-from meruit.contracts.token_terms import price_of, settled_of, token_use, told, why_usage_waits
+from meruit.contracts.rule_order import RulesContradictTerms, check_rules
+from meruit.contracts.token_terms import describe_token_use, price_of, token_payments_by_run, token_use, why_usage_waits
 from meruit.model.contract import USUAL_RULES, Terms
 from meruit.model.metering import UsageRecord
-from meruit.model.money import Bill, Line, Part, TokenUse
+from meruit.model.money import Bill, ContractTokenUse, Line, PricePart
 from meruit.model.numbers import MICRO
 from meruit.model.usage import Tokens, UsageStatus
 from meruit.registry import SettlementRule, settlement_rules
@@ -34,11 +34,13 @@ def terms_with(base: dict[str, Any] = BY_RATES, **more: Any) -> Terms:
     return Terms.model_validate({**base, **more})
 
 
-def use(run_id: str = "r1", tokens: Tokens = SOME, cost: str | None = "0.01", **more: Any) -> TokenUse:
-    return TokenUse(run_id, more.pop("status", VERIFIED), 2, tokens, None if cost is None else Decimal(cost), **more)
+def use(run_id: str = "r1", tokens: Tokens = SOME, cost: str | None = "0.01", **more: Any) -> ContractTokenUse:
+    return ContractTokenUse(
+        run_id, more.pop("status", VERIFIED), 2, tokens, None if cost is None else Decimal(cost), **more
+    )
 
 
-def billed(terms: Terms, *usage: TokenUse, pieces: tuple[Piece, ...] = ()) -> Bill:
+def billed(terms: Terms, *usage: ContractTokenUse, pieces: tuple[Piece, ...] = ()) -> Bill:
     criteria = written([*pieces]) if pieces else None
     made = bill(judged(written([*pieces])), terms, hold_for(criteria, terms), usage)
     adds_up(made, hold_for(criteria, terms))
@@ -46,14 +48,14 @@ def billed(terms: Terms, *usage: TokenUse, pieces: tuple[Piece, ...] = ()) -> Bi
 
 
 @st.composite
-def uses(draw: st.DrawFn) -> list[TokenUse]:
+def uses(draw: st.DrawFn) -> list[ContractTokenUse]:
     several = []
     for number in range(draw(st.integers(0, 4))):
         read, cached = draw(st.integers(0, 10**7)), draw(st.none() | st.integers(0, 10**3))
         tokens = Tokens(read + (cached or 0), draw(st.integers(0, 10**6)), 1, cached)
         known = draw(st.none() | st.decimals(0, 2, places=9, allow_nan=False))
         status = draw(st.sampled_from([*UsageStatus, VERIFIED, VERIFIED, VERIFIED]))
-        several.append(TokenUse(f"r{number}", status, 2, tokens, known))
+        several.append(ContractTokenUse(f"r{number}", status, 2, tokens, known))
     return several
 
 
@@ -77,7 +79,7 @@ priced_terms = st.builds(
 
 @given(priced_terms, uses(), st.sampled_from(["met", "not_met"]))
 def test_whatever_is_used_bills_sum_and_no_token_is_billed_that_is_not_verified(
-    terms: Terms, usage: list[TokenUse], ending: str
+    terms: Terms, usage: list[ContractTokenUse], ending: str
 ) -> None:
     criteria = written([Piece(ending, MICRO)])
     result, hold = judged(criteria), hold_for(criteria, terms)
@@ -89,9 +91,9 @@ def test_whatever_is_used_bills_sum_and_no_token_is_billed_that_is_not_verified(
         return
     adds_up(made, hold)
     assert 0 <= made.tokens <= terms.max_token_cost * MICRO  # type: ignore[operator]
-    assert proven or not [line for line in made.lines if line.part is Part.TOKENS]
+    assert proven or not [line for line in made.lines if line.part is PricePart.TOKENS]
     assert Bill.from_json(made.to_json()) == made
-    shares = settled_of(made, terms)
+    shares = token_payments_by_run(made, terms)
     assert sum(shares.values()) * MICRO == made.tokens
     assert all(amount >= 0 for amount in shares.values())
 
@@ -107,13 +109,13 @@ def test_tokens_by_rates_are_the_plain_product_rounded_half_even(
 
 def test_a_line_names_its_run_and_the_cap_is_a_line_of_its_own() -> None:
     made = billed(terms_with(), use(), use("r2", whole(200_000, 4, 1000)))
-    assert [line for line in made.lines if line.part is Part.TOKENS] == [
-        Line("tokens", Part.TOKENS, 4500, "run r1: 1,000 in, 100 out"),
-        Line("tokens", Part.TOKENS, 600_060, "run r2: 200,000 in (1,000 cached), 4 out"),
-        Line("tokens", Part.TOKENS, -104_560, "over the cap of 0.5"),
+    assert [line for line in made.lines if line.part is PricePart.TOKENS] == [
+        Line("tokens", PricePart.TOKENS, 4500, "run r1: 1,000 in, 100 out"),
+        Line("tokens", PricePart.TOKENS, 600_060, "run r2: 200,000 in (1,000 cached), 4 out"),
+        Line("tokens", PricePart.TOKENS, -104_560, "over the cap of 0.5"),
     ]
     assert (made.base, made.tokens, made.total) == (MICRO, 500_000, 1_500_000)
-    assert settled_of(made, terms_with()) == {"r1": Decimal("0.0045"), "r2": Decimal("0.4955")}
+    assert token_payments_by_run(made, terms_with()) == {"r1": Decimal("0.0045"), "r2": Decimal("0.4955")}
     assert [one.run_id for one in made.usage] == ["r1", "r2"]
 
 
@@ -142,16 +144,16 @@ def test_work_that_failed_is_not_paid_its_tokens_under_pay_on_success() -> None:
     rules = ("cpc", "tokens", "pay_on_success")
     failed = billed(terms_with(rules=rules), use(), pieces=(Piece("not_met", None, 1),))
     assert (failed.base, failed.tokens, failed.total) == (0, 0, 0)
-    assert failed.lines[-1] == Line("pay_on_success", Part.TOKENS, -4500, "the work failed")
-    assert settled_of(failed, terms_with(rules=rules)) == {"r1": 0}
+    assert failed.lines[-1] == Line("pay_on_success", PricePart.TOKENS, -4500, "the work failed")
+    assert token_payments_by_run(failed, terms_with(rules=rules)) == {"r1": 0}
     assert billed(terms_with(rules=rules), use(), pieces=(Piece("met", None),)).tokens == 4500
 
 
 @pytest.mark.parametrize("usage", [(), (use(status=UsageStatus.WARNING),), (use(), use(status=UsageStatus.PENDING))])
-def test_no_rule_of_anybodys_bills_tokens_that_are_not_verified(usage: tuple[TokenUse, ...]) -> None:
+def test_no_rule_of_anybodys_bills_tokens_that_are_not_verified(usage: tuple[ContractTokenUse, ...]) -> None:
     settlement_rules.names()
     settlement_rules.put(
-        SettlementRule("of_a_stranger", "It tries.", lambda *_: [Line("of_a_stranger", Part.TOKENS, 1, "more")])
+        SettlementRule("of_a_stranger", "It tries.", lambda *_: [Line("of_a_stranger", PricePart.TOKENS, 1, "more")])
     )
     try:
         terms = terms_with(rules=("cpc", "of_a_stranger"))
@@ -193,7 +195,7 @@ def test_terms_that_price_tokens_have_the_rule_for_them_unless_they_name_their_o
     ],
 )
 def test_terms_that_promise_what_they_do_not_keep_are_refused(given_terms: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsoundRules, match=said):
+    with pytest.raises(RulesContradictTerms, match=said):
         check_rules(Terms.model_validate(given_terms))
 
 
@@ -231,7 +233,7 @@ UNSPLIT = "its source does not say how much of the input was cached, which the t
     ],
 )
 def test_money_waits_until_every_run_is_verified_and_has_a_price(
-    usage: list[TokenUse], terms: Terms, said: str
+    usage: list[ContractTokenUse], terms: Terms, said: str
 ) -> None:
     assert why_usage_waits(usage, terms) == said
     result = judged(written([]))
@@ -246,22 +248,22 @@ def test_what_a_person_must_look_at_is_said_first() -> None:
 def test_what_may_be_billed_of_a_run_is_what_is_verified_of_it() -> None:
     run, quotes = a_run(a_call(whole(1000, 100))), (a_quote(),)
     record = UsageRecord(run, 1, 3, verdict(whole(1000, 100)), quotes=quotes)
-    assert token_use(record) == TokenUse("r1", VERIFIED, 3, whole(1000, 100), Decimal("0.0028"))
+    assert token_use(record) == ContractTokenUse("r1", VERIFIED, 3, whole(1000, 100), Decimal("0.0028"))
     unknown = token_use(msgspec.structs.replace(record, quotes=()))
     assert (unknown.cost, unknown.why) == (None, "m has no known price (standard)")
     open_yet = verdict(whole(1000, 100), UsageStatus.PENDING)
-    waiting = TokenUse("r1", UsageStatus.PENDING, 3, why="Data still changing: 1 → 2")
+    waiting = ContractTokenUse("r1", UsageStatus.PENDING, 3, why="Data still changing: 1 → 2")
     for message in ("⏳ Data still changing: 1 → 2", "Data still changing: 1 → 2"):
         said = msgspec.structs.replace(open_yet, message=message)
         assert token_use(msgspec.structs.replace(record, verdict=said)) == waiting
     assert price_of(waiting, terms_with()) is None
-    assert price_of(TokenUse("r1", VERIFIED, 2), terms_with()) is None
+    assert price_of(ContractTokenUse("r1", VERIFIED, 2), terms_with()) is None
 
 
 @pytest.mark.parametrize(
     ("lacking", "said"),
     [
-        ({"told_by": "file"}, "usage of run r1 is told by a file, and was not asked of the provider here"),
+        ({"reported_by": "file"}, "usage of run r1 is told by a file, and was not asked of the provider here"),
         ({"interval_min": 59.5}, "usage of run r1 was judged with 59.5 minutes between looks instead of 60"),
         ({"interval_min": 60.0}, ""),
         ({"interval_min": 61.0}, ""),
@@ -278,4 +280,4 @@ def test_no_money_moves_on_hearsay_nor_on_looks_too_close_to_each_other(lacking:
 
 
 def test_a_line_tells_tokens_also_of_a_run_that_has_none() -> None:
-    assert told(TokenUse("r1", VERIFIED, 2)) == "run r1: 0 in, 0 out"
+    assert describe_token_use(ContractTokenUse("r1", VERIFIED, 2)) == "run r1: 0 in, 0 out"

@@ -7,22 +7,32 @@ from typing import Any
 from sqlalchemy import bindparam, select
 
 from meruit import VerificationEngine
-from meruit.contracts.invariants import broken
+from meruit.contracts.invariants import find_violations
 from meruit.contracts.lifecycle import Decision
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store.ledger import books
-from meruit.contracts.store.read import Standing
-from meruit.contracts.store.transaction import Actor, Request
-from meruit.contracts.store.work import WorkFound
-from meruit.contracts.transitions import Award, Complete, Dispute, Release, Resolve, Reverse, Settle, Start, Void
+from meruit.contracts.store.read import ContractSnapshot
+from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.store.work import WorkRow
+from meruit.contracts.transitions import (
+    AwardContract,
+    CompleteContract,
+    DisputeContract,
+    ReleaseContract,
+    ResolveDispute,
+    ReverseContract,
+    SettleContract,
+    StartContract,
+    VoidContract,
+)
 from meruit.documents.authoring import parse_work
 from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
 from meruit.model.contract import Contract
 from meruit.outcomes.service import Registrar
 from meruit.outcomes.store.read import criteria_body
-from meruit.outcomes.store.write import AddVersions, Idempotent, NewVersion, Replay, result_from
+from meruit.outcomes.store.write import AddVersions, IdempotentReplay, IdempotentRequest, NewVersion, result_from
 from meruit.store import tables
 from meruit.store.recorder import Write
 from meruit.store.store import Store
@@ -115,19 +125,19 @@ class Trading:
         self.market = Marketplace(Registrar(ENGINE, store))
         self.actor = Actor(Scope(tenant, agent, only_own=agent is not None), by)
 
-    def request(self, key: str | None = None) -> Request:
+    def request(self, key: str | None = None) -> ContractRequest:
         if key is None:
-            return Request(self.actor)
-        return Request(self.actor, Idempotent(key, "same", 200, b""), sent)
+            return ContractRequest(self.actor)
+        return ContractRequest(self.actor, IdempotentRequest(key, "same", 200, b""), sent)
 
-    def publish(self, kind: str = "usual", **more: Any) -> WorkFound:
+    def publish(self, kind: str = "usual", **more: Any) -> WorkRow:
         found = self.store.recorder.write(self.market.publish(self.actor, parse_work(written(kind, **more))))
-        assert not isinstance(found, Replay)
+        assert not isinstance(found, IdempotentReplay)
         return found
 
     def award(self, work_id: str, agent: str = "a1", contract_id: str | None = None, **more: Any) -> Contract:
         chosen = contract_id or self.store.surroundings.new_id("con")
-        return self.done(Award(self.request(), chosen, work_id, agent, **more)).contract
+        return self.done(AwardContract(self.request(), chosen, work_id, agent, **more)).contract
 
     def given(self, kind: str = "usual", agent: str = "a1", **more: Any) -> Contract:
         """A contract on new work."""
@@ -140,38 +150,40 @@ class Trading:
         metadata: Mapping[str, Any] | None = None,
         key: str | None = None,
         **more: Any,
-    ) -> Complete:
+    ) -> CompleteContract:
         """An output, judged and ready to be written."""
-        case = self.market.case(self.actor, contract_id)
+        case = self.market.find_contract(self.actor, contract_id)
         handed = HandedIn({"text": text}, metadata or {}, **more)
         return self.market.completion_sync(self.request(key), case, handed)
 
-    def complete(self, contract_id: str, text: str = GOOD, metadata: Mapping[str, Any] | None = None) -> Standing:
+    def complete(
+        self, contract_id: str, text: str = GOOD, metadata: Mapping[str, Any] | None = None
+    ) -> ContractSnapshot:
         return self.done(self.handed_in(contract_id, text, metadata))
 
     def move(self, name: str, contract_id: str, reason: str = "because", key: str | None = None) -> Write[Any]:
         """Any other move by its name."""
         made: dict[str, Callable[[], Write[Any]]] = {
-            "start": lambda: Start(self.request(key), contract_id),
-            "settle": lambda: Settle(self.request(key), contract_id),
-            "release": lambda: Release(self.request(key), contract_id, reason, b"s" * 16),
-            "void": lambda: Void(self.request(key), contract_id, reason),
-            "reverse": lambda: Reverse(self.request(key), contract_id, reason),
-            "dispute": lambda: Dispute(self.request(key), contract_id, reason),
-            "uphold": lambda: Resolve(self.request(key), contract_id, Decision.UPHOLD, reason),
-            "take back": lambda: Resolve(self.request(key), contract_id, Decision.REVERSE, reason),
-            "undo": lambda: Resolve(self.request(key), contract_id, Decision.VOID, reason),
+            "start": lambda: StartContract(self.request(key), contract_id),
+            "settle": lambda: SettleContract(self.request(key), contract_id),
+            "release": lambda: ReleaseContract(self.request(key), contract_id, reason, b"s" * 16),
+            "void": lambda: VoidContract(self.request(key), contract_id, reason),
+            "reverse": lambda: ReverseContract(self.request(key), contract_id, reason),
+            "dispute": lambda: DisputeContract(self.request(key), contract_id, reason),
+            "uphold": lambda: ResolveDispute(self.request(key), contract_id, Decision.UPHOLD, reason),
+            "take back": lambda: ResolveDispute(self.request(key), contract_id, Decision.REVERSE, reason),
+            "undo": lambda: ResolveDispute(self.request(key), contract_id, Decision.VOID, reason),
         }
         return made[name]()
 
-    def do(self, name: str, contract_id: str, reason: str = "because") -> Standing:
+    def do(self, name: str, contract_id: str, reason: str = "because") -> ContractSnapshot:
         return self.done(self.move(name, contract_id, reason))
 
     # Any: whoever asks knows that it is a move.
-    def done(self, write: Write[Any]) -> Standing:
+    def done(self, write: Write[Any]) -> ContractSnapshot:
         """What a move that is not asked for again is answered."""
         answer = self.store.recorder.write(write)
-        assert isinstance(answer, Standing)
+        assert isinstance(answer, ContractSnapshot)
         return answer
 
     def rescored(self, contract_id: str) -> AddVersions:
@@ -187,19 +199,19 @@ class Trading:
         assert result is not None
         return AddVersions(self.tenant, body, (NewVersion(row.outcome_id, row.version, result, b"r" * 16),), "again")
 
-    def standing(self, contract_id: str) -> Standing:
+    def standing(self, contract_id: str) -> ContractSnapshot:
         with self.store.database.reading() as connection:
-            return contracts.standing(connection, Scope(self.tenant), contract_id)
+            return contracts.load_snapshot(connection, Scope(self.tenant), contract_id)
 
     def broken(self) -> list[str]:
         """What is wrong with the books of this tenant."""
         with self.store.database.reading() as connection:
-            return broken(books(connection, self.tenant))
+            return find_violations(books(connection, self.tenant))
 
 
-def sent(standing: Standing) -> bytes:
+def sent(standing: ContractSnapshot) -> bytes:
     """A standing as a buyer is answered."""
-    return contracts.encode(contracts.shown(standing))
+    return contracts.encode(contracts.to_contract_view(standing))
 
 
 # Any: rows of all kinds.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.config import holds_benchmark, load_benchmark
+from meruit.config import is_benchmark_file, load_benchmark
 from meruit.documents.authoring import parse_benchmark
 from meruit.documents.document import MAX_PROBLEMS
 from meruit.errors import DocumentError
@@ -189,7 +189,7 @@ def test_a_pipe_is_not_waited_for(write: Write, tmp_path: Path) -> None:
     path = write(GOOD.replace("base.yaml", "pipe.yaml"))
     os.mkfifo(tmp_path / "pipe.yaml")
     assert "'pipe.yaml' is no file" in problems(path)[0]
-    assert not holds_benchmark(tmp_path / "pipe.yaml")
+    assert not is_benchmark_file(tmp_path / "pipe.yaml")
 
 
 def test_a_seed_that_several_tasks_name_is_read_and_complained_of_once(write: Write) -> None:
@@ -230,12 +230,12 @@ def test_a_program_may_give_what_it_parsed_already() -> None:
 
 
 def test_files_that_hold_a_benchmark_are_told_from_criteria(write: Write, tmp_path: Path) -> None:
-    assert holds_benchmark(write(GOOD))
+    assert is_benchmark_file(write(GOOD))
     for text in ("criteria: []", "[]", "{", "", "a: tasks"):
-        assert not holds_benchmark(write(text))
-    assert not holds_benchmark(tmp_path)
-    assert not holds_benchmark(tmp_path / "nowhere")
-    assert not holds_benchmark("-")
+        assert not is_benchmark_file(write(text))
+    assert not is_benchmark_file(tmp_path)
+    assert not is_benchmark_file(tmp_path / "nowhere")
+    assert not is_benchmark_file("-")
 
 
 JSON = st.recursive(

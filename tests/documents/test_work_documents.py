@@ -50,7 +50,7 @@ def told(text: Any, **options: Any) -> list[str]:
 
 def test_work_is_read_from_a_file_a_json_body_or_what_a_program_parsed() -> None:
     work = read(WHOLE)
-    assert (work.title, work.terms.cpc_rate, work.in_force().max_cpa_total) == ("Summarise a report", 0.1, 0.5)
+    assert (work.title, work.terms.cpc_rate, work.terms_in_force().max_cpa_total) == ("Summarise a report", 0.1, 0.5)
     assert work.success_criteria is not None
     assert work.success_criteria.criteria[0].bonus == 0.03
     as_json = json.dumps(work.model_dump(mode="json"))

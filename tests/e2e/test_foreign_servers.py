@@ -15,9 +15,9 @@ import pytest
 from tests.servers.lying import BASE, Answer, LyingFhir, behind, bundle, fhir, is_list, resource
 from tests.servers.running import Emulator, FhirServer, SshServer
 
-from meruit.app import build_benchmarks, build_worlds, open_store
+from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.benchmarks.service import Benchmarks
-from meruit.benchmarks.store.read import RunMoved
+from meruit.benchmarks.store.read import TaskRunStateError
 from meruit.config import Settings
 from meruit.documents.authoring import parse_benchmark
 from meruit.errors import AuthorError, Unreachable
@@ -29,7 +29,7 @@ from meruit.playground import environment as ground
 from meruit.playground.host import Host
 from meruit.sources import open as opening
 from meruit.sources.fhir import FhirSource
-from meruit.sources.retry import settled
+from meruit.sources.retry import read_until_settled
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -65,7 +65,7 @@ class Serving:
         """All that is needed for as long as it is needed."""
         chosen = settings or Settings()
         async with Host(self.folder) as host:
-            worlds = build_worlds(host, chosen, client, environment or {}, for_others=for_others)
+            worlds = build_environments(host, chosen, client, environment or {}, for_others=for_others)
             yield build_benchmarks(chosen, self.store, worlds)
 
 
@@ -545,7 +545,7 @@ def test_a_server_that_lies_never_makes_a_pass(
                     server.lie = None
                     found = judged(benchmarks, await benchmarks.recheck(TENANT, found.run.id, reread=True))
                 check_truth(found, deed)
-                with pytest.raises(RunMoved, match="nothing is left"):
+                with pytest.raises(TaskRunStateError, match="nothing is left"):
                     await benchmarks.recheck(TENANT, found.run.id, reread=True)
 
     asyncio.run(run())
@@ -623,7 +623,7 @@ def lagged(serving: Serving, deed: Callable[[LyingFhir], None], lagging_lists: i
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readings follow each other at once, however far apart they should be."""
-    monkeypatch.setattr(ground, "settled", partial(settled, pause_s=0.001))
+    monkeypatch.setattr(ground, "read_until_settled", partial(read_until_settled, pause_s=0.001))
     monkeypatch.setattr(opening, "FhirSource", partial(FhirSource, lag_s=0.001))
 
 
@@ -655,7 +655,7 @@ def test_no_criterion_makes_a_source_settle_less_than_another_asks() -> None:
             {"label": str(place), "assert": "fhir-resource-state", "resource": "Flag", **one}
             for place, one in enumerate(criteria)
         ]
-        return ground.settling(parse_benchmark(text).tasks[0], "ehr")
+        return ground.settle_requirement(parse_benchmark(text).tasks[0], "ehr")
 
     once, thrice = {"settle": {"stable": 1, "within": "1s"}}, {"settle": {"stable": 3, "within": "60s"}}
     assert asked(once, {"from": "ehr"} | once) == (1, 1)
@@ -706,7 +706,7 @@ def test_what_is_known_decides_as_far_as_it_can(serving: Serving, tmp_path: Path
             if required:
                 # Whatever the other source held: nothing could make up for this.
                 assert found.verdict is Verdict.FAIL
-                with pytest.raises(RunMoved, match="nothing is left"):
+                with pytest.raises(TaskRunStateError, match="nothing is left"):
                     await benchmarks.recheck(TENANT, started.id, reread=True)
             else:
                 assert found.verdict is Verdict.INCONCLUSIVE

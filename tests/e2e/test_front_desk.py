@@ -16,15 +16,15 @@ import httpx
 import pytest
 import yaml
 
-from meruit.app import build_benchmarks, build_engine, build_worlds, open_store
+from meruit.app import build_benchmarks, build_engine, build_environments, open_store
 from meruit.benchmarks.lint import TaskReport, lint_task
-from meruit.benchmarks.service import Benchmarks, Started
+from meruit.benchmarks.service import Benchmarks, TaskRunStart
 from meruit.config import Settings, load_benchmark
 from meruit.model.access import Scope
 from meruit.model.task import Benchmark, Task
 from meruit.model.task_run import CriterionRun, CriterionStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.model.world import World
+from meruit.model.world import EnvironmentState
 from meruit.playground.environment import seed_of
 from meruit.playground.host import Host
 from meruit.store.location import Location
@@ -70,7 +70,7 @@ def agents(task_id: str) -> Mapping[str, Callable[[Any], object]]:
     return found
 
 
-def environment(started: Started) -> dict[str, str]:
+def environment(started: TaskRunStart) -> dict[str, str]:
     """What `meruit benchmark run` tells an agent."""
     access = started.access
     where = access["endpoints"]
@@ -88,8 +88,8 @@ class Run(NamedTuple):
 
     run: TaskRun
     criteria: list[CriterionRun]
-    before: World
-    after: World
+    before: EnvironmentState
+    after: EnvironmentState
 
     @property
     def fails(self) -> list[str]:
@@ -106,7 +106,7 @@ class Clinic:
         self._runner = runner
         self._benchmarks = benchmarks
 
-    def run(self, task_id: str, acts: Mapping[str, Callable[[Started], object]]) -> dict[str, Run]:
+    def run(self, task_id: str, acts: Mapping[str, Callable[[TaskRunStart], object]]) -> dict[str, Run]:
         """All of them at once, each in a world of its own."""
 
         async def together() -> list[Run]:
@@ -114,13 +114,13 @@ class Clinic:
 
         return dict(zip(acts, self._runner.run(together()), strict=True))
 
-    async def _run(self, task_id: str, act: Callable[[Started], object]) -> Run:
+    async def _run(self, task_id: str, act: Callable[[TaskRunStart], object]) -> Run:
         scope = Scope(TENANT)
         made = await self._benchmarks.create_one(TENANT, "test", "front-desk", task_id, scored=False, agent_id=None)
         started = await self._benchmarks.start(scope, made.id)
-        before = await self.host.world(started.access["id"])
+        before = await self.host.snapshots(started.access["id"])
         await asyncio.get_running_loop().run_in_executor(self._agents, act, started)
-        after = await self.host.world(started.access["id"])
+        after = await self.host.snapshots(started.access["id"])
         ended = await self._benchmarks.complete(scope, made.id)
         return Run(ended, self._benchmarks.criterion_runs(TENANT, ended), before, after)
 
@@ -130,7 +130,7 @@ async def opened(runner: asyncio.Runner, folder: Path) -> AsyncIterator[Clinic]:
     with closing(open_store(Location(folder / "data"), make=True)) as store, ThreadPoolExecutor(MAX_AGENTS) as threads:
         async with httpx.AsyncClient() as client, Host(folder / "playgrounds") as host:
             await host.serve_http()
-            worlds = build_worlds(host, Settings(), client, {}, for_others=False)
+            worlds = build_environments(host, Settings(), client, {}, for_others=False)
             benchmarks = build_benchmarks(Settings(), store, worlds)
             await benchmarks.publish(TENANT, "test", benchmark())
             yield Clinic(runner, host, benchmarks, threads)
@@ -144,8 +144,8 @@ def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
         runner.run(opening.__aexit__(None, None, None))
 
 
-def acting(task_id: str, name: str) -> Callable[[Started], object]:
-    def act(started: Started) -> None:
+def acting(task_id: str, name: str) -> Callable[[TaskRunStart], object]:
+    def act(started: TaskRunStart) -> None:
         with front_desk()[1].Desk(environment(started)) as desk:
             agents(task_id)[name](desk)
 
@@ -216,7 +216,7 @@ def test_all_seven_checks_are_used() -> None:
 
 
 def test_the_script_acts_as_the_environment_says(clinic: Clinic) -> None:
-    def act(started: Started) -> None:
+    def act(started: TaskRunStart) -> None:
         given = {**os.environ, **environment(started)}
         subprocess.run([sys.executable, FOLDER / "agents" / "run.py", "near_miss_1"], env=given, check=True, timeout=60)
 

@@ -14,9 +14,9 @@ from meruit.gate.chat.endpoint import ChatEndpoint
 from meruit.gate.context import AgentContext
 from meruit.gate.definition import OUTPUT_TOOL, AgentError
 from meruit.gate.loop import NUDGE, SECOND_OUTPUT
-from meruit.gate.run import AgentRun, Request, RunState, Submission
+from meruit.gate.run import AgentRun, GateSubmission, RunRequest, RunState
 from meruit.gate.runner import engine as durable
-from meruit.gate.runner.engine import MAX_ERRORS, Crew
+from meruit.gate.runner.engine import MAX_ERRORS, AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import QueueRun
@@ -78,7 +78,7 @@ class Worked(NamedTuple):
     """A run that a worker has taken to its end."""
 
     run: AgentRun
-    submissions: list[Submission]
+    submissions: list[GateSubmission]
     events: list[str]
     server: ChatServer
     pauses: list[int]
@@ -128,10 +128,10 @@ def work(store: Store, pauses: list[int]) -> Work:
 
     async def worked(server: ChatServer, run_id: str, others: dict[str, Any]) -> None:
         agent = agent_of(server, **others)
-        asked = QueueRun(TENANT, "somebody", run_id, agent.name, Request("2 and 3"), agent.limits())
+        asked = QueueRun(TENANT, "somebody", run_id, agent.name, RunRequest("2 and 3"), agent.limits())
         await store.recorder.record(asked)
         async with asyncio.timeout(WORKING_S):
-            await InlineEngine(store, Crew([agent])).serve(asyncio.Event(), until_idle=True)
+            await InlineEngine(store, AgentRoster([agent])).serve(asyncio.Event(), until_idle=True)
 
     def work(script: Script, **others: Any) -> Worked:
         run_id = store.surroundings.new_id("run")

@@ -14,13 +14,13 @@ from meruit.events.dispatcher import Dispatcher
 from meruit.events.store import deliveries, webhooks
 from meruit.events.store.deliveries import DeadLetter
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook
-from meruit.events.webhook_delivery import Pace, Post
+from meruit.events.webhook_delivery import DeliveryTiming, Post
 from meruit.model.events import Event, EventType
-from meruit.sources.http_guard import Outbound, Reply
+from meruit.sources.http_guard import Outbound, OutboundReply
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
-HASTE = Pace(
+HASTE = DeliveryTiming(
     poll_s=0.01,
     gather_s=0.001,
     heartbeat_s=0.02,
@@ -139,26 +139,26 @@ class Heard:
     def log(self, several: Sequence[Event]) -> None:
         self.logged.extend(several)
 
-    def attempted(self, result: str) -> None:
+    def count_attempt(self, result: str) -> None:
         self.attempts[result] += 1
 
-    def died(self) -> None:
+    def count_dead_letter(self) -> None:
         self.deaths += 1
 
-    def lag(self, count: int) -> None:
+    def set_lag(self, count: int) -> None:
         self.lags.append(count)
 
     def numbers(self, tenant: str) -> list[int]:
         return [event.data["number"] for event in self.logged if event.tenant_id == tenant]
 
 
-def dispatcher(store: Store, post: Post, heard: Heard, pace: Pace = HASTE) -> Dispatcher:
+def dispatcher(store: Store, post: Post, heard: Heard, pace: DeliveryTiming = HASTE) -> Dispatcher:
     return Dispatcher(
         store, post, log=heard.log, report=heard.errors.append, counters=heard, pace=pace, jitter=lambda: 0.5
     )
 
 
-async def never(url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
+async def never(url: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
     raise AssertionError("nothing was to be sent")
 
 
@@ -176,7 +176,7 @@ async def running(made: Dispatcher) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def delivering(
-    store: Store, heard: Heard | None = None, pace: Pace = HASTE
+    store: Store, heard: Heard | None = None, pace: DeliveryTiming = HASTE
 ) -> AsyncIterator[tuple[Dispatcher, Heard]]:
     """A dispatcher at work, with the client that the service uses."""
     heard = heard or Heard()
@@ -197,7 +197,7 @@ def emit(
 ) -> list[int]:
     """An event for each letter, in one transaction."""
 
-    def write(writing: Writing) -> list[int]:
+    def write(writing: WriteTransaction) -> list[int]:
         return [
             writing.emit(tenant, kind, subject, f"{tenant}:{number}", {"subject": subject, "number": number})
             for number, subject in enumerate(subjects, start=first)
@@ -215,13 +215,13 @@ def in_order(subjects: str) -> dict[str, list[int]]:
 
 def dead_letters(store: Store, tenant: str, made: IssuedWebhook) -> list[DeadLetter]:
     with store.database.reading() as connection:
-        return deliveries.dead(connection, tenant, made.webhook.id)
+        return deliveries.dead_letters(connection, tenant, made.webhook.id)
 
 
 def is_settled(store: Store, made: IssuedWebhook) -> bool:
     """Whether the webhook was sent all there is, and nothing waits for it."""
     with store.database.reading() as connection:
         found = webhooks.target(connection, made.webhook.id)
-        busy = deliveries.busy(connection, deliveries.BEHIND)
+        busy = deliveries.pending_webhooks(connection, deliveries.BEHIND)
     assert found is not None
     return made.webhook.id not in {one.id for one in busy}

@@ -10,7 +10,7 @@ from meruit.events.store.webhooks import AddWebhook, IssuedWebhook
 from meruit.model.events import EventType
 from meruit.model.outcome import in_micros
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 T = TypeVar("T")
 ME, OTHER = "me", "other"
@@ -37,7 +37,7 @@ class Clock:
 def emit(store: Store, *subjects: str, tenant: str = "acme", kind: EventType = EventType.OUTCOME_RECORDED) -> list[int]:
     """Events, in one transaction."""
 
-    def write(writing: Writing) -> list[int]:
+    def write(writing: WriteTransaction) -> list[int]:
         return [writing.emit(tenant, kind, subject, f"{subject}:1", {"of": subject}) for subject in subjects]
 
     return store.recorder.write(write)

@@ -17,7 +17,7 @@ from tests.events.delivering import (
 from meruit.events import dispatcher as dispatch
 from meruit.events.dispatcher import Dispatcher
 from meruit.events.store import outbox
-from meruit.model.events import EventType, Numbered
+from meruit.model.events import EventType, OutboxEvent
 from meruit.store.store import Store
 
 
@@ -76,7 +76,7 @@ def test_a_follower_hears_a_heartbeat_when_nothing_happens_and_ends_when_told(sh
         made = dispatcher(shared, never, heard)
         async with running(made):
             stopping = asyncio.Event()
-            seen: list[Numbered | None] = []
+            seen: list[OutboxEvent | None] = []
             async for one in made.follow(tenant, 0, None, stopping):
                 seen.append(one)
                 if seen[-2:] == [None, None]:
@@ -109,7 +109,7 @@ def test_many_commits_wake_a_follower_few_times(shared: Store, tenant: str, monk
         reads = 0
         read = dispatch._page
 
-        def counted(*asked: Any, **more: Any) -> outbox.Page:
+        def counted(*asked: Any, **more: Any) -> outbox.OutboxPage:
             nonlocal reads
             reads += 1
             return read(*asked, **more)

@@ -37,13 +37,13 @@ from meruit.events import webhook_delivery as delivery
 from meruit.events.dispatcher import Dispatcher
 from meruit.events.store import outbox
 from meruit.events.store.webhooks import RemoveWebhook
-from meruit.events.webhook_delivery import Result
+from meruit.events.webhook_delivery import DeliveryResult
 from meruit.model.events import Event, EventType
 from meruit.sources.http_guard import Outbound
 from meruit.store import tables
 from meruit.store.database import Database, StoreUnavailable
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 
 def test_a_webhook_is_sent_what_happens_after_it_was_added_in_order(store: Store) -> None:
@@ -60,7 +60,7 @@ def test_a_webhook_is_sent_what_happens_after_it_was_added_in_order(store: Store
             assert heard.numbers("acme") == [100, 101, *range(7)]
             await until(lambda: heard.lags[-1] == 0)
         assert not heard.errors
-        assert heard.attempts == {Result.DELIVERED: 7}
+        assert heard.attempts == {DeliveryResult.DELIVERED: 7}
         assert max(heard.lags) > 0
 
     asyncio.run(scenario())
@@ -160,7 +160,7 @@ def test_whoever_lost_the_lease_keeps_nothing_and_the_events_come_again(shared: 
     async def scenario() -> None:
         stolen = False
 
-        def steal(writing: Writing) -> None:
+        def steal(writing: WriteTransaction) -> None:
             # Somebody whose clock is ahead; gone again at once.
             writing.change(update(tables.leases).values(holder="thief", until=writing.now.micros))
 
@@ -192,13 +192,13 @@ def test_a_lease_of_somebody_alive_is_respected(shared: Store, tenant: str) -> N
                 await until(lambda: len(heard.lags) > 5)
                 assert not receiver.tried
                 assert not heard.logged
-                await shared.recorder.record(outbox.LetGo("other"))
+                await shared.recorder.record(outbox.ReleaseLease("other"))
                 await until(lambda: is_settled(shared, made))
             # Two that see it free at the same time: the database decides.
             made_twice = dispatcher(shared, never, heard)
             await shared.recorder.record(outbox.TakeLease("other", 60))
-            assert not await made_twice._holds(None)
-            await shared.recorder.record(outbox.LetGo("other"))
+            assert not await made_twice._hold_lease(None)
+            await shared.recorder.record(outbox.ReleaseLease("other"))
 
     asyncio.run(scenario())
 

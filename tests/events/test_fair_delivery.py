@@ -21,7 +21,7 @@ from meruit.events import dispatcher as dispatch
 from meruit.events import webhook_delivery as delivery
 from meruit.events.store import deliveries
 from meruit.events.store.webhooks import RemoveWebhook
-from meruit.events.webhook_delivery import Pace
+from meruit.events.webhook_delivery import DeliveryTiming
 from meruit.store.store import Store
 
 
@@ -43,9 +43,9 @@ def test_endpoints_that_hang_do_not_hold_up_others(shared: Store, tenant: str, m
             good = receiver.add(shared, tenant)
             emit(shared, f"{tenant}-slow", "abcdef")
             async with delivering(shared, pace=HASTE._replace(post_s=0.05, rest_s=60.0)) as (made, _):
-                await until(lambda: {one.webhook.id for one in hanging} <= set(made._rests))
+                await until(lambda: {one.webhook.id for one in hanging} <= set(made._backoffs))
             async with delivering(shared, pace=HASTE._replace(post_s=60.0)) as (made, _):
-                made._rests = {one.webhook.id: dispatch._Rest(1, 0.0) for one in hanging}
+                made._backoffs = {one.webhook.id: dispatch._Backoff(1, 0.0) for one in hanging}
                 for number in range(20):
                     emit(shared, tenant, "a", first=number)
                     await until(partial(is_settled, shared, good))
@@ -83,16 +83,16 @@ def test_an_endpoint_that_is_down_is_asked_less_and_less(shared: Store, tenant: 
             receiver.answer = lambda _: 500
             hook = receiver.add(shared, tenant)
             emit(shared, tenant, "".join(chr(97 + number) for number in range(25)) * 2)
-            await until(lambda: hook.webhook.id in made._rests and made._rests[hook.webhook.id].bad_turns >= 4)
+            await until(lambda: hook.webhook.id in made._backoffs and made._backoffs[hook.webhook.id].bad_turns >= 4)
             # At most MAX_FAILURES and those already begun in each turn.
             assert len(receiver.tried) <= 5 * (delivery.MAX_FAILURES + delivery.MAX_POSTS)
             with shared.database.reading() as connection:
-                waiting = deliveries.due(connection, hook.webhook.id, deliveries.BEHIND - 1)
+                waiting = deliveries.due_retries(connection, hook.webhook.id, deliveries.BEHIND - 1)
             assert len(waiting) < 25
             receiver.answer = lambda _: 204
             await until(lambda: is_settled(shared, hook))
             assert len(receiver.accepted) == 50
-            await until(lambda: hook.webhook.id not in made._rests)
+            await until(lambda: hook.webhook.id not in made._backoffs)
 
     asyncio.run(scenario())
 
@@ -103,18 +103,18 @@ def test_what_rests_is_remembered_within_a_limit(shared: Store, monkeypatch: pyt
     async def scenario() -> None:
         made = dispatcher(shared, never, Heard())
         for number in range(10):
-            made._let_rest(str(number), 100.0)
-        assert list(made._rests) == ["7", "8", "9"]
-        made._judge("8", dispatch._Ended())
-        made._judge("9", dispatch._Ended(slow=True))
-        assert made._rests["9"].bad_turns == 0
+            made._back_off(str(number), 100.0)
+        assert list(made._backoffs) == ["7", "8", "9"]
+        made._update_backoff("8", dispatch._TurnResult())
+        made._update_backoff("9", dispatch._TurnResult(slow=True))
+        assert made._backoffs["9"].bad_turns == 0
         assert made._is_free("9")
         assert not made._is_free("7")
-        made._pace = Pace()
+        made._pace = DeliveryTiming()
         rest_s = 0.0
         for turn in range(400):
-            made._judge("x", dispatch._Ended(bad=True))
-            rest_s = made._rests["x"].until - asyncio.get_running_loop().time()
+            made._update_backoff("x", dispatch._TurnResult(bad=True))
+            rest_s = made._backoffs["x"].until - asyncio.get_running_loop().time()
             assert rest_s <= min(2.0**turn, dispatch.MAX_REST_S)
         assert rest_s > dispatch.MAX_REST_S - 1
 
@@ -142,7 +142,7 @@ def test_a_removed_webhook_is_sent_nothing_more(store: Store) -> None:
             assert len(receiver.tried) == stopped + 1
             assert not heard.errors
             # Removed between the look and the turn.
-            ended = await made._serve(deliveries.Busy(removed.webhook.id, 0, fresh=True, due=True))
-            assert ended == dispatch._Ended()
+            ended = await made._serve(deliveries.PendingWebhook(removed.webhook.id, 0, fresh=True, due=True))
+            assert ended == dispatch._TurnResult()
 
     asyncio.run(scenario())

@@ -26,8 +26,8 @@ from tests.events.delivering import (
 from meruit.events.dispatcher import Dispatcher
 from meruit.events.store import webhooks
 from meruit.events.store.deliveries import Redeliver
-from meruit.events.webhook_delivery import Pace, Result
-from meruit.sources.http_guard import Outbound, Reply
+from meruit.events.webhook_delivery import DeliveryResult, DeliveryTiming
+from meruit.sources.http_guard import Outbound, OutboundReply
 from meruit.store.store import Store
 
 
@@ -47,7 +47,7 @@ def test_after_the_last_attempt_an_event_is_dead_and_holds_up_nobody(store: Stor
                 (seqs[0], 3, "answered 503"),
                 (seqs[1], 3, "answered 503"),
             ]
-            assert heard.attempts == {Result.FAILED: 4, Result.DEAD: 2, Result.DELIVERED: 2}
+            assert heard.attempts == {DeliveryResult.FAILED: 4, DeliveryResult.DEAD: 2, DeliveryResult.DELIVERED: 2}
             assert heard.deaths == 2
 
             await store.recorder.record(Redeliver("acme", made.webhook.id, seqs[1]))
@@ -71,7 +71,7 @@ def test_what_is_new_of_a_subject_waits_behind_what_waits(shared: Store, tenant:
             receiver.answer = lambda arrival: 500 if arrival.number == 0 else 204
             receiver.add(shared, tenant)
             emit(shared, tenant, "a")
-            await until(lambda: heard.attempts[Result.FAILED])
+            await until(lambda: heard.attempts[DeliveryResult.FAILED])
             emit(shared, tenant, "aab", first=1)
             await until(partial(receiver.has, 3))
             emit(shared, tenant, "ab", first=4)
@@ -153,7 +153,7 @@ def test_whatever_a_call_fails_with_it_is_tried_again(shared: Store, tenant: str
         seen: list[bytes] = []
         second = asyncio.Event()
 
-        async def post(url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
+        async def post(url: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
             seen.append(content)
             problem = next(errors, None)
             if problem is not None:
@@ -161,7 +161,7 @@ def test_whatever_a_call_fails_with_it_is_tried_again(shared: Store, tenant: str
             if len(seen) == 3:
                 await asyncio.sleep(60)
             second.set()
-            return Reply(200, b"")
+            return OutboundReply(200, b"")
 
         heard = Heard()
         receiver = Receiver()
@@ -172,7 +172,7 @@ def test_whatever_a_call_fails_with_it_is_tried_again(shared: Store, tenant: str
             await until(lambda: is_settled(shared, made))
         assert len(seen) == 4
         assert len(set(seen)) == 1
-        assert heard.attempts == {Result.FAILED: 3, Result.DELIVERED: 1}
+        assert heard.attempts == {DeliveryResult.FAILED: 3, DeliveryResult.DELIVERED: 1}
         assert not heard.errors
 
     asyncio.run(scenario())
@@ -184,9 +184,9 @@ def test_a_signature_of_another_secret_does_not_hold(shared: Store, tenant: str)
     async def scenario() -> None:
         sent: list[tuple[bytes, dict[str, str]]] = []
 
-        async def post(url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
+        async def post(url: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
             sent.append((content, dict(headers)))
-            return Reply(200, b"")
+            return OutboundReply(200, b"")
 
         made, other = (Receiver().add(shared, tenant) for _ in range(2))
         emit(shared, tenant, "a")
@@ -212,7 +212,7 @@ def test_a_turn_ends_in_time_and_what_was_reached_is_kept(shared: Store, tenant:
             receiver.answer = answer
             hook = receiver.add(shared, tenant)
             emit(shared, tenant, "abcdefgh" * 4)
-            await until(lambda: hook.webhook.id in made._rests)
+            await until(lambda: hook.webhook.id in made._backoffs)
             with shared.database.reading() as connection:
                 reached = webhooks.target(connection, hook.webhook.id)
             assert reached is not None
@@ -237,4 +237,14 @@ def test_nobody_need_count(shared: Store, tenant: str) -> None:
 
 def test_the_usual_delays_are_those_of_standard_webhooks() -> None:
     hours = 3600.0
-    assert Pace().retries_s == (5, 300, 1800, 2 * hours, 5 * hours, 10 * hours, 14 * hours, 20 * hours, 24 * hours)
+    assert DeliveryTiming().retries_s == (
+        5,
+        300,
+        1800,
+        2 * hours,
+        5 * hours,
+        10 * hours,
+        14 * hours,
+        20 * hours,
+        24 * hours,
+    )

@@ -214,7 +214,7 @@ def _unequal(view: View, request: Request, made: Made, leaf: list[int] | None) -
     if leaf is not None and leaf != [1, verdict.leaf]:
         yield f"{made.id} was told of {leaf}, and is at {verdict.leaf}"
     for address, content in zip(_addresses(row), (INPUT, made.output, METADATA), strict=True):
-        if view.store.shelf.content(view.connection, request.tenant, address) != content:
+        if view.store.blobs.content(view.connection, request.tenant, address) != content:
             yield f"{made.id} has other evidence at {address}"
     salts = [made.salts[start : start + SALT_BYTES] for start in range(0, 64, SALT_BYTES)]
     if [row.input_salt, row.output_salt, row.metadata_salt, verdict.salt] != salts:
@@ -313,7 +313,7 @@ def the_log_only_grew(view: View) -> Iterator[str]:
         yield f"there are entries beyond {view.state.size}"
     yield from (f"the hash of the entry {row.seq} is not its own" for row in found if leaf_hash(row.body) != row.hash)
     kept = Frontier.from_bytes(view.state.size, view.state.peaks)
-    if view.seen.frontier.grown([row.hash for row in found]) != kept:
+    if view.seen.frontier.extend([row.hash for row in found]) != kept:
         yield f"the root of {kept.size} entries is not the one kept"
     proof = audit.proof_of_consistency(view.connection, view.seen.size, kept.size)
     if not is_consistent(view.seen.size, kept.size, proof, view.seen.frontier.root(), kept.root()):
@@ -328,7 +328,7 @@ def checkpoints_are_of_this_log(view: View) -> Iterator[str]:
     for row in rows:
         checkpoint = open_checkpoint(row.note, view.store.signer.verifier)
         part = [view.leaves[seq][0].hash for seq in range(view.seen.size, row.size)]
-        if (checkpoint.size, checkpoint.root) != (row.size, view.seen.frontier.grown(part).root()):
+        if (checkpoint.size, checkpoint.root) != (row.size, view.seen.frontier.extend(part).root()):
             yield f"the checkpoint of {row.size} is {checkpoint}"
 
 

@@ -15,12 +15,12 @@ from meruit.model.access import Role
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store import criteria
-from meruit.outcomes.store.write import AddVersions, Idempotent, NewOutcome, NewVersion, Replay, record
+from meruit.outcomes.store.write import AddVersions, IdempotentReplay, IdempotentRequest, NewOutcome, NewVersion, record
 from meruit.store import keys, tables
 from meruit.store import log as audit
 from meruit.store.recorder import Write
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 TENANTS = ("acme", "zeta")
 CONSUMER = "test"
@@ -90,8 +90,8 @@ class Request:
     upto: int = 0
 
     @property
-    def once(self) -> Idempotent:
-        return Idempotent(f"key-{self.number}", "same", 201, f"reply {self.number}".encode())
+    def once(self) -> IdempotentRequest:
+        return IdempotentRequest(f"key-{self.number}", "same", 201, f"reply {self.number}".encode())
 
     @property
     def repeats(self) -> bool:
@@ -107,7 +107,7 @@ class Request:
                 made = record([_new(store, self.tenant, one) for one in self.outcomes], self.once, self.tenant)
             case Kind.REGISTER:
                 body = self.verdict.body
-                made = criteria.Register(self.tenant, self.name, body, criteria_digest_of(body), "", self.once)
+                made = criteria.RegisterCriteria(self.tenant, self.name, body, criteria_digest_of(body), "", self.once)
             case Kind.VERSIONS:
                 versions = tuple(NewVersion(*one, self.verdict.result, os.urandom(16)) for one in self.expected)
                 made = AddVersions(self.tenant, self.verdict.body, versions, "again")
@@ -116,7 +116,7 @@ class Request:
             case Kind.REVOKE:
                 made = keys.Revoke(self.key_id, self.tenant)
             case Kind.SIGN:
-                made = audit.nothing
+                made = audit.write_nothing
             case Kind.ADVANCE:
                 made = Advance(self.name or CONSUMER, self.upto)
         return made
@@ -128,7 +128,7 @@ class Advance(NamedTuple):
     consumer: str
     upto: int
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         if writing.read(select(tables.cursors.c.seq).where(tables.cursors.c.consumer == self.consumer)):
             writing.change(_MOVE, who=self.consumer, upto=self.upto)
         else:
@@ -139,7 +139,7 @@ _MOVE = update(tables.cursors).where(tables.cursors.c.consumer == bindparam("who
 
 
 def _new(store: Store, tenant: str, made: Made) -> NewOutcome:
-    parts = (store.shelf.part(tenant, content) for content in (INPUT, made.output, METADATA))
+    parts = (store.blobs.part(tenant, content) for content in (INPUT, made.output, METADATA))
     given, done, measured = parts
     labels = Labels(made.contract_id, "agent")
     return NewOutcome(
@@ -149,7 +149,7 @@ def _new(store: Store, tenant: str, made: Made) -> NewOutcome:
 
 def told(request: Request, answer: Any) -> dict[str, Any]:
     """An answer in few enough bytes to be written in one go."""
-    if isinstance(answer, Replay):
+    if isinstance(answer, IdempotentReplay):
         return {"status": answer.status, "reply": answer.reply.decode()}
     match request.kind:
         case Kind.RECORD | Kind.VERSIONS:

@@ -17,7 +17,7 @@ from tests.faults.gate_worker import agents
 from tests.faults.started import ROOT
 
 from meruit.events.store import outbox
-from meruit.gate.run import AgentRun, Request, RunState
+from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import CancelRun, EndRun, QueueRun
 from meruit.store.store import Store
@@ -103,7 +103,7 @@ class Client(NamedTuple):
     def queue(self, *ids: str, agent: str = "writer", max_seconds: float | None = None) -> None:
         """Ask for runs."""
         for one in ids:
-            request = Request("go", max_seconds=max_seconds)
+            request = RunRequest("go", max_seconds=max_seconds)
             self.store.recorder.write(QueueRun(self.tenant, "me", one, agent, request, LIMITS[agent]))
 
     def run(self, run_id: str) -> AgentRun:

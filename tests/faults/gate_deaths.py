@@ -31,7 +31,7 @@ from tests.faults.gate_stories import ITEMS, Story, made_up, told_stories
 from meruit.gate import state
 from meruit.store import tables
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 MAX_DEATHS = 4
 """Of one run: a worker more, and nobody would take it any more."""
@@ -201,7 +201,7 @@ class Matrix:
         """The store, now and then with all that opening it checks."""
         if self.lives % OPEN_EVERY == 0:
             return Store.open(self.location)
-        return Store(self.warm.database, self.warm.signer, Surroundings())
+        return Store(self.warm.database, self.warm.signer, ClockAndEntropy())
 
     def undisturbed(self, story: Story) -> None:
         """Tell a story once without a death, to learn its points and its end."""
@@ -322,7 +322,7 @@ def _warmed_up(location: Location) -> Store:
     """Do all that lives do once, so that none has to prepare it; nothing stays open, and no second thread."""
     store = Store.open(location)
     for story in ("tools", "somebody is asked"):
-        warm = Store(store.database, store.signer, Surroundings())
+        warm = Store(store.database, store.signer, ClockAndEntropy())
         live(warm, f"warming up: {story}", STORIES[story], World(Killer(_silent), _silent, Counter()))
     store.close()
     # What the collector never touches need not be copied for each life.

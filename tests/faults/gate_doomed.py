@@ -16,23 +16,23 @@ from tests.faults.gate_stories import ITEMS, SHORT_TURNS, Move, Story, call_id
 from meruit.errors import Unreachable
 from meruit.gate.agent import Agent
 from meruit.gate.context import AgentContext
-from meruit.gate.run import OVER, AgentRun, Request, RunState
-from meruit.gate.runner.engine import Crew
-from meruit.gate.runner.local import GATHER_S, InlineEngine, alone
-from meruit.gate.runner.polling import Feeding, Pace
+from meruit.gate.run import FINAL_STATES, AgentRun, RunRequest, RunState
+from meruit.gate.runner.engine import AgentRoster
+from meruit.gate.runner.local import GATHER_S, InlineEngine, hold_worker_lock
+from meruit.gate.runner.polling import PollingEngine, PollingIntervals
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import MEMBERS, CancelRun, QueueRun, ResumeRun
 from meruit.gate.team import Team, WorkItem
 from meruit.gate.tools import Deferred, Pause
 from meruit.gate.verdict import VerificationRejected
 from meruit.model.chat import ModelAnswer, ToolSpec
-from meruit.store.recorder import Committed
+from meruit.store.recorder import CommitNotice
 from meruit.store.store import Store
 from meruit.testing import calls, says
 
 TENANT = "acme"
 POLL_S = 0.02
-PACE = Pace(poll_s=POLL_S, beat_s=5.0, alive_s=60.0, reap_s=0.1)
+PACE = PollingIntervals(poll_s=POLL_S, beat_s=5.0, alive_s=60.0, reap_s=0.1)
 LONG_S = 60.0
 """Longer than any life."""
 
@@ -166,14 +166,14 @@ TOOLS: list[Callable[..., Any]] = [look, nap, ask, hope]
 WRITER = Named("writer", "", MODEL, TOOLS, Out)
 HASTY = Named("hasty", "", MODEL, TOOLS, Out, max_turns=SHORT_TURNS)
 TEAM = Team("team", [WorkItem(name, WRITER, f"{{query}}/{name}", needs) for name, needs in ITEMS.items()])
-CREW = Crew([HASTY, TEAM])
+CREW = AgentRoster([HASTY, TEAM])
 
 
 def queue(run_id: str, story: Story) -> QueueRun:
     """Ask for a run."""
     found = CREW.get(story.agent)
     own = None if story.members else story.attempts
-    return QueueRun(TENANT, "me", run_id, story.agent, Request(story.name, max_attempts=own), found.limits(own))
+    return QueueRun(TENANT, "me", run_id, story.agent, RunRequest(story.name, max_attempts=own), found.limits(own))
 
 
 class Life:
@@ -187,7 +187,7 @@ class Life:
         """Ask for the run, work, and answer whoever waits, until it is over."""
         loop, news, stopping = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
-        def heard(_done: Committed) -> None:
+        def heard(_done: CommitNotice) -> None:
             # What a worker writes when it stops is no news to anybody.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(news.set)
@@ -212,7 +212,7 @@ class Life:
         stopping.set()
         await working
 
-    def _engine(self) -> Feeding:
+    def _engine(self) -> PollingEngine:
         if self.dbos:
             # Slow to import, and here only where it is wanted.
             from meruit.gate.runner.dbos import DbosEngine
@@ -240,7 +240,7 @@ class Life:
             elif waits and run.waiting_for is not None:
                 answer = msgspec.json.encode(f"the answer to {run.waiting_for}")
                 await self.store.recorder.record(ResumeRun(TENANT, run.id, run.waiting_for, answer))
-        return all(run.status in OVER for run in runs)
+        return all(run.status in FINAL_STATES for run in runs)
 
     async def _cancel(self) -> None:
         await self.store.recorder.record(CancelRun(TENANT, self.run_id))
@@ -251,6 +251,6 @@ def live(store: Store, run_id: str, story: Story, world: World, *, dbos: bool = 
     MODEL.world = world
     location = store.database.location
     # As a worker: nobody else works on the file.
-    with alone(location.folder) if location.url is None else nullcontext():
+    with hold_worker_lock(location.folder) if location.url is None else nullcontext():
         asyncio.run(Life(store, run_id, story, world, dbos=dbos).live())
     store.close()

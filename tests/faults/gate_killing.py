@@ -13,10 +13,10 @@ from meruit.gate.store.runs import (
     CancelRun,
     ClaimRun,
     EndRun,
-    KeepStep,
-    Once,
+    JournalWrite,
     ParkRun,
     QueueRun,
+    RecordStep,
     ResumeRun,
     WakeRun,
 )
@@ -57,10 +57,10 @@ PLAIN = {EndRun: "end", ResumeRun: "resume", WakeRun: "wake", CancelRun: "cancel
 def step_of(write: Any) -> Step | None:
     """What a write means for its run; None for what has nothing to do with one."""
     match write:
-        case KeepStep():
+        case RecordStep():
             kind, _, place = write.key.partition(":")
             return Step(f"keep {'model' if kind == 'turn' else kind}", write.id, place.partition(":")[0])
-        case Once():
+        case JournalWrite():
             what = write.key.partition(":")[0]
         case ClaimRun():
             what = "take over" if write.takeover else "claim"
@@ -97,7 +97,7 @@ class Killer:
     def watch(self, store: Store) -> None:
         """See what is written to it."""
         recorder, engine = store.recorder, store.database.writer
-        together, commit = recorder._together, engine.dialect.do_commit
+        together, commit = recorder._commit_group, engine.dialect.do_commit
 
         def watched(group: Any) -> Any:
             self._now = [step for step in (step_of(one.write) for one in group) if step is not None]
@@ -121,7 +121,7 @@ class Killer:
 
         event.listen(engine, "after_cursor_execute", executed)
         # Of this store alone.
-        setattr(recorder, "_together", watched)  # noqa: B010 - mypy takes no method's place otherwise
+        setattr(recorder, "_commit_group", watched)  # noqa: B010 - mypy takes no method's place otherwise
         setattr(engine.dialect, "do_commit", committing)  # noqa: B010
 
     def reach(self, step: Step, when: str) -> None:

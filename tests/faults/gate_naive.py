@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.gate import journal
-from meruit.gate.accounting import Accounted, account
-from meruit.gate.state import Decided, Misshapen, VerificationState
+from meruit.gate.accounting import SubmissionResult, account
+from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationState
 from meruit.gate.store import runs as agent_runs
 from meruit.gate.store import submissions
-from meruit.gate.store.rows import load_held, save
-from meruit.store.transaction import Writing
+from meruit.gate.store.rows import load_run_row, save
+from meruit.store.transaction import WriteTransaction
 
 
 class Count(NamedTuple):
@@ -19,11 +19,11 @@ class Count(NamedTuple):
 
     tenant: str
     run_id: str
-    happening: Decided | Misshapen
+    happening: VerdictGiven | SchemaErrorFound
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Count it, whoever else has."""
-        held = load_held(writing, self.tenant, self.run_id)
+        held = load_run_row(writing, self.tenant, self.run_id)
         before = held.run.verification
         _, done = account(before, self.happening)
         if done is not None and done.counted:
@@ -35,9 +35,11 @@ def count_apart() -> None:
     """Count an attempt first, and write down for which submission afterwards."""
     kept = journal.StoreJournal.account
 
-    async def counted(self: journal.StoreJournal, key: str, answered: journal.Answered) -> tuple[Accounted, bool]:
-        if self.kept(key) is None:
-            await self._store.recorder.record(Count(self._tenant, self.run.id, answered.happening))
+    async def counted(
+        self: journal.StoreJournal, key: str, answered: journal.AnsweredSubmission
+    ) -> tuple[SubmissionResult, bool]:
+        if self.find_step(key) is None:
+            await self._store.recorder.record(Count(self._tenant, self.run.id, answered.event))
         return await kept(self, key, answered)
 
     # Any: as it is called, and handed on.

@@ -16,7 +16,7 @@ from tests.faults.gate_stories import ITEMS, Expected, Story, expected
 
 from meruit.gate.run import AgentRun
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.submissions import committed
+from meruit.gate.store.submissions import commitment_content
 from meruit.log.commitment import matches
 from meruit.log.entries import GateEntry, read_entry
 from meruit.store import tables
@@ -153,7 +153,7 @@ def _submissions(connection: Connection, run: AgentRun, oracle: Expected) -> Ite
         entry = read_entry(row.body)
         if not isinstance(entry, GateEntry) or (entry.run, entry.number) != (run.id, row.number):
             yield f"submission {row.number} of {run.id} has the entry {entry}"
-        elif not matches(entry.submission, row.salt, committed(row.candidate, row.said)):
+        elif not matches(entry.submission, row.salt, commitment_content(row.candidate, row.said)):
             yield f"submission {row.number} of {run.id} is not what the log commits to"
 
 

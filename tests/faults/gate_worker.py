@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from meruit.gate.agent import Agent
-from meruit.gate.runner.engine import Crew
-from meruit.gate.runner.polling import Pace
+from meruit.gate.runner.engine import AgentRoster
+from meruit.gate.runner.polling import PollingIntervals
 from meruit.gate.runner.worker import work
 from meruit.gate.tools import Deferred, Pause
 from meruit.gate.verdict import VerificationRejected
@@ -97,13 +97,13 @@ async def live(order: dict[str, Any]) -> None:
     try:
         known = [one for one in agents() if one.name in order["agents"]]
         await work(
-            *(store, Crew(known)),
+            *(store, AgentRoster(known)),
             concurrency=order["concurrency"],
             total=order.get("total"),
             deps=Effects(folder),
             stopping=stopping,
             until_idle=order.get("until_idle", False),
-            pace=Pace(*order["pace"]),
+            pace=PollingIntervals(*order["pace"]),
             watch=_said(folder),
         )
     finally:

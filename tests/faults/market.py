@@ -33,14 +33,14 @@ from tests.faults.deaths_requests import Request as Rescored
 from tests.faults.market_stories import Ask, Caller, Story, stories
 from tests.outcomes.making import together
 
-from meruit.contracts.invariants import broken as broken_books
+from meruit.contracts.invariants import find_violations as broken_books
 from meruit.contracts.store import work as works
 from meruit.contracts.store.ledger import books
-from meruit.contracts.store.read import Standing
-from meruit.outcomes.store.write import Replay
+from meruit.contracts.store.read import ContractSnapshot
+from meruit.outcomes.store.write import IdempotentReplay
 from meruit.store import tables
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 ROTATE = 250
 """Deaths in one data directory; a server's database is kept."""
@@ -109,12 +109,12 @@ def ask(store: Store, turn: Turn, attempt: int) -> tuple[list[str], list[str]]:
 def _digest(one: Ask, answer: Any) -> str:
     """What was sent, or would have been; what has no key is not answered alike twice."""
     match answer:
-        case Replay():
+        case IdempotentReplay():
             told = answer.reply
-        case Standing():
+        case ContractSnapshot():
             told = sent(answer)
-        case works.WorkFound():
-            told = works.shown(answer).to_json()
+        case works.WorkRow():
+            told = works.to_work_view(answer).to_json()
         case _:
             told = one.name.encode()
     return hashlib.sha256(told).hexdigest()
@@ -135,7 +135,7 @@ class Ending(NamedTuple):
 
 def ending(connection: Connection, tenant: str, story: Story) -> Ending:
     """Read it."""
-    of, moves, events, balances = tables.contracts, tables.moves, tables.events, tables.balances
+    of, moves, events, balances = tables.contracts, tables.contract_transitions, tables.events, tables.balances
     here = select(of).where(of.c.tenant == tenant, of.c.id.in_(story.contracts)).order_by(of.c.id)
     told = (
         select(events.c.type)
@@ -192,7 +192,7 @@ class Checker:
         opened = Store.open(self.store.database.location)
         opened.close()
         # The same engines again: what they have prepared need not be prepared anew after each death.
-        self.store = Store(self.store.database, opened.signer, Surroundings(clock=lambda: self.now))
+        self.store = Store(self.store.database, opened.signer, ClockAndEntropy(clock=lambda: self.now))
 
     def check(self, turn: Turn, answers: Sequence[str] | None) -> list[str]:
         """What a death left, and what a second and a third request find."""
@@ -261,7 +261,7 @@ class Checker:
 
 def _parts(connection: Connection, turn: Turn) -> Iterator[bool]:
     """Of each part of a step, whether it is there: the reply that is kept, and the row that tells of the move."""
-    replies, moves = tables.idempotency, tables.moves
+    replies, moves = tables.idempotency, tables.contract_transitions
     of_keys = replies.c.key.in_([one.name for one in turn.asks])
     kept = {*connection.execute(select(replies.c.key).where(replies.c.tenant == turn.tenant, of_keys)).scalars()}
     of_contracts = moves.c.contract_id.in_(turn.story.contracts)
@@ -303,7 +303,7 @@ def fork(turn: Turn, store: Store, killer: Killer, mouth: "Mouth", at: Point) ->
 
         mouth.say = say
         try:
-            opened = Store(store.database, store.signer, Surroundings(clock=lambda: turn.now))
+            opened = Store(store.database, store.signer, ClockAndEntropy(clock=lambda: turn.now))
             arm(killer, at)
             answers, refused = ask(opened, turn, 0)
             say(answers=answers, broken=refused, passed=killer.passed)
@@ -369,7 +369,7 @@ class Instance:
 
 
 def _serve(checker: Checker, told: dict[str, Story], asked: IO[str], saying: IO[str]) -> None:
-    checker.store = Store(checker.store.database, checker.store.signer, Surroundings(clock=lambda: checker.now))
+    checker.store = Store(checker.store.database, checker.store.signer, ClockAndEntropy(clock=lambda: checker.now))
     for line in asked:
         message = json.loads(line)
         try:
@@ -400,7 +400,7 @@ def _make(location: Location) -> None:
     """A new store, made by a process of its own: what only that needs would be copied for every life."""
     child = os.fork()
     if child == 0:
-        Store.open(location, Surroundings(clock=lambda: BEGINNING)).close()
+        Store.open(location, ClockAndEntropy(clock=lambda: BEGINNING)).close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -475,7 +475,7 @@ class Run:
         self._location = Location(folder / "data", url)
         for location in (self._location, Location(folder / "templates")):
             _make(location)
-        templates = Store.open(Location(folder / "templates"), Surroundings(clock=lambda: BEGINNING))
+        templates = Store.open(Location(folder / "templates"), ClockAndEntropy(clock=lambda: BEGINNING))
         self._stories = stories(templates)
         templates.close()
         self._store = Store.open(self._location)
@@ -491,7 +491,7 @@ class Run:
         The other processes are forks, so what is loaded, prepared and judged here need not be by them.
         """
         checker = Checker(self._store, self._endings)
-        checker.store = Store(self._store.database, self._store.signer, Surroundings(clock=lambda: checker.now))
+        checker.store = Store(self._store.database, self._store.signer, ClockAndEntropy(clock=lambda: checker.now))
         for turn in _turns(self._stories, BEGINNING):
             if turn.number >= sum(len(story.steps) for story in self._stories):
                 break

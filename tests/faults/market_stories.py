@@ -10,26 +10,26 @@ from tests.contracts.trading import COPY, ENGINE, GOOD, LEAKED, WEAK, sent, writ
 from meruit.contracts.lifecycle import Decision
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.store import work as works
-from meruit.contracts.store.transaction import Actor, Request
+from meruit.contracts.store.transaction import Actor, ContractRequest
 from meruit.contracts.store.work import SubmitWork
 from meruit.contracts.transitions import (
-    Award,
-    Complete,
-    Dispute,
-    Expire,
-    Release,
-    Resolve,
-    Reverse,
-    Settle,
-    Start,
-    Void,
+    AwardContract,
+    CompleteContract,
+    DisputeContract,
+    ExpireContracts,
+    ReleaseContract,
+    ResolveDispute,
+    ReverseContract,
+    SettleContract,
+    StartContract,
+    VoidContract,
 )
 from meruit.documents.authoring import parse_work
 from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
 from meruit.outcomes.service import Registrar
 from meruit.outcomes.store.read import criteria_body
-from meruit.outcomes.store.write import AddVersions, Idempotent, NewVersion, result_from
+from meruit.outcomes.store.write import AddVersions, IdempotentRequest, NewVersion, result_from
 from meruit.store import tables
 from meruit.store.recorder import Write
 from meruit.store.store import Store
@@ -46,10 +46,10 @@ class Caller(NamedTuple):
     attempt: int
 
     @property
-    def request(self) -> Request:
-        return Request(
+    def request(self) -> ContractRequest:
+        return ContractRequest(
             Actor(Scope(self.tenant), BY),
-            Idempotent(self.key, "same", 200, b""),
+            IdempotentRequest(self.key, "same", 200, b""),
             sent,
         )
 
@@ -95,7 +95,7 @@ class Templates:
         self._market = Marketplace(Registrar(ENGINE, store))
         self._actor = Actor(Scope("template"), BY)
         self._works: dict[str, SubmitWork] = {}
-        self._completions: dict[tuple[str, str], Complete] = {}
+        self._completions: dict[tuple[str, str], CompleteContract] = {}
 
     def work(self, kind: str) -> SubmitWork:
         """Work of this kind, there for the templates to be judged on."""
@@ -104,13 +104,13 @@ class Templates:
             self._market.store.recorder.write(made)
         return self._works[kind]
 
-    def completion(self, contract: str, kind: str, agent: str, text: str) -> Complete:
+    def completion(self, contract: str, kind: str, agent: str, text: str) -> CompleteContract:
         """An output, judged."""
         if (contract, text) not in self._completions:
-            request = Request(self._actor)
-            award = Award(request, f"{contract}-{len(self._completions)}", self.work(kind).id, agent)
+            request = ContractRequest(self._actor)
+            award = AwardContract(request, f"{contract}-{len(self._completions)}", self.work(kind).id, agent)
             self._market.store.recorder.write(award)
-            case = self._market.case(self._actor, award.contract_id)
+            case = self._market.find_contract(self._actor, award.contract_id)
             made = self._market.completion_sync(request, case, HandedIn({"text": text}, {"run_id": contract}))
             labels = msgspec.structs.replace(made.outcome.labels, contract_id=contract)
             outcome = made.outcome._replace(labels=labels)
@@ -153,25 +153,25 @@ class Teller:
         def make(caller: Caller) -> SubmitWork:
             once = caller.request.once
             chosen = template._replace(tenant=caller.tenant, id=work_id, once=once)
-            return chosen._replace(render=lambda work: works.shown(work).to_json())
+            return chosen._replace(render=lambda work: works.to_work_view(work).to_json())
 
         self._ask("submit", make, None)
         return self
 
     def award(self, place: int = 0) -> "Teller":
         contract, agent, work = self.contracts[place], f"agent_{self.name}", f"wrk_{self.name}"
-        self._ask("award", lambda caller: Award(caller.request, contract, work, agent), ("award", 0))
+        self._ask("award", lambda caller: AwardContract(caller.request, contract, work, agent), ("award", 0))
         self._asks[-1] = self._asks[-1]._replace(contract=contract)
         return self
 
     def start(self) -> "Teller":
-        self._ask("start", lambda caller: Start(caller.request, self.contract), ("start", 0))
+        self._ask("start", lambda caller: StartContract(caller.request, self.contract), ("start", 0))
         return self
 
     def complete(self, text: str) -> "Teller":
         made = self._templates.completion(self.contract, self._kind, f"agent_{self.name}", text)
 
-        def make(caller: Caller) -> Complete:
+        def make(caller: Caller) -> CompleteContract:
             # Whoever asks again has it judged again, under another id.
             outcome = made.outcome._replace(tenant=caller.tenant, id=f"out_{self.name}_{caller.attempt}")
             return made._replace(request=caller.request, outcome=outcome)
@@ -181,28 +181,30 @@ class Teller:
 
     def settle(self, number: int, *, nothing_new: bool = False) -> "Teller":
         moved = None if nothing_new else ("settle", number)
-        self._ask("settle", lambda caller: Settle(caller.request, self.contract), moved)
+        self._ask("settle", lambda caller: SettleContract(caller.request, self.contract), moved)
         return self
 
     def release(self, number: int) -> "Teller":
-        make = lambda caller: Release(caller.request, self.contract, "looked at", b"s" * 16)  # noqa: E731
+        make = lambda caller: ReleaseContract(caller.request, self.contract, "looked at", b"s" * 16)  # noqa: E731
         self._ask("release", make, ("release", number))
         return self
 
     def void(self) -> "Teller":
-        self._ask("void", lambda caller: Void(caller.request, self.contract, "called off"), ("void", 0))
+        self._ask("void", lambda caller: VoidContract(caller.request, self.contract, "called off"), ("void", 0))
         return self
 
     def reverse(self, number: int) -> "Teller":
-        self._ask("reverse", lambda caller: Reverse(caller.request, self.contract, "wrong"), ("reverse", number))
+        self._ask(
+            "reverse", lambda caller: ReverseContract(caller.request, self.contract, "wrong"), ("reverse", number)
+        )
         return self
 
     def dispute(self, number: int) -> "Teller":
-        self._ask("dispute", lambda caller: Dispute(caller.request, self.contract, "no"), ("dispute", number))
+        self._ask("dispute", lambda caller: DisputeContract(caller.request, self.contract, "no"), ("dispute", number))
         return self
 
     def resolve(self, decision: Decision, number: int) -> "Teller":
-        make = lambda caller: Resolve(caller.request, self.contract, decision, "so be it")  # noqa: E731
+        make = lambda caller: ResolveDispute(caller.request, self.contract, decision, "so be it")  # noqa: E731
         self._ask(f"resolve {decision}", make, ("resolve", number))
         return self
 
@@ -211,7 +213,7 @@ class Teller:
         return self
 
     def expire(self) -> "Teller":
-        self._ask("expire", lambda _caller: Expire(BY), ("expire", 0), keyed=False)
+        self._ask("expire", lambda _caller: ExpireContracts(BY), ("expire", 0), keyed=False)
         return self
 
 

@@ -29,7 +29,7 @@ from meruit.log.merkle import Frontier
 from meruit.model.access import Scope
 from meruit.model.task import Task
 from meruit.model.task_run import ENDED, RunStatus
-from meruit.model.world import World
+from meruit.model.world import EnvironmentState
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.store import Store
@@ -45,7 +45,7 @@ REPEATS = 2
 class Lasting(MemoryGround):
     """Worlds that outlive us: whoever asks finds what its agent did."""
 
-    async def read(self, task: Task, place_id: str | None, before: World | None = None) -> World:
+    async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
         """The seed before, and what was done after."""
         rows = {"member/M1": {"name": "Ann"}}
         self.rows[place_id or ""] = rows if before is None else {**rows, **DONE}

@@ -23,7 +23,7 @@ from meruit.audit.bundle import (
     ContractFile,
     Entries,
     LoggedEntry,
-    Salted,
+    SaltedContent,
     UsageFile,
     pack,
     pack_files,
@@ -32,22 +32,22 @@ from meruit.audit.bundle import (
     unpack,
 )
 from meruit.audit.export import export
-from meruit.audit.findings import Flaw, Step
+from meruit.audit.findings import AuditStep, BundleFlaw
 from meruit.audit.statement import envelope
 from meruit.judge.verdict import rejudge
-from meruit.log.commitment import commitment, committed
+from meruit.log.commitment import commitment, usage_evidence_bytes
 from meruit.log.entries import (
     GOVERNANCE,
     PARTS,
     RESULT,
     AwardEntry,
+    ContractEntry,
     CriteriaEntry,
     Entry,
     ErasureEntry,
     EvidenceEntry,
     GovernanceEntry,
     KeyEntry,
-    OfContract,
     ReleaseEntry,
     ReversalEntry,
     SettlementEntry,
@@ -67,7 +67,7 @@ from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion, record
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 ENGINE = VerificationEngine()
 TENANT = "acme"
@@ -109,7 +109,7 @@ def no_sleep(_seconds: float) -> None:
 
 def open_store(folder: Path, seed: int = 1, step_s: float = 2, *, new_key: bool = False) -> Store:
     chance = random.Random(seed)
-    return Store.open(Location(folder), Surroundings(Ticking(step_s), chance.randbytes), new_key=new_key)
+    return Store.open(Location(folder), ClockAndEntropy(Ticking(step_s), chance.randbytes), new_key=new_key)
 
 
 def put(
@@ -122,7 +122,7 @@ def put(
     """Record one outcome; its id."""
     works = ({"reference": "the cat sat"}, output or {"text": "the cat sat down"}, {"duration_ms": 12})
     result = ENGINE.verify_sync("c", works[0], works[1], criteria, works[2])
-    given, made, run = (store.shelf.part(TENANT, payload_bytes(work) or b"") for work in works)
+    given, made, run = (store.blobs.part(TENANT, payload_bytes(work) or b"") for work in works)
     outcome_id, salts = store.surroundings.new_id("out"), store.surroundings.entropy(64)
     new = NewOutcome(
         TENANT, outcome_id, Labels(contract), given, made, run, body_of(criteria), result=result, salts=salts
@@ -196,7 +196,7 @@ class Tampered(NamedTuple):
 
     what: str
     data: bytes
-    expected: Step
+    expected: AuditStep
     pinned: bool = True
 
 
@@ -248,12 +248,12 @@ def edit_zip(chance: random.Random, world: World) -> Tampered:
     data[place] ^= chance.randrange(1, 256)
     try:
         found = unpack(bytes(data))
-    except Flaw:
+    except BundleFlaw:
         found = None
     if found == files:
         # Dates, rights and the like: a zip says more than its files.
         raise Unchanged
-    return Tampered(f"byte {place} of the zip ({shape})", bytes(data), Step.BUNDLE)
+    return Tampered(f"byte {place} of the zip ({shape})", bytes(data), AuditStep.BUNDLE)
 
 
 def edit_byte(chance: random.Random, world: World) -> Tampered:
@@ -273,32 +273,51 @@ _BASE64 = {"body", "proof", "payload", "sig", "terms", "work"}
 _BY_NUMBER = {"results", "governance", "bills"}
 """Whose keys are versions or numbers, hence values too."""
 _SHOWS = {
-    "manifest.json": {"format": Step.BUNDLE, "files": Step.BUNDLE, "outcome": Step.SEQUENCE, "versions": Step.SEQUENCE},
-    "entries.json": {"entries": Step.INCLUSION},
-    "consistency.json": {"proof": Step.CONSISTENCY},
-    "salts.json": {"input": Step.BLOBS, "output": Step.BLOBS, "metadata": Step.BLOBS, "results": Step.BLOBS},
-    "contract.json": {"terms": Step.BLOBS, "governance": Step.BLOBS, "bills": Step.BLOBS, "work": Step.BLOBS},
-    "statement.dsse.json": {"payload": Step.SIGNATURE, "payloadType": Step.SIGNATURE, "signatures": Step.SIGNATURE},
+    "manifest.json": {
+        "format": AuditStep.BUNDLE,
+        "files": AuditStep.BUNDLE,
+        "outcome": AuditStep.SEQUENCE,
+        "versions": AuditStep.SEQUENCE,
+    },
+    "entries.json": {"entries": AuditStep.INCLUSION},
+    "consistency.json": {"proof": AuditStep.CONSISTENCY},
+    "salts.json": {
+        "input": AuditStep.BLOBS,
+        "output": AuditStep.BLOBS,
+        "metadata": AuditStep.BLOBS,
+        "results": AuditStep.BLOBS,
+    },
+    "contract.json": {
+        "terms": AuditStep.BLOBS,
+        "governance": AuditStep.BLOBS,
+        "bills": AuditStep.BLOBS,
+        "work": AuditStep.BLOBS,
+    },
+    "statement.dsse.json": {
+        "payload": AuditStep.SIGNATURE,
+        "payloadType": AuditStep.SIGNATURE,
+        "signatures": AuditStep.SIGNATURE,
+    },
 }
 
 
-def _edited(name: str, before: bytes, after: bytes) -> Step:
+def _edited(name: str, before: bytes, after: bytes) -> AuditStep:
     """Where the edit of a file must show, told from the file alone."""
     if name.startswith(("work/", "criteria/", "verdicts/")):
-        return Step.BLOBS
+        return AuditStep.BLOBS
     try:
         text = after.decode()
     except UnicodeDecodeError:
-        return Step.BUNDLE
+        return AuditStep.BUNDLE
     if name.endswith(".txt"):
-        return Step.SIGNATURE
+        return AuditStep.SIGNATURE
     try:
         document = json.loads(text)
     except ValueError:
-        return Step.BUNDLE
+        return AuditStep.BUNDLE
     original = json.loads(before)
     if _written(document) != after or not _alike(original, document):
-        return Step.BUNDLE
+        return AuditStep.BUNDLE
     (changed,) = (key for key in original if original[key] != document[key])
     return _SHOWS[name][changed]
 
@@ -341,7 +360,9 @@ def edit_field(chance: random.Random, world: World) -> Tampered:
         case value:
             fields[name] = value[:-1]
     entries[number] = msgspec.structs.replace(entries[number], body=_written(fields))
-    return Tampered(f"{name} of entry {number} ({shape})", pack_files(_with_entries(files, entries)), Step.INCLUSION)
+    return Tampered(
+        f"{name} of entry {number} ({shape})", pack_files(_with_entries(files, entries)), AuditStep.INCLUSION
+    )
 
 
 # Deletions.
@@ -351,7 +372,9 @@ def delete_entry(chance: random.Random, world: World) -> Tampered:
     shape, files = _drawn(chance, world)
     entries = _logged(files)
     gone = entries.pop(chance.randrange(len(entries)))
-    return Tampered(f"without entry {gone.index} ({shape})", pack_files(_with_entries(files, entries)), Step.SEQUENCE)
+    return Tampered(
+        f"without entry {gone.index} ({shape})", pack_files(_with_entries(files, entries)), AuditStep.SEQUENCE
+    )
 
 
 def delete_file(chance: random.Random, world: World) -> Tampered:
@@ -359,8 +382,8 @@ def delete_file(chance: random.Random, world: World) -> Tampered:
     name = chance.choice(sorted(files))
     del files[name]
     if name == "manifest.json" or chance.random() < 0.3:
-        return Tampered(f"without {name} ({shape})", pack_files(files), Step.BUNDLE)
-    expected = Step.BUNDLE if name in ALWAYS else Step.BLOBS
+        return Tampered(f"without {name} ({shape})", pack_files(files), AuditStep.BUNDLE)
+    expected = AuditStep.BUNDLE if name in ALWAYS else AuditStep.BLOBS
     return Tampered(f"without {name}, relisted ({shape})", pack_files(_listed(files)), expected)
 
 
@@ -370,7 +393,7 @@ def delete_version(chance: random.Random, world: World) -> Tampered:
     version = chance.choice(_versions(files))
     files.pop(f"verdicts/{version}.json", None)
     files = _without_version(files, version)
-    return Tampered(f"without version {version} ({shape})", pack_files(_listed(files)), Step.SEQUENCE)
+    return Tampered(f"without version {version} ({shape})", pack_files(_listed(files)), AuditStep.SEQUENCE)
 
 
 def _without_version(files: Files, version: int) -> Files:
@@ -398,7 +421,7 @@ def delete_salt(chance: random.Random, world: World) -> Tampered:
     with_file = chance.random() < 0.5
     if with_file:
         del files[name]
-    return Tampered(f"without the salt of {name} ({shape})", pack_files(_listed(files)), Step.BLOBS)
+    return Tampered(f"without the salt of {name} ({shape})", pack_files(_listed(files)), AuditStep.BLOBS)
 
 
 def delete_proof(chance: random.Random, world: World) -> Tampered:
@@ -408,7 +431,7 @@ def delete_proof(chance: random.Random, world: World) -> Tampered:
     proof = [*entries[number].proof]
     proof.pop(chance.randrange(len(proof)))
     entries[number] = msgspec.structs.replace(entries[number], proof=proof)
-    return Tampered(f"less proof of {number} ({shape})", pack_files(_with_entries(files, entries)), Step.INCLUSION)
+    return Tampered(f"less proof of {number} ({shape})", pack_files(_with_entries(files, entries)), AuditStep.INCLUSION)
 
 
 def delete_consistency(chance: random.Random, world: World) -> Tampered:
@@ -418,7 +441,7 @@ def delete_consistency(chance: random.Random, world: World) -> Tampered:
         raise Unchanged
     proof.pop(chance.randrange(len(proof)))
     files["consistency.json"] = ConsistencyProof(proof).to_json()
-    return Tampered(f"less proof of consistency ({shape})", pack_files(files), Step.CONSISTENCY)
+    return Tampered(f"less proof of consistency ({shape})", pack_files(files), AuditStep.CONSISTENCY)
 
 
 # Swaps.
@@ -442,7 +465,7 @@ def swap_entries(chance: random.Random, world: World) -> Tampered:
                 raise Unchanged
             entries[one] = msgspec.structs.replace(first, proof=second.proof)
             entries[other] = msgspec.structs.replace(second, proof=first.proof)
-    expected = Step.SEQUENCE if part == "all" else Step.INCLUSION
+    expected = AuditStep.SEQUENCE if part == "all" else AuditStep.INCLUSION
     return Tampered(f"swapped {part} of entries ({shape})", pack_files(_with_entries(files, entries)), expected)
 
 
@@ -457,7 +480,7 @@ def swap_files(chance: random.Random, world: World) -> Tampered:
     if files[one] == files[other]:
         raise Unchanged
     files[one], files[other] = files[other], files[one]
-    return Tampered(f"swapped {one} and {other} ({shape})", pack_files(files), Step.BLOBS)
+    return Tampered(f"swapped {one} and {other} ({shape})", pack_files(files), AuditStep.BLOBS)
 
 
 def swap_checkpoints(chance: random.Random, world: World) -> Tampered:
@@ -466,7 +489,7 @@ def swap_checkpoints(chance: random.Random, world: World) -> Tampered:
     if files[one] == files[other]:
         raise Unchanged
     files[one], files[other] = files[other], files[one]
-    return Tampered(f"swapped the checkpoints ({shape})", pack_files(files), Step.INCLUSION)
+    return Tampered(f"swapped the checkpoints ({shape})", pack_files(files), AuditStep.INCLUSION)
 
 
 def swap_versions(chance: random.Random, world: World) -> Tampered:
@@ -479,7 +502,7 @@ def swap_versions(chance: random.Random, world: World) -> Tampered:
     first, second = f"verdicts/{one}.json", f"verdicts/{other}.json"
     files[first], files[second] = files[second], files[first]
     files["salts.json"] = _written(salts)
-    return Tampered(f"swapped versions {one} and {other}", pack_files(files), Step.BLOBS)
+    return Tampered(f"swapped versions {one} and {other}", pack_files(files), AuditStep.BLOBS)
 
 
 def swap_bundles(chance: random.Random, world: World) -> Tampered:
@@ -497,7 +520,7 @@ def swap_bundles(chance: random.Random, world: World) -> Tampered:
     name = chance.choice(names)
     if name not in files or name not in theirs or files[name] == theirs[name]:
         raise Unchanged
-    expected = Step.SEQUENCE if name in ("statement.dsse.json", "entries.json") else Step.BLOBS
+    expected = AuditStep.SEQUENCE if name in ("statement.dsse.json", "entries.json") else AuditStep.BLOBS
     return Tampered(f"{name} of {other} in {shape}", pack_files({**files, name: theirs[name]}), expected)
 
 
@@ -510,7 +533,7 @@ def swap_beginnings(chance: random.Random, world: World) -> Tampered:
         raise Unchanged
     chosen = chance.choice([names, names[:1], names[1:]])
     files.update({name: theirs[name] for name in chosen})
-    expected = Step.SEQUENCE if chosen == names else Step.CONSISTENCY
+    expected = AuditStep.SEQUENCE if chosen == names else AuditStep.CONSISTENCY
     return Tampered(f"{chosen} of {other} in {shape}", pack_files(files), expected)
 
 
@@ -538,7 +561,7 @@ def insert_entry(chance: random.Random, world: World) -> Tampered:
     entries.append(entry)
     if chance.random() < 0.7:
         entries.sort(key=lambda one: one.index)
-    expected = Step.INCLUSION if kind == "made up" else Step.SEQUENCE
+    expected = AuditStep.INCLUSION if kind == "made up" else AuditStep.SEQUENCE
     return Tampered(f"{kind}: entry {entry.index} in {shape}", pack_files(_with_entries(files, entries)), expected)
 
 
@@ -557,7 +580,7 @@ def insert_version(chance: random.Random, world: World) -> Tampered:
         manifest["versions"].append(number)
         files["manifest.json"] = _written(manifest)
     return Tampered(
-        f"version {number} in {shape}", pack_files(_listed(files)), Step.SEQUENCE if claimed else Step.BLOBS
+        f"version {number} in {shape}", pack_files(_listed(files)), AuditStep.SEQUENCE if claimed else AuditStep.BLOBS
     )
 
 
@@ -565,17 +588,17 @@ def insert_file(chance: random.Random, world: World) -> Tampered:
     shape, files = _drawn(chance, world)
     body = canonical({"criteria": [], "made_up": chance.randrange(10**9)})
     names = {
-        "notes.txt": Step.BUNDLE,
-        "../escaped.json": Step.BUNDLE,
-        "work/extra.json": Step.BUNDLE,
-        "verdicts/01.json": Step.BUNDLE,
-        "/etc/passwd": Step.BUNDLE,
-        f"criteria/{sha256(body).hexdigest()}.json": Step.BLOBS,
+        "notes.txt": AuditStep.BUNDLE,
+        "../escaped.json": AuditStep.BUNDLE,
+        "work/extra.json": AuditStep.BUNDLE,
+        "verdicts/01.json": AuditStep.BUNDLE,
+        "/etc/passwd": AuditStep.BUNDLE,
+        f"criteria/{sha256(body).hexdigest()}.json": AuditStep.BLOBS,
     }
     name = chance.choice(sorted(names))
     files[name] = body
     if chance.random() < 0.3:
-        return Tampered(f"{name} in {shape}, unlisted", pack_files(files), Step.BUNDLE)
+        return Tampered(f"{name} in {shape}, unlisted", pack_files(files), AuditStep.BUNDLE)
     return Tampered(f"{name} in {shape}", pack_files(_listed(files)), names[name])
 
 
@@ -588,10 +611,10 @@ def insert_contract(chance: random.Random, world: World) -> Tampered:
     if own is not theirs and chance.random() < 0.5:
         own = msgspec.structs.replace(own, bills={**own.bills, more: next(iter(theirs.bills.values()))})
     elif own is not theirs:
-        made_up = Salted(chance.randbytes(16).hex(), b"{}")
+        made_up = SaltedContent(chance.randbytes(16).hex(), b"{}")
         own = msgspec.structs.replace(own, governance={**own.governance, more: made_up})
     files["contract.json"] = own.to_json()
-    return Tampered(f"more in the contract ({shape})", pack_files(_listed(files)), Step.BLOBS)
+    return Tampered(f"more in the contract ({shape})", pack_files(_listed(files)), AuditStep.BLOBS)
 
 
 def insert_around(chance: random.Random, world: World) -> Tampered:
@@ -613,7 +636,7 @@ def insert_around(chance: random.Random, world: World) -> Tampered:
         "comment": data[:-2] + len(junk).to_bytes(2, "little") + junk,
     }
     where = chance.choice(sorted(forged))
-    return Tampered(f"junk {where} ({shape})", forged[where], Step.BUNDLE)
+    return Tampered(f"junk {where} ({shape})", forged[where], AuditStep.BUNDLE)
 
 
 # Truncation.
@@ -629,7 +652,7 @@ def truncate_tail(chance: random.Random, world: World) -> Tampered:
         if isinstance(last, VerdictEntry) and last.version in _versions(files) and last.version > 1:
             files.pop(f"verdicts/{last.version}.json")
             files = _without_version(files, last.version)
-    return Tampered(f"cut the tail ({shape})", pack_files(_listed(_with_entries(files, entries))), Step.SEQUENCE)
+    return Tampered(f"cut the tail ({shape})", pack_files(_listed(_with_entries(files, entries))), AuditStep.SEQUENCE)
 
 
 def truncate_log(chance: random.Random, world: World) -> Tampered:
@@ -639,27 +662,27 @@ def truncate_log(chance: random.Random, world: World) -> Tampered:
     match kind:
         case "checkpoint":
             files["checkpoint.txt"] = older["checkpoint.txt"]
-            expected = Step.INCLUSION
+            expected = AuditStep.INCLUSION
         case "entries":
             files["entries.json"] = older["entries.json"]
-            expected = Step.INCLUSION
+            expected = AuditStep.INCLUSION
         case "all but the statement":
             files = {**older, "statement.dsse.json": files["statement.dsse.json"]}
-            expected = Step.SEQUENCE
+            expected = AuditStep.SEQUENCE
         case "all but the results":
             files = {**older, **{name: files[name] for name in ("manifest.json", "salts.json")}}
             files = _listed(files)
-            expected = Step.SEQUENCE
+            expected = AuditStep.SEQUENCE
         case _:
             files["statement.dsse.json"] = older["statement.dsse.json"]
-            expected = Step.SEQUENCE
+            expected = AuditStep.SEQUENCE
     return Tampered(f"an older log: {kind}", pack_files(files), expected)
 
 
 def truncate_zip(chance: random.Random, world: World) -> Tampered:
     shape, _ = _drawn(chance, world)
     data = world.bundles[shape]
-    return Tampered(f"cut the zip ({shape})", data[: chance.randrange(len(data))], Step.BUNDLE)
+    return Tampered(f"cut the zip ({shape})", data[: chance.randrange(len(data))], AuditStep.BUNDLE)
 
 
 # Another key.
@@ -683,7 +706,7 @@ def sign_again(chance: random.Random, world: World) -> Tampered:
     return Tampered(
         f"{how} signed by another ({shape})",
         pack_files(files),
-        Step.SIGNATURE if pinned else Step.SEQUENCE,
+        AuditStep.SIGNATURE if pinned else AuditStep.SEQUENCE,
         pinned=pinned,
     )
 
@@ -756,7 +779,7 @@ class Forgery(NamedTuple):
                 return msgspec.structs.replace(entry, dossier=commitment(bytes.fromhex(kept.salt), kept.body))
             case UsageEntry(run=run, attempts=attempts) if self.usage is not None and run in self.usage.runs:
                 proof = self.usage.runs[run]
-                content = committed(proof.run, proof.looks[:attempts])
+                content = usage_evidence_bytes(proof.run, proof.looks[:attempts])
                 return msgspec.structs.replace(entry, evidence=commitment(bytes.fromhex(proof.salt), content))
             case _:
                 return entry
@@ -771,7 +794,7 @@ class Forgery(NamedTuple):
             fields: dict[str, Any] = {}
             if isinstance(entry, VerdictEntry):
                 fields = {"criteria_index": place[entry.criteria], "evidence_index": evidence}
-            if isinstance(entry, OfContract):
+            if isinstance(entry, ContractEntry):
                 number += 1
                 fields["contract_seq"] = number
             entries.append(msgspec.structs.replace(entry, **fields))
@@ -821,13 +844,13 @@ class Forgery(NamedTuple):
         """With another answer of governance, which the log repeats."""
         said = check.result
         forged = self.with_dossier(check.to_json())
-        return forged.changed(GovernanceEntry, disposition=str(said.concluded), flags=(*said.names,))
+        return forged.changed(GovernanceEntry, disposition=str(said.conclusion), flags=(*said.names,))
 
     def with_dossier(self, body: bytes) -> "Forgery":
         """With other bytes that governance went by."""
         assert self.contract is not None
         salt = self.contract.governance["1"].salt
-        return self.under(governance={"1": Salted(salt, body)})
+        return self.under(governance={"1": SaltedContent(salt, body)})
 
     @property
     def check(self) -> GovernanceCheck:
@@ -912,7 +935,7 @@ def wrong_evidence(chance: random.Random, world: World) -> Tampered:
     how = chance.choice(["work", "entry", "tree"])
     match how:
         case "work":
-            return Tampered(f"other work ({shape})", pack_files(files), Step.BLOBS)
+            return Tampered(f"other work ({shape})", pack_files(files), AuditStep.BLOBS)
         case "entry":
             entries = _logged(files)
             for number, one in enumerate(entries):
@@ -922,14 +945,14 @@ def wrong_evidence(chance: random.Random, world: World) -> Tampered:
                     body = entry_bytes(msgspec.structs.replace(entry, **parts))
                     entries[number] = msgspec.structs.replace(one, body=body)
             return Tampered(
-                f"other work and entry ({shape})", pack_files(_with_entries(files, entries)), Step.INCLUSION
+                f"other work and entry ({shape})", pack_files(_with_entries(files, entries)), AuditStep.INCLUSION
             )
         case _:
             # A whole log of his own, under signatures that were made for another.
             rebuilt = unpack(forged.committed().packed(world.stranger, bundle))
             for name in ("key.txt", "checkpoint.txt", "first-checkpoint.txt", "statement.dsse.json"):
                 rebuilt[name] = _resigned(rebuilt[name], files[name])
-            return Tampered(f"other work in another log ({shape})", pack_files(rebuilt), Step.SIGNATURE)
+            return Tampered(f"other work in another log ({shape})", pack_files(rebuilt), AuditStep.SIGNATURE)
 
 
 def _resigned(forged: bytes, honest: bytes) -> bytes:
@@ -953,7 +976,7 @@ def operator_evidence(chance: random.Random, world: World) -> Tampered:
         stamped = {f"{part}_digest": digest for part, digest in digests.items()}
         results[version] = msgspec.structs.replace(result, **stamped).to_json()
     forged = forged._replace(results=results).committed()
-    return Tampered(f"the operator's other work ({shape})", forged.packed(world.signer, bundle), Step.METRICS)
+    return Tampered(f"the operator's other work ({shape})", forged.packed(world.signer, bundle), AuditStep.METRICS)
 
 
 def operator_value(chance: random.Random, world: World) -> Tampered:
@@ -980,7 +1003,7 @@ def operator_value(chance: random.Random, world: World) -> Tampered:
     criteria = SuccessCriteria.model_validate(from_canonical(forged.criteria[own[version].criteria]))
     again = rejudge(criteria, msgspec.structs.replace(result, criterion_results=lied))
     forged = _with_result(forged, version, again)
-    return Tampered(f"the operator's value ({shape})", forged.packed(world.signer, bundle), Step.METRICS)
+    return Tampered(f"the operator's value ({shape})", forged.packed(world.signer, bundle), AuditStep.METRICS)
 
 
 def _is_own_verdict(entry: Entry, outcome: str) -> bool:
@@ -1027,14 +1050,16 @@ def operator_verdict(chance: random.Random, world: World) -> Tampered:
     lied = VerificationResult.from_json(_written({**json.loads(result.to_json()), **change}))
     if chance.random() < 0.5:
         forged = _with_result(forged, version, lied)
-        return Tampered(f"the operator's result ({shape}): {change}", forged.packed(world.signer, bundle), Step.JUDGE)
+        return Tampered(
+            f"the operator's result ({shape}): {change}", forged.packed(world.signer, bundle), AuditStep.JUDGE
+        )
     # Only the log's entry lies, and so does the statement that repeats it.
     honest = forged.results
     forged = _with_result(forged, version, lied)._replace(results=honest).committed()
     fields = {"success", "verdict", "exact", "bonus_micros", "penalty_micros"}
     if not fields & change.keys():
         raise Unchanged
-    return Tampered(f"the operator's entry ({shape}): {change}", forged.packed(world.signer, bundle), Step.JUDGE)
+    return Tampered(f"the operator's entry ({shape}): {change}", forged.packed(world.signer, bundle), AuditStep.JUDGE)
 
 
 def operator_digest(chance: random.Random, world: World) -> Tampered:
@@ -1046,7 +1071,7 @@ def operator_digest(chance: random.Random, world: World) -> Tampered:
     result = VerificationResult.from_json(forged.results[version])
     lied = msgspec.structs.replace(result, **{f"{chance.choice(PARTS)}_digest": sha256(b"other").hexdigest()})
     forged = _with_result(forged, version, lied)
-    return Tampered(f"the operator's digest ({shape})", forged.packed(world.signer, bundle), Step.JUDGE)
+    return Tampered(f"the operator's digest ({shape})", forged.packed(world.signer, bundle), AuditStep.JUDGE)
 
 
 def operator_statement(chance: random.Random, world: World) -> Tampered:
@@ -1064,7 +1089,7 @@ def operator_statement(chance: random.Random, world: World) -> Tampered:
         case _:
             statement["subject"][0]["digest"]["sha256"] = sha256(b"other").hexdigest()
     files["statement.dsse.json"] = envelope(statement, world.signer)
-    return Tampered(f"the operator's statement ({shape})", pack_files(files), Step.STATEMENT)
+    return Tampered(f"the operator's statement ({shape})", pack_files(files), AuditStep.STATEMENT)
 
 
 def operator_order(chance: random.Random, world: World) -> Tampered:
@@ -1106,7 +1131,7 @@ def operator_order(chance: random.Random, world: World) -> Tampered:
     forged = forged._replace(entries=entries)
     if how == "version":
         forged = forged._replace(results={**forged.results, 7: forged.results[1]})
-    return Tampered(f"the operator's order: {how} ({shape})", forged.packed(world.signer, bundle), Step.SEQUENCE)
+    return Tampered(f"the operator's order: {how} ({shape})", forged.packed(world.signer, bundle), AuditStep.SEQUENCE)
 
 
 def _last_seq(entries: Sequence[Entry]) -> int:
@@ -1124,7 +1149,7 @@ def operator_history(chance: random.Random, world: World) -> Tampered:
     first = Checkpoint(world.signer.name, size, _root(hashes[:size]))
     proof = _consistency(size, [leaf_hash(entry_bytes(entry)) for entry in forged.entries])
     data = forged.packed(world.signer, bundle, (first, proof))
-    return Tampered(f"the operator's other past ({shape})", data, Step.CONSISTENCY)
+    return Tampered(f"the operator's other past ({shape})", data, AuditStep.CONSISTENCY)
 
 
 def operator_erasure(chance: random.Random, world: World) -> Tampered:
@@ -1136,7 +1161,7 @@ def operator_erasure(chance: random.Random, world: World) -> Tampered:
     work = {name: content for name, content in forged.work.items() if name != part}
     salts = msgspec.structs.replace(bundle.salts, **{part: None})
     data = forged._replace(work=work).packed(world.signer, bundle._replace(salts=salts))
-    return Tampered(f"the operator lost {part} ({shape})", data, Step.BLOBS)
+    return Tampered(f"the operator lost {part} ({shape})", data, AuditStep.BLOBS)
 
 
 def _erasing(forgery: Forgery, *parts: str) -> ErasureEntry:
@@ -1153,7 +1178,7 @@ def operator_unerased(chance: random.Random, world: World) -> Tampered:
     forged = Forgery.of(bundle)
     parts = chance.sample([*PARTS, RESULT, *([GOVERNANCE] if bundle.contract else [])], chance.randrange(1, 5))
     forged = forged._replace(entries=[*forged.entries, _erasing(forged, *parts)])
-    return Tampered(f"the operator kept {parts} ({shape})", forged.packed(world.signer, bundle), Step.BLOBS)
+    return Tampered(f"the operator kept {parts} ({shape})", forged.packed(world.signer, bundle), AuditStep.BLOBS)
 
 
 def operator_late(chance: random.Random, world: World) -> Tampered:
@@ -1173,7 +1198,7 @@ def operator_late(chance: random.Random, world: World) -> Tampered:
     manifest = msgspec.structs.replace(bundle.manifest, versions=[*range(1, late.version + 1)])
     template = bundle._replace(salts=salts, manifest=manifest)
     data = forged._replace(work=work).packed(world.signer, template)
-    return Tampered(f"the operator's verdict after an erasure ({shape})", data, Step.SEQUENCE)
+    return Tampered(f"the operator's verdict after an erasure ({shape})", data, AuditStep.SEQUENCE)
 
 
 # Wrong belief and wrong money.
@@ -1199,14 +1224,14 @@ def edit_contract(chance: random.Random, world: World) -> Tampered:
             own = msgspec.structs.replace(own, bills={**own.bills, number: cheaper.to_json()})
         case "dossier":
             body = kept.body.replace(b'"impossible":false', b'"impossible":true')
-            own = msgspec.structs.replace(own, governance={"1": Salted(kept.salt, body)})
+            own = msgspec.structs.replace(own, governance={"1": SaltedContent(kept.salt, body)})
         case "salt":
-            own = msgspec.structs.replace(own, governance={"1": Salted(chance.randbytes(16).hex(), kept.body)})
+            own = msgspec.structs.replace(own, governance={"1": SaltedContent(chance.randbytes(16).hex(), kept.body)})
         case "no bill":
             own = msgspec.structs.replace(own, bills={})
         case _:
             own = msgspec.structs.replace(own, governance={})
-    return Tampered(f"other {how} ({shape})", pack_files({**files, "contract.json": own.to_json()}), Step.BLOBS)
+    return Tampered(f"other {how} ({shape})", pack_files({**files, "contract.json": own.to_json()}), AuditStep.BLOBS)
 
 
 def operator_terms(chance: random.Random, world: World) -> Tampered:
@@ -1230,7 +1255,7 @@ def operator_terms(chance: random.Random, world: World) -> Tampered:
     else:
         forged = forged.under(terms=canonical({**terms, **change}))
     data = forged.committed().packed(world.signer, bundle)
-    return Tampered(f"the operator's terms ({shape}): {change}", data, Step.SETTLEMENT)
+    return Tampered(f"the operator's terms ({shape}): {change}", data, AuditStep.SETTLEMENT)
 
 
 def operator_bill(chance: random.Random, world: World) -> Tampered:
@@ -1256,7 +1281,7 @@ def operator_bill(chance: random.Random, world: World) -> Tampered:
         ]
     )
     data = forged.with_bill(number, **change).committed().packed(world.signer, bundle)
-    return Tampered(f"the operator's bill {number} ({shape}): {sorted(change)}", data, Step.SETTLEMENT)
+    return Tampered(f"the operator's bill {number} ({shape}): {sorted(change)}", data, AuditStep.SETTLEMENT)
 
 
 def operator_moves(chance: random.Random, world: World) -> Tampered:
@@ -1271,7 +1296,7 @@ def operator_moves(chance: random.Random, world: World) -> Tampered:
     chosen = chance.choice(moves)
     how = chance.choice(["again", "at the end", "reversed", "released"])
     entry = entries[chosen]
-    assert isinstance(entry, OfContract)
+    assert isinstance(entry, ContractEntry)
     head = (entry.at, entry.tenant, entry.outcome, entry.contract, 0)
     match how:
         case "again":
@@ -1283,7 +1308,7 @@ def operator_moves(chance: random.Random, world: World) -> Tampered:
         case _:
             entries.append(ReleaseEntry(*head, "USD", 90_000, chance.choice(["void", "expire"]), "me", "no"))
     data = forged._replace(entries=entries).renumbered().committed().packed(world.signer, bundle)
-    return Tampered(f"the operator's moves: {how} {chosen} ({shape})", data, Step.SETTLEMENT)
+    return Tampered(f"the operator's moves: {how} {chosen} ({shape})", data, AuditStep.SETTLEMENT)
 
 
 def operator_belief(chance: random.Random, world: World) -> Tampered:
@@ -1317,7 +1342,7 @@ def operator_belief(chance: random.Random, world: World) -> Tampered:
         case _:
             forged = forged.with_dossier(check.to_json().replace(b",", b", "))
     data = forged.committed().packed(world.signer, bundle)
-    return Tampered(f"the operator's belief: {how} ({shape})", data, Step.GOVERNANCE)
+    return Tampered(f"the operator's belief: {how} ({shape})", data, AuditStep.GOVERNANCE)
 
 
 def operator_award(chance: random.Random, world: World) -> Tampered:
@@ -1342,7 +1367,7 @@ def operator_award(chance: random.Random, world: World) -> Tampered:
         case _:
             entries = forged.changed(AwardEntry, criteria="0" * 64).entries
     data = forged._replace(entries=entries).renumbered().packed(world.signer, bundle)
-    return Tampered(f"the operator's award: {how} ({shape})", data, Step.SEQUENCE)
+    return Tampered(f"the operator's award: {how} ({shape})", data, AuditStep.SEQUENCE)
 
 
 KINDS: dict[str, tuple[Tampering, ...]] = {

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meruit.model.limits import MAX_METRICS, MAX_NAME
-from meruit.sandbox.contract import Failed, Failure, SandboxResult, read_answer
+from meruit.sandbox.contract import Failure, SandboxError, SandboxResult, read_answer
 from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
@@ -200,5 +200,5 @@ def test_no_bytes_whatsoever_become_anything_but_finite_numbers(answer: bytes) -
 def read(answer: bytes) -> tuple[dict[str, float], Failure | None]:
     try:
         return read_answer(answer), None
-    except Failed as failed:
+    except SandboxError as failed:
         return {}, failed.failure

@@ -17,7 +17,7 @@ import pytest
 from tests.faults.tampering import CONTRACTS, KINDS, LATENCY, Forgery, World, make_world, tampered
 
 from meruit.audit.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, pack_files, unpack
-from meruit.audit.findings import State, Step
+from meruit.audit.findings import AuditStep, AuditStepState
 from meruit.audit.verify.outcome import MAX_CRITERIA, verify
 from meruit.log.entries import CriteriaEntry, Entry, VerdictEntry
 from meruit.model.canonical import canonical
@@ -45,8 +45,11 @@ def test_no_tampering_goes_unnoticed(world: World, kind: str, shard: int) -> Non
         found = verify(forged.data, key=world.signer.verifier if forged.pinned else None)
         assert found.failed is forged.expected, (forged.what, found)
         states = [step.state for step in found.steps]
-        failed = [*Step].index(forged.expected)
-        assert states[failed:] == [State.FAILED, *[State.NOT_REACHED] * (len(Step) - failed - 1)], forged.what
+        failed = [*AuditStep].index(forged.expected)
+        assert states[failed:] == [
+            AuditStepState.FAILED,
+            *[AuditStepState.NOT_REACHED] * (len(AuditStep) - failed - 1),
+        ], forged.what
 
 
 PLAIN = ("single", "versions", "shared", "expression", "big", "assertion")
@@ -57,8 +60,8 @@ PLAIN = ("single", "versions", "shared", "expression", "big", "assertion")
 def test_what_nobody_touched_passes(world: World, shape: str, pinned: bool) -> None:
     found = verify(world.bundles[shape], key=world.signer.verifier if pinned else None, run_code=True)
     assert found.failed is None, found
-    assert {step.state for step in found.steps} <= {State.OK, State.SKIPPED}
-    assert len(found.steps) == len(Step)
+    assert {step.state for step in found.steps} <= {AuditStepState.OK, AuditStepState.SKIPPED}
+    assert len(found.steps) == len(AuditStep)
     skipped = any(remark.startswith(("not rerun", "not recomputed")) for remark in found.notes)
     assert skipped == (shape == "paid and erased"), found.notes
 
@@ -161,7 +164,7 @@ def test_hostile_zips_fail_at_the_first_step(world: World) -> None:
         twice = _zip(*_files(world), _files(world)[0])
     for what, data in {**hostile(world), "a name twice": twice}.items():
         found = verify(data)
-        assert found.failed is Step.BUNDLE, (what, found)
+        assert found.failed is AuditStep.BUNDLE, (what, found)
         assert found.steps[0].message, what
 
 
@@ -184,7 +187,7 @@ def test_a_bomb_takes_little_memory(tmp_path: Path, claimed: int) -> None:
     bomb.write_bytes(_bomb("work/output.json", claimed))
     command = [sys.executable, "-c", WEIGHED, str(bomb)]
     step, peak = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
-    assert step == Step.BUNDLE
+    assert step == AuditStep.BUNDLE
     assert int(peak) < MAX_PEAK_KB
 
 
@@ -201,11 +204,11 @@ def test_an_operator_who_commits_to_garbage_is_told_where(world: World, nasty: i
         forged = honest._replace(work={**honest.work, part: garbage}).committed()
         found = verify(forged.packed(world.signer, bundle))
         # `{}` is work, only not the work that was judged; an empty metadata changes the latency alone.
-        assert found.failed in (Step.METRICS, Step.JUDGE), (part, garbage[:20], found)
+        assert found.failed in (AuditStep.METRICS, AuditStep.JUDGE), (part, garbage[:20], found)
     # The forger states what the honest result says; what he hands over is something else.
     packed = unpack(honest._replace(entries=_recommitted(honest, garbage)).packed(world.signer, bundle))
     found = verify(pack_files({**packed, "verdicts/1.json": garbage}))
-    assert found.failed is Step.METRICS, found
+    assert found.failed is AuditStep.METRICS, found
 
 
 def _recommitted(forgery: Forgery, result: bytes) -> list[Entry]:
@@ -215,14 +218,14 @@ def _recommitted(forgery: Forgery, result: bytes) -> list[Entry]:
 def test_criteria_that_are_none_are_told(world: World) -> None:
     for body in (b"[]", b"{}", b'{"criteria":1}', DEEP, b'{"$x":1}', b"\xff", b"null"):
         packed = verify(_with_criteria(world, body))
-        assert packed.failed is Step.METRICS, (body[:20], packed)
+        assert packed.failed is AuditStep.METRICS, (body[:20], packed)
 
 
 def test_more_criteria_than_anyone_means_are_not_compiled(world: World) -> None:
     for count, why in ((MAX_CRITERIA + 1, "more than 1,000 criteria"), (MAX_CRITERIA, "not one of these criteria")):
         for body in ({"criteria": [LATENCY] * count}, {"success_criteria": {"criteria": [LATENCY] * count}}):
             found = verify(_with_criteria(world, canonical(body)))
-            assert found.failed is Step.METRICS, count
+            assert found.failed is AuditStep.METRICS, count
             assert why in found.steps[6].message
 
 

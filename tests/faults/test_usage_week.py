@@ -74,7 +74,7 @@ def test_a_process_that_is_killed_while_it_reconciles_leaves_nothing_half_done(t
         for one in runs:
             call = one.steps[0].calls[0]
             assert call.tokens is not None
-            server.use(call.at, MODEL, call.tokens, key=one.lane.value)
+            server.use(call.at, MODEL, call.tokens, key=one.attribution_key.value)
         arguments = (str(tmp_path), server.url, begun_at.isoformat(), str(KILLS), "8")
         said = run("usage_doomed", *arguments, patience_s=PATIENCE_S)
     assert said.code == 0, said

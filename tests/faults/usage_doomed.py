@@ -60,7 +60,7 @@ async def live(folder: Path, url: str, runs: list[MeteredRun], pipe: int) -> Non
     os.write(pipe, b"\n")
     idle = 0
     for _ in range(MAX_ROUNDS):
-        passed = await Reconciler(store, {ACCOUNT: account}, policy=POLICY, schedule=SCHEDULE).once()
+        passed = await Reconciler(store, {ACCOUNT: account}, policy=POLICY, schedule=SCHEDULE).run_once()
         idle = 0 if passed.accounts else idle + 1
         if idle == IDLE_ROUNDS:
             break

@@ -17,8 +17,8 @@ from tests.faults.usage_world import ACCOUNT, DAY, HOUR, MINUTE, MODEL, NOON, TE
 from tests.usage.oracle import Opinion, opinion
 
 from meruit.model.metering import (
-    Lane,
-    LaneKind,
+    AttributionKey,
+    AttributionKind,
     MeteredCall,
     MeteredRun,
     MeteredStep,
@@ -27,16 +27,16 @@ from meruit.model.metering import (
     UsageRecord,
     Window,
 )
-from meruit.model.usage import Attempt, FetchError, Tokens, UsagePolicy, UsageStatus
-from meruit.playground.billing.faults import Dip, Down, Faults, Outage
+from meruit.model.usage import FetchError, Observation, Tokens, UsagePolicy, UsageStatus
+from meruit.playground.billing.faults import Dip, Faults, Outage, OutageKind
 from meruit.store import tables
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 from meruit.usage.decision import is_equal
 from meruit.usage.providers.opening import open_source
-from meruit.usage.reconcile.reconciler import LEASE, Account, Passed, Reconciler
-from meruit.usage.store.rows import kept_of, record_of
-from meruit.usage.store.write import Look, RecordRuns
+from meruit.usage.reconcile.reconciler import LEASE, Account, Reconciler, ReconcileSummary
+from meruit.usage.store.rows import decode_observation, record_of
+from meruit.usage.store.write import RecordObservations, RecordRuns
 
 MONDAY = NOON.replace(hour=0) - timedelta(days=NOON.weekday())
 RUNS_A_LANE = 40
@@ -45,7 +45,7 @@ SKEWS = (timedelta(0), timedelta(seconds=90), timedelta(minutes=-7), timedelta(m
 """How far the provider's clock is ahead, day by day."""
 ODD = ("shown late", "lost", "strangers", "empty", "silent", "told late", "idle", "long")
 """What may be odd about a run: when the provider shows it, whether it does, who else used its key…"""
-OUTAGES = ((30, 33, Down.UNAVAILABLE), (80, 81, Down.HANG_UP), (120, 126, Down.ERROR))
+OUTAGES = ((30, 33, OutageKind.UNAVAILABLE), (80, 81, OutageKind.HANG_UP), (120, 126, OutageKind.ERROR))
 DIPS = ((55, 58, 0.3), (100, 102, 1.0))
 REFUSING, ASTRAY = (86, 94), (134, 142)
 """From one hour of the week to another: silence, less than was there before, too many questions, a wrong clock."""
@@ -95,7 +95,7 @@ class MortalRecorder:
         what = type(write).__name__
         self._life.reach(f"before {what}")
         answer = await self._recorder.record(write)
-        if isinstance(write, Look):
+        if isinstance(write, RecordObservations):
             self._heard.take(write)
         self._life.reach(f"after {what}")
         return answer
@@ -133,11 +133,11 @@ class Heard:
     """Every look that was acknowledged."""
 
     def __init__(self) -> None:
-        self.looks: dict[str, list[Attempt]] = {}
+        self.looks: dict[str, list[Observation]] = {}
 
-    def take(self, write: Look) -> None:
-        for one in write.looked:
-            self.looks.setdefault(one.run_id, []).append(one.attempt)
+    def take(self, write: RecordObservations) -> None:
+        for one in write.observations:
+            self.looks.setdefault(one.run_id, []).append(one.observation)
 
 
 @dataclass
@@ -171,7 +171,9 @@ class Week:
         odd = chance.choice(ODD) if chance.random() < 1 / 8 else ""
         start = MONDAY + chance.random() * 7 * DAY
         lasts = timedelta(hours=chance.choice((1, 2, 26))) if odd == "long" else chance.choice((1, 3, 5, 12)) * MINUTE
-        lane = Lane(LaneKind.PROJECT, f"proj_{number}") if number % 500 == 0 else self._key()
+        attribution_key = (
+            AttributionKey(AttributionKind.PROJECT, f"proj_{number}") if number % 500 == 0 else self._key()
+        )
         calls = 0 if odd == "idle" else chance.choice((1, 1, 2))
         moments = [start + lasts * (place + chance.random()) / calls for place in range(calls)]
         steps = [
@@ -181,23 +183,25 @@ class Week:
         used = 0
         for place, at in enumerate(moments):
             call = MeteredCall(at, MODEL, Tokens(chance.randrange(1, 5_000), chance.randrange(1, 900), 1, 0, 0))
-            used += self._use(call, lane, odd)
+            used += self._use(call, attribution_key, odd)
             told = msgspec.structs.replace(call, tokens=None) if odd == "silent" else call
             steps[place] = msgspec.structs.replace(steps[place], calls=(told,))
         if odd == "empty":
             steps.append(MeteredStep("never", start, start + lasts))
-        run = MeteredRun(f"run-{number:05}", f"f{number % 3}", ACCOUNT, lane, start, start + lasts, tuple(steps))
+        run = MeteredRun(
+            f"run-{number:05}", f"f{number % 3}", ACCOUNT, attribution_key, start, start + lasts, tuple(steps)
+        )
         run = msgspec.structs.replace(run, declares_no_usage=odd == "idle")
         return Planned(start + lasts + (20 * HOUR if odd == "told late" else MINUTE) * chance.random(), run, used)
 
-    def _key(self) -> Lane:
+    def _key(self) -> AttributionKey:
         return key(f"key_{self.chance.randrange(self._lanes)}")
 
-    def _use(self, call: MeteredCall, lane: Lane, odd: str) -> int:
+    def _use(self, call: MeteredCall, attribution_key: AttributionKey, odd: str) -> int:
         """What the provider really counts for a call, sooner or later."""
         assert call.tokens is not None
         # Any: one of several names.
-        of: dict[str, Any] = {lane.kind.value: lane.value}
+        of: dict[str, Any] = {attribution_key.kind.value: attribution_key.value}
         late = 30 * HOUR * self.chance.random() if odd == "shown late" else None
         if odd != "lost":
             self.world.server.use(call.at, MODEL, call.tokens, visible_after=late, **of)
@@ -241,8 +245,8 @@ class Week:
         mortal = account._replace(source=MortalSource(account, life))
         # It is all that a reconciler asks of a store.
         reconciler = Reconciler(cast("Store", MortalStore(store, life, self.heard)), {ACCOUNT: mortal})
-        (passed,) = await asyncio.gather(reconciler.once(), return_exceptions=True)
-        if isinstance(passed, Passed):
+        (passed,) = await asyncio.gather(reconciler.run_once(), return_exceptions=True)
+        if isinstance(passed, ReconcileSummary):
             self.lived.looked += sum(one.looked for one in passed.accounts)
             self.lived.errors.update(one.error for one in passed.accounts if one.error is not None)
         elif not life.died_at:
@@ -287,26 +291,26 @@ class Stood(NamedTuple):
 
     # Any: a row has its columns as attributes, which no type says.
     row: Any
-    attempts: list[Attempt]
+    attempts: list[Observation]
 
 
 def kept(store: Store, run_id: str | None = None) -> Iterator[Stood]:
     """Every run, or one."""
-    runs, of = tables.usage_runs, tables.usage_attempts
+    runs, of = tables.usage_runs, tables.usage_observations
     about_runs, about_looks = select(runs), select(of.c.run_id, of.c.number, of.c.body)
     if run_id is not None:
         about_runs, about_looks = about_runs.where(runs.c.id == run_id), about_looks.where(of.c.run_id == run_id)
-    looks: dict[str, list[Attempt]] = {}
+    looks: dict[str, list[Observation]] = {}
     with store.database.reading() as connection:
         for one in connection.execute(about_looks.order_by(of.c.run_id, of.c.number)):
             several = looks.setdefault(one.run_id, [])
             assert one.number == len(several) + 1
-            several.append(kept_of(one.body).attempt)
+            several.append(decode_observation(one.body).observation)
         for row in connection.execute(about_runs):
             yield Stood(row, looks.get(row.id, []))
 
 
-def check(stood: Stood, heard: Sequence[Attempt], policy: UsagePolicy = POLICY) -> UsageRecord:
+def check(stood: Stood, heard: Sequence[Observation], policy: UsagePolicy = POLICY) -> UsageRecord:
     """The run; raises AssertionError where something was lost, doubled, or judged otherwise than by all its looks."""
     record, attempts = record_of(stood.row), stood.attempts
     verdict, run = record.verdict, record.run.for_judging
@@ -324,14 +328,14 @@ def check(stood: Stood, heard: Sequence[Attempt], policy: UsagePolicy = POLICY) 
     return record
 
 
-def _is_early(one: Attempt, following: Attempt, policy: UsagePolicy) -> bool:
+def _is_early(one: Observation, following: Observation, policy: UsagePolicy) -> bool:
     """Whether a look proves nothing beside one that was kept."""
     if one.error is not None or not is_equal(one, following, policy):
         return False
     return timedelta(0) <= following.at - one.at < policy.interval
 
 
-def _counting(run: MeteredRun, attempts: Sequence[Attempt]) -> list[Attempt]:
+def _counting(run: MeteredRun, attempts: Sequence[Observation]) -> list[Observation]:
     """The looks that found tokens, in order; where there are none, anybody may look as often as it pleases."""
     since = [one for one in attempts if run.ended_at is not None and one.at >= run.ended_at]
     found = [one for one in since if one.error is None and one.total is not None and one.total.total]

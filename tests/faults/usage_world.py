@@ -8,16 +8,24 @@ from typing import Any, Self
 from sqlalchemy import func, select
 from tests.usage.oracle import Opinion, opinion
 
-from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, UsageAccount, UsageRecord
-from meruit.model.usage import Attempt, Tokens
+from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
+    MeteredCall,
+    MeteredRun,
+    MeteredStep,
+    UsageAccount,
+    UsageRecord,
+)
+from meruit.model.usage import Observation, Tokens
 from meruit.playground.billing.server import ADMIN_KEY, ProviderServer
 from meruit.store import tables
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.providers.opening import credential_fingerprint, open_source
-from meruit.usage.reconcile.reconciler import Account, AccountPassed, Passed, Reconciler
+from meruit.usage.reconcile.reconciler import Account, AccountSummary, Reconciler, ReconcileSummary
 from meruit.usage.store import read as usage_reading
-from meruit.usage.store.due import Choice
+from meruit.usage.store.due import UsageRunFilter
 from meruit.usage.store.write import RecordRun
 
 TENANT = "acme"
@@ -66,7 +74,7 @@ class World:
 
     def another_store(self) -> Store:
         """As another process opens it."""
-        return Store.open(self.location, Surroundings(clock=self.clock))
+        return Store.open(self.location, ClockAndEntropy(clock=self.clock))
 
     def restart(self) -> None:
         """Everything that was in memory is gone."""
@@ -93,12 +101,14 @@ class World:
         known = accounts or (self.account(),)
         return Reconciler(store or self.store, {one.name: one for one in known}, **more)
 
-    def round(self, *accounts: Account, choice: Choice = Choice(), said: list[tuple[str, str]] | None = None) -> Passed:  # noqa: B008
+    def round(
+        self, *accounts: Account, choice: UsageRunFilter = UsageRunFilter(), said: list[tuple[str, str]] | None = None
+    ) -> ReconcileSummary:  # noqa: B008
         """One round now, by a process that has just been started."""
         heard = [] if said is None else said
-        return asyncio.run(self.reconciler(*accounts).once(choice, lambda about, text: heard.append((about, text))))
+        return asyncio.run(self.reconciler(*accounts).run_once(choice, lambda about, text: heard.append((about, text))))
 
-    def asked(self, *accounts: Account, choice: Choice = Choice()) -> AccountPassed:  # noqa: B008
+    def asked(self, *accounts: Account, choice: UsageRunFilter = UsageRunFilter()) -> AccountSummary:  # noqa: B008
         """One round that concerns one account."""
         (passed,) = self.round(*accounts, choice=choice).accounts
         return passed
@@ -117,7 +127,7 @@ class World:
         *,
         minutes: float = 5,
         calls: int = 2,
-        lane: Lane = Lane(LaneKind.KEY, "key_1"),  # noqa: B008 - frozen
+        attribution_key: AttributionKey = AttributionKey(AttributionKind.KEY, "key_1"),  # noqa: B008 - frozen
         used: Tokens = USED,
         visible_after: timedelta | None = None,
         framework: str = "f",
@@ -131,15 +141,21 @@ class World:
         lasts = timedelta(minutes=minutes)
         moments = [begun + lasts * number / calls for number in range(calls)]
         steps = tuple(
-            MeteredStep(f"s{number}", at, at + lasts / calls, True, None, (_call(at, used, run_id, number, lane),))
+            MeteredStep(
+                f"s{number}", at, at + lasts / calls, True, None, (_call(at, used, run_id, number, attribution_key),)
+            )
             for number, at in enumerate(moments)
         )
         for step in steps if counted else ():
             # Any: one of several names.
-            lanes: dict[str, Any] = {lane.kind.value: lane.value} if lane.kind in _NAMED else {}
+            attribution_keys: dict[str, Any] = (
+                {attribution_key.kind.value: attribution_key.value} if attribution_key.kind in _NAMED else {}
+            )
             call = step.calls[0]
-            self.server.use(call.at, MODEL, used, call_id=call.id, visible_after=visible_after, cost=cost, **lanes)
-        run = MeteredRun(run_id, framework, account, lane, begun, begun + lasts, steps, **more)
+            self.server.use(
+                call.at, MODEL, used, call_id=call.id, visible_after=visible_after, cost=cost, **attribution_keys
+            )
+        run = MeteredRun(run_id, framework, account, attribution_key, begun, begun + lasts, steps, **more)
         self.record(run)
         return run
 
@@ -153,9 +169,9 @@ class World:
         with self.store.database.reading() as connection:
             return usage_reading.find(connection, TENANT, run_id)
 
-    def attempts(self, run_id: str = "r") -> list[Attempt]:
+    def attempts(self, run_id: str = "r") -> list[Observation]:
         with self.store.database.reading() as connection:
-            return usage_reading.attempts(connection, TENANT, run_id)
+            return usage_reading.find_observations(connection, TENANT, run_id)
 
     def stands(self, run_id: str = "r") -> str:
         """Status and code, which an independent opinion shares."""
@@ -171,13 +187,13 @@ class World:
             return connection.execute(select(func.count()).select_from(tables.usage_fetches)).scalar_one()
 
 
-def key(name: str) -> Lane:
-    return Lane(LaneKind.KEY, name)
+def key(name: str) -> AttributionKey:
+    return AttributionKey(AttributionKind.KEY, name)
 
 
-def _call(at: datetime, used: Tokens, run_id: str, number: int, lane: Lane) -> MeteredCall:
-    call_id = f"{run_id}-{number}" if lane.kind is LaneKind.REQUESTS else ""
+def _call(at: datetime, used: Tokens, run_id: str, number: int, attribution_key: AttributionKey) -> MeteredCall:
+    call_id = f"{run_id}-{number}" if attribution_key.kind is AttributionKind.REQUESTS else ""
     return MeteredCall(at, MODEL, used, id=call_id)
 
 
-_NAMED = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.SESSION})
+_NAMED = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION})

@@ -3,16 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.gate.accounting import Accounted, account, give_up
-from meruit.gate.limits import Limits
-from meruit.gate.state import Decided, Ending, Misshapen, VerificationState
-from meruit.gate.verdict import Accepted, Breakage, Rejection, Said
+from meruit.gate.accounting import SubmissionResult, account, give_up
+from meruit.gate.limits import GateLimits
+from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationEnding, VerificationState
+from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
 
-NO, YES, BROKEN = Rejection("not yet", code="tests_failed"), Accepted(1), Breakage("away")
+NO, YES, BROKEN = Rejection("not yet", code="tests_failed"), Acceptance(1), SystemErrorVerdict("away")
 submissions = st.one_of(
-    st.builds(Misshapen, st.sampled_from("123456")),
+    st.builds(SchemaErrorFound, st.sampled_from("123456")),
     st.builds(
-        Decided,
+        VerdictGiven,
         st.sampled_from("123456"),
         st.sampled_from("AB"),
         st.sampled_from([NO, NO, NO, NO, YES, BROKEN, Rejection("never", retryable=False)]),
@@ -21,15 +21,17 @@ submissions = st.one_of(
 )
 
 
-def answered(state: VerificationState, said: Said, candidate: str = "A", submission_id: str = "s1") -> Accounted:
-    done = account(state, Decided(submission_id, candidate, said, at=7.0))[1]
+def answered(
+    state: VerificationState, said: VerifierVerdict, candidate: str = "A", submission_id: str = "s1"
+) -> SubmissionResult:
+    done = account(state, VerdictGiven(submission_id, candidate, said, at=7.0))[1]
     assert done is not None
     return done
 
 
 @given(st.lists(submissions, max_size=12))
 def test_every_submission_is_answered_once_and_counted_where_the_budget_shrinks(
-    story: list[Decided | Misshapen],
+    story: list[VerdictGiven | SchemaErrorFound],
 ) -> None:
     state = VerificationState()
     for happening in story:
@@ -40,7 +42,7 @@ def test_every_submission_is_answered_once_and_counted_where_the_budget_shrinks(
             assert done.counted == (new.attempts_used > state.attempts_used)
             assert done.attempts_used == new.attempts_used
             assert done.replayed == (state.ended is not None)
-            assert (done.ending is not None or done.passed) == (new.ended is not None)
+            assert (done.ending is not None or done.is_pass) == (new.ended is not None)
             assert account(new, happening)[0] == new or done.outcome == "system_error"
         state = new
 
@@ -53,16 +55,16 @@ def test_a_rejection_is_told_with_what_is_left() -> None:
 
 
 def test_the_last_rejection_is_told_with_nothing_left() -> None:
-    done = answered(VerificationState(limits=Limits(max_attempts=1)), NO)
-    assert (done.ending, done.passed) == (Ending.ATTEMPTS, False)
+    done = answered(VerificationState(limits=GateLimits(max_attempts=1)), NO)
+    assert (done.ending, done.is_pass) == (VerificationEnding.ATTEMPTS, False)
     assert done.feedback is not None
     assert "left" not in done.feedback
 
 
 def test_a_pass_is_the_next_attempt_and_ends_nothing_in_failure() -> None:
-    state, _ = account(VerificationState(), Decided("s0", "B", NO, at=1.0))
+    state, _ = account(VerificationState(), VerdictGiven("s0", "B", NO, at=1.0))
     done = answered(state, YES)
-    assert (done.outcome, done.passed, done.attempt, done.attempts_used, done.counted) == ("passed", True, 2, 1, False)
+    assert (done.outcome, done.is_pass, done.attempt, done.attempts_used, done.counted) == ("passed", True, 2, 1, False)
     assert (done.ending, done.feedback) == (None, None)
 
 
@@ -70,22 +72,22 @@ def test_a_broken_verifier_is_asked_again_after_a_pause_until_it_broke_too_often
     done = answered(VerificationState(), BROKEN)
     assert (done.outcome, done.pause_s, done.ending, done.counted) == ("system_error", 1.0, None, False)
     last = answered(VerificationState(system_errors=4), BROKEN)
-    assert (last.outcome, last.pause_s, last.ending) == ("system_error", None, Ending.SYSTEM_ERROR)
+    assert (last.outcome, last.pause_s, last.ending) == ("system_error", None, VerificationEnding.SYSTEM_ERROR)
 
 
 def test_a_payload_of_the_wrong_shape_is_told_what_is_wrong() -> None:
-    state, done = account(VerificationState(), Misshapen("s1"), problems="summary: missing")
+    state, done = account(VerificationState(), SchemaErrorFound("s1"), problems="summary: missing")
     assert done is not None
     assert (done.outcome, done.attempt, done.counted) == ("schema_error", 0, False)
     assert done.feedback == '<output_invalid tries_left="2">\nsummary: missing\n</output_invalid>'
-    _, last = account(VerificationState(schema_errors=2), Misshapen("s1"))
+    _, last = account(VerificationState(schema_errors=2), SchemaErrorFound("s1"))
     assert last is not None
-    assert last.ending is Ending.SCHEMA_ERRORS
-    assert account(state, Misshapen("s1"))[1] is None
+    assert last.ending is VerificationEnding.SCHEMA_ERRORS
+    assert account(state, SchemaErrorFound("s1"))[1] is None
 
 
 def test_what_comes_too_late_is_told_why_and_counts_nothing() -> None:
     state, gone = give_up(VerificationState(), at=9.0)
-    assert (gone.ending, gone.at, gone.counted) == (Ending.TURNS, 9.0, False)
+    assert (gone.ending, gone.at, gone.counted) == (VerificationEnding.TURNS, 9.0, False)
     late = answered(state, YES)
-    assert (late.outcome, late.ending, late.replayed) == ("rejected", Ending.TURNS, True)
+    assert (late.outcome, late.ending, late.replayed) == ("rejected", VerificationEnding.TURNS, True)

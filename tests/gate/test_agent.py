@@ -16,9 +16,9 @@ from meruit.gate.context import AgentContext, ExecutionContext
 from meruit.gate.definition import OUTPUT_TOOL, AgentError
 from meruit.gate.loop import NUDGE, SECOND_OUTPUT
 from meruit.gate.tools import MAX_REPLY, Deferred, Pause, ToolError, reply_of, tool
-from meruit.gate.verdict import Accepted, CouldNotVerify, VerificationExhausted, VerificationRejected
+from meruit.gate.verdict import Acceptance, CouldNotVerify, VerificationExhausted, VerificationRejected
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
-from meruit.testing import Line, ScriptedModel, ScriptOver, calls, says, submits, verdict_of
+from meruit.testing import ScriptedModel, ScriptLine, ScriptOver, calls, says, submits, verdict_of
 
 
 class Final(BaseModel):
@@ -49,18 +49,18 @@ def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meruit.gate.agent.asyncio.sleep", at_once)
 
 
-def agent(*script: Line, output_type: Any = Out, **more: Any) -> tuple[Agent, ScriptedModel]:
+def agent(*script: ScriptLine, output_type: Any = Out, **more: Any) -> tuple[Agent, ScriptedModel]:
     model = ScriptedModel(script)
     return Agent("a", "be brief", model, output_type=output_type, **more), model
 
 
-def ran(*script: Line, **more: Any) -> tuple[RunResult, list[dict[str, Any]]]:
+def ran(*script: ScriptLine, **more: Any) -> tuple[RunResult, list[dict[str, Any]]]:
     """What a run gave, and what its model was told before its last answer."""
     made, model = agent(*script, **more)
     return made.run_sync("go"), model.asked[-1]
 
 
-def failed(*script: Line, **more: Any) -> VerificationExhausted:
+def failed(*script: ScriptLine, **more: Any) -> VerificationExhausted:
     made, _ = agent(*script, **more)
     with pytest.raises(VerificationExhausted) as over:
         made.run_sync("go")
@@ -502,7 +502,7 @@ def test_an_output_with_aliases_comes_back_as_its_model() -> None:
     ],
 )
 def test_a_caller_is_told_the_last_rejection_in_plain_words(
-    script: list[Line], reason: str, message: str, code: str | None
+    script: list[ScriptLine], reason: str, message: str, code: str | None
 ) -> None:
     over = failed(*script)
     assert (over.reason, over.code) == (reason, code)
@@ -554,6 +554,6 @@ def test_a_line_of_a_script_that_is_no_answer_is_refused(line: Any, why: str) ->
 
 
 def test_a_verifier_is_asked_with_what_it_can_be_given_only() -> None:
-    assert verdict_of(Out(n=10), attempt=3) == Accepted({"n": 10, "attempt": 3})
+    assert verdict_of(Out(n=10), attempt=3) == Acceptance({"n": 10, "attempt": 3})
     with pytest.raises(AgentError, match=r"is given no 'atempt' \(did you mean 'attempt'\?\); there are agent_ctx, "):
         verdict_of(Out(n=10), atempt=3)

@@ -16,7 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel, SecretStr, computed_field, create_model, field_serializer
 
-from meruit.gate.candidate import NotJson, candidate_hash, hash_of, is_whole, jsonable, jsonable_and_hash
+from meruit.gate.candidate import (
+    NotJsonSerializable,
+    candidate_hash,
+    hash_of,
+    is_lossless,
+    to_json_value,
+    to_json_value_and_hash,
+)
 
 SMALL = 2**53
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -102,7 +109,7 @@ def test_models_of_different_names_have_different_candidates(one: str, other: st
 
 @given(json_values)
 def test_what_json_has_stays_as_it_is(value: Any) -> None:
-    assert jsonable(value) == value
+    assert to_json_value(value) == value
 
 
 @given(st.sampled_from([math.nan, math.inf, -math.inf]), st.integers(0, 3))
@@ -110,9 +117,9 @@ def test_what_is_no_number_is_refused_wherever_it_stands(number: float, depth: i
     value: Any = number
     for _ in range(depth):
         value = {"in": [value]}
-    with pytest.raises(NotJson, match="is no number"):
-        jsonable(value)
-    with pytest.raises(NotJson, match="is no number"):
+    with pytest.raises(NotJsonSerializable, match="is no number"):
+        to_json_value(value)
+    with pytest.raises(NotJsonSerializable, match="is no number"):
         candidate_hash(AgentOutput(summary="x", score=number))
 
 
@@ -130,8 +137,8 @@ def test_a_set_has_no_order_wherever_it_stands(members: list[int], chance: Any) 
         )
 
     shuffled = chance.sample(members, len(members))
-    assert jsonable(output(members)) == jsonable(output(shuffled))
-    assert jsonable([set(members)]) == jsonable([set(shuffled)])
+    assert to_json_value(output(members)) == to_json_value(output(shuffled))
+    assert to_json_value([set(members)]) == to_json_value([set(shuffled)])
 
 
 def test_sets_that_were_filled_in_another_order_are_equal_candidates() -> None:
@@ -159,12 +166,12 @@ def test_a_serializer_of_the_authors_own_is_heard() -> None:
             return words[:1]
 
     written = Written(labels={3, 1}, words=["b", "a"], by_name={"a": 1, "b": 2})
-    assert jsonable(written) == {"labels": "2 labels", "words": ["b"], "by_name": {"a": 1}}
+    assert to_json_value(written) == {"labels": "2 labels", "words": ["b"], "by_name": {"a": 1}}
 
 
 def test_a_whole_output_has_the_digest_of_what_json_has_of_it() -> None:
     output = AgentOutput(summary="done", parts=[Part(name="a")], price=Decimal("0.10"), raw=b"bytes", labels={2, 1})
-    plain = jsonable(output)
+    plain = to_json_value(output)
     assert plain == {
         "summary": "done",
         "parts": [{"name": "a", "at": "2026-01-02T00:00:00Z"}],
@@ -223,8 +230,8 @@ class Silent(BaseModel):
     ids=["object", "bytes", "surrogate", "key", "cycle", "tower", "function", "silent"],
 )
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
-    with pytest.raises(NotJson):
-        jsonable(value)
+    with pytest.raises(NotJsonSerializable):
+        to_json_value(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -232,9 +239,9 @@ def test_what_is_no_number_is_not_taken_for_null(value: float) -> None:
     class Loose(BaseModel):
         anything: Any
 
-    with pytest.raises(NotJson):
+    with pytest.raises(NotJsonSerializable):
         candidate_hash(Loose(anything=value))
-    with pytest.raises(NotJson):
+    with pytest.raises(NotJsonSerializable):
         candidate_hash(Loose(anything=[{"deep": value}]))
     assert candidate_hash(Loose(anything=None))
 
@@ -265,14 +272,14 @@ class Guess(BaseModel):
     ],
 )
 def test_whether_json_shows_all_of_an_output_is_known(output: Any, whole: bool) -> None:
-    assert is_whole(output, jsonable(output)) is whole
+    assert is_lossless(output, to_json_value(output)) is whole
 
 
 @given(json_values)
 def test_what_is_json_is_shown_whole_and_nothing_else_is_it(value: Any) -> None:
-    assert is_whole(value, jsonable(value))
-    assert not is_whole([value], jsonable(value))
-    assert not is_whole({"a": value}, jsonable(value)) or value == {"a": value}
+    assert is_lossless(value, to_json_value(value))
+    assert not is_lossless([value], to_json_value(value))
+    assert not is_lossless({"a": value}, to_json_value(value)) or value == {"a": value}
 
 
 class One(BaseModel):
@@ -284,7 +291,7 @@ class Other(BaseModel):
 
 
 def test_equal_content_of_two_models_is_two_candidates() -> None:
-    assert jsonable_and_hash("One | Other", One(a=1))[1] != jsonable_and_hash("One | Other", Other(a=1))[1]
+    assert to_json_value_and_hash("One | Other", One(a=1))[1] != to_json_value_and_hash("One | Other", Other(a=1))[1]
 
 
 class Labelled(BaseModel):
@@ -320,5 +327,5 @@ def test_sets_stand_in_one_order_wherever_they_are() -> None:
     ],
 )
 def test_what_would_be_lost_on_the_way_is_refused(value: Any, why: str) -> None:
-    with pytest.raises(NotJson, match=why):
-        jsonable(value)
+    with pytest.raises(NotJsonSerializable, match=why):
+        to_json_value(value)

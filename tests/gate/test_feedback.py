@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 
 from meruit.gate import feedback as feedback_module
 from meruit.gate.feedback import (
-    HIDDEN,
     MAX_BLOCK,
     MAX_ITEM,
     MAX_ITEMS,
     MAX_MESSAGE,
     MAX_METADATA_BYTES,
+    REDACTED,
     feedback,
-    repair,
-    shown_metadata,
+    redact_metadata,
+    schema_error_feedback,
 )
-from meruit.gate.state import Revise
+from meruit.gate.state import RequestRevision
 from meruit.gate.verdict import MAX_CODE, Rejection
 
 PIECES = [
@@ -63,7 +63,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 metadata = st.dictionaries(texts, values, max_size=3)
 rejections = st.builds(Rejection, texts, st.none() | texts, st.booleans(), metadata)
 revisions = st.none() | st.builds(
-    Revise, st.integers(1, 1000), st.integers(0, 1000), st.none() | st.integers(1, 1000), st.integers(0, 3)
+    RequestRevision, st.integers(1, 1000), st.integers(0, 1000), st.none() | st.integers(1, 1000), st.integers(0, 3)
 )
 large = st.builds(
     Rejection,
@@ -75,7 +75,9 @@ large = st.builds(
 
 
 @given(rejections | large, revisions)
-def test_a_block_is_one_small_element_whatever_is_said_in_it(rejection: Rejection, revise: Revise | None) -> None:
+def test_a_block_is_one_small_element_whatever_is_said_in_it(
+    rejection: Rejection, revise: RequestRevision | None
+) -> None:
     text, twin = feedback(rejection, revise)
     assert text.count("<") == text.count(">") == 2
     assert text.count("</verification_rejected>") == 1
@@ -92,7 +94,7 @@ def test_a_block_is_one_small_element_whatever_is_said_in_it(rejection: Rejectio
 
 
 @given(rejections, revisions)
-def test_the_same_rejection_is_told_in_the_same_words(rejection: Rejection, revise: Revise | None) -> None:
+def test_the_same_rejection_is_told_in_the_same_words(rejection: Rejection, revise: RequestRevision | None) -> None:
     turned = msgspec.structs.replace(rejection, metadata=dict(reversed(rejection.metadata.items())))
     assert feedback(rejection, revise).text == feedback(rejection, revise).text
     assert feedback(turned, revise).text == feedback(rejection, revise).text
@@ -100,15 +102,15 @@ def test_the_same_rejection_is_told_in_the_same_words(rejection: Rejection, revi
 
 @given(metadata | large.map(lambda rejection: rejection.metadata))
 def test_metadata_is_small_json_for_every_reader_and_shown_the_same_again(said: dict[str, Any]) -> None:
-    shown = shown_metadata(said)
+    shown = redact_metadata(said)
     written = json.dumps(shown, allow_nan=False, ensure_ascii=False).encode()
     assert json.loads(written) == msgspec.json.decode(msgspec.json.encode(shown)) == shown
     assert len(msgspec.json.encode(shown)) <= MAX_METADATA_BYTES
-    assert shown_metadata(shown) == shown
+    assert redact_metadata(shown) == shown
 
 
 @given(texts | large.map(lambda rejection: rejection.message), revisions.filter(bool))
-def test_what_is_left_is_told_once_and_never_cut(message: str, revise: Revise) -> None:
+def test_what_is_left_is_told_once_and_never_cut(message: str, revise: RequestRevision) -> None:
     """However often a message says it, ours alone begins a line."""
     rejection = Rejection(message, metadata={"said": [message] * 20, "twice": [message] * 20})
     lines = feedback(rejection, revise).text.split("\n")
@@ -119,7 +121,7 @@ def test_what_is_left_is_told_once_and_never_cut(message: str, revise: Revise) -
 
 @given(texts, st.integers(0, 3))
 def test_a_payload_of_the_wrong_shape_is_told_in_one_element_too(problems: str, left: int) -> None:
-    text = repair(problems * 50, left)
+    text = schema_error_feedback(problems * 50, left)
     assert ET.fromstring(text).get("tries_left") == str(left)
     assert text.count("<") == text.count(">") == 2
     assert len(text) <= MAX_BLOCK
@@ -160,9 +162,9 @@ def test_a_secret_that_is_cut_in_the_middle_is_not_told_in_half() -> None:
     key = "-----BEGIN PRIVATE KEY-----" + "M" * (4 * MAX_MESSAGE - 65) + "-----END PRIVATE KEY-----"
     said = f"{key} AKIA{'Z9' * 8}"
     assert len(said) > 4 * MAX_MESSAGE > said.index("AKIA") + 10
-    assert feedback(Rejection(said)).twin["summary"] == f"{HIDDEN} …"
+    assert feedback(Rejection(said)).json_object["summary"] == f"{REDACTED} …"
     unseen = "\u200b" * (4 * MAX_MESSAGE - 20)
-    assert feedback(Rejection(f"look: {unseen} AKIA{'Z9' * 8}")).twin["summary"] == "look:  …"
+    assert feedback(Rejection(f"look: {unseen} AKIA{'Z9' * 8}")).json_object["summary"] == "look:  …"
 
 
 @pytest.mark.parametrize(
@@ -174,20 +176,20 @@ def test_a_secret_that_is_cut_in_the_middle_is_not_told_in_half() -> None:
      "a" * MAX_ITEM + "_password"],
 )  # fmt: skip
 def test_what_is_named_like_a_secret_is_hidden_at_any_depth(name: str) -> None:
-    shown = json.dumps(feedback(Rejection("no", metadata={"at": [{name: "hunter2"}], name: ["hunter2"]})).twin)
+    shown = json.dumps(feedback(Rejection("no", metadata={"at": [{name: "hunter2"}], name: ["hunter2"]})).json_object)
     assert "hunter2" not in shown
-    assert shown.count(HIDDEN) == 2
+    assert shown.count(REDACTED) == 2
 
 
 @pytest.mark.parametrize("name", ["passed", "compass", "tokenizer", "key", "secretary", "bypass"])
 def test_what_only_sounds_like_a_secret_is_told(name: str) -> None:
-    assert shown_metadata({name: "north"}) == {name: "north"}
+    assert redact_metadata({name: "north"}) == {name: "north"}
 
 
 def test_a_number_of_tokens_is_no_secret_and_a_numeric_password_is() -> None:
-    assert shown_metadata({"prompt_tokens": 12, "pass": 3, "token": None, "password": 1234}) == {
+    assert redact_metadata({"prompt_tokens": 12, "pass": 3, "token": None, "password": 1234}) == {
         "pass": 3,
-        "password": HIDDEN,
+        "password": REDACTED,
         "prompt_tokens": 12,
         "token": None,
     }
@@ -214,12 +216,12 @@ def test_the_specified_example() -> None:
 
 
 def test_the_model_is_told_what_is_left_and_when_it_tried_the_same() -> None:
-    again = feedback(Rejection("no"), Revise(attempt=3, attempts_left=1, rejected_at=1, identical=0))
+    again = feedback(Rejection("no"), RequestRevision(attempt=3, attempts_left=1, rejected_at=1, identical=0))
     assert again.text.split("\n")[2:4] == [
         "Attempt 3 was rejected; 1 is left.",
         "The same candidate was rejected at attempt 1.",
     ]
-    assert again.twin == {
+    assert again.json_object == {
         "type": "verification_rejected",
         "code": "rejected",
         "retryable": True,
@@ -230,13 +232,13 @@ def test_the_model_is_told_what_is_left_and_when_it_tried_the_same() -> None:
         "rejected_at": 1,
         "identical": 0,
     }
-    unchanged = feedback(Rejection("no"), Revise(1, 4, 1, 2)).text.split("\n")
+    unchanged = feedback(Rejection("no"), RequestRevision(1, 4, 1, 2)).text.split("\n")
     assert unchanged[3] == "This is the candidate that was rejected before, unchanged. Submit a revised one."
 
 
 def test_a_message_of_many_lines_stays_inside_its_summary() -> None:
     assert "Summary: one\n  two\n  three\n" in feedback(Rejection("one\ntwo\nthree")).text
-    assert feedback(Rejection("one\ntwo")).twin["summary"] == "one\ntwo"
+    assert feedback(Rejection("one\ntwo")).json_object["summary"] == "one\ntwo"
 
 
 def test_an_item_is_one_line() -> None:
@@ -246,7 +248,7 @@ def test_an_item_is_one_line() -> None:
 
 @pytest.mark.parametrize("nothing", ["", " \n", "\u200b\x00"])
 def test_nothing_said_is_told_as_such(nothing: str) -> None:
-    twin = feedback(Rejection(nothing, code=nothing)).twin
+    twin = feedback(Rejection(nothing, code=nothing)).json_object
     assert (twin["summary"], twin["code"]) == ("no reason was given", "rejected")
 
 
@@ -281,7 +283,7 @@ def test_every_value_is_told_as_plain_json() -> None:
         "set": {"b", "a", "c"},
         "yes": True,
     }
-    shown = shown_metadata(given)
+    shown = redact_metadata(given)
     assert shown == {
         "at": "2026-01-02 00:00:00+00:00",
         "big": str(2**70),
@@ -300,19 +302,19 @@ def test_every_value_is_told_as_plain_json() -> None:
 
 
 def test_long_lists_wide_mappings_and_deep_nests_are_cut() -> None:
-    shown = shown_metadata({"many": [*range(50)], "wide": {f"{n:02}": n for n in range(50)}, "long": "x" * 900})
+    shown = redact_metadata({"many": [*range(50)], "wide": {f"{n:02}": n for n in range(50)}, "long": "x" * 900})
     assert shown["many"] == [*range(MAX_ITEMS - 1), "… and 41 more"]
     assert [*shown["wide"]] == [f"{n:02}" for n in range(MAX_ITEMS)]
     assert shown["long"] == "x" * (MAX_ITEM - 1) + "…"
     nest: list[Any] = []
     nest.append(nest)
-    assert json.dumps(shown_metadata({"nest": nest}), ensure_ascii=False) == '{"nest": [[[["…"]]]]}'
+    assert json.dumps(redact_metadata({"nest": nest}), ensure_ascii=False) == '{"nest": [[[["…"]]]]}'
 
 
 def test_metadata_that_is_too_much_is_told_as_far_as_it_goes() -> None:
-    shown = shown_metadata({f"{number:04}": "y" * 100 for number in range(1000)})
+    shown = redact_metadata({f"{number:04}": "y" * 100 for number in range(1000)})
     assert 50 < len(shown) < 100
-    assert shown_metadata(shown) == shown
+    assert redact_metadata(shown) == shown
     assert shown.popitem() == ("…", "more than is shown")
     assert [*shown] == [f"{number:04}" for number in range(len(shown))]
 
@@ -351,12 +353,12 @@ def test_only_signs_that_could_end_a_text_are_escaped_in_it(rejection: Rejection
 @pytest.mark.parametrize("value", [object(), test_a_final_rejection_says_so, [].append, (one for one in "ab")])
 def test_a_value_that_is_no_text_is_told_by_its_type_and_never_by_its_place_in_memory(value: Any) -> None:
     told = f"a value of type {type(value).__name__}"
-    assert shown_metadata({"at": value, "in": [{value}]}) == {"at": told, "in": [[told]]}
-    assert shown_metadata({value: 1}) == {told: 1}
+    assert redact_metadata({"at": value, "in": [{value}]}) == {"at": told, "in": [[told]]}
+    assert redact_metadata({value: 1}) == {told: 1}
 
 
 def test_text_that_names_a_place_in_memory_is_the_authors_own() -> None:
-    assert shown_metadata({"crash": "segfault at 0x7f00"}) == {"crash": "segfault at 0x7f00"}
+    assert redact_metadata({"crash": "segfault at 0x7f00"}) == {"crash": "segfault at 0x7f00"}
 
 
 @pytest.mark.parametrize(
@@ -415,7 +417,7 @@ class Unreadable(dict[str, int]):
 
 
 def test_what_fails_when_it_is_read_does_not_cost_the_rejection() -> None:
-    rejection = Rejection("no", metadata=shown_metadata({"row": Unreadable(a=1), "also": {"deep": Unreadable(a=1)}}))
+    rejection = Rejection("no", metadata=redact_metadata({"row": Unreadable(a=1), "also": {"deep": Unreadable(a=1)}}))
     assert rejection.metadata == {
         "also": {"deep": "a value of type Unreadable"},
         "row": "a value of type Unreadable",

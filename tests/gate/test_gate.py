@@ -14,10 +14,10 @@ from meruit.gate.context import AgentContext, ExecutionContext
 from meruit.gate.definition import AgentError
 from meruit.gate.gate import Gate, Passed, Rejected
 from meruit.gate.limits import BudgetError
-from meruit.gate.run import Request
+from meruit.gate.run import RunRequest
 from meruit.gate.state import VerificationOutcome
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import CancelRun, Fenced, QueueRun, RunCancelled
+from meruit.gate.store.runs import CancelRun, QueueRun, RunCancelled, RunFenced
 from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
 from meruit.store.store import Store
 
@@ -525,8 +525,8 @@ def test_a_run_that_was_cancelled_takes_no_more_submissions(shared: Store, tenan
 
 
 def test_a_run_of_a_worker_is_not_a_gates(shared: Store, tenant: str) -> None:
-    shared.recorder.write(QueueRun(tenant, "me", "r", "a", Request("do it")))
-    with pytest.raises(Fenced, match="run_id of its own"):
+    shared.recorder.write(QueueRun(tenant, "me", "r", "a", RunRequest("do it")))
+    with pytest.raises(RunFenced, match="run_id of its own"):
         submitted(kept_gate(shared, tenant), 1)
 
 

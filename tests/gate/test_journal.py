@@ -16,23 +16,31 @@ from tests.outcomes.making import CRITERIA, ENGINE, body_of
 
 from meruit.errors import MeruitError
 from meruit.events.store import outbox
-from meruit.gate.accounting import Accounted
+from meruit.gate.accounting import SubmissionResult
 from meruit.gate.agent import Agent
-from meruit.gate.ask_verifier import verdict_on
-from meruit.gate.context import AgentContext, ExecutionContext, Judgement
+from meruit.gate.ask_verifier import ask_verifier
+from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContext
 from meruit.gate.definition import OUTPUT_TOOL, Candidate, OutputType
-from meruit.gate.journal import Answered, Journal, MemoryJournal, Started, StoreJournal, Work, outcome_of
-from meruit.gate.loop import Done, End, Failed, Resting, drive
-from meruit.gate.run import AgentRun, Request, RunState
-from meruit.gate.state import Misshapen, VerificationState
+from meruit.gate.journal import (
+    AnsweredSubmission,
+    DescribeStart,
+    Journal,
+    MemoryJournal,
+    StepFunction,
+    StoreJournal,
+    outcome_of,
+)
+from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended, drive
+from meruit.gate.run import AgentRun, RunRequest, RunState
+from meruit.gate.state import SchemaErrorFound, VerificationState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import WAIT, ClaimRun, EndRun, Failure, Fenced, ParkRun, QueueRun, ResumeRun
+from meruit.gate.store.runs import WAIT, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun, RunFailure, RunFenced
 from meruit.gate.tools import Deferred, tool
-from meruit.gate.verdict import Breakage, Rejection, Said, VerificationRejected
+from meruit.gate.verdict import Rejection, SystemErrorVerdict, VerificationRejected, VerifierVerdict
 from meruit.model.chat import ToolCall
 from meruit.model.outcome import from_micros
 from meruit.store.store import Store
-from meruit.testing import Line, ScriptedModel, calls, says, submits
+from meruit.testing import ScriptedModel, ScriptLine, calls, says, submits
 
 GIVEN = b'"approved"'
 _NUMBERS = count()
@@ -50,7 +58,7 @@ class Basket(AgentContext):
 class Scene(Agent):
     """An agent whose contexts, calls and verifications can be looked at afterwards."""
 
-    def __init__(self, script: Sequence[Line]) -> None:
+    def __init__(self, script: Sequence[ScriptLine]) -> None:
         self.asked = ScriptedModel(script)
         self.contexts: list[AgentContext] = []
         self.verified: list[int] = []
@@ -104,29 +112,29 @@ class Scene(Agent):
 class Seen(NamedTuple):
     """All that can be seen of a run once it is over."""
 
-    end: Done | Failed
+    end: RunDone | RunFailed
     messages: list[dict[str, Any]]
     state: VerificationState
     basket: list[int]
 
 
-def seen(scene: Scene, end: Done | Failed) -> Seen:
+def seen(scene: Scene, end: RunDone | RunFailed) -> Seen:
     last = scene.contexts[-1]
     assert isinstance(last, Basket)
     # When it was is nobody's business here.
     state = msgspec.structs.replace(last.verification, last_attempt_at=None)
-    if isinstance(end, Done):
+    if isinstance(end, RunDone):
         end = end._replace(returned=None)
     return Seen(end, last.messages, state, last.seen)
 
 
 async def in_memory(scene: Scene) -> Seen:
     state = VerificationState(limits=scene.limits())
-    run = AgentRun("r", 0, "scene", RunState.RUNNING, Request("q"), from_micros(0), "", verification=state)
+    run = AgentRun("r", 0, "scene", RunState.RUNNING, RunRequest("q"), from_micros(0), "", verification=state)
     journal = MemoryJournal(run, lambda: 0.0)
     while True:
         end = await drive(scene, journal, ExecutionContext())
-        if not isinstance(end, Resting):
+        if not isinstance(end, RunSuspended):
             return seen(scene, end)
         if end.waiting_for is not None:
             journal.hand_in(f"{WAIT}{end.waiting_for}", GIVEN)
@@ -140,29 +148,29 @@ class Dying:
     """A journal whose worker dies at some step: when it is kept, or just before."""
 
     def __init__(self, journal: StoreJournal, steps: int, *, kept: bool) -> None:
-        self.run, self.moved = journal.run, False
+        self.run, self.has_new_steps = journal.run, False
         self._journal, self._left, self._kept = journal, steps, kept
 
-    def kept(self, key: str) -> bytes | None:
-        return self._journal.kept(key)
+    def find_step(self, key: str) -> bytes | None:
+        return self._journal.find_step(key)
 
-    async def step(self, key: str, work: Work, started: Started | None = None) -> bytes:
-        if self.kept(key) is None and self._dies() and not self._kept:
+    async def step(self, key: str, work: StepFunction, started: DescribeStart | None = None) -> bytes:
+        if self.find_step(key) is None and self._dies() and not self._kept:
             await work()
             raise Died
         gave = await self._journal.step(key, work, started)
         return self._lives(gave)
 
-    async def account(self, key: str, answered: Answered) -> tuple[Accounted, bool]:
-        if self.kept(key) is None and self._dies() and not self._kept:
+    async def account(self, key: str, answered: AnsweredSubmission) -> tuple[SubmissionResult, bool]:
+        if self.find_step(key) is None and self._dies() and not self._kept:
             raise Died
         return self._lives(await self._journal.account(key, answered))
 
-    async def give_up(self) -> Accounted:
+    async def give_up(self) -> SubmissionResult:
         return await self._journal.give_up()
 
-    async def said(self, submission_id: str) -> Said | None:
-        return await self._journal.said(submission_id)
+    async def find_verdict(self, submission_id: str) -> VerifierVerdict | None:
+        return await self._journal.find_verdict(submission_id)
 
     def _dies(self) -> bool:
         self._left -= 1
@@ -182,7 +190,7 @@ class Kept(NamedTuple):
     scene: Scene
 
     def begin(self) -> None:
-        self.store.recorder.write(QueueRun(self.tenant, "me", "r", "scene", Request("q"), self.scene.limits()))
+        self.store.recorder.write(QueueRun(self.tenant, "me", "r", "scene", RunRequest("q"), self.scene.limits()))
 
     def journal(self) -> tuple[StoreJournal, str]:
         owner = f"own{next(_NUMBERS)}"
@@ -198,21 +206,21 @@ class Kept(NamedTuple):
             except Died:
                 dies = _lives
                 continue
-            if isinstance(end, Resting):
+            if isinstance(end, RunSuspended):
                 self._rest(end, owner)
                 continue
             self._end(end, owner)
             return seen(self.scene, end)
 
-    def _rest(self, end: Resting, owner: str) -> None:
+    def _rest(self, end: RunSuspended, owner: str) -> None:
         write = self.store.recorder.write
         write(ParkRun(self.tenant, "r", owner, 0, end.waiting_for, usage=end.usage, turn=end.turn))
         if end.waiting_for is not None:
             write(ResumeRun(self.tenant, "r", end.waiting_for, GIVEN))
 
-    def _end(self, end: End, owner: str) -> None:
-        done = isinstance(end, Done)
-        failure = Failure(end.ending, end.error) if isinstance(end, Failed) else None
+    def _end(self, end: DriveResult, owner: str) -> None:
+        done = isinstance(end, RunDone)
+        failure = RunFailure(end.ending, end.error) if isinstance(end, RunFailed) else None
         status = RunState.COMPLETED if done else RunState.FAILED
         self.store.recorder.write(EndRun(self.tenant, "r", owner, status, None, failure, end.usage, end.turn))
 
@@ -237,7 +245,7 @@ def _lives(journal: StoreJournal) -> Journal:
     return journal
 
 
-def kept(store: Store, script: Sequence[Line]) -> Kept:
+def kept(store: Store, script: Sequence[ScriptLine]) -> Kept:
     made = Kept(store, f"journal-{next(_NUMBERS)}", Scene(script))
     made.begin()
     return made
@@ -254,7 +262,7 @@ LINES = st.sampled_from(
         says("and", LOOK, calls("agent_output", "o", n=4), calls("agent_output", "p", n=10)),
     ]
 )
-STORY: list[Line] = [
+STORY: list[ScriptLine] = [
     says("", LOOK),
     submits("x", n=1),
     submits("x", n=1),
@@ -270,7 +278,7 @@ STORY: list[Line] = [
 
 @settings(max_examples=12)
 @given(st.lists(LINES, min_size=1, max_size=7))
-def test_a_run_is_the_same_whichever_journal_keeps_it(shared: Store, script: list[Line]) -> None:
+def test_a_run_is_the_same_whichever_journal_keeps_it(shared: Store, script: list[ScriptLine]) -> None:
     here = kept(shared, script)
     mine, other = asyncio.run(here.whole()), asyncio.run(in_memory(Scene(script)))
     assert mine == other
@@ -311,7 +319,7 @@ def test_a_run_is_the_same_whichever_step_its_worker_dies_at(
 
 @settings(max_examples=10)
 @given(st.lists(LINES, min_size=1, max_size=6), st.integers(0, 12), st.booleans())
-def test_any_run_is_the_same_after_a_death(shared: Store, script: list[Line], step: int, was_kept: bool) -> None:
+def test_any_run_is_the_same_after_a_death(shared: Store, script: list[ScriptLine], step: int, was_kept: bool) -> None:
     whole, here = kept(shared, script), kept(shared, script)
     truth = asyncio.run(whole.whole())
     assert asyncio.run(here.whole(lambda journal: Dying(journal, step, kept=was_kept))) == truth
@@ -335,7 +343,7 @@ def test_equal_candidates_are_recalled_where_the_verifier_says_that_it_is_determ
     agent = Agent("scene", "", model, output_type=Out, verify=verify)
     if where == "kept":
         journal, _ = kept(shared, [says()]).journal()
-        assert isinstance(asyncio.run(drive(agent, journal, ExecutionContext())), Done)
+        assert isinstance(asyncio.run(drive(agent, journal, ExecutionContext())), RunDone)
     else:
         assert agent.run_sync("q").attempts_used == 3
     assert asked == [1, 2, 10]
@@ -360,14 +368,14 @@ def test_a_worker_that_was_taken_over_from_keeps_nothing(shared: Store) -> None:
     async def work() -> bytes:
         return b"{}"
 
-    with pytest.raises(Fenced):
+    with pytest.raises(RunFenced):
         asyncio.run(late.step("turn:9", work))
-    with pytest.raises(Fenced):
-        asyncio.run(late.account("account:9:0", Answered(Misshapen("9:x"), 9)))
-    with pytest.raises(Fenced):
+    with pytest.raises(RunFenced):
+        asyncio.run(late.account("account:9:0", AnsweredSubmission(SchemaErrorFound("9:x"), 9)))
+    with pytest.raises(RunFenced):
         asyncio.run(late.give_up())
     # Not even what is kept already is done again.
-    with pytest.raises(Fenced):
+    with pytest.raises(RunFenced):
         asyncio.run(late.step("turn:1", work))
     assert (here.steps(), here.state(), here.told()) == before
 
@@ -375,7 +383,7 @@ def test_a_worker_that_was_taken_over_from_keeps_nothing(shared: Store) -> None:
 def test_what_criteria_said_becomes_an_outcome_in_the_same_breath(shared: Store) -> None:
     works = {"reference": "a"}, {"text": "a"}, {"duration_ms": 1}
     result = ENGINE.verify_sync("c", *works[:2], CRITERIA, works[2])
-    judgement = Judgement(msgspec.json.decode(body_of(CRITERIA)), *works, result=result)
+    judgement = CriteriaJudgement(msgspec.json.decode(body_of(CRITERIA)), *works, result=result)
     here = kept(shared, [submits(n=10)])
 
     def verify(output: Out, execution_ctx: ExecutionContext) -> int:
@@ -394,16 +402,16 @@ def test_what_criteria_said_becomes_an_outcome_in_the_same_breath(shared: Store)
 
 
 def test_a_journal_in_memory_answers_a_submission_once() -> None:
-    run = AgentRun("r", 0, "a", RunState.RUNNING, Request("q"), from_micros(0), "")
+    run = AgentRun("r", 0, "a", RunState.RUNNING, RunRequest("q"), from_micros(0), "")
     journal = MemoryJournal(run, Clock().now.timestamp)
 
-    async def twice() -> list[tuple[Accounted, bool]]:
-        answered = Answered(Misshapen("1:x"), 1, problems="no")
+    async def twice() -> list[tuple[SubmissionResult, bool]]:
+        answered = AnsweredSubmission(SchemaErrorFound("1:x"), 1, problems="no")
         return [await journal.account("account:1", answered) for _ in range(2)]
 
     (first, now), (again, later) = asyncio.run(twice())
     assert (first, now, later) == (again, True, False)
-    assert journal.moved
+    assert journal.has_new_steps
 
 
 def test_a_tool_keeps_the_context_only_where_it_has_changed() -> None:
@@ -423,9 +431,9 @@ def test_a_tool_keeps_the_context_only_where_it_has_changed() -> None:
 
     script = [*(says("", calls("look", at=at)) for at in (0, 1, 0, 0, 2)), says("done")]
     agent = Agent("a", "", ScriptedModel(script), [look], context_type=Bag)
-    run = AgentRun("r", 0, "a", RunState.RUNNING, Request("go"), from_micros(0), "")
+    run = AgentRun("r", 0, "a", RunState.RUNNING, RunRequest("go"), from_micros(0), "")
     journal = Seeing(run, lambda: 0.0)
-    assert isinstance(asyncio.run(drive(agent, journal, ExecutionContext("r"))), Done)
+    assert isinstance(asyncio.run(drive(agent, journal, ExecutionContext("r"))), RunDone)
     assert [b"xxx" in body for body in journal.tools()] == [False, True, False, False, True]
     # Replayed, the context is the same.
     contexts: list[Any] = []
@@ -442,9 +450,9 @@ def test_a_tool_keeps_the_context_only_where_it_has_changed() -> None:
 
 def test_an_answer_with_very_many_calls_is_gone_through_in_their_time() -> None:
     agent = Agent("a", "", ScriptedModel([says("", *[calls(OUTPUT_TOOL, n=1)] * 20_000)]), [], Out)
-    run = AgentRun("r", 0, "a", RunState.RUNNING, Request("go"), from_micros(0), "")
+    run = AgentRun("r", 0, "a", RunState.RUNNING, RunRequest("go"), from_micros(0), "")
     before = time.process_time()
-    assert isinstance(asyncio.run(drive(agent, MemoryJournal(run, lambda: 0.0), ExecutionContext("r"))), Done)
+    assert isinstance(asyncio.run(drive(agent, MemoryJournal(run, lambda: 0.0), ExecutionContext("r"))), RunDone)
     # Compared each with each, it takes half a minute.
     assert time.process_time() - before < 5
 
@@ -495,10 +503,13 @@ FINAL = ExceptionGroup("inner", [VerificationRejected("never", retryable=False)]
         (VerificationRejected(*[unsayable()] * 3), Rejection(ODD, ODD)),
         (ExceptionGroup("group", [VerificationRejected("no", code="c")]), Rejection("no", "c")),
         (ExceptionGroup("group", [NO, FINAL]), Rejection("no\nnever", retryable=False)),
-        (ExceptionGroup("group", [NO, ValueError("x")]), Breakage("ExceptionGroup: group (2 sub-exceptions)")),
+        (
+            ExceptionGroup("group", [NO, ValueError("x")]),
+            SystemErrorVerdict("ExceptionGroup: group (2 sub-exceptions)"),
+        ),
     ],
 )
-def test_a_rejection_is_one_however_it_is_raised(rejected: Exception, said: Said) -> None:
+def test_a_rejection_is_one_however_it_is_raised(rejected: Exception, said: VerifierVerdict) -> None:
     async def verify(_output: Out) -> Out:
         raise rejected
 
@@ -506,4 +517,4 @@ def test_a_rejection_is_one_however_it_is_raised(rejected: Exception, said: Said
     assert output.verifier is not None
     read = output.candidate({"n": 1})
     assert isinstance(read, Candidate)
-    assert asyncio.run(verdict_on(read, output.verifier, {})).verdict.said == said
+    assert asyncio.run(ask_verifier(read, output.verifier, {})).verdict.said == said

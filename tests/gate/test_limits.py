@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.gate.limits import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, BudgetError, Limits, budget, checked
+from meruit.gate.limits import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, BudgetError, GateLimits, budget, validate_count
 
 counts = st.integers(1, MAX_ATTEMPTS)
 senseless = st.one_of(
@@ -40,11 +40,11 @@ def test_a_senseless_word_is_not_passed_over_for_a_weaker_one() -> None:
 
 
 def test_a_count_may_have_a_limit_of_its_own() -> None:
-    assert checked(10, "turns", most=10) == 10
+    assert validate_count(10, "turns", most=10) == 10
     with pytest.raises(BudgetError, match="turns is 11; it must be a whole number from 1 to 10"):
-        checked(11, "turns", most=10)
+        validate_count(11, "turns", most=10)
 
 
 def test_the_specified_defaults() -> None:
     assert DEFAULT_ATTEMPTS == 5
-    assert Limits() == Limits(max_attempts=5, no_progress=3, schema_errors=3, system_errors=5)
+    assert GateLimits() == GateLimits(max_attempts=5, no_progress=3, schema_errors=3, system_errors=5)

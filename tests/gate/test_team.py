@@ -11,8 +11,8 @@ from meruit.events.store import outbox
 from meruit.gate.agent import Agent
 from meruit.gate.definition import AgentError
 from meruit.gate.limits import BudgetError
-from meruit.gate.run import AgentRun, Request, RunState
-from meruit.gate.runner.engine import Crew
+from meruit.gate.run import AgentRun, RunRequest, RunState
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import CancelRun, ClaimRun, QueueRun, RunCancelled
@@ -20,7 +20,7 @@ from meruit.gate.team import MAX_ITEMS, Signal, Team, WorkItem, drive_team, sign
 from meruit.gate.verdict import VerificationRejected
 from meruit.model.outcome import in_micros
 from meruit.store.store import Store
-from meruit.testing import Line, ScriptedModel, submits
+from meruit.testing import ScriptedModel, ScriptLine, submits
 
 
 class Out(BaseModel):
@@ -34,7 +34,7 @@ class Out(BaseModel):
         return {"n": self.n}
 
 
-def member(name: str, *script: Line) -> Agent:
+def member(name: str, *script: ScriptLine) -> Agent:
     return Agent(name, "", ScriptedModel(script), output_type=Out)
 
 
@@ -48,22 +48,22 @@ class Place:
         self.store, self.tenant = store, tenant
 
     def queue(self, team: Team, **more: Any) -> None:
-        request = Request("the whole", {"given": 1}, **more)
+        request = RunRequest("the whole", {"given": 1}, **more)
         self.store.recorder.write(QueueRun(self.tenant, "me", "t", team.name, request, team.limits(**more)))
 
-    def due(self, names: Iterable[str]) -> list[agent_reading.Due]:
+    def due(self, names: Iterable[str]) -> list[agent_reading.DueRun]:
         now = in_micros(self.store.surroundings.clock())
         with self.store.database.reading() as connection:
-            found = agent_reading.due(connection, now, [*names], 200)
+            found = agent_reading.due_runs(connection, now, [*names], 200)
         return [one for one in found if one.tenant == self.tenant]
 
     def work(self, team: Team, *, turns: int = 100) -> AgentRun:
         """Take what is due, so many times at most."""
-        engine = InlineEngine(self.store, Crew([team]))
+        engine = InlineEngine(self.store, AgentRoster([team]))
 
         async def all_of_it() -> None:
             for _ in range(turns):
-                due = self.due(engine.crew.names)
+                due = self.due(engine.agents.names)
                 if not due:
                     return
                 await engine.run(due[0])
@@ -135,7 +135,7 @@ def test_a_team_without_a_budget_has_as_much_as_all_its_members() -> None:
 # Running
 
 
-def chain(*scripts: list[Line], output: str | None = None, **more: Any) -> Team:
+def chain(*scripts: list[ScriptLine], output: str | None = None, **more: Any) -> Team:
     """Items in a row, each of which needs the one before."""
     names = [f"i{number}" for number in range(len(scripts))]
     return Team(
@@ -188,7 +188,9 @@ def test_the_scheduler_sees_success_revision_and_failure(here: Place) -> None:
     assert signal_of(claimed) is Signal.WORKING
     here.store.recorder.write(ClaimRun(here.tenant, "t.good", "gone", "w2", takeover=True))
     asyncio.run(
-        InlineEngine(here.store, Crew([team])).run(agent_reading.Due(here.tenant, "t.good", "g"), takeover=True)
+        InlineEngine(here.store, AgentRoster([team])).run(
+            agent_reading.DueRun(here.tenant, "t.good", "g"), takeover=True
+        )
     )
     waiting = here.work(team)
     assert here.signals(team) == {
@@ -257,7 +259,7 @@ def test_a_team_that_is_driven_twice_queues_each_member_once(here: Place) -> Non
 
 def test_a_query_may_hold_braces_and_what_looks_like_a_place_for_results(here: Place) -> None:
     team = Team("team", [WorkItem("a", member("a", submits(n=10)), "{query} {0} {results}")])
-    request = Request("say {results} {}")
+    request = RunRequest("say {results} {}")
     here.store.recorder.write(QueueRun(here.tenant, "me", "t", "team", request, team.limits()))
     here.work(team)
     asked = here.members()["a"].request.query

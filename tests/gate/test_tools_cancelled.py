@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meruit.gate.tools import OutOfTime, in_a_task, in_a_thread
+from meruit.gate.tools import OutOfTime, await_in_task, run_in_thread
 
 
 def complaints(scenario: Any) -> list[str]:
@@ -34,7 +34,7 @@ def test_who_is_cancelled_leaves_no_complaint(turns: int, pause_s: float | None)
         raise ValueError("no")
 
     async def scenario() -> None:
-        task = asyncio.create_task(in_a_task(author(), 5))
+        task = asyncio.create_task(await_in_task(author(), 5))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -53,10 +53,10 @@ def test_what_ends_itself_like_a_generator_is_told() -> None:
 
     async def scenario() -> None:
         with pytest.raises(RuntimeError, match="it raised GeneratorExit"):
-            await in_a_task(author(), 5)
+            await await_in_task(author(), 5)
         with pytest.raises(RuntimeError, match="it raised GeneratorExit"):
-            await in_a_thread(blocking)
+            await run_in_thread(blocking)
         with pytest.raises(OutOfTime):
-            await in_a_task(asyncio.sleep(60), 0.01)
+            await await_in_task(asyncio.sleep(60), 0.01)
 
     assert complaints(scenario) == []

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.gate.verdict import (
-    Accepted,
-    Breakage,
+    Acceptance,
     Rejection,
-    Said,
+    SystemErrorVerdict,
     VerificationExhausted,
     VerificationRejected,
-    read_said,
+    VerifierVerdict,
+    parse_verdict,
 )
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -29,10 +29,10 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     max_leaves=8,
 )
 metadata = st.dictionaries(st.text(), json_values, max_size=4)
-said: st.SearchStrategy[Said] = st.one_of(
-    st.builds(Accepted, json_values),
+said: st.SearchStrategy[VerifierVerdict] = st.one_of(
+    st.builds(Acceptance, json_values),
     st.builds(Rejection, st.text(), st.none() | st.text(), st.booleans(), metadata),
-    st.builds(Breakage, st.text(), st.booleans()),
+    st.builds(SystemErrorVerdict, st.text(), st.booleans()),
 )
 
 
@@ -101,11 +101,11 @@ def test_a_bare_rejection_may_be_mended() -> None:
 
 
 @given(said)
-def test_what_was_said_is_read_back_as_it_was_kept(one: Said) -> None:
-    assert read_said(one.to_json()) == one
+def test_what_was_said_is_read_back_as_it_was_kept(one: VerifierVerdict) -> None:
+    assert parse_verdict(one.to_json()) == one
 
 
 @pytest.mark.parametrize("written", [b"{}", b"null", b'{"outcome":"maybe"}', b'{"outcome":"rejected"}'])
 def test_what_no_verifier_says_is_not_read(written: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
-        read_said(written)
+        parse_verdict(written)

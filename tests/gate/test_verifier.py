@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from tests.gate import postponed
 
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.verifier import INJECTED, Verifier, VerifierError, injected, verifier_from, verifier_of
+from meruit.gate.verifier import INJECTED, Verifier, VerifierError, inspect_parameters, verifier_from, verifier_of
 
 SUPPLY: dict[str, Any] = {
     "agent_ctx": AgentContext(run_id="r1"),
@@ -389,7 +389,7 @@ def test_what_is_no_function_is_refused(function: Any, said: str) -> None:
 def test_a_tools_parameters_are_told_apart_by_who_fills_them() -> None:
     def search(words: str, ctx: AgentContext, limit: int = 3, *more: str, deps: Any = None) -> None: ...
 
-    told = [(one.name, one.annotation, one.what, one.variadic) for one in injected(search)]
+    told = [(one.name, one.annotation, one.what, one.variadic) for one in inspect_parameters(search)]
     assert told == [
         ("words", str, None, False),
         ("ctx", AgentContext, "agent_ctx", False),
@@ -397,7 +397,7 @@ def test_a_tools_parameters_are_told_apart_by_who_fills_them() -> None:
         ("more", str, None, True),
         ("deps", Any, "deps", False),
     ]
-    assert [one.default for one in injected(search)][2::2] == [3, None]
+    assert [one.default for one in inspect_parameters(search)][2::2] == [3, None]
 
 
 # Its version.

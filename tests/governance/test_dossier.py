@@ -21,13 +21,13 @@ from meruit.governance.dossier import (
     BELIEVED_SHARE,
     LONG_CHARS,
     OF_AGENTS,
-    About,
+    CheatTraps,
     HandedIn,
-    Planted,
+    OutcomeIdentity,
     dossier_of,
-    judged_metadata,
-    leaked,
-    marks_of,
+    find_leaked_canaries,
+    fingerprints_of,
+    metadata_to_judge,
     similarity,
     text_of,
 )
@@ -43,14 +43,14 @@ from meruit.model.work import CLAIMED, Work
 
 ENGINE = build_engine(Settings())
 NOW = datetime(2026, 3, 1, 12, 0, 5, tzinfo=UTC)
-ABOUT = About("c1", "w1", "a1", "b1")
+ABOUT = OutcomeIdentity("c1", "w1", "a1", "b1")
 CONTRACT = Contract(
     *("c1", 1, "w1", "a1", "b1", None, ContractState.EXECUTING, Escrow.HELD, "USD", 0, b"{}"),
     awarded_at=NOW,
     expires_at=NOW,
     started_at=NOW - timedelta(seconds=5),
 )
-NOTHING_PLANTED = Planted()
+NOTHING_PLANTED = CheatTraps()
 FAST = {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 1000, "bonus": 5}
 WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
 
@@ -63,7 +63,7 @@ def judged(*criteria: Any, output: Any = None, metadata: Any = None, given: Any 
 
 
 def by_agent(seen_ms: float | None = 5000.0, **metadata: Any) -> dict[str, Any]:
-    return judged_metadata(HandedIn({}, metadata, by_agent=True), seen_ms, NOW)
+    return metadata_to_judge(HandedIn({}, metadata, by_agent=True), seen_ms, NOW)
 
 
 def drawn(
@@ -71,7 +71,7 @@ def drawn(
     output: Any = None,
     *,
     given: Any = None,
-    planted: Planted = NOTHING_PLANTED,
+    planted: CheatTraps = NOTHING_PLANTED,
     claimed: bool = False,
 ) -> Dossier:
     """The dossier of some work."""
@@ -89,7 +89,7 @@ TOLD = st.dictionaries(
     st.sampled_from(
         [
             *OF_AGENTS,
-            *("claimed", "observed_ms", "received_at", "claimed_metrics", "told_by"),
+            *("claimed", "observed_ms", "received_at", "claimed_metrics", "reported_by"),
             *("evaluator", "usage", "model"),
         ]
     ),
@@ -105,9 +105,9 @@ TOLD = st.dictionaries(
 def test_whatever_an_agent_makes_up_only_its_claims_get_through(told: dict[str, Any], seen: float | None) -> None:
     metadata = by_agent(seen, **told)
     assert metadata["received_at"] == "2026-03-01T12:00:05.000000+00:00"
-    assert metadata["told_by"] == "agent"
+    assert metadata["reported_by"] == "agent"
     assert metadata.get("observed_ms") == seen
-    assert metadata.keys() <= {"received_at", "told_by", "observed_ms", "duration_ms", CLAIMED}
+    assert metadata.keys() <= {"received_at", "reported_by", "observed_ms", "duration_ms", CLAIMED}
     assert ("duration_ms" in metadata) == (seen is not None)
     assert metadata.get(CLAIMED, {}) == {name: value for name, value in told.items() if name in OF_AGENTS}
 
@@ -125,7 +125,7 @@ def test_a_claim_is_believed_within_what_its_measuring_can_err_by(said: float, s
 @settings(max_examples=40)
 @given(TOLD, st.booleans())
 def test_a_dossier_can_be_drawn_of_whatever_was_handed_in(told: dict[str, Any], agent: bool) -> None:
-    metadata = judged_metadata(HandedIn({}, told, by_agent=agent), None, NOW)
+    metadata = metadata_to_judge(HandedIn({}, told, by_agent=agent), None, NOW)
     made = drawn(metadata)
     assert made.received_at == NOW.timestamp()
     assert govern(made).valid in (True, False)
@@ -147,7 +147,7 @@ def test_similarity_lies_between_nothing_and_all(one: str, other: str) -> None:
 def test_a_planted_string_is_found_wherever_it_is_hidden(around: Any, canary: str) -> None:
     mark = [sha256(canary.encode()).hexdigest()]
     for output in ({"a": [around, {"b": f"x{canary}y"}]}, {"a": {canary: around}}, {"text": canary, "a": around}):
-        assert leaked((canary,), output) == mark
+        assert find_leaked_canaries((canary,), output) == mark
 
 
 # Times, and who tells them.
@@ -155,22 +155,22 @@ def test_a_planted_string_is_found_wherever_it_is_hidden(around: Any, canary: st
 
 def test_an_operators_word_is_taken_as_it_is() -> None:
     told = {"duration_ms": 1, "evaluator": {"canary_intact": True}, "usage": {"provider_tokens": 9}, "model": "x"}
-    metadata = judged_metadata(HandedIn({}, told), 5000.0, NOW)
-    assert metadata == {**told, "received_at": "2026-03-01T12:00:05.000000+00:00", "told_by": "operator"}
+    metadata = metadata_to_judge(HandedIn({}, told), 5000.0, NOW)
+    assert metadata == {**told, "received_at": "2026-03-01T12:00:05.000000+00:00", "reported_by": "operator"}
     assert told.keys() == {"duration_ms", "evaluator", "usage", "model"}
 
 
 @pytest.mark.parametrize("agent", [True, False])
 def test_claims_of_metrics_are_kept_beside_the_rest(agent: bool) -> None:
     handed = HandedIn({}, {"claimed_metrics": {"accuracy": 0.1}}, {"accuracy": 0.9}, by_agent=agent)
-    metadata = judged_metadata(handed, None, NOW)
+    metadata = metadata_to_judge(handed, None, NOW)
     assert metadata["claimed_metrics"] == {"accuracy": 0.9}
     assert drawn(metadata).claims == {"accuracy": 0.9}
 
 
 def test_the_moment_of_arrival_is_told_in_universal_time() -> None:
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    assert judged_metadata(HandedIn({}, {}), None, elsewhere)["received_at"] == "2026-03-01T12:00:05.000000+00:00"
+    assert metadata_to_judge(HandedIn({}, {}), None, elsewhere)["received_at"] == "2026-03-01T12:00:05.000000+00:00"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_an_agent_says_of_its_time_is_held_against_the_clock(said: Any, jud
 def test_an_agent_that_tells_no_time_is_judged_by_the_clock() -> None:
     metadata = by_agent()
     assert (metadata["duration_ms"], metadata["observed_ms"]) == (5000, 5000)
-    assert by_agent(None).keys() == {"received_at", "told_by"}
+    assert by_agent(None).keys() == {"received_at", "reported_by"}
 
 
 def test_an_agent_caught_is_shown_with_both_times() -> None:
@@ -198,7 +198,7 @@ def test_a_time_that_nobody_saw_is_a_claim_and_earns_nothing() -> None:
     for metadata, provenance, bonus in (
         (by_agent(None, duration_ms=10), Provenance.CLAIMED, 0),
         (by_agent(20.0, duration_ms=10), Provenance.OBSERVED, 5_000_000),
-        (judged_metadata(HandedIn({}, {"duration_ms": 10}), None, NOW), Provenance.OBSERVED, 5_000_000),
+        (metadata_to_judge(HandedIn({}, {"duration_ms": 10}), None, NOW), Provenance.OBSERVED, 5_000_000),
     ):
         result = judged(FAST, metadata=metadata)
         (one,) = result.criterion_results
@@ -235,7 +235,7 @@ def test_a_dossier_holds_names_and_numbers() -> None:
         "evaluator": {"before": {"tests": "aa"}, "after": {"tests": 5}, "canary_intact": False},
     }
     made = drawn(
-        metadata, given={"reference": "two words"}, planted=Planted(("not there",), impossible=True), claimed=True
+        metadata, given={"reference": "two words"}, planted=CheatTraps(("not there",), impossible=True), claimed=True
     )
     assert (made.contract_id, made.work_id, made.agent_id, made.consumer_id) == ABOUT
     assert (made.claimed_ms, made.output_tokens, made.claimed_tokens, made.started_at) == (12, 3, 7, 1.5)
@@ -289,7 +289,7 @@ def test_huge_integers_are_no_numbers_here() -> None:
 
 def test_a_claim_is_written_beside_what_it_earns() -> None:
     result = judged(FAST, WORDS, {**WORDS, "id": "many", "threshold": 50, "bonus": 1}, metadata={"duration_ms": 900})
-    fast, words, many = dossier_of(ABOUT, Work(), result, Planted(), claimed_may_earn=False).metrics
+    fast, words, many = dossier_of(ABOUT, Work(), result, CheatTraps(), claimed_may_earn=False).metrics
     assert (fast.metric, fast.kind, fast.value, fast.met) == ("latency_ms", None, 900, True)
     assert (fast.bonus_micros, fast.provenance) == (5_000_000, Provenance.OBSERVED)
     assert fast.margin == pytest.approx(0.1)
@@ -309,7 +309,7 @@ def test_a_claim_is_written_beside_what_it_earns() -> None:
     ],
 )
 def test_a_margin_is_how_far_past_a_one_sided_threshold_a_value_lies(criterion: Any, margin: float | None) -> None:
-    (fact,) = dossier_of(ABOUT, Work(), judged({**WORDS, **criterion}), Planted(), claimed_may_earn=False).metrics
+    (fact,) = dossier_of(ABOUT, Work(), judged({**WORDS, **criterion}), CheatTraps(), claimed_may_earn=False).metrics
     assert fact.met
     assert fact.margin == margin
 
@@ -318,7 +318,7 @@ def test_a_margin_is_how_far_past_a_one_sided_threshold_a_value_lies(criterion: 
 def test_a_margin_is_the_same_on_either_scale(threshold: float) -> None:
     criterion = {"metric": "rougeL", "metric_type": "percentage", "comparison": "gte", "threshold": threshold}
     result = judged(criterion, output={"text": "a b c"}, given={"reference": "a b c"})
-    (fact,) = dossier_of(ABOUT, Work(), result, Planted(), claimed_may_earn=False).metrics
+    (fact,) = dossier_of(ABOUT, Work(), result, CheatTraps(), claimed_may_earn=False).metrics
     assert fact.value == 1
     assert fact.margin == pytest.approx(1 / 9)
 
@@ -375,11 +375,11 @@ def test_very_long_texts_are_compared_by_their_words_alone(monkeypatch: pytest.M
 
 
 def test_without_planted_strings_nothing_leaks() -> None:
-    assert drawn().leaked == leaked((), {"text": "anything"}) == []
-    assert leaked(("canary-one", "canary-two"), {"text": "canary-two", "n": 5, "none": None}) == [
+    assert drawn().leaked == find_leaked_canaries((), {"text": "anything"}) == []
+    assert find_leaked_canaries(("canary-one", "canary-two"), {"text": "canary-two", "n": 5, "none": None}) == [
         sha256(b"canary-two").hexdigest()
     ]
-    assert drawn(output={"text": "canary-one!"}, planted=Planted(("canary-one",))).leaked != []
+    assert drawn(output={"text": "canary-one!"}, planted=CheatTraps(("canary-one",))).leaked != []
 
 
 @pytest.mark.parametrize(
@@ -398,24 +398,24 @@ def test_without_planted_strings_nothing_leaks() -> None:
 )
 def test_a_planted_string_is_found_however_it_is_dressed_up(said: str) -> None:
     for output in ({"text": said}, {"a": [{said: 1}]}):
-        assert leaked(("canary-7f3a",), output) == [sha256(b"canary-7f3a").hexdigest()]
-        assert leaked(("Canary\u20147F3A",), output) == [sha256("Canary\u20147F3A".encode()).hexdigest()]
+        assert find_leaked_canaries(("canary-7f3a",), output) == [sha256(b"canary-7f3a").hexdigest()]
+        assert find_leaked_canaries(("Canary\u20147F3A",), output) == [sha256("Canary\u20147F3A".encode()).hexdigest()]
 
 
 @pytest.mark.parametrize("number", [1234567890, 1234567890.0, [{"n": 9912345678900}], -1234567890, 0.1234567890123])
 def test_planted_digits_are_found_in_numbers(number: Any) -> None:
-    assert leaked(("1234567890",), {"n": number}) == [sha256(b"1234567890").hexdigest()]
+    assert find_leaked_canaries(("1234567890",), {"n": number}) == [sha256(b"1234567890").hexdigest()]
 
 
 def test_numbers_of_any_size_can_be_looked_at() -> None:
     odd = {"a": 10**5000, "b": 1e308, "c": -1e308, "d": math.inf, "e": math.nan, "f": True, "g": 5e-324}
-    assert leaked(("1234567890",), odd) == []
+    assert find_leaked_canaries(("1234567890",), odd) == []
 
 
 def test_what_hardly_shows_is_not_found_everywhere() -> None:
     unseen = "\u200b" * 8
-    assert leaked((unseen, "a" + unseen), {"text": "a b c"}) == []
-    assert len(leaked((unseen,), {"text": f"x{unseen}"})) == 1
+    assert find_leaked_canaries((unseen, "a" + unseen), {"text": "a b c"}) == []
+    assert len(find_leaked_canaries((unseen,), {"text": f"x{unseen}"})) == 1
 
 
 # Marks.
@@ -423,7 +423,7 @@ def test_what_hardly_shows_is_not_found_everywhere() -> None:
 
 def marks(agent: str = "a1", text: str = "x" * LONG_CHARS, **metadata: Any) -> Any:
     contract = msgspec.structs.replace(CONTRACT, agent_id=agent)
-    return marks_of(contract, {"question": "why"}, HandedIn({"text": text}, metadata))
+    return fingerprints_of(contract, {"question": "why"}, HandedIn({"text": text}, metadata))
 
 
 def test_a_run_is_named_by_its_agent() -> None:
@@ -455,18 +455,18 @@ def test_a_run_without_a_name_is_known_by_its_times_and_output() -> None:
 
 def test_a_task_is_its_input_and_what_is_asked_about_it() -> None:
     handed = HandedIn({"text": "x"}, {})
-    one = marks_of(CONTRACT, {"question": "why"}, handed, ("Title", None, "law"))
-    assert one == marks_of(CONTRACT, {"question": "why", "reference": "because"}, handed, ("Title", None, "law"))
+    one = fingerprints_of(CONTRACT, {"question": "why"}, handed, ("Title", None, "law"))
+    assert one == fingerprints_of(CONTRACT, {"question": "why", "reference": "because"}, handed, ("Title", None, "law"))
     others = [
-        marks_of(CONTRACT, {"question": "why"}, handed, ("Title", "more", "law")),
-        marks_of(CONTRACT, {"question": "why"}, handed, ("Title", "law", None)),
-        marks_of(CONTRACT, {"question": "how"}, handed, ("Title", None, "law")),
+        fingerprints_of(CONTRACT, {"question": "why"}, handed, ("Title", "more", "law")),
+        fingerprints_of(CONTRACT, {"question": "why"}, handed, ("Title", "law", None)),
+        fingerprints_of(CONTRACT, {"question": "how"}, handed, ("Title", None, "law")),
     ]
     assert one.task not in [other.task for other in others]
     assert one.input == others[0].input == others[1].input != others[2].input
-    plain = marks_of(CONTRACT, {"question": "why"}, handed)
+    plain = fingerprints_of(CONTRACT, {"question": "why"}, handed)
     assert plain.task == plain.input == one.input
-    assert marks_of(CONTRACT, {"question": "why"}, handed, ("\ud800",)).task == plain.input
+    assert fingerprints_of(CONTRACT, {"question": "why"}, handed, ("\ud800",)).task == plain.input
 
 
 @pytest.mark.parametrize(
@@ -480,10 +480,10 @@ def test_an_output_is_the_same_however_it_is_dressed_up(dressed: Callable[[str],
 
 def test_inputs_are_told_apart_by_what_agents_see_of_them() -> None:
     handed = HandedIn({"text": "x"}, {})
-    seen = marks_of(CONTRACT, {"question": "why"}, handed).input
-    assert seen == marks_of(CONTRACT, {"question": "why", "reference": "because"}, handed).input
-    assert seen != marks_of(CONTRACT, {"question": "how"}, handed).input
-    assert marks_of(CONTRACT, {"question": object()}, handed).input == ""
+    seen = fingerprints_of(CONTRACT, {"question": "why"}, handed).input
+    assert seen == fingerprints_of(CONTRACT, {"question": "why", "reference": "because"}, handed).input
+    assert seen != fingerprints_of(CONTRACT, {"question": "how"}, handed).input
+    assert fingerprints_of(CONTRACT, {"question": object()}, handed).input == ""
 
 
 def test_only_an_output_that_is_long_enough_is_somebodys_own() -> None:
@@ -494,4 +494,4 @@ def test_only_an_output_that_is_long_enough_is_somebodys_own() -> None:
 
 def test_half_a_character_does_not_stop_a_mark() -> None:
     odd = {"text": "\ud800" * LONG_CHARS}
-    assert marks_of(CONTRACT, {}, HandedIn(odd, {})).output is not None
+    assert fingerprints_of(CONTRACT, {}, HandedIn(odd, {})).output is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.governance import evaluate as governance
-from meruit.governance.evaluate import MAX_ENTRIES, excesses, govern, together, unknown_rules
+from meruit.governance.evaluate import MAX_ENTRIES, combine_results, find_excesses, govern, unknown_rules
 from meruit.model.governance import (
     UNAVAILABLE,
     WORST,
@@ -61,7 +61,7 @@ def test_the_disposition_is_that_of_the_worst_action(dossier: Dossier, off: list
     result = govern(dossier, Policy(off=off))
     actions = [flag.action for flag in result.flags if isinstance(flag, Flag)]
     expected = max((WORST_OF[action] for action in actions), key=WORST.index, default=Disposition.CLEAR)
-    assert result.concluded is result.disposition is expected
+    assert result.conclusion is result.disposition is expected
     assert result.valid is (expected is not Disposition.INVALID)
     assert not {*off} & {*result.names}
     assert 0 <= result.confidence <= 1
@@ -130,9 +130,9 @@ def test_confidence_is_the_share_of_the_rules_that_could_look() -> None:
 
 @given(RESULTS, RESULTS)
 def test_of_two_answers_the_worse_counts(one: GovernanceResult, other: GovernanceResult) -> None:
-    both, swapped = together(one, other), together(other, one)
-    assert both.concluded is max(one.concluded, other.concluded, key=WORST.index)
-    assert both.concluded is swapped.concluded is both.disposition
+    both, swapped = combine_results(one, other), combine_results(other, one)
+    assert both.conclusion is max(one.conclusion, other.conclusion, key=WORST.index)
+    assert both.conclusion is swapped.conclusion is both.disposition
     assert both.names == [*one.names, *other.names]
     assert both.confidence == min(one.confidence, other.confidence)
 
@@ -184,13 +184,13 @@ def test_a_rule_that_breaks_holds_the_outcome_and_the_others_are_asked(judge: An
         Flag(UNAVAILABLE, "7", Action.HOLD, evidence={"rule": "odd", "error": error}),
         *usual.flags,
     ]
-    assert (usual.concluded, found.concluded, found.valid) == (Disposition.CLEAR, Disposition.HOLD, True)
+    assert (usual.conclusion, found.conclusion, found.valid) == (Disposition.CLEAR, Disposition.HOLD, True)
     assert found.confidence == pytest.approx(usual.confidence * len(NAMES) / (len(NAMES) + 1))
     assert GovernanceResult.from_json(found.to_json()) == found
 
 
 def test_a_rule_that_breaks_changes_no_proof() -> None:
-    assert with_rule(raising, Dossier(canaries=1, leaked=["aa"])).concluded is Disposition.INVALID
+    assert with_rule(raising, Dossier(canaries=1, leaked=["aa"])).conclusion is Disposition.INVALID
 
 
 # What a stranger's dossier may hold.
@@ -211,7 +211,7 @@ def dealt(*counts: int) -> dict[str, Any]:
 @pytest.mark.parametrize("dossier", EXAMPLES, ids=lambda _: "")
 def test_the_rules_own_examples_are_within_bounds(dossier: Dossier) -> None:
     finite = all(math.isfinite(claim) for claim in dossier.claims.values())
-    assert bool([*excesses(dossier)]) is not finite
+    assert bool([*find_excesses(dossier)]) is not finite
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_the_rules_own_examples_are_within_bounds(dossier: Dossier) -> None:
     ],
 )
 def test_what_an_outcome_may_have_is_no_excess(known: dict[str, Any]) -> None:
-    assert [*excesses(Dossier(**known))] == []
+    assert [*find_excesses(Dossier(**known))] == []
 
 
 @pytest.mark.parametrize(
@@ -265,14 +265,14 @@ def test_what_an_outcome_may_have_is_no_excess(known: dict[str, Any]) -> None:
     ],
 )
 def test_an_excess_is_told_by_its_field(known: dict[str, Any], where: str, why: str) -> None:
-    found = next(excesses(Dossier(**known)))
+    found = next(find_excesses(Dossier(**known)))
     assert found.where == where
     assert found.message.startswith(why)
 
 
 def test_however_much_a_dossier_holds_only_so_much_is_looked_at() -> None:
     huge = Dossier(leaked=["a" * 201] * 100_000, claims={str(n): math.nan for n in range(100_000)})
-    assert len([*excesses(huge)]) == 2 * MAX_ENTRIES + 2
+    assert len([*find_excesses(huge)]) == 2 * MAX_ENTRIES + 2
 
 
 @given(st.builds(Dealings, *[st.integers()] * 8), st.integers(), st.floats(), st.floats())
@@ -283,5 +283,5 @@ def test_what_is_within_bounds_is_judged_by_every_rule(
     dossier = Dossier(
         agent_id="a", consumer_id="c", claimed_tokens=claimed, provider_tokens=counted, metrics=fact(), history=history
     )
-    if not [*excesses(dossier)]:
+    if not [*find_excesses(dossier)]:
         assert UNAVAILABLE not in govern(dossier).names

@@ -16,14 +16,14 @@ from meruit.governance.history import (
     MAX_DAYS,
     MAX_METRICS,
     WINDOW,
-    AgentMemory,
+    AgentHistory,
     baselines,
+    is_first_output,
     is_near,
-    is_sighting,
-    normalised,
+    normalise_text,
     recent,
-    remembered,
     sketch,
+    update_history,
 )
 from meruit.model.governance import Action, Disposition, Flag, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
@@ -47,10 +47,10 @@ FACTS = st.builds(
 OUTCOMES = st.lists(st.builds(Outcome, st.integers(100, 170), st.lists(FACTS, max_size=4), st.booleans()), max_size=80)
 
 
-def all_of(outcomes: list[Outcome]) -> AgentMemory:
-    memory = AgentMemory()
+def all_of(outcomes: list[Outcome]) -> AgentHistory:
+    memory = AgentHistory()
     for outcome in outcomes:
-        memory = remembered(memory, outcome.facts, outcome.day, mismatch=outcome.mismatch)
+        memory = update_history(memory, outcome.facts, outcome.day, mismatch=outcome.mismatch)
     return memory
 
 
@@ -93,7 +93,7 @@ def test_it_equals_a_plain_recomputation(outcomes: list[Outcome]) -> None:
 @given(OUTCOMES)
 def test_it_survives_json_and_stays_small(outcomes: list[Outcome]) -> None:
     memory = all_of(outcomes)
-    assert AgentMemory.from_json(memory.to_json()) == memory
+    assert AgentHistory.from_json(memory.to_json()) == memory
     assert len(memory.margins) <= WINDOW
     assert len(memory.accuracies) <= WINDOW
     assert all(0 < len(days) <= MAX_DAYS for days in memory.days.values())
@@ -103,7 +103,7 @@ def test_it_survives_json_and_stays_small(outcomes: list[Outcome]) -> None:
 def test_what_is_recent_is_what_will_be_remembered(outcomes: list[Outcome], facts: list[MetricFact]) -> None:
     before = all_of(outcomes)
     kept = before.to_json()
-    after = remembered(before, facts, 170, mismatch=False)
+    after = update_history(before, facts, 170, mismatch=False)
     assert recent(before, facts) == (after.margins, after.accuracies)
     assert before.to_json() == kept
 
@@ -113,42 +113,44 @@ def of(metric: str, value: float) -> list[MetricFact]:
 
 
 def test_a_small_spread_on_a_large_mean_is_not_lost() -> None:
-    memory = AgentMemory()
+    memory = AgentHistory()
     for number in range(300):
-        memory = remembered(memory, of("m", 1e9 + number % 3), 100 + number // 20, mismatch=False)
+        memory = update_history(memory, of("m", 1e9 + number % 3), 100 + number // 20, mismatch=False)
     found = baselines(memory, ["m"], 120)["m"]
     assert found.deviation == pytest.approx(statistics.stdev([number % 3 for number in range(300)]), rel=1e-6)
 
 
 def test_values_that_would_square_to_infinity_are_not_remembered() -> None:
-    memory = remembered(AgentMemory(), [*of("m", LARGEST), *of("m", -LARGEST), *of("m", 1e308)], 1, mismatch=False)
+    memory = update_history(AgentHistory(), [*of("m", LARGEST), *of("m", -LARGEST), *of("m", 1e308)], 1, mismatch=False)
     assert baselines(memory, ["m"], 1)["m"].n == 2
-    assert AgentMemory.from_json(memory.to_json()) == memory
+    assert AgentHistory.from_json(memory.to_json()) == memory
 
 
 def test_days_go_after_thirty_and_later_days_do_not_count_yet() -> None:
-    memory = AgentMemory()
+    memory = AgentHistory()
     for day in range(100, 140):
-        memory = remembered(memory, of("m", float(day)), day, mismatch=False)
+        memory = update_history(memory, of("m", float(day)), day, mismatch=False)
     assert [one.day for one in memory.days["m"]] == [*range(110, 140)]
     assert baselines(memory, ["m"], 139)["m"].n == MAX_DAYS
     assert baselines(memory, ["m"], 119)["m"].n == 10
     assert baselines(memory, ["m"], 140)["m"].n == MAX_DAYS - 1
     assert not baselines(memory, ["m"], 169)
-    late = remembered(memory, of("m", 7.0), 105, mismatch=False)
+    late = update_history(memory, of("m", 7.0), 105, mismatch=False)
     assert late.days == memory.days
-    assert not remembered(memory, of("n", 7.0), 400, mismatch=False).days.get("m")
+    assert not update_history(memory, of("n", 7.0), 400, mismatch=False).days.get("m")
 
 
 def test_of_many_metrics_those_in_use_and_well_known_stay() -> None:
-    memory = remembered(AgentMemory(), of("zzz old", 1.0), 90, mismatch=False)
+    memory = update_history(AgentHistory(), of("zzz old", 1.0), 90, mismatch=False)
     for number in range(MAX_METRICS):
-        memory = remembered(memory, of(f"m{number:03}", 1.0) * 2, 100, mismatch=False)
+        memory = update_history(memory, of(f"m{number:03}", 1.0) * 2, 100, mismatch=False)
     assert len(memory.days) == MAX_METRICS
     assert "zzz old" not in memory.days
-    crowded = remembered(memory, [fact for number in range(500) for fact in of(f"z{number}", 1.0)], 100, mismatch=False)
+    crowded = update_history(
+        memory, [fact for number in range(500) for fact in of(f"z{number}", 1.0)], 100, mismatch=False
+    )
     assert crowded.days == memory.days
-    assert "new" in remembered(memory, of("new", 1.0), 101, mismatch=False).days
+    assert "new" in update_history(memory, of("new", 1.0), 101, mismatch=False).days
 
 
 # Sketches.
@@ -200,8 +202,8 @@ def test_a_very_long_text_is_looked_at_from_its_first_to_its_last_word() -> None
 
 @given(st.text(st.characters()))
 def test_a_normalised_text_stays_as_it_is(text: str) -> None:
-    once = normalised(text)
-    assert normalised(once) == once
+    once = normalise_text(text)
+    assert normalise_text(once) == once
     assert once == once.strip()
 
 
@@ -211,7 +213,7 @@ def test_a_normalised_text_stays_as_it_is(text: str) -> None:
 )
 def test_hidden_characters_change_nothing(text: str, hidden: str) -> None:
     # Behind each character, as far as none takes part in composing one.
-    assert normalised(hidden.join(["", *text, ""])) == normalised(text)
+    assert normalise_text(hidden.join(["", *text, ""])) == normalise_text(text)
 
 
 @pytest.mark.parametrize(
@@ -231,12 +233,12 @@ def test_hidden_characters_change_nothing(text: str, hidden: str) -> None:
     ],
 )
 def test_a_text_is_compared_as_it_is_seen(text: str, seen: str) -> None:
-    assert normalised(text) == seen
+    assert normalise_text(text) == seen
 
 
 @pytest.mark.parametrize("accents", ["\u0315\u0316", "\u0344\u0316", "\uff9e\u0316", "\u0f73\u0316"])
 def test_accents_upon_accents_take_no_longer(accents: str) -> None:
-    assert len(normalised("a" + accents * 200_000)) < 200
+    assert len(normalise_text("a" + accents * 200_000)) < 200
 
 
 def test_a_sketch_is_that_of_what_is_seen() -> None:
@@ -260,4 +262,4 @@ def test_a_sketch_is_that_of_what_is_seen() -> None:
     ],
 )
 def test_what_is_not_believed_or_seen_before_is_nobodys_own(said: GovernanceResult | None, sighted: bool) -> None:
-    assert is_sighting(said) is sighted
+    assert is_first_output(said) is sighted

@@ -207,7 +207,7 @@ def test_one_client_can_be_asked_from_one_loop_after_another(server: Server) -> 
 
 
 def test_a_flag_that_acts_counts_whatever_else_is_said(server: Server) -> None:
-    assert ask(server, "waved%20through").concluded is Disposition.INVALID
+    assert ask(server, "waved%20through").conclusion is Disposition.INVALID
 
 
 def test_certificates_are_read_once_and_not_on_the_loop(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meruit.judge.compare import Interval, bracket, compile_test, domain_of
+from meruit.judge.compare import FloatInterval, bracket, compile_test, domain_of
 from meruit.model.criterion import SuccessCriterion
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
@@ -177,7 +177,7 @@ def test_containment_without_anything_named_cannot_be_judged() -> None:
 @given(low=finite, high=finite, number=finite)
 def test_a_negated_interval_holds_what_the_other_does_not(low: float, high: float, number: float) -> None:
     assume(low <= high)
-    assert Interval(low, high).holds(number) is not Interval(low, high, negated=True).holds(number)
+    assert FloatInterval(low, high).holds(number) is not FloatInterval(low, high, negated=True).holds(number)
 
 
 def test_every_type_has_a_domain() -> None:

@@ -9,7 +9,7 @@ import pytest
 from meruit.errors import MeruitError
 from meruit.judge.compare import bracket, compile_test
 from meruit.judge.plan import Plan, Trait, compile_plan
-from meruit.judge.verdict import MAX_KNOWN, Circumstances, conclude, evidence_of, governed, rejudge
+from meruit.judge.verdict import MAX_CACHED_STATUSES, Circumstances, apply_governance, conclude, evidence_of, rejudge
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped
 from meruit.model.kinds import MetricType
@@ -237,9 +237,9 @@ def test_a_digest_follows_the_meaning_of_the_criteria() -> None:
 
 def test_what_a_plan_remembers_is_bounded(plan_of: Callable[..., Plan]) -> None:
     plan = plan_of({}, {})
-    plan.known.update({(Status.MET,) * 3 + (number,): object() for number in range(MAX_KNOWN // 2)})  # type: ignore[misc]
+    plan.outcome_cache.update({(Status.MET,) * 3 + (number,): object() for number in range(MAX_CACHED_STATUSES // 2)})  # type: ignore[misc]
     result = conclude(plan, [0.9, 0.1], Circumstances("c", WHEN))
-    assert list(plan.known) == [(Status.MET, Status.NOT_MET)]
+    assert list(plan.outcome_cache) == [(Status.MET, Status.NOT_MET)]
     assert conclude(plan, [0.8, 0.2], Circumstances("c", WHEN)).bounds == result.bounds
 
 
@@ -418,7 +418,7 @@ def test_what_governance_said_is_part_of_the_record(
     status: GovernanceStatus, flags: list[str], reason: Reason | None, success: bool, plan_of: Callable[..., Plan]
 ) -> None:
     plan = plan_of({}, {"required": False})
-    result = governed(conclude(plan, [0.9, 0.1], Circumstances("c", WHEN)), status, flags, reason)
+    result = apply_governance(conclude(plan, [0.9, 0.1], Circumstances("c", WHEN)), status, flags, reason)
     assert (result.success, result.governance, result.governance_flags) == (success, status, flags)
     assert result.reasons[1:] == ([] if reason is None else [reason])
     assert result.reasons[0].message == "m1 is not met"

@@ -16,11 +16,11 @@ from meruit.log.merkle import (
     Frontier,
     Subtree,
     consistency_proof,
-    finished_tiles,
     inclusion_proof,
     is_consistent,
     is_included,
     leaf_hash,
+    new_full_tiles,
     node_hash,
     range_root,
 )
@@ -103,25 +103,25 @@ def spoilt(draw: st.DrawFn, proof: list[bytes]) -> list[bytes]:
 def test_a_log_has_one_root_however_it_grew(size: int, cuts: list[int]) -> None:
     frontier = EMPTY
     for start, end in pairwise(sorted({0, size, *(cut for cut in cuts if cut <= size)})):
-        frontier = frontier.grown(LOG[start:end])
+        frontier = frontier.extend(LOG[start:end])
         assert frontier.size == end
         assert len(frontier.peaks) == end.bit_count()
         assert frontier.root() == root(end)
-    assert frontier == EMPTY.grown(LOG[:size])
+    assert frontier == EMPTY.extend(LOG[:size])
 
 
 def test_growing_by_nothing_changes_nothing() -> None:
-    assert EMPTY.grown([]) == EMPTY
+    assert EMPTY.extend([]) == EMPTY
     assert EMPTY.root() == EMPTY_ROOT == root(0)
-    frontier = EMPTY.grown(LOG[:7])
-    assert frontier.grown([]) == frontier
+    frontier = EMPTY.extend(LOG[:7])
+    assert frontier.extend([]) == frontier
 
 
 def test_the_frontier_before_growing_is_left_as_it_was() -> None:
-    before = EMPTY.grown(LOG[:5])
+    before = EMPTY.extend(LOG[:5])
     hashes = [*LOG[5:8]]
-    before.grown(hashes)
-    assert before == EMPTY.grown(LOG[:5])
+    before.extend(hashes)
+    assert before == EMPTY.extend(LOG[:5])
     assert hashes == [*LOG[5:8]]
 
 
@@ -132,15 +132,15 @@ def test_the_peaks_are_the_complete_subtrees_from_large_to_small(size: int) -> N
         if size >> level & 1:
             expected.append(SUBTREE(start, level))
             start += 2**level
-    assert list(EMPTY.grown(LOG[:size]).peaks) == expected
+    assert list(EMPTY.extend(LOG[:size]).peaks) == expected
 
 
 @given(sizes)
 def test_a_frontier_is_read_back_as_it_was_written(size: int) -> None:
-    frontier = EMPTY.grown(LOG[:size])
+    frontier = EMPTY.extend(LOG[:size])
     again = Frontier.from_bytes(size, frontier.to_bytes())
     assert again == frontier
-    assert again.grown(LOG[size:]).root() == root(len(LOG))
+    assert again.extend(LOG[size:]).root() == root(len(LOG))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_no_log_is_shorter_than_empty() -> None:
 @pytest.mark.parametrize("hashes", [[b""], [b"an entry, not its hash"], [LOG[0], LOG[1] + b"\x00"]])
 def test_a_log_grows_by_hashes_only(hashes: list[bytes]) -> None:
     with pytest.raises(ValueError, match="hash each entry with `leaf_hash` first"):
-        EMPTY.grown(hashes)
+        EMPTY.extend(hashes)
 
 
 # Parts of the tree.
@@ -371,26 +371,26 @@ def finished_by_counting(old: int, new: int) -> list[tuple[int, int]]:
 @example(65_535, 1)
 @example(0, 65_536)
 def test_tiles_are_finished_as_counting_would_have_it(old: int, more: int) -> None:
-    assert list(finished_tiles(old, old + more)) == finished_by_counting(old, old + more)
+    assert list(new_full_tiles(old, old + more)) == finished_by_counting(old, old + more)
 
 
 def test_a_huge_log_costs_no_more_than_what_it_finishes() -> None:
     huge = 256**7
-    assert list(finished_tiles(huge - 1, huge)) == [(level, huge // 256**level - 1) for level in range(1, 8)]
-    assert list(finished_tiles(huge, huge + 255)) == []
+    assert list(new_full_tiles(huge - 1, huge)) == [(level, huge // 256**level - 1) for level in range(1, 8)]
+    assert list(new_full_tiles(huge, huge + 255)) == []
 
 
 @pytest.mark.parametrize(("old", "new"), [(-1, 0), (2, 1)])
 def test_tiles_of_a_log_that_shrinks_are_refused(old: int, new: int) -> None:
     with pytest.raises(ValueError, match="does not grow"):
-        next(finished_tiles(old, new))
+        next(new_full_tiles(old, new))
 
 
 def test_a_finished_tile_is_a_complete_subtree() -> None:
-    for level, index in finished_tiles(0, len(LOG)):
+    for level, index in new_full_tiles(0, len(LOG)):
         length = 2 ** (TILE_HEIGHT * level)
         hashes = LOG[index * length : (index + 1) * length]
-        assert EMPTY.grown(hashes).peaks == (SUBTREE(index * length, TILE_HEIGHT * level),)
+        assert EMPTY.extend(hashes).peaks == (SUBTREE(index * length, TILE_HEIGHT * level),)
 
 
 # The numbers of certificate transparency.
@@ -459,7 +459,7 @@ def test_the_leaves_are_the_published_ones() -> None:
 
 @pytest.mark.parametrize("size", range(9))
 def test_the_roots_are_the_published_ones(size: int) -> None:
-    assert EMPTY.grown(KNOWN[:size]).root().hex() == ROOTS[size]
+    assert EMPTY.extend(KNOWN[:size]).root().hex() == ROOTS[size]
     assert range_root(0, size, over(KNOWN)).hex() == ROOTS[size]
 
 

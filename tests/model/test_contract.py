@@ -28,7 +28,7 @@ from meruit.model.contract import (
     SettleWhen,
     Terms,
     WorkSubmission,
-    kept_work,
+    parse_stored_work,
     work_body,
 )
 from meruit.model.money import CURRENCIES
@@ -195,7 +195,7 @@ def test_terms_are_fixed() -> None:
 )
 def test_the_cap_is_taken_under_each_of_its_names(written: dict[str, Any]) -> None:
     assert Budget.model_validate(written).max_cpa_total == Decimal("2.5")
-    assert work(budget=written).in_force().max_cpa_total == Decimal("2.5")
+    assert work(budget=written).terms_in_force().max_cpa_total == Decimal("2.5")
 
 
 @pytest.mark.parametrize(
@@ -251,18 +251,18 @@ def test_a_budget_is_a_mapping() -> None:
 def test_work_needs_a_title_and_nothing_else() -> None:
     made = work()
     assert (made.description, made.input, made.success_criteria, made.canaries) == ("", {}, None, ())
-    assert made.in_force() == Terms()
+    assert made.terms_in_force() == Terms()
 
 
 def test_the_budgets_cap_is_among_the_terms_in_force() -> None:
     made = work(budget={"max_bonus": 3, "max_cpc": 9}, terms={"cpc_rate": 8})
-    assert (made.in_force().max_cpa_total, made.in_force().cpc_rate) == (3, 8)
-    assert work(terms={"max_cpa_total": 4}).in_force().max_cpa_total == 4
-    assert work(budget={"max_bonus": 0}).in_force().max_cpa_total == 0
+    assert (made.terms_in_force().max_cpa_total, made.terms_in_force().cpc_rate) == (3, 8)
+    assert work(terms={"max_cpa_total": 4}).terms_in_force().max_cpa_total == 4
+    assert work(budget={"max_bonus": 0}).terms_in_force().max_cpa_total == 0
 
 
 def test_two_caps_must_be_one() -> None:
-    assert work(budget={"max_bonus": "3.0"}, terms={"max_cpa_total": 3}).in_force().max_cpa_total == 3
+    assert work(budget={"max_bonus": "3.0"}, terms={"max_cpa_total": 3}).terms_in_force().max_cpa_total == 3
     said = refusal(WorkSubmission, title="x", budget={"max_bonus": 0}, terms={"max_cpa_total": 3})
     assert "budget.max_cpa_total and terms.max_cpa_total are one cap and differ" in said
 
@@ -354,14 +354,14 @@ def test_work_that_would_not_do_what_it_says_is_refused(parts: dict[str, Any], s
 )
 def test_work_that_does_is_taken(parts: dict[str, Any]) -> None:
     made = WorkSubmission.model_validate({"title": "x", **parts})
-    assert made.judged_input() == {**parts.get("input", {}), **parts.get("private", {})}
+    assert made.input_for_judge() == {**parts.get("input", {}), **parts.get("private", {})}
 
 
 def test_work_is_read_back_as_it_was_kept() -> None:
     made = WorkSubmission.model_validate(
         {"title": "x", "input": {"a": 1}, "private": {"c": 1, "b": 2}, "canaries": ["long enough"], "impossible": True}
     )
-    kept = kept_work(work_body(made))
+    kept = parse_stored_work(work_body(made))
     assert kept.private == {"b", "c"}
     assert kept.submission == made.model_copy(update={"input": {}, "private": {}})
     assert work_body(made) == work_body(made.model_copy(update={"input": {"other": 1}}))
@@ -376,7 +376,7 @@ def test_work_is_read_back_as_it_was_kept() -> None:
     ],
 )
 def test_what_was_taken_once_stays_readable(parts: dict[str, Any]) -> None:
-    assert kept_work(canonical(parts)).submission.title == parts["title"]
+    assert parse_stored_work(canonical(parts)).submission.title == parts["title"]
 
 
 @pytest.mark.parametrize(
@@ -384,4 +384,4 @@ def test_what_was_taken_once_stays_readable(parts: dict[str, Any]) -> None:
 )
 def test_what_is_no_work_is_not_read_as_such(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each says something else
-        kept_work(body)
+        parse_stored_work(body)

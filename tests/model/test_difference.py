@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from meruit.judge.plan import Trait, compile_plan
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.difference import Change, CriterionDifference, Difference, Ending, Kind, difference
+from meruit.model.difference import (
+    CriterionDifference,
+    Difference,
+    DifferenceKind,
+    FieldChange,
+    VerdictSummary,
+    difference,
+)
 from meruit.model.evidence import Evidence, Missing
 from meruit.model.verdict import Verdict, VerificationResult
 
@@ -45,8 +52,8 @@ def test_nothing_differs_from_itself(result: VerificationResult) -> None:
 @given(results, results)
 def test_from_the_other_end_everything_is_turned(one: VerificationResult, other: VerificationResult) -> None:
     there = difference(one, other)
-    assert difference(other, one) == there.turned()
-    assert there.turned().turned() == there
+    assert difference(other, one) == there.inverse()
+    assert there.inverse().inverse() == there
     assert Difference.from_json(there.to_json()).to_json() == there.to_json()
 
 
@@ -63,20 +70,23 @@ def test_a_moved_threshold_shows_with_what_it_did() -> None:
     old = judged({"a": (0.7, {}), "b": (0.9, {})})
     new = judged({"a": (0.7, {"threshold": 0.8}), "c": (0.9, {"weight": 2})})
     found = difference(old, new)
-    assert (found.before, found.after) == (Ending(Verdict.PASS, True, 1.0), Ending(Verdict.PARTIAL, False, 2 / 3))
+    assert (found.before, found.after) == (
+        VerdictSummary(Verdict.PASS, True, 1.0),
+        VerdictSummary(Verdict.PARTIAL, False, 2 / 3),
+    )
     assert {change.field for change in found.changes} >= {"verdict", "success", "score", "criteria_digest"}
     moved, removed, added = found.criteria
-    assert moved.kind is Kind.CHANGED
-    assert moved.changes[:2] == (Change("status", "met", "not_met"), Change("threshold", 0.5, 0.8))
+    assert moved.kind is DifferenceKind.CHANGED
+    assert moved.changes[:2] == (FieldChange("status", "met", "not_met"), FieldChange("threshold", 0.5, 0.8))
     assert (removed.criterion_id, removed.kind, added.criterion_id, added.kind) == (
-        *("b", Kind.REMOVED),
-        *("c", Kind.ADDED),
+        *("b", DifferenceKind.REMOVED),
+        *("c", DifferenceKind.ADDED),
     )
-    assert Change("value", 0.9, None) in removed.changes
-    assert Change("weight", None, 2.0) in added.changes
+    assert FieldChange("value", 0.9, None) in removed.changes
+    assert FieldChange("weight", None, 2.0) in added.changes
 
 
 def test_true_is_not_one_to_a_reader() -> None:
     usual = {"metric_type": "custom", "comparison": "eq", "threshold": 1}
     found = difference(judged({"a": (True, usual)}), judged({"a": (1, usual)}))
-    assert found.criteria == (CriterionDifference("a", Kind.CHANGED, (Change("value", True, 1),)),)
+    assert found.criteria == (CriterionDifference("a", DifferenceKind.CHANGED, (FieldChange("value", True, 1),)),)

@@ -37,7 +37,7 @@ def test_where_validity_and_disposition_disagree_the_worse_counts(
     valid: bool, disposition: str | None, concluded: str
 ) -> None:
     given_ = None if disposition is None else Disposition(disposition)
-    assert GovernanceResult(valid, disposition=given_).concluded is Disposition(concluded)
+    assert GovernanceResult(valid, disposition=given_).conclusion is Disposition(concluded)
 
 
 @given(st.lists(st.text() | st.builds(Flag, st.text(), st.text(), st.sampled_from(Action)), max_size=5))
@@ -71,7 +71,7 @@ def test_the_worst_of_all_that_was_said_counts(
     valid: bool, disposition: Disposition | None, actions: list[Action]
 ) -> None:
     flags: list[Flag | str] = ["hold", *(Flag("odd", "1", action) for action in actions)]
-    found = GovernanceResult(valid, flags, disposition).concluded
+    found = GovernanceResult(valid, flags, disposition).conclusion
     said = {Disposition.CLEAR if valid else Disposition.INVALID, disposition, *map(disposition_of, actions)}
     assert found in said | {Disposition.CLEAR}
     assert all(WORST.index(found) >= WORST.index(one) for one in said if one is not None)
@@ -85,15 +85,15 @@ def test_the_worst_of_all_that_was_said_counts(
 def test_a_flag_that_acts_is_not_talked_away(action: str, concluded: str, disposition: str) -> None:
     flags = f'[{{"rule": "x", "version": "1", "action": "{action}"}}]'
     answer = GovernanceResult.from_json(f'{{"valid": true, "disposition": {disposition}, "flags": {flags}}}')
-    assert answer.concluded is Disposition(concluded)
+    assert answer.conclusion is Disposition(concluded)
 
 
 def test_of_many_flags_some_are_kept_and_all_count() -> None:
     few = GovernanceResult(valid=True, flags=["x"] * MAX_FLAGS)
-    assert few.bounded() is few
+    assert few.limit_flags() is few
     many = GovernanceResult(valid=True, flags=["x"] * MAX_FLAGS + [Flag("y", "1", Action.INVALIDATE)])
-    kept = many.bounded()
-    assert (len(kept.flags), kept.concluded, many.concluded) == (MAX_FLAGS, Disposition.INVALID, Disposition.INVALID)
+    kept = many.limit_flags()
+    assert (len(kept.flags), kept.conclusion, many.conclusion) == (MAX_FLAGS, Disposition.INVALID, Disposition.INVALID)
 
 
 def test_flags_of_either_kind_survive_json() -> None:
@@ -105,4 +105,4 @@ def test_flags_of_either_kind_survive_json() -> None:
 
 def test_an_answer_that_knows_only_valid_and_not_is_enough() -> None:
     assert GovernanceResult.from_json(b'{"valid": true}') == GovernanceResult(valid=True)
-    assert GovernanceResult.from_json(b'{"valid": false, "flags": ["x"]}').concluded is Disposition.INVALID
+    assert GovernanceResult.from_json(b'{"valid": false, "flags": ["x"]}').conclusion is Disposition.INVALID

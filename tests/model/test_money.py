@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.money import CURRENCIES, Bill, Cost, Line, Part, as_decimal, as_micros
+from meruit.model.money import CURRENCIES, Bill, Cost, Line, PricePart, as_decimal, as_micros
 from meruit.model.numbers import MICRO, in_units
 from meruit.model.threshold import LARGEST_MICROS, money
 
@@ -67,11 +67,19 @@ def test_a_cost_is_awaited_at_once_and_as_often_as_one_likes() -> None:
 
 
 def test_parts_are_named_as_in_the_specified_breakdown() -> None:
-    assert [*Part] == ["cpc", "cpa_bonus", "cpa_penalty", "tokens"], "and tokens, which the specification has not"
+    assert [*PricePart] == ["cpc", "cpa_bonus", "cpa_penalty", "tokens"], "and tokens, which the specification has not"
 
 
 def test_a_bill_and_its_lines_survive_json() -> None:
     bill = Bill(
-        "EUR", [Line("cpc", Part.CPC, 5, "completed"), Line("x", Part.PENALTY, -1, "y", "z")], 5, 0, 1, 4, 1, 3, 2
+        "EUR",
+        [Line("cpc", PricePart.CPC, 5, "completed"), Line("x", PricePart.PENALTY, -1, "y", "z")],
+        5,
+        0,
+        1,
+        4,
+        1,
+        3,
+        2,
     )
     assert Bill.from_json(bill.to_json()) == bill

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.model.access import Caller, Role, Scope
-from meruit.model.outcome import from_micros, in_micros, written
+from meruit.model.outcome import from_micros, in_micros, to_rfc3339
 
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 
@@ -20,8 +20,8 @@ def test_a_moment_survives_being_kept(moment: datetime) -> None:
 def test_one_moment_has_one_text(moment: datetime, hours: int) -> None:
     moment = min(max(moment, datetime(1900, 1, 1, tzinfo=UTC)), datetime(2200, 1, 1, tzinfo=UTC))
     elsewhere = moment.astimezone(timezone(timedelta(hours=hours)))
-    assert written(elsewhere) == written(moment)
-    assert datetime.fromisoformat(written(moment)) == moment
+    assert to_rfc3339(elsewhere) == to_rfc3339(moment)
+    assert datetime.fromisoformat(to_rfc3339(moment)) == moment
 
 
 def test_an_agent_reaches_its_own_outcomes_and_others_those_of_their_tenant() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.model.chat import MOST_TOKENS
-from meruit.model.prices import Ledger, PriceQuote
-from meruit.model.usage import Attempt, Tokens, UsagePolicy, UsageRun, UsageStep, summed
+from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.usage import Observation, Tokens, UsagePolicy, UsageRun, UsageStep, sum_tokens
 
 COUNTS = st.integers(0, MOST_TOKENS)
 MAYBE = st.none() | COUNTS
@@ -21,18 +21,18 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 @given(st.lists(TOKENS, max_size=5))
 def test_a_sum_knows_what_all_of_its_parts_know(several: list[Tokens]) -> None:
-    total = summed(several)
+    total = sum_tokens(several)
     for name in Tokens.__struct_fields__:
         parts = [getattr(one, name) for one in several]
         expected = None if None in parts else min(sum(parts), MOST_TOKENS)
         assert getattr(total, name) == expected
-    assert summed([*reversed(several)]) == total
+    assert sum_tokens([*reversed(several)]) == total
 
 
 @given(TOKENS)
 def test_nothing_added_changes_nothing(one: Tokens) -> None:
-    assert summed([one, NOTHING]) == summed([NOTHING, one]) == summed([one]) == one
-    assert summed([]) == NOTHING
+    assert sum_tokens([one, NOTHING]) == sum_tokens([NOTHING, one]) == sum_tokens([one]) == one
+    assert sum_tokens([]) == NOTHING
     assert one.total == one.input + one.output
 
 
@@ -45,7 +45,7 @@ def test_a_run_says_what_it_used_when_each_step_that_may_have_used_something_doe
     if any(one.expects_usage is not False for one in silent) or not steps:
         assert run.local is None
     else:
-        assert run.local == summed(one.local for one in steps if one.local is not None)
+        assert run.local == sum_tokens(one.local for one in steps if one.local is not None)
 
 
 def test_who_declares_no_usage_says_zero_by_that() -> None:
@@ -99,12 +99,12 @@ def test_sixty_minutes_are_the_default() -> None:
 )
 def test_what_cannot_be_meant_is_refused(written: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
-        Attempt.from_json(written)
+        Observation.from_json(written)
 
 
 def test_prices_and_costs_keep_every_digit() -> None:
     exact = Decimal("0.1000000000000000000001")
     quote = PriceQuote("table", "1", "00", "openai", "gpt-4o", "gpt-4o-2024-08-06", NOW, {"input": exact})
     assert PriceQuote.from_json(quote.to_json()) == quote
-    assert Ledger.from_json(Ledger(quoted=exact).to_json()) == Ledger(quoted=exact)
-    assert (Ledger().billed, Ledger().settled) == (None, None)
+    assert RunCosts.from_json(RunCosts(quoted=exact).to_json()) == RunCosts(quoted=exact)
+    assert (RunCosts().billed, RunCosts().settled) == (None, None)

@@ -10,8 +10,8 @@ from meruit.log.merkle import EMPTY_ROOT, node_hash
 from meruit.model.canonical import canonical, payload_bytes
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.store.write import NewOutcome, Recorded, Replay, record
-from meruit.store.recorder import Write, _Waiting
+from meruit.outcomes.store.write import IdempotentReplay, NewOutcome, RecordedVersion, record
+from meruit.store.recorder import Write, _QueuedWrite
 from meruit.store.store import Store
 
 ENGINE = VerificationEngine()
@@ -51,7 +51,7 @@ def outcome(  # each part can be the one that a test is about
         {"duration_ms": 12} if metadata is None else metadata,
     )
     result = ENGINE.verify_sync("c", works[0], works[1], criteria, works[2])
-    given, done, measured = (store.shelf.part(tenant, written(work)) for work in works)
+    given, done, measured = (store.blobs.part(tenant, written(work)) for work in works)
     chosen = store.surroundings.new_id("out") if outcome_id is None else outcome_id
     salts = store.surroundings.entropy(64)
     return NewOutcome(tenant, chosen, labels, given, done, measured, body_of(criteria), result, salts)
@@ -69,10 +69,10 @@ def judged(criteria: SuccessCriteria, text: str = "the cat sat") -> Verification
     return ENGINE.verify_sync("c", {"reference": "the cat sat"}, {"text": text}, criteria, {"duration_ms": 12})
 
 
-def recorded(store: Store, *outcomes: NewOutcome) -> list[Recorded]:
+def recorded(store: Store, *outcomes: NewOutcome) -> list[RecordedVersion]:
     """Record them as one request; where they stand."""
     answer = store.recorder.write(record(outcomes))
-    assert not isinstance(answer, Replay)
+    assert not isinstance(answer, IdempotentReplay)
     return answer
 
 
@@ -83,7 +83,7 @@ def together(store: Store, writes: Sequence[Write[Any]]) -> list[Any]:
     # The recorder takes nobody while this is held, then all of them.
     with store.recorder._work:
         for write, answer in zip(writes, answers, strict=True):
-            store.recorder._put(_Waiting(write, answer, None, sign_now=False))
+            store.recorder._put(_QueuedWrite(write, answer, None, sign_now=False))
     return [answer.exception(ANSWER_S) or answer.result() for answer in answers]
 
 

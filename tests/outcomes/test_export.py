@@ -18,13 +18,13 @@ from meruit.model.access import Scope
 from meruit.model.canonical import digest
 from meruit.model.outcome import Labels, OutcomeRecord
 from meruit.outcomes import export as exporting
-from meruit.outcomes.export import MIXED, export_jsonl, export_parquet, whole_file
+from meruit.outcomes.export import MIXED, atomic_file, export_jsonl, export_parquet
 from meruit.outcomes.rescore.run import LocalRunner, rescore
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
-from meruit.outcomes.store.read import Filter, Narrowed
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 from meruit.store.database import StoreError
 from meruit.store.location import Location
 from meruit.store.store import Store
@@ -48,7 +48,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def put(store: Store, output: dict[str, Any], criteria: SuccessCriteria, labels: Labels = Labels()) -> str:  # noqa: B008
     registrar = Registrar(VerificationEngine(), store)
-    judged = registrar.judge_sync(registrar.ready(criteria), Submission({"q": "?"}, output, {}, labels))
+    judged = registrar.judge_sync(registrar.compile(criteria), Submission({"q": "?"}, output, {}, labels))
     return registrar.record_sync("default", judged).outcome_id
 
 
@@ -73,7 +73,7 @@ def ids(store: Store) -> list[str]:
     return [first, second]
 
 
-def lines(store: Store, narrowed: Narrowed | None = None, *, every: bool = False) -> list[bytes]:
+def lines(store: Store, narrowed: OutcomeFilter | None = None, *, every: bool = False) -> list[bytes]:
     file = io.BytesIO()
     steps: list[tuple[int, int]] = []
     count = export_jsonl(store, SCOPE, narrowed, file, lambda *step: steps.append(step), every_version=every)
@@ -89,7 +89,7 @@ def test_a_line_is_the_record_itself(store: Store, ids: list[str]) -> None:
     for name, line in zip(ids, found, strict=True):
         read = OutcomeRecord.model_validate_json(line)
         with store.database.reading() as connection:
-            kept = outcomes.full(connection, SCOPE, name, store.shelf)
+            kept = outcomes.full_record(connection, SCOPE, name, store.blobs)
         assert digest(read.success_criteria.model_dump(exclude_defaults=True)) == read.criteria_digest
         # What the line says is the store's own bytes; reading it back must not change anything else.
         assert read.model_copy(update={"work_output": None}) == kept.model_copy(update={"work_output": None})
@@ -106,8 +106,8 @@ def test_every_version_is_a_line_when_asked(store: Store, ids: list[str]) -> Non
 def test_a_filter_narrows_and_small_batches_lose_nothing(
     store: Store, ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [json.loads(line)["id"] for line in lines(store, Narrowed(Filter.AGENT, "ada"))] == ids[1:]
-    assert lines(store, Narrowed(Filter.AGENT, "nobody")) == []
+    assert [json.loads(line)["id"] for line in lines(store, OutcomeFilter(OutcomeFilterField.AGENT, "ada"))] == ids[1:]
+    assert lines(store, OutcomeFilter(OutcomeFilterField.AGENT, "nobody")) == []
     whole = lines(store)
     monkeypatch.setattr(batches, "BATCH", 1)
     monkeypatch.setattr(exporting, "MAX_SETS", 1)
@@ -133,7 +133,7 @@ def test_erased_parts_are_null(store: Store, ids: list[str]) -> None:
 
 def test_nobody_has_no_work(store: Store) -> None:
     with store.database.reading() as connection:
-        assert list(batches.works(connection, "default", ["nobody"], store.shelf)) == []
+        assert list(batches.works(connection, "default", ["nobody"], store.blobs)) == []
 
 
 def test_evidence_that_cannot_be_read_is_told(store: Store) -> None:
@@ -185,7 +185,7 @@ def test_truth_values_have_a_column_of_their_own(store: Store) -> None:
 def test_row_groups_are_bounded(store: Store, ids: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(exporting, "GROUP_ROWS", 1)
     monkeypatch.setattr(batches, "BATCH", 1)
-    with whole_file(tmp_path / "a.parquet") as file:
+    with atomic_file(tmp_path / "a.parquet") as file:
         export_parquet(store, SCOPE, None, file, lambda *_: None)
     assert pq.ParquetFile(tmp_path / "a.parquet").num_row_groups == 2
 
@@ -206,14 +206,14 @@ def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
     target.write_bytes(b"the last one")
 
     def interrupted() -> None:
-        with whole_file(target) as file:
+        with atomic_file(target) as file:
             file.write(b"half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.jsonl", b"the last one")]
-    with whole_file(target) as file:
+    with atomic_file(target) as file:
         file.write(b"whole")
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("a.jsonl", b"whole")]
 
@@ -221,7 +221,7 @@ def test_an_export_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gone/report.json", "/dev/full"])
 def test_a_file_that_cannot_be_written_is_known_by_its_own_name(tmp_path: Path, name: str) -> None:
     target = tmp_path / name
-    with pytest.raises(OSError, match=r"No such file|No space left") as refused, whole_file(target) as file:
+    with pytest.raises(OSError, match=r"No such file|No space left") as refused, atomic_file(target) as file:
         file.write(b"x")
     assert refused.value.filename == str(target.resolve())
 
@@ -238,7 +238,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     heard: list[bytes] = []
     reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()))
     reader.start()
-    with whole_file(pipe) as file:
+    with atomic_file(pipe) as file:
         file.write(b"to the pipe")
     reader.join(30)
     assert heard == [b"to the pipe"]
@@ -248,7 +248,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_a_link_leads_to_the_file_that_is_written(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"old")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with whole_file(tmp_path / "link") as file:
+    with atomic_file(tmp_path / "link") as file:
         file.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_bytes() == b"new"

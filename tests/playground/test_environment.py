@@ -9,7 +9,7 @@ from tests.playground.test_host import looped
 from meruit.config import load_benchmark
 from meruit.errors import MeruitError, Unreachable
 from meruit.playground import sftp
-from meruit.playground.environment import Worlds
+from meruit.playground.environment import PlaygroundProvider
 from meruit.playground.host import Host
 from meruit.playground.portal import app as portal
 
@@ -31,7 +31,7 @@ async def test_nobody_is_judged_in_a_world_that_lacks_what_is_looked_at(
     benchmark = load_benchmark(FRONT_DESK)
     begun, refused = list[str](), dict[str, str]()
     async with httpx.AsyncClient() as client, Host(tmp_path) as host:
-        worlds = Worlds(host, client=client, environment={})
+        worlds = PlaygroundProvider(host, client=client, environment={})
         for task in benchmark.tasks:
             try:
                 begun.append((await worlds.prepare(benchmark, task)).id or "")

@@ -20,11 +20,11 @@ from meruit.errors import MeruitError
 from meruit.model.world import SourceKind
 from meruit.playground import host as hosting
 from meruit.playground import sftp
-from meruit.playground.fhir.resources import Refused
-from meruit.playground.host import Host, Playground, Served, UnknownPlayground
+from meruit.playground.fhir.resources import FhirRefusal
+from meruit.playground.host import AlreadyServed, Host, Playground, UnknownPlayground
 from meruit.playground.portal import app as portal
 from meruit.playground.seed import Seed
-from meruit.playground.state import QUOTA_BYTES, REFUSED, Full, State
+from meruit.playground.state import QUOTA_BYTES, REFUSED, PlaygroundFull, PlaygroundState
 
 SEED = Seed(resources={"Patient/1": {"resourceType": "Patient"}}, files={"in/a.txt": b"a"})
 MESSAGE = b"\x0bMSH|^~\\&|A|B|C|D|20260306||ADT^A01|1|P|2.5.1\r\x1c\r"
@@ -93,7 +93,7 @@ async def test_every_system_of_a_playground_answers(tmp_path: Path) -> None:
             assert "<form" in (await client.get(made.endpoints.portal)).text
         assert b"MSA|AA" in await send(made.endpoints.mllp, MESSAGE)
         assert await files(made, made.secret) == ["a.txt"]
-        world = await host.world(made.id)
+        world = await host.snapshots(made.id)
         assert [item.content() for item in world["outbound"].items] == [MESSAGE[1:-2]]
         assert len(world["ehr"].items) == 2
 
@@ -126,22 +126,22 @@ async def test_a_playground_goes_back_and_a_branch_goes_its_own_way(tmp_path: Pa
     async with Host(tmp_path) as host:
         await host.serve_http()
         made = await host.create(SEED)
-        start = await host.world(made.id)
+        start = await host.snapshots(made.id)
         await send(made.endpoints.mllp, MESSAGE)
         await host.checkpoint(made.id, "sent")
-        sent = await host.world(made.id)
+        sent = await host.snapshots(made.id)
         branched = await host.branch(made.id)
         assert branched.secret != made.secret
         assert branched.endpoints.mllp != made.endpoints.mllp
-        assert await host.world(branched.id) == sent
+        assert await host.snapshots(branched.id) == sent
         await send(branched.endpoints.mllp, MESSAGE)
         await host.reset(made.id)
-        assert await host.world(made.id) == start
+        assert await host.snapshots(made.id) == start
         await host.reset(made.id, "sent")
-        assert await host.world(made.id) == sent
-        assert len((await host.world(branched.id))["outbound"].items) == 2
+        assert await host.snapshots(made.id) == sent
+        assert len((await host.snapshots(branched.id))["outbound"].items) == 2
         await host.reset(branched.id)
-        assert await host.world(branched.id) == start
+        assert await host.snapshots(branched.id) == start
         assert await status(branched.endpoints.events, branched.secret) == 200
         assert await status(branched.endpoints.events, made.secret) == 401
 
@@ -151,7 +151,7 @@ async def test_a_playground_goes_back_and_a_branch_goes_its_own_way(tmp_path: Pa
         assert await status(made.endpoints.events, made.secret) == 401
         with pytest.raises(ConnectionError):
             await send(made.endpoints.mllp, MESSAGE)
-        for gone in (host.remove(made.id), host.reset(made.id), host.branch(made.id), host.world("x")):
+        for gone in (host.remove(made.id), host.reset(made.id), host.branch(made.id), host.snapshots("x")):
             with pytest.raises(UnknownPlayground, match="no playground is named"):
                 await gone
     assert folders(tmp_path) == [branched.id]
@@ -162,7 +162,7 @@ async def test_playgrounds_outlive_their_host(tmp_path: Path) -> None:
     async with Host(tmp_path) as host:
         made = [await host.create(SEED), await host.create()]
         await send(made[0].endpoints.mllp, MESSAGE)
-        worlds = [await host.world(one.id) for one in made]
+        worlds = [await host.snapshots(one.id) for one in made]
     taken = socket.socket()
     taken.bind(("127.0.0.1", int(made[1].endpoints.mllp.rpartition(":")[2])))
     taken.listen()
@@ -172,9 +172,9 @@ async def test_playgrounds_outlive_their_host(tmp_path: Path) -> None:
             assert [(one.id, one.secret) for one in again] == [(one.id, one.secret) for one in made]
             assert again[0].endpoints.mllp == made[0].endpoints.mllp
             assert again[1].endpoints.mllp != made[1].endpoints.mllp, "somebody else has that port now"
-            assert [await host.world(one.id) for one in again] == worlds
+            assert [await host.snapshots(one.id) for one in again] == worlds
             await host.reset(again[0].id)
-            assert (await host.world(again[0].id))["outbound"].items == []
+            assert (await host.snapshots(again[0].id))["outbound"].items == []
 
 
 @looped
@@ -200,7 +200,7 @@ async def _never(*_: Any) -> Any:
 @looped
 async def test_a_playground_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     async with Host(tmp_path) as host:
-        with pytest.raises(Refused):
+        with pytest.raises(FhirRefusal):
             await host.create(Seed(resources={"Patient/a_b": {}}))
         assert host.listing() == []
     assert folders(tmp_path) == []
@@ -253,7 +253,7 @@ async def test_files_of_playgrounds_at_rest_are_not_held_open(tmp_path: Path, mo
         made = [await host.create() for _ in range(4)]
         states = [state for one in made if (state := host.state_of(one.id)) is not None and state.settings()]
         assert [state._connection is not None for state in states] == [False, False, True, True]
-        assert [len(await host.world(one.id)) for one in made] == [6] * 4
+        assert [len(await host.snapshots(one.id)) for one in made] == [6] * 4
         assert host.state_of("x") is None
 
 
@@ -273,15 +273,15 @@ async def test_limits_and_ports_that_are_taken_are_told(tmp_path: Path, monkeypa
 async def test_a_world_that_is_held_up_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosting, "WORLD_S", 0.05)
+    monkeypatch.setattr(hosting, "SNAPSHOT_WAIT_S", 0.05)
     async with Host(tmp_path) as host:
         made = await host.create(SEED)
         state = host.state_of(made.id)
-        assert isinstance(state, State)
+        assert isinstance(state, PlaygroundState)
         with state.change(), pytest.raises(MeruitError, match="in use"):
-            await host.world(made.id)
+            await host.snapshots(made.id)
         monkeypatch.undo()
-        assert "ehr" in await host.world(made.id)
+        assert "ehr" in await host.snapshots(made.id)
 
 
 @looped
@@ -332,7 +332,7 @@ async def test_time_and_chance_are_given(tmp_path: Path) -> None:
     async with Host(tmp_path, clock=lambda: moment, entropy=lambda size: next(numbers).to_bytes(size)) as host:
         made = await host.create(SEED)
         state = host.state_of(made.id)
-        assert isinstance(state, State)
+        assert isinstance(state, PlaygroundState)
         assert {event.at for event in state.events()} == {"2026-03-06T00:00:00.000000Z"}
         assert made.id == "pg_064c4fbbf840000000000002"
         assert made.secret == "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB"
@@ -360,7 +360,7 @@ async def test_a_playground_that_is_full_refuses_by_every_protocol_and_stays_as_
         assert state is not None
         # Not even a byte that would fit on a page that is there already.
         state.set(quota_bytes=state.used_bytes() - 1)
-        before = await host.world(made.id)
+        before = await host.snapshots(made.id)
         client.headers.update(bearer(made.secret))
 
         created = await client.post(f"{ends.fhir}/Patient", json={"resourceType": "Patient"})
@@ -389,7 +389,7 @@ async def test_a_playground_that_is_full_refuses_by_every_protocol_and_stays_as_
                 with pytest.raises(asyncssh.SFTPFailure, match="the playground is full"):
                     await refusing
 
-        assert await host.world(made.id) == before
+        assert await host.snapshots(made.id) == before
         # What is there can still be read, and what was refused was told.
         assert (await client.get(f"{ends.fhir}/Patient/1")).status_code == 200
         told = [event.type for event in state.events()]
@@ -400,13 +400,17 @@ async def test_a_playground_that_is_full_refuses_by_every_protocol_and_stays_as_
 async def test_every_playground_has_what_its_host_allows_those_of_earlier_hosts_too(tmp_path: Path) -> None:
     async with Host(tmp_path) as host:
         made = await host.create()
-        assert (host.state_of(made.id) or State(tmp_path)).settings()["quota_bytes"] == QUOTA_BYTES == 256 * 1024**2
+        assert (
+            (host.state_of(made.id) or PlaygroundState(tmp_path)).settings()["quota_bytes"]
+            == QUOTA_BYTES
+            == 256 * 1024**2
+        )
     async with Host(tmp_path, quota_bytes=200_000) as host:
         state = host.state_of(made.id)
         assert state is not None
-        with pytest.raises(Full):
+        with pytest.raises(PlaygroundFull):
             state.put(SourceKind.FILES, "a", bytes(200_000), event="file_put")
-        with pytest.raises(Full):
+        with pytest.raises(PlaygroundFull):
             await host.create(Seed(files={"a": bytes(150_000)}))
         assert [one.id for one in host.listing()] == [made.id]
 
@@ -419,6 +423,6 @@ async def test_ids_and_secrets_are_of_one_shape_however_they_are_made(tmp_path: 
     for one in (made, branched):
         assert re.fullmatch(hosting.ID, one.id)
         assert re.fullmatch(r"[A-Za-z0-9_-]{32}", one.secret)
-    refused = pytest.raises(Served, match="another process serves the playgrounds")
-    with hosting.alone(tmp_path), refused, hosting.alone(tmp_path):
+    refused = pytest.raises(AlreadyServed, match="another process serves the playgrounds")
+    with hosting.lock_directory(tmp_path), refused, hosting.lock_directory(tmp_path):
         pass

@@ -18,7 +18,7 @@ from meruit.checks.formats import hl7v2 as er7
 from meruit.model.world import SourceKind
 from meruit.playground import mllp
 from meruit.playground.mllp import END, START, Frames, Piece
-from meruit.playground.state import State
+from meruit.playground.state import PlaygroundState
 
 T = TypeVar("T")
 NOON = datetime(2026, 3, 6, 12, tzinfo=UTC)
@@ -29,12 +29,14 @@ SIU = (
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
-    return State.create(tmp_path / "one.playground", clock=lambda: NOON)
+def state(tmp_path: Path) -> PlaygroundState:
+    return PlaygroundState.create(tmp_path / "one.playground", clock=lambda: NOON)
 
 
 @contextlib.asynccontextmanager
-async def listening(state: State, *, idle_s: float = 30, limit: int = 10_000) -> AsyncIterator[mllp.Listener]:
+async def listening(
+    state: PlaygroundState, *, idle_s: float = 30, limit: int = 10_000
+) -> AsyncIterator[mllp.MllpListener]:
     listener = await mllp.listen(state, "127.0.0.1", 0, lambda: NOON, idle_s=idle_s, limit=limit)
     try:
         yield listener
@@ -43,7 +45,7 @@ async def listening(state: State, *, idle_s: float = 30, limit: int = 10_000) ->
         await listener.wait_closed()
 
 
-def talking(state: State, talk: Callable[[int], T], *, idle_s: float = 30, limit: int = 10_000) -> T:
+def talking(state: PlaygroundState, talk: Callable[[int], T], *, idle_s: float = 30, limit: int = 10_000) -> T:
     """What a blocking client makes of a listener."""
 
     async def run() -> T:
@@ -77,7 +79,7 @@ def acks(received: bytes) -> list[tuple[str, str]]:
     return found
 
 
-def kept(state: State) -> list[tuple[bytes, str]]:
+def kept(state: PlaygroundState) -> list[tuple[bytes, str]]:
     return [(one.content(), one.facts["ack"]) for one in state.items(SourceKind.HL7)]
 
 
@@ -111,7 +113,7 @@ def test_garbage_is_cut_alike_however_it_is_split(parts: list[bytes], data: st.D
     assert all(len(piece.content) <= 6 for piece in whole)
 
 
-def test_a_known_client_is_acknowledged(state: State) -> None:
+def test_a_known_client_is_acknowledged(state: PlaygroundState) -> None:
     def talk(port: int) -> list[bytes]:
         with MLLPClient("127.0.0.1", port) as client:
             return [client.send_message(SIU), client.send_message(SIU.replace("MSG-1", "MSG-2"))]
@@ -136,7 +138,7 @@ def test_a_known_client_is_acknowledged(state: State) -> None:
 
 
 @pytest.mark.parametrize("field", [9, 10, 11, 12])
-def test_a_message_without_a_required_field_is_an_error(state: State, field: int) -> None:
+def test_a_message_without_a_required_field_is_an_error(state: PlaygroundState, field: int) -> None:
     header, *rest = SIU.split("\r")
     fields = header.split("|")
     fields[field - 1] = ""
@@ -149,13 +151,13 @@ def test_a_message_without_a_required_field_is_an_error(state: State, field: int
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe\x00", b"MSH|^~\\&|\xff", b"MSH", (SIU + SIU).encode()])
-def test_what_is_no_message_is_rejected_and_kept(state: State, content: bytes) -> None:
+def test_what_is_no_message_is_rejected_and_kept(state: PlaygroundState, content: bytes) -> None:
     received = talking(state, lambda port: sent(port, START + content + END, START + SIU.encode() + END))
     assert acks(received) == [("AR", ""), ("AA", "MSG-1")]
     assert kept(state) == [(content, "AR"), (SIU.encode(), "AA")]
 
 
-def test_bytes_around_frames_are_kept_and_the_frames_are_taken(state: State) -> None:
+def test_bytes_around_frames_are_kept_and_the_frames_are_taken(state: PlaygroundState) -> None:
     unframed, whole = SIU.encode(), START + SIU.encode() + END
     received = talking(
         state, lambda port: sent(port, unframed, whole, b"\r\n", START + b"cut off", whole, START + b"half")
@@ -165,7 +167,7 @@ def test_bytes_around_frames_are_kept_and_the_frames_are_taken(state: State) -> 
     assert [code for _, code in kept(state)] == ["AR", "AA", "AR", "AA", "AR"]
 
 
-def test_a_frame_that_never_ends_ends_the_connection_only(state: State) -> None:
+def test_a_frame_that_never_ends_ends_the_connection_only(state: PlaygroundState) -> None:
     def talk(port: int) -> tuple[bytes, bytes]:
         return sent(port, START, b"x" * 3_000), sent(port, START + SIU.encode() + END)
 
@@ -175,7 +177,7 @@ def test_a_frame_that_never_ends_ends_the_connection_only(state: State) -> None:
     assert kept(state)[0] == (b"x" * 1_000, "AR")
 
 
-def test_silence_ends_a_connection(state: State) -> None:
+def test_silence_ends_a_connection(state: PlaygroundState) -> None:
     def talk(port: int) -> bytes:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
             connection.sendall(START + b"MSH|")
@@ -185,7 +187,7 @@ def test_silence_ends_a_connection(state: State) -> None:
     assert kept(state) == [(b"MSH|", "AR")]
 
 
-def test_other_delimiters_and_character_sets_are_answered_in_kind(state: State) -> None:
+def test_other_delimiters_and_character_sets_are_answered_in_kind(state: PlaygroundState) -> None:
     message = "MSH$%~!@$Müller$$Größe$$20260306$$ADT%A01$ID!1$T$2.3$$$$$$8859/1\rEVN$A01\r".encode("latin-1")
     received = talking(state, lambda port: sent(port, START + message + END))
     (answer,) = Frames().feed(received)
@@ -195,7 +197,7 @@ def test_other_delimiters_and_character_sets_are_answered_in_kind(state: State) 
     assert read.texts["MSA"] == ["MSA$AA$ID!1"]
 
 
-def test_too_many_connections_are_turned_away(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_connections_are_turned_away(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mllp, "MAX_CONNECTIONS", 1)
 
     def talk(port: int) -> bytes:
@@ -207,7 +209,7 @@ def test_too_many_connections_are_turned_away(state: State, monkeypatch: pytest.
     assert talking(state, talk) == b""
 
 
-def test_a_playground_that_cannot_be_written_hangs_up_and_the_listener_lives(state: State) -> None:
+def test_a_playground_that_cannot_be_written_hangs_up_and_the_listener_lives(state: PlaygroundState) -> None:
     def talk(port: int) -> tuple[bytes, bytes]:
         state.close()
         hidden = state.path.rename(state.path.with_suffix(".hidden"))
@@ -220,7 +222,7 @@ def test_a_playground_that_cannot_be_written_hangs_up_and_the_listener_lives(sta
     assert acks(found) == [("AA", "MSG-1")]
 
 
-def test_closing_ends_connections(state: State) -> None:
+def test_closing_ends_connections(state: PlaygroundState) -> None:
     async def run() -> bytes:
         async with listening(state) as listener:
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -231,7 +233,7 @@ def test_closing_ends_connections(state: State) -> None:
         return rest
 
     assert asyncio.run(run()) == b""
-    assert mllp.Listener(state, lambda: NOON).sockets == ()
+    assert mllp.MllpListener(state, lambda: NOON).sockets == ()
 
 
 @given(st.binary(max_size=200))

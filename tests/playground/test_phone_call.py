@@ -14,9 +14,9 @@ from meruit.errors import MeruitError
 from meruit.model.world import SourceKind
 from meruit.playground import events
 from meruit.playground import phone_call as call
-from meruit.playground.http import Refusal
-from meruit.playground.phone_call import Script, read_script, replies
-from meruit.playground.state import State
+from meruit.playground.http import PlaygroundRefusal
+from meruit.playground.phone_call import PhoneScript, read_script, replies
+from meruit.playground.state import PlaygroundState
 
 SCRIPT: dict[str, Any] = {
     "greeting": "Cedar Health, this call may be recorded.",
@@ -30,11 +30,11 @@ SCRIPT: dict[str, Any] = {
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
-    return State.create(tmp_path / "one.playground", settings={"call": SCRIPT})
+def state(tmp_path: Path) -> PlaygroundState:
+    return PlaygroundState.create(tmp_path / "one.playground", settings={"call": SCRIPT})
 
 
-def asking(state: State, ask: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]]) -> None:
+def asking(state: PlaygroundState, ask: Callable[[httpx.AsyncClient], Coroutine[Any, Any, None]]) -> None:
     apps = {"call": call.app({"one": state}.get), "events": events.app({"one": state}.get)}
 
     async def either(scope: Any, receive: Any, send: Any) -> None:
@@ -48,11 +48,11 @@ def asking(state: State, ask: Callable[[httpx.AsyncClient], Coroutine[Any, Any, 
     asyncio.run(run())
 
 
-def said(state: State) -> list[tuple[str, str]]:
+def said(state: PlaygroundState) -> list[tuple[str, str]]:
     return [(one.facts["speaker"], one.content().decode()) for one in state.items(SourceKind.VOICE)]
 
 
-def test_a_call_goes_by_its_script(state: State) -> None:
+def test_a_call_goes_by_its_script(state: PlaygroundState) -> None:
     async def ask(client: httpx.AsyncClient) -> None:
         async def say(text: str) -> list[str]:
             reply = await client.post("/one/call/turns", json={"text": text, "speaker": "agent"})
@@ -74,13 +74,13 @@ def test_a_call_goes_by_its_script(state: State) -> None:
     assert {event.type for event in state.events()} == {"voice_turn"}
 
 
-def test_an_empty_text_only_listens(state: State) -> None:
+def test_an_empty_text_only_listens(state: PlaygroundState) -> None:
     assert [one.content().decode() for one in call.say(state, "")] == [SCRIPT["greeting"]]
     assert call.say(state, "") == []
     assert said(state) == [("payer", SCRIPT["greeting"])]
 
 
-def test_what_was_said_once_may_be_said_again_after_a_reset(state: State) -> None:
+def test_what_was_said_once_may_be_said_again_after_a_reset(state: PlaygroundState) -> None:
     state.checkpoint()
     call.say(state, "member id")
     state.reset()
@@ -88,15 +88,15 @@ def test_what_was_said_once_may_be_said_again_after_a_reset(state: State) -> Non
 
 
 def test_a_call_without_a_script_is_answered_by_silence(tmp_path: Path) -> None:
-    quiet = State.create(tmp_path / "quiet.playground")
+    quiet = PlaygroundState.create(tmp_path / "quiet.playground")
     assert call.say(quiet, "Hello?") == []
     assert said(quiet) == [("agent", "Hello?")]
 
 
-def test_a_call_has_an_end(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_has_an_end(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "MAX_TURNS", 4)
     call.say(state, "one")
-    with pytest.raises(Refusal, match="4 turns"):
+    with pytest.raises(PlaygroundRefusal, match="4 turns"):
         call.say(state, "january")
     assert len(said(state)) == 3
 
@@ -114,7 +114,7 @@ def test_a_call_has_an_end(state: State, monkeypatch: pytest.MonkeyPatch) -> Non
         (b'{"text": "%s"}' % (b"x" * 4001), "4000"),
     ],
 )
-def test_what_cannot_be_said_is_refused(state: State, content: bytes, told: str) -> None:
+def test_what_cannot_be_said_is_refused(state: PlaygroundState, content: bytes, told: str) -> None:
     async def ask(client: httpx.AsyncClient) -> None:
         reply = await client.post("/one/call/turns", content=content)
         assert reply.status_code == 400
@@ -161,13 +161,13 @@ def test_a_phrase_is_heard_wherever_it_is_said(around: str, phrases: list[str]) 
     script = read_script({"script": [{"hears": phrases, "says": "yes"}], "otherwise": "no"})
     for phrase in phrases:
         assert [one.text for one in replies(script, f"{around} . {phrase} . {around}", set())] == ["yes"]
-    assert [one.text for one in replies(Script(), around, set())] == []
+    assert [one.text for one in replies(PhoneScript(), around, set())] == []
 
 
 @settings(max_examples=15)
 @given(st.text(min_size=1, max_size=200).filter(lambda text: text.isprintable() or "\n" in text))
 def test_any_text_is_kept_as_it_was_said(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    state = State.create(tmp_path_factory.mktemp("any") / "one.playground", settings={"call": SCRIPT})
+    state = PlaygroundState.create(tmp_path_factory.mktemp("any") / "one.playground", settings={"call": SCRIPT})
 
     async def ask(client: httpx.AsyncClient) -> None:
         assert (await client.post("/one/call/turns", json={"text": text})).status_code == 201
@@ -177,7 +177,7 @@ def test_any_text_is_kept_as_it_was_said(tmp_path_factory: pytest.TempPathFactor
     state.close()
 
 
-def test_what_was_done_is_told_in_pages_and_what_was_sown_is_not(state: State) -> None:
+def test_what_was_done_is_told_in_pages_and_what_was_sown_is_not(state: PlaygroundState) -> None:
     for number in range(7):
         state.put(SourceKind.ROWS, f"auth_rule/{number}", b"{}", event="seed")
     state.put(SourceKind.FHIR, "Patient/1", b"{}", event="fhir_create", noted={"from": "seed"})

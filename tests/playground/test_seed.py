@@ -11,8 +11,8 @@ import pytest
 
 from meruit.errors import DocumentError, MeruitError
 from meruit.model.world import SourceKind
-from meruit.playground.seed import read_seed, sow
-from meruit.playground.state import State
+from meruit.playground.seed import apply_seed, read_seed
+from meruit.playground.state import PlaygroundState
 
 YAML = """\
 fhir:
@@ -91,14 +91,14 @@ def read(name: str) -> bytes:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[State]:
-    with closing(State.create(tmp_path / "state.db")) as made:
+def state(tmp_path: Path) -> Iterator[PlaygroundState]:
+    with closing(PlaygroundState.create(tmp_path / "state.db")) as made:
         yield made
 
 
-def test_a_seed_brings_everything_it_says(state: State) -> None:
-    sow(state, read_seed("seed.yaml", read))
-    world = state.world()
+def test_a_seed_brings_everything_it_says(state: PlaygroundState) -> None:
+    apply_seed(state, read_seed("seed.yaml", read))
+    world = state.snapshots()
     found = {one.key: json.loads(one.content()) for one in world["ehr"].items}
     assert len(found) == 5
     assert found["Patient/aa"]["id"] == "aa", "the id of what has none is its name in the bundle"
@@ -131,21 +131,21 @@ def test_a_seed_brings_everything_it_says(state: State) -> None:
 def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
     keys = []
     for name in ("one", "two"):
-        with closing(State.create(tmp_path / name / "state.db")) as state:
-            sow(state, read_seed("seed.yaml", read))
-            keys.append([item.key for snapshot in state.world().values() for item in snapshot.items])
+        with closing(PlaygroundState.create(tmp_path / name / "state.db")) as state:
+            apply_seed(state, read_seed("seed.yaml", read))
+            keys.append([item.key for snapshot in state.snapshots().values() for item in snapshot.items])
     assert keys[0] == keys[1]
 
 
-def test_bundles_of_other_kinds_are_read_too(state: State) -> None:
-    sow(state, read_seed({"fhir": ["search.json", "collection.json"]}, read))
+def test_bundles_of_other_kinds_are_read_too(state: PlaygroundState) -> None:
+    apply_seed(state, read_seed({"fhir": ["search.json", "collection.json"]}, read))
     found = {one.key: json.loads(one.content()) for one in state.items(SourceKind.FHIR)}
     assert found.keys() == {"Patient/7", "Task/t"}
     assert found["Task/t"]["for"] == {"reference": "Patient/7"}
 
 
-def test_an_empty_seed_is_an_empty_playground(state: State) -> None:
-    sow(state, read_seed({"fhir": None}, read))
+def test_an_empty_seed_is_an_empty_playground(state: PlaygroundState) -> None:
+    apply_seed(state, read_seed({"fhir": None}, read))
     assert state.events() == []
 
 
@@ -212,9 +212,9 @@ def test_a_typo_in_a_script_is_told_with_its_line() -> None:
     assert problem.message == "unknown key 'heard' (did you mean 'hears'?); there are says, hears, once, speaker"
 
 
-def test_a_rule_need_not_decide_and_rows_of_one_s_own_may_say_anything(state: State) -> None:
+def test_a_rule_need_not_decide_and_rows_of_one_s_own_may_say_anything(state: PlaygroundState) -> None:
     rows = {"auth_rule": {"1": {"cpt": "1"}, "2": {"decision": None}}, "verdict": {"1": {"decision": "maybe"}}}
-    sow(state, read_seed({"rows": rows}, read))
+    apply_seed(state, read_seed({"rows": rows}, read))
     assert len(state.items(SourceKind.ROWS)) == 3
 
 
@@ -243,7 +243,7 @@ def test_a_file_of_resources_may_not_be_endless(monkeypatch: pytest.MonkeyPatch)
         read_seed({"fhir": ["chart.json"]}, read)
 
 
-def test_bytes_that_are_no_text_survive(state: State) -> None:
+def test_bytes_that_are_no_text_survive(state: PlaygroundState) -> None:
     content = bytes(range(256))
-    sow(state, read_seed({"files": {"x": {"base64": base64.b64encode(content).decode()}}}, read))
+    apply_seed(state, read_seed({"files": {"x": {"base64": base64.b64encode(content).decode()}}}, read))
     assert state.items(SourceKind.FILES)[0].content() == content

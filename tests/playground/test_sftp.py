@@ -17,23 +17,23 @@ from meruit.errors import MeruitError
 from meruit.model.world import SourceKind
 from meruit.playground import files as drop
 from meruit.playground import sftp
-from meruit.playground.files import Drop, key_of
-from meruit.playground.state import State
+from meruit.playground.files import FileDrop, key_of
+from meruit.playground.state import PlaygroundState
 
 SECRET = "s3cret-of-the-playground"
 OPENSSH = shutil.which("sftp")
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
-    made = State.create(tmp_path / "one.playground", settings={"secret": SECRET})
+def state(tmp_path: Path) -> PlaygroundState:
+    made = PlaygroundState.create(tmp_path / "one.playground", settings={"secret": SECRET})
     made.put(SourceKind.FILES, "inbound/roster.csv", b"id\nA1\n", event="seeded")
     made.checkpoint()
     return made
 
 
 @contextlib.asynccontextmanager
-async def serving(state: State, tmp_path: Path) -> AsyncIterator[sftp.Server]:
+async def serving(state: PlaygroundState, tmp_path: Path) -> AsyncIterator[sftp.SftpServer]:
     server = await sftp.serve({"one": state}.get, "127.0.0.1", 0, tmp_path / "keys" / "host_key")
     try:
         yield server
@@ -44,7 +44,7 @@ async def serving(state: State, tmp_path: Path) -> AsyncIterator[sftp.Server]:
 
 @contextlib.asynccontextmanager
 async def connected(
-    server: sftp.Server, user: str = "one", password: str = SECRET
+    server: sftp.SftpServer, user: str = "one", password: str = SECRET
 ) -> AsyncIterator[asyncssh.SSHClientConnection]:
     async with asyncssh.connect(
         "127.0.0.1", server.port, username=user, password=password, known_hosts=None, config=None, client_keys=None
@@ -52,7 +52,9 @@ async def connected(
         yield connection
 
 
-def with_client(state: State, tmp_path: Path, acting: Callable[[asyncssh.SFTPClient], Awaitable[None]]) -> None:
+def with_client(
+    state: PlaygroundState, tmp_path: Path, acting: Callable[[asyncssh.SFTPClient], Awaitable[None]]
+) -> None:
     async def run() -> None:
         async with (
             serving(state, tmp_path) as server,
@@ -64,7 +66,7 @@ def with_client(state: State, tmp_path: Path, acting: Callable[[asyncssh.SFTPCli
     asyncio.run(run())
 
 
-def files(state: State) -> dict[str, bytes]:
+def files(state: PlaygroundState) -> dict[str, bytes]:
     return {one.key: one.content() for one in state.items(SourceKind.FILES)}
 
 
@@ -80,7 +82,7 @@ def test_no_path_leads_out(path: str) -> None:
     assert key_of(f"/{key}") == key
 
 
-def test_what_is_written_is_an_item_once_it_is_closed(state: State, tmp_path: Path) -> None:
+def test_what_is_written_is_an_item_once_it_is_closed(state: PlaygroundState, tmp_path: Path) -> None:
     async def act(client: asyncssh.SFTPClient) -> None:
         await client.mkdir("outbound")
         async with client.open("outbound/roster.json", "wb") as file:
@@ -93,11 +95,11 @@ def test_what_is_written_is_an_item_once_it_is_closed(state: State, tmp_path: Pa
 
     with_client(state, tmp_path, act)
     assert [event.facts["size"] for event in state.events() if event.type == "file_put"] == [9]
-    (kept,) = [one for one in state.world()["drop"].items if one.key.startswith("outbound")]
+    (kept,) = [one for one in state.snapshots()["drop"].items if one.key.startswith("outbound")]
     assert kept.facts["size"] == 9
 
 
-def test_files_are_read_appended_to_cut_and_listed(state: State, tmp_path: Path) -> None:
+def test_files_are_read_appended_to_cut_and_listed(state: PlaygroundState, tmp_path: Path) -> None:
     async def act(client: asyncssh.SFTPClient) -> None:
         async with client.open("inbound/roster.csv", "rb") as file:
             read: object = await file.read()
@@ -126,7 +128,7 @@ def test_files_are_read_appended_to_cut_and_listed(state: State, tmp_path: Path)
     with_client(state, tmp_path, act)
 
 
-def test_moves_take_everything_along_and_never_overwrite_unless_asked(state: State, tmp_path: Path) -> None:
+def test_moves_take_everything_along_and_never_overwrite_unless_asked(state: PlaygroundState, tmp_path: Path) -> None:
     async def act(client: asyncssh.SFTPClient) -> None:
         await client.makedirs("claims/empty")
         for name in ("claims/a.tmp", "claims/b.837"):
@@ -148,7 +150,7 @@ def test_moves_take_everything_along_and_never_overwrite_unless_asked(state: Sta
     with_client(state, tmp_path, act)
 
 
-def test_directories_are_made_removed_and_reset(state: State, tmp_path: Path) -> None:
+def test_directories_are_made_removed_and_reset(state: PlaygroundState, tmp_path: Path) -> None:
     async def act(client: asyncssh.SFTPClient) -> None:
         await client.mkdir("made")
         for refused in ("made", "inbound", "inbound/roster.csv", "inbound/roster.csv/x", "/"):
@@ -169,7 +171,7 @@ def test_directories_are_made_removed_and_reset(state: State, tmp_path: Path) ->
 
 
 def test_what_cannot_be_done_is_refused_and_changes_nothing(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sftp, "MAX_FILE_BYTES", 100)
     monkeypatch.setattr(sftp, "MAX_OPEN", 1)
@@ -206,7 +208,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
 
 
 def test_a_file_may_not_grow_without_end_and_what_arrived_stays(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sftp, "MAX_FILE_BYTES", 100)
 
@@ -223,9 +225,9 @@ def test_a_file_may_not_grow_without_end_and_what_arrived_stays(
     assert files(state)["big"] == b"x" * 60
 
 
-def test_there_are_so_many_files_and_no_more(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_so_many_files_and_no_more(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drop, "MAX_FILES", 2)
-    full = Drop(state)
+    full = FileDrop(state)
     full.put("second", b"")
     with pytest.raises(OSError, match="already"):
         full.put("third", b"")
@@ -233,10 +235,10 @@ def test_there_are_so_many_files_and_no_more(state: State, monkeypatch: pytest.M
 
 
 def test_there_is_so_much_room_and_no_more_earlier_versions_included(
-    state: State, monkeypatch: pytest.MonkeyPatch
+    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drop, "MAX_BYTES", 100)
-    full = Drop(state)
+    full = FileDrop(state)
     full.put("second", b"x" * 40)
     full.put("second", b"x" * 40)
     with pytest.raises(OSError, match="100 bytes"):
@@ -246,9 +248,11 @@ def test_there_is_so_much_room_and_no_more_earlier_versions_included(
     full.put("third", b"x")
 
 
-def test_no_content_is_read_to_see_whether_there_is_room(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(State, "items", None)
-    looking = Drop(state)
+def test_no_content_is_read_to_see_whether_there_is_room(
+    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlaygroundState, "items", None)
+    looking = FileDrop(state)
     looking.put("inbound/new", b"")
     looking.make_directory("made")
     assert looking.find("inbound") is None
@@ -256,7 +260,7 @@ def test_no_content_is_read_to_see_whether_there_is_room(state: State, monkeypat
 
 
 def test_what_is_open_takes_its_full_size_whichever_session_has_it_open(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sftp, "MAX_BYTES", 100)
 
@@ -287,7 +291,7 @@ def test_what_is_open_takes_its_full_size_whichever_session_has_it_open(
 
 
 def test_files_opened_all_at_once_are_counted_too(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sftp, "MAX_OPEN", 2)
 
@@ -299,7 +303,7 @@ def test_files_opened_all_at_once_are_counted_too(
     with_client(state, tmp_path, act)
 
 
-def test_an_upload_that_breaks_off_leaves_what_arrived(state: State, tmp_path: Path) -> None:
+def test_an_upload_that_breaks_off_leaves_what_arrived(state: PlaygroundState, tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(state, tmp_path) as server:
             async with connected(server) as connection:
@@ -318,8 +322,8 @@ def test_an_upload_that_breaks_off_leaves_what_arrived(state: State, tmp_path: P
     assert files(state)["outbound/half.tmp"] == b"half of"
 
 
-def test_only_the_playgrounds_own_secret_opens_it(state: State, tmp_path: Path) -> None:
-    nameless = State.create(tmp_path / "two.playground")
+def test_only_the_playgrounds_own_secret_opens_it(state: PlaygroundState, tmp_path: Path) -> None:
+    nameless = PlaygroundState.create(tmp_path / "two.playground")
 
     async def run() -> None:
         server = await sftp.serve({"one": state, "two": nameless}.get, "127.0.0.1", 0, tmp_path / "host_key")
@@ -341,7 +345,7 @@ def test_only_the_playgrounds_own_secret_opens_it(state: State, tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_the_servers_key_stays_the_same_and_private(state: State, tmp_path: Path) -> None:
+def test_the_servers_key_stays_the_same_and_private(state: PlaygroundState, tmp_path: Path) -> None:
     async def key() -> bytes:
         async with serving(state, tmp_path) as server:
             found = await asyncssh.get_server_host_key("127.0.0.1", server.port, config=None)
@@ -352,7 +356,7 @@ def test_the_servers_key_stays_the_same_and_private(state: State, tmp_path: Path
     assert (tmp_path / "keys" / "host_key").stat().st_mode & 0o077 == 0
 
 
-def test_a_playground_that_is_gone_fails_the_client_and_not_the_server(state: State, tmp_path: Path) -> None:
+def test_a_playground_that_is_gone_fails_the_client_and_not_the_server(state: PlaygroundState, tmp_path: Path) -> None:
     known = {"one": state}
 
     async def run() -> None:
@@ -374,7 +378,9 @@ def test_a_playground_that_is_gone_fails_the_client_and_not_the_server(state: St
     asyncio.run(run())
 
 
-def test_too_many_connections_are_turned_away(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_connections_are_turned_away(
+    state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sftp, "MAX_CONNECTIONS", 1)
 
     async def run() -> None:
@@ -387,7 +393,7 @@ def test_too_many_connections_are_turned_away(state: State, tmp_path: Path, monk
 
 
 def test_without_asyncssh_it_says_what_to_install(
-    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "asyncssh", None)
     with pytest.raises(MeruitError, match=r"pip install 'meruit\[playground\]'"):
@@ -407,7 +413,7 @@ def test_writes_anywhere_come_to_what_a_disk_would_hold(writes: list[tuple[int, 
 
 
 @pytest.mark.skipif(OPENSSH is None, reason="OpenSSH's sftp is not installed")
-def test_openssh_puts_gets_lists_and_renames(state: State, tmp_path: Path) -> None:
+def test_openssh_puts_gets_lists_and_renames(state: PlaygroundState, tmp_path: Path) -> None:
     asking = tmp_path / "askpass"
     asking.write_text(f"#!/bin/sh\necho {SECRET}\n")
     asking.chmod(0o700)

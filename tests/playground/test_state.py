@@ -19,7 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 import meruit.playground.state
 from meruit.errors import MeruitError, Unreachable
 from meruit.model.world import SourceKind
-from meruit.playground.state import MAX_APPENDED, NAMES, REFUSED, SPARE_BYTES, Full, State
+from meruit.playground.state import MAX_APPENDED, NAMES, REFUSED, SPARE_BYTES, PlaygroundFull, PlaygroundState
 
 NOON = datetime(2026, 3, 6, 12, 0, 0, 5, UTC)
 KINDS = st.sampled_from([SourceKind.FHIR, SourceKind.ROWS, SourceKind.FILES])
@@ -46,12 +46,12 @@ Content = dict[tuple[SourceKind, str], bytes]
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Iterator[State]:
-    with closing(State.create(tmp_path / "state.db", clock=lambda: NOON, settings={"secret": "s"})) as made:
+def state(tmp_path: Path) -> Iterator[PlaygroundState]:
+    with closing(PlaygroundState.create(tmp_path / "state.db", clock=lambda: NOON, settings={"secret": "s"})) as made:
         yield made
 
 
-def held(state: State) -> Content:
+def held(state: PlaygroundState) -> Content:
     return {(kind, one.key): one.content() for kind in SourceKind for one in state.items(kind)}
 
 
@@ -81,7 +81,7 @@ class Lives(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.models: dict[Path, tuple[State, Model]] = {}
+        self.models: dict[Path, tuple[PlaygroundState, Model]] = {}
 
     def teardown(self) -> None:
         for state, _ in self.models.values():
@@ -94,7 +94,7 @@ class Lives(RuleBasedStateMachine):
     @initialize(target=states)
     def create(self) -> Path:
         place = self._place()
-        self.models[place] = State.create(place), Model()
+        self.models[place] = PlaygroundState.create(place), Model()
         return place
 
     @rule(target=states, place=states)
@@ -159,7 +159,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(place=states)
     def close(self, place: Path) -> None:
-        self.models[place][0].rest()
+        self.models[place][0].release_if_idle()
 
     @invariant()
     def nothing_is_lost(self) -> None:
@@ -176,7 +176,7 @@ TestLives = Lives.TestCase
 TestLives.settings = settings(max_examples=10, stateful_step_count=15)
 
 
-def test_a_change_that_fails_leaves_nothing_and_one_inside_another_only_its_own(state: State) -> None:
+def test_a_change_that_fails_leaves_nothing_and_one_inside_another_only_its_own(state: PlaygroundState) -> None:
     with state.change():
         state.put(SourceKind.ROWS, "a/1", b"1", event="row")
         with suppress(ZeroDivisionError), state.change():
@@ -188,7 +188,7 @@ def test_a_change_that_fails_leaves_nothing_and_one_inside_another_only_its_own(
 
 def test_all_of_a_change_happens_at_one_moment(tmp_path: Path) -> None:
     moments = iter([NOON.replace(minute=minute) for minute in range(60)])
-    with closing(State.create(tmp_path / "state.db", clock=lambda: next(moments))) as state:
+    with closing(PlaygroundState.create(tmp_path / "state.db", clock=lambda: next(moments))) as state:
         with state.change():
             first = state.append(SourceKind.HL7, b"1", event="hl7_outbound")
             second = state.append(SourceKind.HL7, b"2", event="hl7_outbound")
@@ -196,7 +196,7 @@ def test_all_of_a_change_happens_at_one_moment(tmp_path: Path) -> None:
     assert first.facts["at"] == second.facts["at"] < third.facts["at"]
 
 
-def test_items_know_what_their_kind_says_beside_the_body(state: State) -> None:
+def test_items_know_what_their_kind_says_beside_the_body(state: PlaygroundState) -> None:
     at = "2026-03-06T12:00:00.000005Z"
     file = state.put(SourceKind.FILES, "out/a.csv", b"abc", event="sftp_write")
     message = state.append(SourceKind.HL7, b"\xff\xfe", event="hl7_outbound")
@@ -207,7 +207,7 @@ def test_items_know_what_their_kind_says_beside_the_body(state: State) -> None:
     assert message.content() == b"\xff\xfe"
     assert turn.facts == {"type": "voice_turn", "at": at, "speaker": "agent"}
     assert row.facts == {}
-    world = state.world()
+    world = state.snapshots()
     assert {name: snapshot.kind for name, snapshot in world.items()} == NAMES
     assert world["drop"].items == [file]
     assert world["outbound"].items == [message]
@@ -215,7 +215,7 @@ def test_items_know_what_their_kind_says_beside_the_body(state: State) -> None:
     assert world["portal"].items == [row]
 
 
-def test_events_and_history_are_read_in_pages(state: State) -> None:
+def test_events_and_history_are_read_in_pages(state: PlaygroundState) -> None:
     for number in range(5):
         state.put(SourceKind.FHIR, f"Patient/{number % 2}", b"{}", version=str(number), event="fhir_update")
     state.put(SourceKind.FHIR, "PatientLike/1", b"{}", event="fhir_create")
@@ -231,7 +231,7 @@ def test_events_and_history_are_read_in_pages(state: State) -> None:
     assert [one.key for one in state.items(SourceKind.FHIR, under="Patient/")] == ["Patient/0", "Patient/1"]
 
 
-def test_settings_outlive_a_reset_and_a_branch_has_its_own(state: State, tmp_path: Path) -> None:
+def test_settings_outlive_a_reset_and_a_branch_has_its_own(state: PlaygroundState, tmp_path: Path) -> None:
     state.checkpoint()
     state.set(secret="changed", call={"script": []})
     state.reset()
@@ -246,17 +246,17 @@ def test_settings_outlive_a_reset_and_a_branch_has_its_own(state: State, tmp_pat
         assert branched.settings()["secret"] == "other"
 
 
-def test_what_is_no_playground_is_told(tmp_path: Path, state: State) -> None:
+def test_what_is_no_playground_is_told(tmp_path: Path, state: PlaygroundState) -> None:
     with pytest.raises(MeruitError, match="no playground stands"):
-        State(tmp_path / "none.db")
+        PlaygroundState(tmp_path / "none.db")
     (tmp_path / "text.db").write_text("not a database, " * 100)
     with pytest.raises(Unreachable, match="cannot be used"):
-        State(tmp_path / "text.db")
+        PlaygroundState(tmp_path / "text.db")
     (tmp_path / "empty.db").touch()
     with pytest.raises(MeruitError, match="no playground of this version"):
-        State(tmp_path / "empty.db")
+        PlaygroundState(tmp_path / "empty.db")
     with pytest.raises(MeruitError, match="stands already"):
-        State.create(state.path)
+        PlaygroundState.create(state.path)
     with pytest.raises(MeruitError, match="stands already"):
         state.branch(state.path)
     for name in ("", "../x", "A", "a b", "x" * 64):
@@ -265,13 +265,13 @@ def test_what_is_no_playground_is_told(tmp_path: Path, state: State) -> None:
     assert list(tmp_path.glob(".*")) == [], "nothing unfinished is left"
 
 
-def test_a_system_has_a_last_item(state: State) -> None:
+def test_a_system_has_a_last_item(state: PlaygroundState) -> None:
     state.put(SourceKind.HL7, str(MAX_APPENDED), b"", event="hl7_outbound")
     with pytest.raises(MeruitError, match="reset it"):
         state.append(SourceKind.HL7, b"", event="hl7_outbound")
 
 
-def test_threads_that_write_at_once_lose_nothing(state: State) -> None:
+def test_threads_that_write_at_once_lose_nothing(state: PlaygroundState) -> None:
     def write() -> None:
         for _ in range(50):
             with state.change():
@@ -291,13 +291,13 @@ def test_threads_that_write_at_once_lose_nothing(state: State) -> None:
     assert len(state.versions(SourceKind.ROWS, "counter")) == 200
 
 
-def test_a_reader_sees_one_moment_while_another_resets(state: State) -> None:
+def test_a_reader_sees_one_moment_while_another_resets(state: PlaygroundState) -> None:
     for key in ("a", "b"):
         state.put(SourceKind.ROWS, key, b"0", event="row")
     state.checkpoint()
     for key in ("a", "b"):
         state.put(SourceKind.ROWS, key, b"1", event="row")
-    with closing(State(state.path)) as other, other.still():
+    with closing(PlaygroundState(state.path)) as other, other.consistent_read():
         before = held(other)
         state.reset()
         assert held(other) == before
@@ -315,7 +315,7 @@ def _told(writer: subprocess.Popen[str], line: str) -> None:
     writer.stdin.flush()
 
 
-def test_two_processes_and_one_that_is_killed_lose_nothing(state: State) -> None:
+def test_two_processes_and_one_that_is_killed_lose_nothing(state: PlaygroundState) -> None:
     names = ["one", "two", "killed"]
     writers = {name: _writer(state.path, name, 100_000 if name == "killed" else 100) for name in names}
     try:
@@ -347,14 +347,14 @@ def test_two_processes_and_one_that_is_killed_lose_nothing(state: State) -> None
 
 
 def test_the_weight_of_a_system_counts_what_was_kept_before(tmp_path: Path) -> None:
-    state = State.create(tmp_path / "weighed.db")
+    state = PlaygroundState.create(tmp_path / "weighed.db")
     state.put(SourceKind.FILES, "a/1", b"12345", event="put")
     state.put(SourceKind.FILES, "a/1", b"123", event="put")
     state.put(SourceKind.FILES, "b", b"1", event="put")
     state.put(SourceKind.ROWS, "a/1", b"1", event="put")
     state.remove(SourceKind.FILES, "b", event="removed")
     assert (state.count(SourceKind.FILES), state.count(SourceKind.FILES, under="b")) == (1, 0)
-    assert state.kept_bytes(SourceKind.FILES) == 9
+    assert state.content_bytes(SourceKind.FILES) == 9
     assert {key: facts["size"] for key, facts in state.facts(SourceKind.FILES, under="a/").items()} == {"a/1": 3}
 
 
@@ -368,7 +368,7 @@ WISHES = st.lists(
 )
 
 
-def wished(state: State, wish: str, key: str, size: int) -> None:
+def wished(state: PlaygroundState, wish: str, key: str, size: int) -> None:
     match wish:
         case "put":
             state.put(SourceKind.FILES, key, bytes(size), event="file_put")
@@ -387,14 +387,14 @@ def test_a_playground_never_takes_more_than_its_quota_and_what_is_refused_change
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        closing(State.create(Path(folder) / "state.db", settings={"quota_bytes": QUOTA})) as state,
+        closing(PlaygroundState.create(Path(folder) / "state.db", settings={"quota_bytes": QUOTA})) as state,
     ):
         state.checkpoint()
         for wish in wishes:
             before, told = (held(state), state.versions_count(SourceKind.FILES)), len(state.events())
             try:
                 wished(state, *wish)
-            except Full:
+            except PlaygroundFull:
                 assert (held(state), state.versions_count(SourceKind.FILES)) == before
                 (refused,) = state.events()[told:]
                 assert (refused.type, refused.facts["quota_bytes"]) == (REFUSED, QUOTA)
@@ -404,7 +404,7 @@ def test_a_playground_never_takes_more_than_its_quota_and_what_is_refused_change
                 assert state.used_bytes() <= QUOTA or wish[0] == "remove"
 
 
-def test_of_several_changes_that_do_not_fit_together_none_is_made(state: State) -> None:
+def test_of_several_changes_that_do_not_fit_together_none_is_made(state: PlaygroundState) -> None:
     state.set(quota_bytes=QUOTA)
 
     def both() -> None:
@@ -412,22 +412,26 @@ def test_of_several_changes_that_do_not_fit_together_none_is_made(state: State) 
             state.put(SourceKind.FILES, "small", b"x", event="file_put")
             state.put(SourceKind.FILES, "large", bytes(QUOTA), event="file_put")
 
-    with pytest.raises(Full, match=r"the playground is full: it may take 200,000 bytes, .*files large does not fit"):
+    with pytest.raises(
+        PlaygroundFull, match=r"the playground is full: it may take 200,000 bytes, .*files large does not fit"
+    ):
         both()
     assert held(state) == {}
     assert [event.type for event in state.events()] == [REFUSED]
 
 
-def test_what_is_refused_again_and_again_is_told_for_a_while(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_again_and_again_is_told_for_a_while(
+    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(meruit.playground.state, "SPARE_BYTES", 20_000)
     state.set(quota_bytes=state.used_bytes())
     for _ in range(500):
-        with pytest.raises(Full):
+        with pytest.raises(PlaygroundFull):
             state.put(SourceKind.FILES, "large", bytes(100_000), event="file_put")
     assert 10 < len(state.events()) < 400
 
 
-def test_checkpoints_take_of_the_quota_and_one_that_does_not_fit_leaves_the_earlier(state: State) -> None:
+def test_checkpoints_take_of_the_quota_and_one_that_does_not_fit_leaves_the_earlier(state: PlaygroundState) -> None:
     state.put(SourceKind.FILES, "a", bytes(100_000), event="file_put")
     state.checkpoint("early")
     used = state.used_bytes()
@@ -435,16 +439,16 @@ def test_checkpoints_take_of_the_quota_and_one_that_does_not_fit_leaves_the_earl
     state.set(quota_bytes=used + 50_000)
     # In place of itself it takes no more.
     state.checkpoint("early")
-    with pytest.raises(Full, match="the checkpoint other does not fit"):
+    with pytest.raises(PlaygroundFull, match="the checkpoint other does not fit"):
         state.checkpoint("other")
     assert (state.checkpoints(), state.used_bytes()) == (["early"], used)
-    with pytest.raises(Full):
+    with pytest.raises(PlaygroundFull):
         state.put(SourceKind.FILES, "b", bytes(60_000), event="file_put")
     state.reset("early")
     assert set(held(state)) == {(SourceKind.FILES, "a")}
 
 
-def test_a_branch_has_the_room_of_what_it_comes_from(state: State, tmp_path: Path) -> None:
+def test_a_branch_has_the_room_of_what_it_comes_from(state: PlaygroundState, tmp_path: Path) -> None:
     state.set(quota_bytes=QUOTA)
-    with closing(state.branch(tmp_path / "other" / "state.db")) as branched, pytest.raises(Full):
+    with closing(state.branch(tmp_path / "other" / "state.db")) as branched, pytest.raises(PlaygroundFull):
         branched.put(SourceKind.FILES, "a", bytes(QUOTA), event="file_put")

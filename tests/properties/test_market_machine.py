@@ -23,17 +23,17 @@ from sqlalchemy import select
 from tests.contracts.trading import BEGINNING, COPY, ENGINE, GOOD, LEAKED, REFERENCE, WEAK, Hands, Trading, sent
 from tests.postgres import NewDatabase
 
-from meruit.contracts.invariants import broken
+from meruit.contracts.invariants import find_violations
 from meruit.contracts.lifecycle import WrongState
 from meruit.contracts.store import ledger
-from meruit.contracts.store.read import Standing
-from meruit.contracts.transitions import Award, Expire
+from meruit.contracts.store.read import ContractSnapshot
+from meruit.contracts.transitions import AwardContract, ExpireContracts
 from meruit.outcomes.store.read import criteria_body, criteria_from
-from meruit.outcomes.store.write import AddVersions, NewVersion, Replay
+from meruit.outcomes.store.write import AddVersions, IdempotentReplay, NewVersion
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.recorder import Write
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 EXAMPLES, POSTGRES_EXAMPLES = 25, 5
 STEPS = 30
@@ -305,12 +305,12 @@ class Machine(RuleBasedStateMachine):
         self.last: Asked | None = None
 
     def _opened(self) -> Trading:
-        return Trading(Store.open(self.location, Surroundings(clock=self.hands)), self.tenant)
+        return Trading(Store.open(self.location, ClockAndEntropy(clock=self.hands)), self.tenant)
 
     def teardown(self) -> None:
         # On a server's database the next example must find nothing that is due.
         self.hands.pass_h(LONG_H + SHORT_H)
-        while self.parties[0].store.recorder.write(Expire("clock")):
+        while self.parties[0].store.recorder.write(ExpireContracts("clock")):
             pass
         for party in self.parties:
             party.store.close()
@@ -346,7 +346,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.models[asked.contract_id] = after
         answer = party.store.recorder.write(asked.make(party))
-        assert isinstance(answer, Standing), answer
+        assert isinstance(answer, ContractSnapshot), answer
         assert (str(answer.contract.state), str(answer.contract.escrow)) == (after.state, after.escrow)
         assert answer.contract.total_micros == after.paid
         assert (answer.bill is None) == (after.escrow != "paid")
@@ -366,7 +366,7 @@ class Machine(RuleBasedStateMachine):
         self._ask(
             client,
             contract_id,
-            lambda party, key: Award(party.request(key), contract_id, self.works[kind], agent),
+            lambda party, key: AwardContract(party.request(key), contract_id, self.works[kind], agent),
             lambda _model: None,
         )
 
@@ -430,7 +430,7 @@ class Machine(RuleBasedStateMachine):
     @rule(client=clients)
     def expire(self, client: int) -> None:
         due = sum(model.expire(self.hands.now) for model in self.models.values())
-        assert self.parties[client].store.recorder.write(Expire("clock")) == due
+        assert self.parties[client].store.recorder.write(ExpireContracts("clock")) == due
 
     @rule(hours=st.sampled_from([SHORT_H, WINDOW_H, WINDOW_H + 1, LONG_H]))
     def let_pass(self, hours: int) -> None:
@@ -445,7 +445,7 @@ class Machine(RuleBasedStateMachine):
             # Nothing is kept of what was refused: it is asked anew, and time may have passed.
             return self._asked(client, self.last)
         party = self.parties[client]
-        assert party.store.recorder.write(self.last.make(party)) == Replay(200, self.last.answer)
+        assert party.store.recorder.write(self.last.make(party)) == IdempotentReplay(200, self.last.answer)
         return None
 
     @rule(client=clients)
@@ -463,7 +463,7 @@ class Machine(RuleBasedStateMachine):
     def the_books_are_sound_and_say_what_the_model_says(self) -> None:
         with self.parties[0].store.database.reading() as connection:
             books = ledger.books(connection, self.tenant)
-        assert broken(books) == []
+        assert find_violations(books) == []
         found = {one.id: (str(one.state), str(one.escrow), one.settlements, one.disputes) for one in books.contracts}
         assert found == {
             name: (model.state, model.escrow, model.settlements, model.disputes) for name, model in self.models.items()
@@ -521,7 +521,7 @@ def _another(party: Trading, contract_id: str, version: int, output: str) -> Add
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new data directory, made once and copied for each example."""
     folder = tmp_path_factory.mktemp("pristine") / "data"
-    Store.open(Location(folder), Surroundings(clock=lambda: BEGINNING)).close()
+    Store.open(Location(folder), ClockAndEntropy(clock=lambda: BEGINNING)).close()
     return folder
 
 

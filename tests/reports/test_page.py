@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from tests.reports.worlds import NOON, recorded, worlds
 
 from meruit.model.metering import MeteredStep, UsageRecord
-from meruit.model.task_run import Interval
-from meruit.model.usage import Attempt, Tokens, UsageStatus
+from meruit.model.task_run import ConfidenceInterval
+from meruit.model.usage import Observation, Tokens, UsageStatus
 from meruit.reports import charts, sections
 from meruit.reports.compare import Point
-from meruit.reports.markup import LONGEST, Markup, escaped, joined, tag
-from meruit.reports.number_format import chance, money, number, places, share
+from meruit.reports.markup import LONGEST, Markup, escape, join_markup, tag
+from meruit.reports.number_format import format_money, format_number, format_p, format_places, format_share
 from meruit.reports.page import PARTS, render
-from meruit.reports.report import Report, build
+from meruit.reports.report import Report, build_report
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "usage-report" / "make.py"
 CHROMIUM = shutil.which("chromium")
@@ -87,14 +87,14 @@ def hostile() -> Report:
         )
         for place, (name, task) in enumerate((name, task) for name in HOSTILE for task in HOSTILE[:6])
     ]
-    return build(records, question=HOSTILE[0], command=HOSTILE[1])
+    return build_report(records, question=HOSTILE[0], command=HOSTILE[1])
 
 
 def example() -> Report:
     """The example's runs, as its script makes them."""
     made = runpy.run_path(str(EXAMPLE))
     records, attempts = made["world"]()
-    return build(records, attempts)
+    return build_report(records, attempts)
 
 
 @pytest.fixture(scope="module")
@@ -135,14 +135,14 @@ def test_any_text_comes_out_as_text(text: str) -> None:
 
 def test_markup_is_not_escaped_twice_and_nothing_is_nothing() -> None:
     assert tag("p", tag("b", "&"), None, ["x", None]) == "<p><b>&amp;</b>x</p>"
-    assert joined("a", Markup("<br>")) == "a<br>"
+    assert join_markup("a", Markup("<br>")) == "a<br>"
     assert tag("i", class_="x", width=3.0, height=2.25, id=None) == '<i class="x" width="3" height="2.2"></i>'
-    assert len(escaped("y" * 5_000)) == LONGEST
+    assert len(escape("y" * 5_000)) == LONGEST
 
 
 @given(worlds())
 def test_every_report_has_a_page_always_the_same(records: list[UsageRecord]) -> None:
-    report = build(records)
+    report = build_report(records)
     page = render(report)
     assert render(Report.from_json(report.to_json())) == page
     found = seen(page)
@@ -182,7 +182,7 @@ def test_every_excluded_run_is_there_with_its_message(report: Report, page: str)
     assert len(report.excluded) == report.runs - report.verified > 0
     for one in report.excluded:
         assert f"<bdi>{one.run}</bdi>" in page
-        assert escaped(one.message) in page
+        assert escape(one.message) in page
 
 
 def test_links_lead_somewhere(page: str) -> None:
@@ -215,14 +215,16 @@ def test_long_lists_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
         for agent in "abc"
         for task in range(4)
     ]
-    page = render(build(records)).decode()
+    page = render(build_report(records)).decode()
     assert "And 7 more runs: report.json has all of them." in page
     assert "And 2 more tasks: report.json has all of them." in page
     assert "2 more pairs are in the table." in page
 
 
 def test_what_cannot_be_drawn_is_told() -> None:
-    page = render(build([recorded("a", "", cost=None, tokens=None, status=UsageStatus.PENDING, attempts=0)])).decode()
+    page = render(
+        build_report([recorded("a", "", cost=None, tokens=None, status=UsageStatus.PENDING, attempts=0)])
+    ).decode()
     assert page.count("Not drawn") == 3
     assert "Nothing to compare" in page
     assert "No run names a task" in page
@@ -231,14 +233,14 @@ def test_what_cannot_be_drawn_is_told() -> None:
 
 def test_steps_that_nobody_knows_are_told() -> None:
     steps = [MeteredStep("plan", tokens=Tokens(5, 5)), MeteredStep("act")]
-    looks = [Attempt("1", NOON)]
+    looks = [Observation("1", NOON)]
     record = recorded("a", steps=steps)
-    assert b"nobody knows them by themselves: a: 1 steps" in render(build([record], lambda _run_id: looks))
+    assert b"nobody knows them by themselves: a: 1 steps" in render(build_report([record], lambda _run_id: looks))
 
 
 @pytest.mark.parametrize("cost", [1e-9, 0.3, 1.0, 5e7])
 def test_one_agent_is_a_front_of_its_own(cost: float) -> None:
-    point = Point("a", cost, Interval(cost / 30, cost * 1e6), 0.5, None, on_front=True)
+    point = Point("a", cost, ConfidenceInterval(cost / 30, cost * 1e6), 0.5, None, on_front=True)
     drawing = charts.cost_against_value([point], "score", "USD")
     assert "polyline" not in drawing
     assert "log scale" in drawing
@@ -260,13 +262,13 @@ def test_one_agent_is_a_front_of_its_own(cost: float) -> None:
     ],
 )
 def test_numbers_have_the_digits_that_mean_something(value: float | None, told: str) -> None:
-    assert number(value) == told
+    assert format_number(value) == told
 
 
 def test_words_for_what_is_unknown_and_what_is_tiny() -> None:
-    assert (share(None), money(None, "USD"), chance(None), places(None)) == ("–",) * 4
-    assert (chance(1e-12), chance(0.0049), chance(0.2)) == ("< 0.0001", "0.0049", "0.200")
-    assert (places(Interval(1, 3)), places(Interval(2, 2))) == ("1 to 3", "2")
+    assert (format_share(None), format_money(None, "USD"), format_p(None), format_places(None)) == ("–",) * 4
+    assert (format_p(1e-12), format_p(0.0049), format_p(0.2)) == ("< 0.0001", "0.0049", "0.200")
+    assert (format_places(ConfidenceInterval(1, 3)), format_places(ConfidenceInterval(2, 2))) == ("1 to 3", "2")
 
 
 # A browser.

@@ -8,9 +8,17 @@ from hypothesis import strategies as st
 from tests.reports.worlds import NOON, recorded
 
 from meruit.model.metering import CallState, MeteredCall, MeteredStep, UsageRecord
-from meruit.model.usage import Attempt, FetchError, Tokens, UsageChange, UsageCode, UsageStatus
-from meruit.reports.reconciliation import MOST_ROWS, MOST_STEPS, LookKind, Part, TokenClass, Waterfall, classes
-from meruit.reports.report import build
+from meruit.model.usage import FetchError, Observation, Tokens, UsageChange, UsageCode, UsageStatus
+from meruit.reports.reconciliation import (
+    MOST_ROWS,
+    MOST_STEPS,
+    DiscrepancyCause,
+    TimelineObservationKind,
+    TokenClass,
+    Waterfall,
+    split_by_class,
+)
+from meruit.reports.report import build_report
 
 COUNTS = st.integers(0, 10_000)
 TOKENS = st.builds(
@@ -32,13 +40,13 @@ def called(tokens: Tokens | None, state: CallState = CallState.OK) -> MeteredCal
     return MeteredCall(NOON, "m", tokens, state)
 
 
-def look(name: str, minutes: float, total: Tokens | None = None, **more: object) -> Attempt:
-    return Attempt(name, NOON + timedelta(minutes=5 + minutes), total, **more)  # type: ignore[arg-type]  # fields of Attempt
+def look(name: str, minutes: float, total: Tokens | None = None, **more: object) -> Observation:
+    return Observation(name, NOON + timedelta(minutes=5 + minutes), total, **more)  # type: ignore[arg-type]  # fields of Attempt
 
 
 @given(TOKENS)
 def test_the_classes_of_a_count_add_up_to_it(tokens: Tokens) -> None:
-    parts = classes(tokens)
+    parts = split_by_class(tokens)
     assert sum(parts.values()) == tokens.total
     assert min(parts.values()) >= 0
     assert parts.keys() == {*TokenClass}
@@ -49,12 +57,12 @@ def test_what_runs_counted_and_the_parts_come_to_what_is_billed(
     steps: list[MeteredStep], billed: Tokens, outside: int
 ) -> None:
     record = recorded("a", steps=steps, tokens=billed, status=UsageStatus.WARNING)
-    (found,) = build([record], {record.run.id: [look("1", 9, billed, unattributed=outside)]}).waterfalls
+    (found,) = build_report([record], {record.run.id: [look("1", 9, billed, unattributed=outside)]}).waterfalls
     assert found.local + sum(found.parts.values()) == found.billed == billed.total
 
 
-def fall(record: UsageRecord, *looks: Attempt) -> Waterfall:
-    (found,) = build([record], {record.run.id: looks}).waterfalls
+def fall(record: UsageRecord, *looks: Observation) -> Waterfall:
+    (found,) = build_report([record], {record.run.id: looks}).waterfalls
     return found
 
 
@@ -64,23 +72,30 @@ ONE = Tokens(100, 10, 1)
 @pytest.mark.parametrize(
     ("steps", "billed", "part", "tokens"),
     [
-        ([step("s")], Tokens(100, 10, 1), Part.UNCOUNTED, 110),
-        ([step("s", None, called(ONE), called(None, CallState.ABORTED))], Tokens(150, 10, 2), Part.ABORTED, 50),
-        ([step("s", None, called(ONE), called(None, CallState.FAILED))], Tokens(150, 10), Part.RETRIES, 50),
-        ([step("s", ONE)], Tokens(200, 20, 2), Part.RETRIES, 110),
-        ([step("s", ONE)], Tokens(140, 10, 1, 40), Part.CACHE, 40),
-        ([step("s", ONE)], Tokens(141, 10, 1, 40), Part.UNEXPLAINED, 41),
-        ([step("s", ONE)], Tokens(90, 10, 1), Part.UNEXPLAINED, -10),
+        ([step("s")], Tokens(100, 10, 1), DiscrepancyCause.UNCOUNTED, 110),
+        (
+            [step("s", None, called(ONE), called(None, CallState.ABORTED))],
+            Tokens(150, 10, 2),
+            DiscrepancyCause.ABORTED,
+            50,
+        ),
+        ([step("s", None, called(ONE), called(None, CallState.FAILED))], Tokens(150, 10), DiscrepancyCause.RETRIES, 50),
+        ([step("s", ONE)], Tokens(200, 20, 2), DiscrepancyCause.RETRIES, 110),
+        ([step("s", ONE)], Tokens(140, 10, 1, 40), DiscrepancyCause.CACHE, 40),
+        ([step("s", ONE)], Tokens(141, 10, 1, 40), DiscrepancyCause.UNEXPLAINED, 41),
+        ([step("s", ONE)], Tokens(90, 10, 1), DiscrepancyCause.UNEXPLAINED, -10),
     ],
 )
-def test_each_reason_takes_what_it_explains(steps: list[MeteredStep], billed: Tokens, part: Part, tokens: int) -> None:
+def test_each_reason_takes_what_it_explains(
+    steps: list[MeteredStep], billed: Tokens, part: DiscrepancyCause, tokens: int
+) -> None:
     assert fall(recorded("a", steps=steps, tokens=billed)).parts == {part: tokens}
 
 
 def test_what_is_in_no_step_comes_first() -> None:
     record = recorded("a", steps=[step("s", ONE)], tokens=Tokens(150, 10, 1))
     looks = [look("1", 9, Tokens(150, 10, 1), unattributed=30), look("2", 99, error=FetchError.SERVER)]
-    assert fall(record, *looks).parts == {Part.UNATTRIBUTED: 30, Part.UNEXPLAINED: 20}
+    assert fall(record, *looks).parts == {DiscrepancyCause.UNATTRIBUTED: 30, DiscrepancyCause.UNEXPLAINED: 20}
 
 
 def test_a_run_that_was_not_counted_is_told_apart() -> None:
@@ -94,7 +109,7 @@ def test_steps_are_averaged_over_verified_runs_by_their_place() -> None:
         recorded("a", number=2, steps=[step("plan", Tokens(20, 4))]),
         recorded("a", number=3, steps=[step("plan", Tokens(900, 4))], status=UsageStatus.WARNING),
     ]
-    (found,) = build(several).steps
+    (found,) = build_report(several).steps
     first, second = found.steps
     assert (found.runs, first.label, first.runs, first.tokens["input"]) == (2, "plan", 2, 15)
     assert (second.runs, second.tokens) == (
@@ -110,21 +125,21 @@ def test_a_step_that_only_the_provider_knows_is_the_providers() -> None:
         look("2", 80, Tokens(9, 9), steps={"plan": Tokens(9, 9)}),
         look("3", 90, error=FetchError.TIMEOUT),
     ]
-    (found,) = build([record], {record.run.id: looks}).steps
+    (found,) = build_report([record], {record.run.id: looks}).steps
     assert found.unknown == 1
     assert found.steps[0].tokens["input"] == 9
-    (nothing,) = build([record]).steps
+    (nothing,) = build_report([record]).steps
     assert (nothing.unknown, nothing.steps) == (2, ())
 
 
 def test_names_that_differ_are_not_one_step() -> None:
     several = [recorded("a", number=number, steps=[step(f"s{number}", Tokens(1, 1))]) for number in range(4)]
-    assert build(several).steps[0].steps[0].label == ""
+    assert build_report(several).steps[0].steps[0].label == ""
 
 
 def test_many_steps_end_in_one() -> None:
     many = [step(f"s{number}", Tokens(10, 1)) for number in range(MOST_STEPS + 7)]
-    (found,) = build([recorded("a", steps=many)]).steps
+    (found,) = build_report([recorded("a", steps=many)]).steps
     assert len(found.steps) == MOST_STEPS + 1
     assert found.steps[-1].tokens["input"] == 70
 
@@ -141,13 +156,13 @@ def test_looks_are_told_from_the_end_of_the_run_and_withdrawals_are_marked() -> 
         look("3", 120, Tokens(0, 0)),
         look("4", 130, error=FetchError.RATE_LIMITED),
     ]
-    told = build([record], {record.run.id: looks}).timeline
+    told = build_report([record], {record.run.id: looks}).timeline
     (row,) = told.rows
     assert [(one.minutes, one.kind) for one in row.looks] == [
-        (10, LookKind.COUNT),
-        (80, LookKind.COUNT),
-        (120, LookKind.ZERO),
-        (130, LookKind.ERROR),
+        (10, TimelineObservationKind.COUNT),
+        (80, TimelineObservationKind.COUNT),
+        (120, TimelineObservationKind.ZERO),
+        (130, TimelineObservationKind.ERROR),
     ]
     assert [(one.minutes, one.withdraws) for one in row.changes] == [(80, False), (120, True)]
     assert (told.attempts, told.withdrawn, told.by_status) == (4, 1, {"pending": 1})
@@ -156,6 +171,6 @@ def test_looks_are_told_from_the_end_of_the_run_and_withdrawals_are_marked() -> 
 def test_the_most_argued_about_come_first_and_never_too_many() -> None:
     quiet = [recorded("a", number=number) for number in range(40)]
     loud = [recorded("z", number=1, withdrawn=2), recorded("z", number=2, status=UsageStatus.WARNING)]
-    rows = build([*quiet, *loud, recorded("z", number=3, attempts=0)]).timeline.rows
+    rows = build_report([*quiet, *loud, recorded("z", number=3, attempts=0)]).timeline.rows
     assert len(rows) == MOST_ROWS
     assert [one.run for one in rows[:3]] == ["z/t/1", "z/t/2", "a/t/0"]

@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 from tests.reports.worlds import NOON, recorded, worlds
 
 from meruit.model.metering import UsageRecord
-from meruit.model.task_run import Interval
+from meruit.model.task_run import ConfidenceInterval
 from meruit.model.usage import Tokens, UsageStatus
-from meruit.reports.agent_summary import Measure, Standing
-from meruit.reports.compare import Among, Comparison, Point, front
+from meruit.reports.agent_summary import AgentSummary, Measure
+from meruit.reports.compare import Comparison, Point, RunPopulation, pareto_front
 from meruit.reports.page import render
 from meruit.reports.population import CostKind, ReportError
-from meruit.reports.report import MOST_AGENTS, Report, build
+from meruit.reports.report import MOST_AGENTS, Report, build_report
 
 WARNING, VERIFIED = UsageStatus.WARNING, UsageStatus.VERIFIED
 
 
-def of(report: Report, agent: str) -> Standing:
+def of(report: Report, agent: str) -> AgentSummary:
     return next(one for one in report.agents if one.agent == agent)
 
 
-def pair(report: Report, measure: Measure, among: Among = Among.VERIFIED) -> Comparison:
+def pair(report: Report, measure: Measure, among: RunPopulation = RunPopulation.VERIFIED) -> Comparison:
     return next(one for one in report.comparisons if (one.measure, one.among) == (measure, among))
 
 
@@ -48,12 +48,12 @@ def grid(tasks: int, **agents: Sequence[str | None]) -> list[UsageRecord]:
 def test_the_order_of_runs_changes_no_byte(records: list[UsageRecord], chance: random.Random) -> None:
     other = [*records]
     chance.shuffle(other)
-    assert build(records).to_json() == build([*other, *other[:3]]).to_json()
+    assert build_report(records).to_json() == build_report([*other, *other[:3]]).to_json()
 
 
 @given(worlds())
 def test_exclusions_add_up_and_the_data_can_be_read_back(records: list[UsageRecord]) -> None:
-    report = build(records)
+    report = build_report(records)
     assert Report.from_json(report.to_json()) == report
     for one in report.exclusions:
         assert one.excluded == sum(one.by_status.values()) == sum(one.by_code.values())
@@ -69,7 +69,7 @@ def test_a_against_b_is_b_against_a_in_the_mirror(records: list[UsageRecord]) ->
     agents = sorted({one.run.framework for one in records})
     if len(agents) < 2:
         return
-    ours, theirs = build(records, agents=agents), build(records, agents=agents[::-1])
+    ours, theirs = build_report(records, agents=agents), build_report(records, agents=agents[::-1])
     for one, other in zip(ours.comparisons, theirs.comparisons, strict=True):
         assert (one.a, one.b, one.won, one.lost, one.tied) == (other.b, other.a, other.lost, other.won, other.tied)
         assert (one.p, one.p_holm, one.tasks, one.left_out) == (other.p, other.p_holm, other.tasks, other.left_out)
@@ -81,12 +81,12 @@ def test_a_against_b_is_b_against_a_in_the_mirror(records: list[UsageRecord]) ->
 
 @given(worlds())
 def test_nobody_is_compared_by_cost_on_a_task_that_somebody_is_not_verified_for(records: list[UsageRecord]) -> None:
-    report = build(records)
+    report = build_report(records)
     verified = {(one.run.framework, one.run.task) for one in records if one.verdict.status is VERIFIED and one.run.task}
     agents = {agent for agent, _ in verified}
     common = {task for _, task in verified if all((agent, task) in verified for agent in agents)}
     for one in report.comparisons:
-        if one.among is Among.VERIFIED:
+        if one.among is RunPopulation.VERIFIED:
             assert one.tasks <= len(common)
     assert all(line.task in common for line in report.task_lines if line.compared)
 
@@ -96,7 +96,7 @@ def test_nobody_betters_the_front_and_somebody_betters_the_rest(places: list[tup
     points = [
         Point(str(number), float(cost), None, value / 6, None, False) for number, (cost, value) in enumerate(places)
     ]
-    for one in front(points):
+    for one in pareto_front(points):
         better = [
             other
             for other in points
@@ -117,7 +117,7 @@ def test_verified_runs_alone_forget_the_failures() -> None:
         for task in range(10)
         for number in range(1, 6)
     ]
-    found = of(build(records), "a")
+    found = of(build_report(records), "a")
     assert found.success.rate == 0.8
     assert found.success_verified.rate == 1.0
     assert found.success_verified.bounds is not None
@@ -128,7 +128,7 @@ def test_verified_runs_alone_forget_the_failures() -> None:
 
 def test_cost_is_that_of_verified_runs() -> None:
     records = [recorded("a", "t", 1, cost="2"), recorded("a", "t", 2, cost="40", status=WARNING)]
-    report = build(records)
+    report = build_report(records)
     assert of(report, "a").spend.total == Decimal(2)
     verified, other = report.ledger
     assert (verified.verified, verified.quoted.total) == (True, Decimal(2))
@@ -137,12 +137,12 @@ def test_cost_is_that_of_verified_runs() -> None:
 
 def test_failures_are_paid_for_too() -> None:
     records = [recorded("a", "t", number, success=number < 3, cost="1.50") for number in range(1, 5)]
-    assert of(build(records), "a").spend.per_success == Decimal(3)
+    assert of(build_report(records), "a").spend.per_success == Decimal(3)
 
 
 def test_an_unknown_cost_is_no_zero() -> None:
     records = [recorded("a", f"t{number}", cost=None if number == 3 else "1.00") for number in range(6)]
-    spend = of(build(records), "a").spend
+    spend = of(build_report(records), "a").spend
     assert spend.total == Decimal(5)
     assert spend.unknown == 1
     assert spend.per_success is None
@@ -152,17 +152,17 @@ def test_an_unknown_cost_is_no_zero() -> None:
 
 @pytest.mark.parametrize("cost", ["NaN", "Infinity", "1e999"])
 def test_a_cost_that_is_no_amount_is_unknown(cost: str) -> None:
-    assert of(build([recorded("a", cost=cost)]), "a").spend.total is None
+    assert of(build_report([recorded("a", cost=cost)]), "a").spend.total is None
 
 
 def test_no_success_has_no_price() -> None:
-    spend = of(build([recorded("a", success=False)]), "a").spend
+    spend = of(build_report([recorded("a", success=False)]), "a").spend
     assert spend.per_success is None
     assert "no verified run" in spend.why_not
 
 
 def test_a_free_task_has_no_logarithm_and_is_told() -> None:
-    found = pair(build(grid(6, a=["0", "2"], b=["1"])), Measure.COST)
+    found = pair(build_report(grid(6, a=["0", "2"], b=["1"])), Measure.COST)
     assert (found.tasks, found.left_out) == (3, 3)
     assert found.estimate == pytest.approx(2)
     assert found.interval is None
@@ -170,7 +170,7 @@ def test_a_free_task_has_no_logarithm_and_is_told() -> None:
 
 
 def test_costs_are_compared_as_a_ratio_of_geometric_means() -> None:
-    found = pair(build(grid(6, a=["2", "8"], b=["1", "1"])), Measure.COST)
+    found = pair(build_report(grid(6, a=["2", "8"], b=["1", "1"])), Measure.COST)
     assert found.estimate == pytest.approx(4)
     assert found.value_a == pytest.approx(4)
     assert found.interval is not None
@@ -180,14 +180,14 @@ def test_costs_are_compared_as_a_ratio_of_geometric_means() -> None:
 
 
 def test_thirty_tasks_tell_a_ratio_of_totals() -> None:
-    found = pair(build(grid(30, a=["2", "8", "5"], b=["1", "1.5"])), Measure.COST)
+    found = pair(build_report(grid(30, a=["2", "8", "5"], b=["1", "1.5"])), Measure.COST)
     assert found.totals is not None
     assert found.totals.ratio == pytest.approx(5 / 1.25)
     assert found.totals.interval.low < found.totals.ratio < found.totals.interval.high
 
 
 def test_nothing_to_divide_by_is_no_ratio() -> None:
-    found = pair(build(grid(30, a=["2"], b=["0"])), Measure.COST)
+    found = pair(build_report(grid(30, a=["2"], b=["0"])), Measure.COST)
     assert found.totals is None
     assert found.estimate is None
     assert found.left_out == 30
@@ -198,7 +198,7 @@ def test_repeats_are_averaged_before_tasks_are() -> None:
     records = [recorded("a", "t0", number, success=False) for number in range(10)]
     records += [recorded("a", f"t{task}") for task in range(1, 5)]
     records += [recorded("b", f"t{task}") for task in range(5)]
-    found = pair(build(records), Measure.SUCCESS, Among.FINISHED)
+    found = pair(build_report(records), Measure.SUCCESS, RunPopulation.FINISHED)
     assert found.estimate == pytest.approx(-0.2)
     assert (found.runs_a, found.runs_b) == (14, 5)
 
@@ -215,7 +215,7 @@ def test_the_pairs_of_a_measure_are_one_family() -> None:
         )
         for number, one in enumerate(records)
     ]
-    scores = [one for one in build(records).comparisons if one.measure is Measure.SCORE]
+    scores = [one for one in build_report(records).comparisons if one.measure is Measure.SCORE]
     assert len(scores) == 3
     assert min(one.p_holm or 1 for one in scores) == pytest.approx(3 * min(one.p or 1 for one in scores))
 
@@ -223,25 +223,25 @@ def test_the_pairs_of_a_measure_are_one_family() -> None:
 def test_who_has_no_verified_run_is_told_and_keeps_nobody_from_comparing() -> None:
     records = grid(6, a=["1", "2"], b=["2", "3"])
     records += [recorded("c", f"t{task:02}", status=WARNING) for task in range(6)]
-    report = build(records)
+    report = build_report(records)
     assert any("c has no verified run" in note for note in report.notes)
     assert pair(report, Measure.COST).tasks == 6
-    assert len([one for one in report.comparisons if one.among is Among.FINISHED]) == 3
+    assert len([one for one in report.comparisons if one.among is RunPopulation.FINISHED]) == 3
     assert [one.agent for one in report.points] == ["a", "b"]
 
 
 def test_unequal_exclusion_is_found() -> None:
     records = [recorded("a", f"t{task}") for task in range(20)]
     records += [recorded("b", f"t{task}", status=WARNING if task < 12 else VERIFIED) for task in range(20)]
-    report = build(records)
+    report = build_report(records)
     assert all((one.p_holm or 1) < 0.001 for one in report.exclusions)
     assert b"Exclusion is unequal" in render(report)
-    assert build([recorded("a")]).exclusions[0].p is None
+    assert build_report([recorded("a")]).exclusions[0].p is None
 
 
 def test_what_was_not_recorded_counts_as_no_success_and_the_bounds_say_at_best() -> None:
     records = [recorded("a", "t", 1), recorded("a", "t", 2, success=None), recorded("a", "t", 3, finished=False)]
-    report = build(records)
+    report = build_report(records)
     found = of(report, "a").success
     assert (found.rate, found.unknown) == (0.5, 1)
     assert found.bounds is not None
@@ -250,7 +250,7 @@ def test_what_was_not_recorded_counts_as_no_success_and_the_bounds_say_at_best()
 
 
 def test_nothing_recorded_is_no_rate() -> None:
-    report = build([recorded("a", f"t{task}", success=None) for task in range(6)])
+    report = build_report([recorded("a", f"t{task}", success=None) for task in range(6)])
     assert of(report, "a").success.rate is None
     assert of(report, "a").pass_at_k == {}
     assert report.measure is None
@@ -260,7 +260,7 @@ def test_nothing_recorded_is_no_rate() -> None:
 
 def test_a_run_without_a_task_counts_for_its_agent_and_in_no_pair() -> None:
     records = [recorded(agent, "", number) for agent in "ab" for number in range(8)]
-    report = build(records)
+    report = build_report(records)
     assert of(report, "a").success.interval is not None
     assert report.comparisons == ()
     assert any("16 runs name no task" in note for note in report.notes)
@@ -268,24 +268,24 @@ def test_a_run_without_a_task_counts_for_its_agent_and_in_no_pair() -> None:
 
 def test_costs_in_two_currencies_are_not_added() -> None:
     records = [recorded("a", "t", 1), recorded("a", "t", 2), recorded("a", "t", 3, currency="EUR")]
-    report = build(records)
+    report = build_report(records)
     assert (report.currency, of(report, "a").spend.total, of(report, "a").spend.unknown) == ("USD", Decimal(2), 1)
     assert any("another currency" in note for note in report.notes)
 
 
 def test_one_kind_of_cost_serves_all() -> None:
-    assert of(build([recorded("a")], cost=CostKind.BILLED), "a").spend.total is None
+    assert of(build_report([recorded("a")], cost=CostKind.BILLED), "a").spend.total is None
 
 
 def test_a_weaker_policy_is_told() -> None:
-    report = build([recorded("a", interval_min=5)])
+    report = build_report([recorded("a", interval_min=5)])
     assert [*report.intervals_min] == [5]
     assert any("5 minutes" in note for note in report.notes)
 
 
 def test_score_is_compared_where_everybody_has_one() -> None:
     records = [recorded(agent, f"t{task}", score=task / 10) for agent in "ab" for task in range(6)]
-    found = [build(several).measure for several in (records, [*records, recorded("c", score=None)])]
+    found = [build_report(several).measure for several in (records, [*records, recorded("c", score=None)])]
     assert found == [Measure.SCORE, Measure.SUCCESS]
 
 
@@ -295,57 +295,57 @@ def test_places_are_intervals() -> None:
         for agent in "ab"
         for task in range(8)
     ]
-    report = build(records)
+    report = build_report(records)
     assert [(one.agent, one.place, one.place_by_cost) for one in report.agents] == [
-        ("a", Interval(1, 1), Interval(2, 2)),
-        ("b", Interval(2, 2), Interval(1, 1)),
+        ("a", ConfidenceInterval(1, 1), ConfidenceInterval(2, 2)),
+        ("b", ConfidenceInterval(2, 2), ConfidenceInterval(1, 1)),
     ]
 
 
 def test_one_run_told_twice_is_one_run_and_told_otherwise_is_refused() -> None:
-    assert build([recorded("a"), recorded("a")]).runs == 1
+    assert build_report([recorded("a"), recorded("a")]).runs == 1
     with pytest.raises(ReportError, match=r"'a/t/1' is given twice, with different contents"):
-        build([recorded("a"), recorded("a", success=False)])
+        build_report([recorded("a"), recorded("a", success=False)])
 
 
 def test_who_is_not_recorded_cannot_be_reported_on() -> None:
     with pytest.raises(ReportError, match="did you mean 'scout'"):
-        build([recorded("scout")], agents=["scuot"])
+        build_report([recorded("scout")], agents=["scuot"])
     with pytest.raises(ReportError, match="no run is recorded"):
-        build([])
+        build_report([])
     with pytest.raises(ReportError, match="name some"):
-        build([recorded(f"a{number}") for number in range(MOST_AGENTS + 1)])
+        build_report([recorded(f"a{number}") for number in range(MOST_AGENTS + 1)])
 
 
 def test_only_some_agents_are_told_in_the_order_of_their_names() -> None:
-    report = build(grid(5, a=["1"], b=["2"], c=["3"]), agents=("c", "a"))
+    report = build_report(grid(5, a=["1"], b=["2"], c=["3"]), agents=("c", "a"))
     assert report.runs == 10
     assert {(one.a, one.b) for one in report.comparisons} == {("c", "a")}
 
 
 def test_the_digest_is_of_all_that_was_read() -> None:
     records = [recorded("a"), recorded("a", number=2)]
-    one, other = build(records).digest, build([records[0], recorded("a", number=2, success=False)]).digest
+    one, other = build_report(records).digest, build_report([records[0], recorded("a", number=2, success=False)]).digest
     assert one != other
     assert len(one) == 64
 
 
 def test_the_moment_is_the_latest_that_is_told_of() -> None:
-    assert build([recorded("a")]).as_of == NOON + timedelta(hours=3)
+    assert build_report([recorded("a")]).as_of == NOON + timedelta(hours=3)
 
 
 def test_prices_are_named_with_their_version() -> None:
-    (table,) = build([recorded("a"), recorded("a", number=2), recorded("a", number=3, status=WARNING)]).prices
+    (table,) = build_report([recorded("a"), recorded("a", number=2), recorded("a", number=3, status=WARNING)]).prices
     assert (table.source, table.version, table.sha256, table.runs) == ("prices", "1", "ab" * 32, 2)
 
 
 def test_a_float_is_told_with_the_digits_that_mean_something() -> None:
     records = [recorded("a", f"t{task}", success=task == 0) for task in range(3)]
-    assert of(build(records), "a").success.rate == 0.3333333333
+    assert of(build_report(records), "a").success.rate == 0.3333333333
 
 
 def test_tokens_are_added_up() -> None:
     records = [recorded("a", number=number, tokens=Tokens(10, 5, 1, 4, 0, 2)) for number in range(3)]
-    found = of(build(records), "a").tokens
+    found = of(build_report(records), "a").tokens
     assert (found.input, found.output, found.cached, found.reasoning) == (30, 15, 12, 6)
     assert found.typical.mean == pytest.approx(float(Fraction(15)))

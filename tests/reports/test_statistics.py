@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from meruit.benchmarks.score import pass_at_k, pass_hat_k
 from meruit.reports.statistics import (
     MDE_FACTOR,
+    bootstrap_samples,
+    bootstrap_totals,
     cliffs_delta,
-    clustered_error,
-    drawn,
+    cluster_robust_error,
     fisher,
     holm,
     mde,
@@ -22,11 +23,10 @@ from meruit.reports.statistics import (
     over_tasks,
     rank_intervals,
     ratio_interval,
-    share_of,
-    signed_ranks,
-    t_chance,
+    share_interval,
+    t_p_value,
     t_quantile,
-    totals_drawn,
+    wilcoxon_signed_rank,
     wilson,
 )
 
@@ -56,8 +56,8 @@ def test_students_quantiles_are_those_of_every_table(freedom: int, printed: floa
 )
 def test_signed_ranks_agree_with_wilcoxons_table_at_five_percent(number: int, critical: int) -> None:
     """The largest sum of ranks that is significant, both sides (Wilcoxon and Wilcox, 1964)."""
-    assert signed_ranks(_with_sum(number, critical)).p <= 0.05
-    assert signed_ranks(_with_sum(number, critical + 1)).p > 0.05
+    assert wilcoxon_signed_rank(_with_sum(number, critical)).p <= 0.05
+    assert wilcoxon_signed_rank(_with_sum(number, critical + 1)).p > 0.05
 
 
 def _with_sum(number: int, ranks: int) -> list[float]:
@@ -139,7 +139,7 @@ def test_the_factor_is_a_test_at_five_percent_with_power_eighty() -> None:
 @given(st.floats(0, 50), st.integers(1, 400))
 def test_students_chance_is_scipys(t: float, freedom: int) -> None:
     stats = scipy_stats()
-    assert t_chance(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), abs=1e-11)
+    assert t_p_value(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), abs=1e-11)
 
 
 @given(DIFFERENCES)
@@ -163,7 +163,9 @@ def test_signed_ranks_are_counted_out_ties_and_all(differences: Sequence[int]) -
     observed = sum(rank for rank, one in zip(ranks, [one for one in differences if one], strict=True) if one > 0)
     smaller = min(observed, sum(ranks) - observed)
     ways = [sum(itertools.compress(ranks, signs)) for signs in itertools.product((0, 1), repeat=len(ranks))]
-    assert signed_ranks(differences).p == pytest.approx(min(1, 2 * sum(one <= smaller for one in ways) / len(ways)))
+    assert wilcoxon_signed_rank(differences).p == pytest.approx(
+        min(1, 2 * sum(one <= smaller for one in ways) / len(ways))
+    )
 
 
 @pytest.mark.parametrize("number", [3, 20, 50, 51, 300])
@@ -171,7 +173,7 @@ def test_signed_ranks_are_scipys(number: int) -> None:
     stats = scipy_stats()
     differences = [math.sin(7 * one) + 0.2 for one in range(1, number + 1)]
     theirs = stats.wilcoxon(differences, method="exact" if number <= 50 else "asymptotic")
-    found = signed_ranks(differences)
+    found = wilcoxon_signed_rank(differences)
     assert (found.statistic, found.p) == pytest.approx((theirs.statistic, theirs.pvalue))
     assert found.exact is (number <= 50)
 
@@ -179,7 +181,7 @@ def test_signed_ranks_are_scipys(number: int) -> None:
 def test_many_ties_are_scipys_too() -> None:
     stats = scipy_stats()
     differences = [1.0, 2, -3, 4, 5, -6] * 15
-    assert signed_ranks(differences).p == pytest.approx(stats.wilcoxon(differences, method="asymptotic").pvalue)
+    assert wilcoxon_signed_rank(differences).p == pytest.approx(stats.wilcoxon(differences, method="asymptotic").pvalue)
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
@@ -228,7 +230,7 @@ def test_the_other_way_round_is_the_mirror_image(differences: Sequence[float]) -
     assert one.p == other.p
     if one.interval is not None and other.interval is not None:
         assert (one.interval.low, one.interval.high) == (-other.interval.high, -other.interval.low)
-    assert signed_ranks(differences).p == signed_ranks([-one for one in differences]).p
+    assert wilcoxon_signed_rank(differences).p == wilcoxon_signed_rank([-one for one in differences]).p
 
 
 def test_four_tasks_have_no_interval() -> None:
@@ -236,7 +238,7 @@ def test_four_tasks_have_no_interval() -> None:
     assert found.interval is None
     assert found.mde is None
     assert "4 of the 5 tasks" in found.why_not
-    assert share_of([[1, 0], [1, 1], [0, 1], [1, 1]]) is None
+    assert share_interval([[1, 0], [1, 1], [0, 1], [1, 1]]) is None
 
 
 def test_tasks_that_all_say_the_same_have_no_spread_and_still_a_chance() -> None:
@@ -249,7 +251,7 @@ def test_tasks_that_all_say_the_same_have_no_spread_and_still_a_chance() -> None
 def test_no_task_is_no_mean() -> None:
     assert mean_of([]).tasks == 0
     assert math.isnan(mean_of([]).mean)
-    assert share_of([]) is None
+    assert share_interval([]) is None
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.lists(st.integers(0, 9), min_size=1, max_size=9))
@@ -262,18 +264,18 @@ def test_cliffs_delta_counts_every_pair(ours: Sequence[int], theirs: Sequence[in
 def test_runs_that_repeat_each_other_are_worth_one() -> None:
     """Ten tasks, each nine times the same: as sure as ten runs, and never surer."""
     alike = [[float(number % 2)] * 9 for number in range(10)]
-    alone = share_of([[float(number % 2)] for number in range(10)])
-    found = share_of(alike)
+    alone = share_interval([[float(number % 2)] for number in range(10)])
+    found = share_interval(alike)
     assert found is not None
     assert alone is not None
     assert found.high - found.low >= alone.high - alone.low
-    independent = share_of([[1.0, 0.0]] * 45)
+    independent = share_interval([[1.0, 0.0]] * 45)
     assert independent is not None
     assert independent.high - independent.low < 0.22
 
 
 def test_all_successes_are_not_certainty() -> None:
-    found = share_of([[1.0] * 5] * 10)
+    found = share_interval([[1.0] * 5] * 10)
     assert found is not None
     assert found.low < 0.8
     assert found.high == 1.0
@@ -283,31 +285,31 @@ def test_the_error_of_single_runs_is_the_usual_one() -> None:
     values = [0.1, 0.4, 0.9, 0.3, 0.5]
     mean = sum(values) / 5
     usual = math.sqrt(sum((one - mean) ** 2 for one in values) / 4 / 5)
-    assert clustered_error([[one] for one in values]) == pytest.approx(usual)
+    assert cluster_robust_error([[one] for one in values]) == pytest.approx(usual)
 
 
 def test_tasks_are_drawn_alike_every_time() -> None:
-    assert [*itertools.islice(drawn(7), 3)] == [*itertools.islice(drawn(7), 3)]
+    assert [*itertools.islice(bootstrap_samples(7), 3)] == [*itertools.islice(bootstrap_samples(7), 3)]
     # Written down: should a Python ever draw otherwise, reports change, and this says so.
-    assert next(drawn(10)) == [2, 9, 1, 7, 0, 2, 9, 2, 6, 4]
+    assert next(bootstrap_samples(10)) == [2, 9, 1, 7, 0, 2, 9, 2, 6, 4]
 
 
 def test_a_ratio_of_totals_lies_in_its_interval() -> None:
     ours = [1.0 + (number % 7) / 10 for number in range(40)]
     theirs = [2.0 + (number % 5) / 10 for number in range(40)]
-    found = ratio_interval(*totals_drawn([ours, theirs]))
+    found = ratio_interval(*bootstrap_totals([ours, theirs]))
     assert found is not None
     assert found.low < sum(ours) / sum(theirs) < found.high
     assert ratio_interval([1.0], [0.0]) is None
-    assert totals_drawn([]) == []
+    assert bootstrap_totals([]) == []
 
 
 def test_places_are_intervals_and_equals_share_the_better_one() -> None:
     best, worst = [0.9] * 10, [0.1] * 10
-    first, second, third = rank_intervals(totals_drawn([best, worst, best]), high_is_good=True)
+    first, second, third = rank_intervals(bootstrap_totals([best, worst, best]), high_is_good=True)
     assert (first.low, first.high) == (third.low, third.high) == (1, 1)
     assert (second.low, second.high) == (3, 3)
-    cheap, _ = rank_intervals(totals_drawn([worst, best]), high_is_good=False)
+    cheap, _ = rank_intervals(bootstrap_totals([worst, best]), high_is_good=False)
     assert cheap.high == 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from meruit.model.metering import MeteredRun, MeteredStep, UsageRecord
-from meruit.model.prices import Ledger, PriceQuote
+from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.usage import Assurance, Tokens, UsageChange, UsageCode, UsageStatus, UsageVerdict
 
 USUAL = Tokens(900, 100, 4)
@@ -57,7 +57,7 @@ def recorded(
         CODES[status],
         message,
         "why",
-        Assurance.LANE,
+        Assurance.ATTRIBUTION_KEY,
         tokens,
         withdrawn=withdrawn,
         interval_min=interval_min,
@@ -69,9 +69,9 @@ def recorded(
         1,
         attempts,
         verdict,
-        last_look_at=NOON + timedelta(hours=3),
+        last_observation_at=NOON + timedelta(hours=3),
         quotes=(quote,),
-        ledger=Ledger(None if cost is None else Decimal(cost), currency=currency),
+        ledger=RunCosts(None if cost is None else Decimal(cost), currency=currency),
     )
 
 

@@ -19,16 +19,16 @@ from meruit.sandbox.contract import (
     MAX_MESSAGE,
     MAX_RESULT_BYTES,
     ContextError,
-    Failed,
     Failure,
     Limits,
+    SandboxError,
     SandboxResult,
-    checked,
+    build_evidence,
     code_digest,
-    described,
-    in_one_line,
+    encode_context,
     read_answer,
-    written,
+    to_one_line,
+    validate_metrics,
 )
 
 LARGEST = 2**53
@@ -60,14 +60,14 @@ GOOD = st.dictionaries(
 
 def refused(said: Any) -> str:
     """Why an answer is not believed."""
-    with pytest.raises(Failed) as raised:
-        checked(said)
+    with pytest.raises(SandboxError) as raised:
+        validate_metrics(said)
     assert raised.value.failure is Failure.RESULT_REJECTED
     return str(raised.value)
 
 
 def unreadable(answer: bytes) -> str:
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(SandboxError) as raised:
         read_answer(answer)
     assert raised.value.failure is Failure.RESULT_REJECTED
     return str(raised.value)
@@ -90,7 +90,7 @@ def believed_or_refused(read: Callable[[Any], dict[str, float]], answer: Any) ->
     """The one rule about answers: a few finite numbers, or one named failure, and never anything else."""
     try:
         metrics = read(answer)
-    except Failed as failed:
+    except SandboxError as failed:
         kind, message = failed.failure, str(failed)
     else:
         return holds(metrics)
@@ -111,7 +111,7 @@ def believed_or_refused(read: Callable[[Any], dict[str, float]], answer: Any) ->
 @example({"a\n": 1})
 @example([])
 def test_an_answer_is_a_few_finite_numbers_or_refused(said: Any) -> None:
-    believed_or_refused(checked, said)
+    believed_or_refused(validate_metrics, said)
 
 
 @given(
@@ -132,7 +132,7 @@ def test_any_bytes_are_a_few_finite_numbers_or_refused(answer: bytes) -> None:
 
 @given(GOOD)
 def test_finite_numbers_under_names_are_taken_as_they_are(said: dict[str, float]) -> None:
-    assert checked(said) == said
+    assert validate_metrics(said) == said
     written_down = json.dumps(said).encode()
     if len(written_down) <= MAX_RESULT_BYTES:
         assert read_answer(written_down) == said
@@ -140,7 +140,7 @@ def test_finite_numbers_under_names_are_taken_as_they_are(said: dict[str, float]
 
 @pytest.mark.parametrize("number", [LARGEST, -LARGEST, float(LARGEST), 0, -0.0, 5e-324])
 def test_numbers_up_to_the_limit_keep_their_value_and_type(number: float) -> None:
-    (found,) = checked({"a": number}).values()
+    (found,) = validate_metrics({"a": number}).values()
     assert (type(found), found) == (type(number), number)
 
 
@@ -174,7 +174,7 @@ def test_a_refusal_says_what_the_answer_is_instead(said: Any, why: str) -> None:
 
 def test_the_most_metrics_under_the_longest_names_are_taken() -> None:
     said = {f"{number:0{MAX_NAME}}": number for number in range(MAX_METRICS)}
-    assert checked(said) == said
+    assert validate_metrics(said) == said
 
 
 def test_a_subclass_of_a_number_is_no_number() -> None:
@@ -214,15 +214,19 @@ def test_a_refusal_is_never_longer_than_an_explanation_may_be() -> None:
 
 
 def test_exactly_three_names_cross_and_what_is_missing_is_empty() -> None:
-    assert json.loads(written({})) == {"input": {}, "output": {}, "metadata": {}}
-    assert json.loads(written({"output": [1, "ä", None]})) == {"input": {}, "output": [1, "ä", None], "metadata": {}}
-    assert json.loads(written(MappingProxyType({"input": 1}))) == {"input": 1, "output": {}, "metadata": {}}
+    assert json.loads(encode_context({})) == {"input": {}, "output": {}, "metadata": {}}
+    assert json.loads(encode_context({"output": [1, "ä", None]})) == {
+        "input": {},
+        "output": [1, "ä", None],
+        "metadata": {},
+    }
+    assert json.loads(encode_context(MappingProxyType({"input": 1}))) == {"input": 1, "output": {}, "metadata": {}}
 
 
 @given(FINITE)
 @example({"a": [2**64, -(2**64), {"": None}]})
 def test_work_crosses_unchanged(work: Any) -> None:
-    assert json.loads(written({"output": work})) == {"input": {}, "output": work, "metadata": {}}
+    assert json.loads(encode_context({"output": work})) == {"input": {}, "output": work, "metadata": {}}
 
 
 @pytest.mark.parametrize(
@@ -230,13 +234,13 @@ def test_work_crosses_unchanged(work: Any) -> None:
 )
 def test_what_is_no_json_does_not_cross(strange: Any) -> None:
     with pytest.raises(ContextError, match="something that is not JSON"):
-        written({"input": strange})
+        encode_context({"input": strange})
 
 
 @pytest.mark.parametrize("key", [1, None, True, 1.5])
 def test_a_key_that_is_no_text_does_not_cross(key: Any) -> None:
     with pytest.raises(ContextError, match="a key that is no text"):
-        written({"input": {key: 1}})
+        encode_context({"input": {key: 1}})
 
 
 @dataclass
@@ -248,31 +252,31 @@ class Reading:
 
 def test_nan_never_crosses_as_null() -> None:
     with pytest.raises(ContextError):
-        written({"input": Reading(math.nan)})
+        encode_context({"input": Reading(math.nan)})
 
 
 def test_only_the_three_names_are_taken() -> None:
     with pytest.raises(ContextError, match="holds 'secret'; metric code is given input, output, metadata"):
-        written({"input": {}, "secret": 1})
+        encode_context({"input": {}, "secret": 1})
 
 
 @pytest.mark.parametrize("context", [None, "text", [("input", 1)]])
 def test_a_context_is_a_mapping(context: Any) -> None:
     with pytest.raises(ContextError, match="give a mapping of input, output and metadata"):
-        written(context)
+        encode_context(context)
 
 
 def test_work_beyond_the_limit_is_refused_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = {"output": "x" * 100}
-    size = len(written(fits))
+    size = len(encode_context(fits))
     monkeypatch.setattr(contract, "MAX_CONTEXT_BYTES", size)
-    assert len(written(fits)) == size
+    assert len(encode_context(fits)) == size
     with pytest.raises(ContextError, match=rf"the context is {size + 1:,} bytes"):
-        written({"output": "x" * 101})
+        encode_context({"output": "x" * 101})
 
 
 def test_integers_beyond_64_bits_cross_exactly() -> None:
-    assert json.loads(written({"input": 2**200}))["input"] == 2**200
+    assert json.loads(encode_context({"input": 2**200}))["input"] == 2**200
 
 
 # Words about a call.
@@ -284,21 +288,21 @@ def test_integers_beyond_64_bits_cross_exactly() -> None:
 @example("x" * 5_000)
 @example(" " * 5_000 + "late")
 def test_a_message_is_one_short_line_of_unicode(text: str) -> None:
-    line = in_one_line(text)
+    line = to_one_line(text)
     assert len(line) <= MAX_MESSAGE
     assert line == " ".join(line.split())
     line.encode()
 
 
 def test_a_message_that_is_cut_shows_that_it_was() -> None:
-    assert in_one_line("x" * MAX_MESSAGE) == "x" * MAX_MESSAGE
-    assert in_one_line("x" * (MAX_MESSAGE + 1)) == "x" * (MAX_MESSAGE - 1) + "…"
-    assert in_one_line(" two \n words ") == "two words"
+    assert to_one_line("x" * MAX_MESSAGE) == "x" * MAX_MESSAGE
+    assert to_one_line("x" * (MAX_MESSAGE + 1)) == "x" * (MAX_MESSAGE - 1) + "…"
+    assert to_one_line(" two \n words ") == "two words"
 
 
 @pytest.mark.parametrize("sign", ["\x1b[2J", "\x00", "\x07", "\x9b", "\u202e", "\u2066"])
 def test_a_message_gives_no_orders_to_a_terminal(sign: str) -> None:
-    assert in_one_line(f"a{sign}b").isprintable()
+    assert to_one_line(f"a{sign}b").isprintable()
 
 
 def test_every_failure_is_a_cause_in_the_evidence() -> None:
@@ -322,12 +326,12 @@ def test_a_failed_result_is_empty_and_says_why() -> None:
 
 
 def test_a_failure_carries_its_kind_and_its_words() -> None:
-    failed = Failed(Failure.MEMORY, "too much")
+    failed = SandboxError(Failure.MEMORY, "too much")
     assert (failed.failure, str(failed)) == (Failure.MEMORY, "too much")
 
 
 def test_the_evidence_names_all_that_a_rerun_needs() -> None:
-    assert described("x", Tier.EXPR, "engine 1", Limits(timeout_ms=7, memory_limit_mb=32)) == {
+    assert build_evidence("x", Tier.EXPR, "engine 1", Limits(timeout_ms=7, memory_limit_mb=32)) == {
         "tier": "expr",
         "engine": "engine 1",
         "code_sha256": "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",

@@ -141,7 +141,7 @@ def test_a_host_without_standard_streams_has_workers(
 
 def test_a_line_is_kept_off_the_numbers_of_streams(full: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jail, "NO_STREAM", 600)
-    ours, theirs = jail._line()
+    ours, theirs = jail._control_socket_pair()
     with ours, theirs:
         assert theirs.fileno() >= 600
         assert not theirs.get_inheritable()

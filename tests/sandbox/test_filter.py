@@ -13,12 +13,12 @@ from meruit.sandbox.confine import (
     COMPUTING,
     MACHINES,
     SYSCALLS,
+    ArgumentEquals,
+    ArgumentEqualsInt32,
+    ArgumentHasBit,
+    ArgumentLacksBits,
     Condition,
-    Has,
     Instruction,
-    Is,
-    IsInt,
-    Lacks,
     Machine,
     Policy,
     compile_filter,
@@ -82,13 +82,13 @@ def well_formed(program: list[Instruction]) -> None:
 def holds(condition: Condition, arguments: Arguments) -> bool:
     given_value = arguments[condition.argument]
     match condition:
-        case Is(_, value):
+        case ArgumentEquals(_, value):
             return given_value == value
-        case IsInt(_, value):
+        case ArgumentEqualsInt32(_, value):
             return given_value % WORD == value
-        case Lacks(_, bits):
+        case ArgumentLacksBits(_, bits):
             return given_value % WORD & bits == 0
-        case Has(_, bit):
+        case ArgumentHasBit(_, bit):
             return given_value % WORD & bit != 0
 
 
@@ -116,10 +116,10 @@ ARGUMENTS = st.tuples(LONGS, LONGS, LONGS, LONGS, LONGS, LONGS)
 KNOWN = sorted({number for numbers in SYSCALLS.values() for number in numbers if number is not None})
 CALLS = st.sampled_from(KNOWN) | st.integers(0, 600) | st.integers(0, WORD - 1)
 CONDITIONS = st.one_of(
-    st.builds(Is, st.integers(0, 5), LONGS),
-    st.builds(IsInt, st.integers(0, 5), st.integers(0, WORD - 1)),
-    st.builds(Lacks, st.integers(0, 5), st.integers(1, WORD - 1)),
-    st.builds(Has, st.integers(0, 5), st.integers(0, 31).map(lambda bit: 1 << bit)),
+    st.builds(ArgumentEquals, st.integers(0, 5), LONGS),
+    st.builds(ArgumentEqualsInt32, st.integers(0, 5), st.integers(0, WORD - 1)),
+    st.builds(ArgumentLacksBits, st.integers(0, 5), st.integers(1, WORD - 1)),
+    st.builds(ArgumentHasBit, st.integers(0, 5), st.integers(0, 31).map(lambda bit: 1 << bit)),
 )
 WAYS = st.lists(st.lists(CONDITIONS, max_size=4).map(tuple), min_size=1, max_size=4).map(tuple)
 ANY_POLICY = st.dictionaries(st.sampled_from(sorted(SYSCALLS)), WAYS, max_size=8)
@@ -169,7 +169,7 @@ def test_every_call_that_is_named_is_allowed_in_each_of_its_ways(policy: Policy,
         for way in ways:
             arguments = [0] * 6
             for condition in way:
-                if isinstance(condition, Lacks):
+                if isinstance(condition, ArgumentLacksBits):
                     arguments[condition.argument] &= ~condition.bits
                 else:
                     arguments[condition.argument] |= condition[1]

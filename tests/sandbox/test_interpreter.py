@@ -15,7 +15,7 @@ import pytest
 from pydantic_monty import _binary
 
 from meruit.sandbox import interpreter
-from meruit.sandbox.contract import Failed, Failure
+from meruit.sandbox.contract import Failure, SandboxError
 from meruit.sandbox.interpreter import Interpreter
 from meruit.sandbox.sandbox import Sandbox
 
@@ -43,7 +43,7 @@ def own(small: Sandbox) -> Iterator[Interpreter]:
 
 
 def failure(worker: Interpreter, code: str, timeout_ms: int = LONG_MS) -> tuple[Failure, str]:
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(SandboxError) as raised:
         worker.run(code, CONTEXT, timeout_ms)
     worker.renew()
     return raised.value.failure, str(raised.value)
@@ -269,7 +269,7 @@ def test_an_answer_of_another_kind_is_refused(own: Interpreter, monkeypatch: pyt
     monkeypatch.setattr(own, "_session", Session())
     monkeypatch.setattr(own, "_used", False)
     monkeypatch.setattr(own, "_timeout_ms", LONG_MS)
-    with pytest.raises(Failed, match="the result is no JSON") as raised:
+    with pytest.raises(SandboxError, match="the result is no JSON") as raised:
         own.run(metric("return {}"), CONTEXT, LONG_MS)
     assert raised.value.failure is Failure.RESULT_REJECTED
 
@@ -281,7 +281,7 @@ def test_the_engine_is_named_with_its_version() -> None:
 
 def test_printed_text_has_a_place_to_vanish(capfd: pytest.CaptureFixture[str]) -> None:
     ended: list[bool] = []
-    printed = interpreter.Printed(lambda: ended.append(True))
+    printed = interpreter.PrintLimit(lambda: ended.append(True))
     for _ in range(3):
         printed("stdout", "x" * (interpreter.MAX_PRINTED // 2))
     assert (ended, printed.too_much) == ([True], True)
@@ -334,7 +334,9 @@ def test_the_first_folder_in_which_programs_start_is_taken(tidy: Path, monkeypat
 
 def test_without_any_such_folder_the_tier_is_unavailable(tidy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(Failed, match="no folder was found in which a program may be started; set TMPDIR") as raised:
+    with pytest.raises(
+        SandboxError, match="no folder was found in which a program may be started; set TMPDIR"
+    ) as raised:
         interpreter._folder()
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
 
@@ -364,7 +366,7 @@ def test_a_program_that_is_no_program_makes_the_tier_unavailable(
     program = tmp_path / "program"
     program.write_text("not a program")
     monkeypatch.setattr(_binary, "find_monty_binary", lambda: str(program))
-    with pytest.raises(Failed, match="cannot be started behind its walls: ") as raised:
+    with pytest.raises(SandboxError, match="cannot be started behind its walls: ") as raised:
         Interpreter(64)
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
 
@@ -381,20 +383,20 @@ def test_a_launcher_that_fails_says_why(tmp_path: Path, script: str, why: str) -
     launcher = tmp_path / "launch"
     launcher.write_text(f"#!/bin/sh\n{script}\n")
     launcher.chmod(0o700)
-    with pytest.raises(Failed, match="the interpreter cannot be started ") as raised:
+    with pytest.raises(SandboxError, match="the interpreter cannot be started ") as raised:
         interpreter._probe(str(launcher))
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
     assert str(raised.value).endswith(why)
 
 
 def test_a_launcher_that_is_absent_or_silent_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Failed, match="the interpreter cannot be started: "):
+    with pytest.raises(SandboxError, match="the interpreter cannot be started: "):
         interpreter._probe(str(tmp_path / "absent"))
     launcher = tmp_path / "launch"
     launcher.write_text("#!/bin/sh\nexec sleep 600\n")
     launcher.chmod(0o700)
     monkeypatch.setattr(interpreter, "START_S", 0.1)
-    with pytest.raises(Failed, match="timed out"):
+    with pytest.raises(SandboxError, match="timed out"):
         interpreter._probe(str(launcher))
 
 

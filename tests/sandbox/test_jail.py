@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from meruit.sandbox import confine, jail
-from meruit.sandbox.contract import Failed, Failure
+from meruit.sandbox.contract import Failure, SandboxError
 from meruit.sandbox.jail import Jail
 from meruit.sandbox.sandbox import Sandbox
 
@@ -43,7 +43,7 @@ def own(full: Sandbox) -> Iterator[Jail]:
 
 
 def failure(kept: Jail, code: str, timeout_ms: int = LONG_MS) -> tuple[Failure, str]:
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(SandboxError) as raised:
         kept.run(code, CONTEXT, timeout_ms)
     kept.renew()
     return raised.value.failure, str(raised.value)
@@ -362,13 +362,13 @@ def test_closing_ends_the_zygote_and_its_child(full: Sandbox, metric: Write) -> 
     made.close()
     assert gone(made._zygote.pid)
     assert awaited(lambda: gone(child))
-    with pytest.raises(Failed, match="the jail has no child") as raised:
+    with pytest.raises(SandboxError, match="the jail has no child") as raised:
         made.run("", CONTEXT, LONG_MS)
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
 
 
 def test_a_call_that_is_too_late_leaves_no_process_behind(own: Jail, metric: Write) -> None:
-    with pytest.raises(Failed, match="no answer within 50 ms"):
+    with pytest.raises(SandboxError, match="no answer within 50 ms"):
         own.run(metric("while True: pass"), CONTEXT, 50)
     own.renew()
     assert numbers(own, metric("return {'a': 1}")) == {"a": 1}
@@ -386,7 +386,7 @@ def test_a_zygote_that_does_not_end_by_itself_is_killed(full: Sandbox, monkeypat
 
 
 def test_a_zygote_that_says_nothing_is_not_waited_for_without_end(own: Jail) -> None:
-    assert own._heard(0.01) == b""
+    assert own._receive_control(0.01) == b""
 
 
 def test_a_line_that_breaks_is_silence(own: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ def test_a_line_that_breaks_is_silence(own: Jail, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(own, "_control", Broken())
-        assert own._heard(0.01) == b""
+        assert own._receive_control(0.01) == b""
 
 
 @pytest.fixture
@@ -468,8 +468,8 @@ def test_a_dead_zygote_makes_no_child(own: Jail) -> None:
 def test_how_a_child_ended_is_told_by_the_kernel(
     own: Jail, monkeypatch: pytest.MonkeyPatch, status: bytes, expected: Failure, why: str
 ) -> None:
-    monkeypatch.setattr(own, "_heard", lambda _patience_s: status)
-    found = own._death()
+    monkeypatch.setattr(own, "_receive_control", lambda _patience_s: status)
+    found = own._explain_exit()
     assert found.failure is expected
     assert why in str(found)
 
@@ -479,16 +479,16 @@ def test_patience_that_has_run_out_is_not_started_again() -> None:
     with ours, theirs:
         theirs.send(b"late")
         with pytest.raises(TimeoutError):
-            jail._received(ours, 4, time.monotonic() - 1)
-        assert jail._received(ours, 4, time.monotonic() + PATIENCE_S) == b"late"
-        assert jail._received(ours, 0, 0) == b""
+            jail._receive(ours, 4, time.monotonic() - 1)
+        assert jail._receive(ours, 4, time.monotonic() + PATIENCE_S) == b"late"
+        assert jail._receive(ours, 0, 0) == b""
 
 
 # Jails that cannot be built.
 
 
 def refused() -> str:
-    with pytest.raises(Failed) as raised:
+    with pytest.raises(SandboxError) as raised:
         Jail(64)
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
     return str(raised.value)
@@ -566,6 +566,6 @@ def test_the_engine_is_named_with_its_version() -> None:
 
 
 def test_only_folders_of_what_is_installed_are_preloaded() -> None:
-    (folder,) = jail._folders("pydantic", "no_such_module_at_all", "orjson")
+    (folder,) = jail._install_folders("pydantic", "no_such_module_at_all", "orjson")
     assert (Path(folder) / "pydantic").is_dir()
     assert Path(folder).is_absolute()

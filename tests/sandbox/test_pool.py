@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from meruit.sandbox import pool as pooling
-from meruit.sandbox.contract import Failed, Failure
-from meruit.sandbox.pool import Job, Metrics, Pool, Worker, let_go, share
+from meruit.sandbox.contract import Failure, SandboxError
+from meruit.sandbox.pool import Job, Metrics, Pool, Worker, acquire_pool, release_pool
 
 PATIENCE_S = 60
 """Only a broken pool waits so long."""
@@ -35,9 +35,9 @@ class Hand:
         if code == "loop":
             self.firm.started.release()
             assert self.killed.wait(PATIENCE_S)
-            raise Failed(Failure.CRASHED, "the code took its worker down")
+            raise SandboxError(Failure.CRASHED, "the code took its worker down")
         if code == "fail":
-            raise Failed(Failure.MEMORY, "too much")
+            raise SandboxError(Failure.MEMORY, "too much")
         if code == "break":
             raise ZeroDivisionError("ours")
         if code == "panic":
@@ -76,7 +76,7 @@ class Firm:
     def hire(self) -> Worker:
         if self.refusals > 0:
             self.refusals -= 1
-            raise Failed(Failure.SANDBOX_UNAVAILABLE, "no wall")
+            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "no wall")
         hand = Hand(self)
         self.hands.append(hand)
         return hand
@@ -108,7 +108,7 @@ def answered(pool: Pool, code: str = "answer") -> Metrics:
 
 def failed(future: "Future[Metrics]") -> tuple[Failure, str]:
     problem = future.exception(PATIENCE_S)
-    assert isinstance(problem, Failed)
+    assert isinstance(problem, SandboxError)
     return problem.failure, str(problem)
 
 
@@ -292,7 +292,7 @@ def test_only_so_many_calls_may_wait(one: Pool, firm: Firm, monkeypatch: pytest.
     futures = [asked(one, "wait")]
     assert firm.started.acquire(timeout=PATIENCE_S)
     futures += [asked(one), asked(one)]
-    with pytest.raises(Failed, match="2 calls are waiting already; try again later") as raised:
+    with pytest.raises(SandboxError, match="2 calls are waiting already; try again later") as raised:
         asked(one)
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
     firm.gate.set()
@@ -350,7 +350,7 @@ def test_a_thread_that_cannot_start_fails_that_call_only(firm: Firm, monkeypatch
 
     with monkeypatch.context() as pressed:
         pressed.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(Failed, match="no thread can be started"):
+        with pytest.raises(SandboxError, match="no thread can be started"):
             asked(pool)
     assert answered(pool)
     # With one worker there, a second that cannot start is done without.
@@ -366,7 +366,7 @@ def test_only_so_much_work_may_wait(one: Pool, firm: Firm, monkeypatch: pytest.M
     running = asked(one, "wait", b"1" * 100)
     assert firm.started.acquire(timeout=PATIENCE_S)
     waiting = asked(one, context=b"1" * 8)
-    with pytest.raises(Failed, match="1 calls are waiting already"):
+    with pytest.raises(SandboxError, match="1 calls are waiting already"):
         asked(one, context=b"1" * 8)
     firm.gate.set()
     assert running.result(PATIENCE_S)
@@ -402,7 +402,7 @@ def test_a_closed_pool_takes_no_call_and_closes_once(one: Pool, firm: Firm) -> N
     answered(one)
     one.close()
     one.close()
-    with pytest.raises(Failed, match="the sandbox is closed") as raised:
+    with pytest.raises(SandboxError, match="the sandbox is closed") as raised:
         asked(one)
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
     assert firm.hands[0].done.count("close") == 1
@@ -431,7 +431,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[object, Any]:
 def closed(pool: Pool) -> bool:
     try:
         asked(pool).result(PATIENCE_S)
-    except Failed:
+    except SandboxError:
         return True
     return False
 
@@ -443,20 +443,20 @@ def test_a_pool_lasts_until_its_last_user_lets_go(registry: dict[object, Any], f
         made.append(Pool(firm.hire, 1))
         return made[-1]
 
-    first = share("key", 1, make)
-    assert share("key", 2, make) is first
-    assert share("key", 2, make) is first
-    other = share("other", 1, make)
+    first = acquire_pool("key", 1, make)
+    assert acquire_pool("key", 2, make) is first
+    assert acquire_pool("key", 2, make) is first
+    other = acquire_pool("other", 1, make)
     assert other is not first
-    let_go("key", 1)
-    let_go("key", 1)
-    let_go("key", 3)
+    release_pool("key", 1)
+    release_pool("key", 1)
+    release_pool("key", 3)
     assert not closed(first)
-    let_go("key", 2)
+    release_pool("key", 2)
     assert closed(first)
     assert not closed(other)
-    let_go("key", 2)
-    assert share("key", 1, make) is not first
+    release_pool("key", 2)
+    assert acquire_pool("key", 1, make) is not first
     assert len(made) == 3
     pooling._close_all()
     assert all(closed(pool) for pool in made)
@@ -464,7 +464,7 @@ def test_a_pool_lasts_until_its_last_user_lets_go(registry: dict[object, Any], f
 
 
 def test_whoever_never_shared_has_nothing_to_let_go(registry: dict[object, Any]) -> None:
-    let_go("key", 1)
+    release_pool("key", 1)
     assert registry == {}
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from meruit.model.kinds import Tier
 from meruit.sandbox import confine, jail, selftest
-from meruit.sandbox.contract import Failed, Failure, SandboxResult
+from meruit.sandbox.contract import Failure, SandboxError, SandboxResult
 from meruit.sandbox.sandbox import Sandbox
-from meruit.sandbox.selftest import Trial, World, examine, surroundings
+from meruit.sandbox.selftest import EscapeTarget, Trial, describe_machine, examine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 
@@ -34,7 +34,7 @@ def test_where_a_tier_runs_its_walls_hold(tier: Tier) -> None:
     assert found.trials[-1].name == "honest work is measured"
 
 
-def held(result: SandboxResult, world: World) -> bool:
+def held(result: SandboxResult, world: EscapeTarget) -> bool:
     return True
 
 
@@ -46,7 +46,7 @@ def held(result: SandboxResult, world: World) -> bool:
     ],
 )
 def test_a_wall_that_falls_is_named(
-    monkeypatch: pytest.MonkeyPatch, code: str, holds: Callable[[SandboxResult, World], bool], why: str
+    monkeypatch: pytest.MonkeyPatch, code: str, holds: Callable[[SandboxResult, EscapeTarget], bool], why: str
 ) -> None:
     monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: (Trial("a wall fell", code, holds),)})
     found = examine(Tier.EXPR)
@@ -57,14 +57,14 @@ def test_a_wall_that_falls_is_named(
 
 def test_a_trial_that_learns_the_secret_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     # Told in a message: an index that is not in the map is named there.
-    monkeypatch.setattr(World, "context", lambda world: {"output": {"text": "a b c", "leak": world.secret}})
+    monkeypatch.setattr(EscapeTarget, "context", lambda world: {"output": {"text": "a b c", "leak": world.secret}})
     monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: (Trial("tells", "output[output.leak]", held),)})
     found = examine(Tier.EXPR)
     assert found.reason == "the walls do not hold: tells"
 
 
 def test_a_trial_that_leaves_a_file_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    def leaves(_result: SandboxResult, world: World) -> bool:
+    def leaves(_result: SandboxResult, world: EscapeTarget) -> bool:
         (world.folder / "left").touch()
         return True
 
@@ -82,7 +82,7 @@ def test_an_answer_that_comes_too_late_has_not_held(monkeypatch: pytest.MonkeyPa
 
 def test_a_tier_that_cannot_start_is_not_ready_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
-        raise Failed(Failure.SANDBOX_UNAVAILABLE, "no wall here")
+        raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "no wall here")
 
     monkeypatch.setattr(jail, "Jail", refused)
     found = examine(Tier.PYTHON_FULL, 40)
@@ -94,12 +94,12 @@ def test_a_tier_that_cannot_start_is_not_ready_and_says_why(monkeypatch: pytest.
 def test_the_surroundings_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch, user: int, version: int) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(confine, "landlock_version", lambda: version)
-    said = surroundings()
+    said = describe_machine()
     assert said.startswith(f"Linux {platform.release()} on {platform.machine()}, ")
     assert ("Landlock 6" if version else "no Landlock") in said
     assert said.endswith("running as user 1234" if user else "running as root, whose workers give that up")
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    assert "no Landlock" in surroundings()
+    assert "no Landlock" in describe_machine()
 
 
 @pytest.mark.parametrize(("late", "ready"), [(1, True), (2, True), (3, False)])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from meruit.sandbox import confine
-from meruit.sandbox.confine import Unconfined
+from meruit.sandbox.confine import ConfinementError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 
@@ -409,10 +409,12 @@ def unmemorised() -> Any:
 def test_an_unknown_machine_has_no_walls(monkeypatch: pytest.MonkeyPatch, processor: str, system: str) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
     monkeypatch.setattr(platform, "system", lambda: system)
-    with pytest.raises(Unconfined, match=f"no walls are known for {system} on {processor}; Linux on x86-64 or arm64"):
-        confine.CallLimit(confine.jail_policy(3))
+    with pytest.raises(
+        ConfinementError, match=f"no walls are known for {system} on {processor}; Linux on x86-64 or arm64"
+    ):
+        confine.SyscallFilter(confine.jail_policy(3))
     assert confine.landlock_version() == 0
-    with pytest.raises(Unconfined, match="no Landlock"):
+    with pytest.raises(ConfinementError, match="no Landlock"):
         confine.limit_files()
 
 
@@ -422,24 +424,24 @@ def test_known_machines_have_their_own_column(monkeypatch: pytest.MonkeyPatch, p
     monkeypatch.setattr(platform, "machine", lambda: processor)
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     assert confine.machine().column == column
-    confine.CallLimit(confine.interpreter_policy())
+    confine.SyscallFilter(confine.interpreter_policy())
 
 
 @pytest.mark.usefixtures("unmemorised")
 def test_a_call_that_the_processor_lacks_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    with pytest.raises(Unconfined, match="this processor has no call arch_prctl"):
+    with pytest.raises(ConfinementError, match="this processor has no call arch_prctl"):
         confine._call("arch_prctl")
 
 
 def test_a_refused_call_says_which_and_why() -> None:
-    with pytest.raises(Unconfined, match="the kernel refuses landlock_restrict_self: "):
+    with pytest.raises(ConfinementError, match="the kernel refuses landlock_restrict_self: "):
         confine._call("landlock_restrict_self", ctypes.c_int(-1), ctypes.c_uint(0))
 
 
 def test_a_kernel_without_landlock_has_no_wall_around_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confine, "landlock_version", lambda: 0)
-    with pytest.raises(Unconfined, match=r"no Landlock \(5.13 or later, and enabled\)"):
+    with pytest.raises(ConfinementError, match=r"no Landlock \(5.13 or later, and enabled\)"):
         confine.limit_files()
 
 
@@ -496,7 +498,7 @@ def test_each_wall_is_asked_of_the_kernel_by_name(monkeypatch: pytest.MonkeyPatc
     confine.no_new_privileges()
     confine.hide_memory()
     confine.die_with_parent(os.getppid())
-    confine.CallLimit(confine.jail_policy(3)).enforce()
+    confine.SyscallFilter(confine.jail_policy(3)).enforce()
     asked = [(name, [given.value for given in arguments[:2]]) for name, arguments in kernel.asked]
     assert asked == [("prctl", [38, 1]), ("prctl", [4, 0]), ("prctl", [1, 9]), ("seccomp", [1, 0])]
     left: list[int] = []

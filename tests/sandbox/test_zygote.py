@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from meruit.sandbox.contract import Failed, Failure
-from meruit.sandbox.stillness import Nowhere
-from meruit.sandbox.zygote import LONGEST_MESSAGE, Rejected, _measured, _plain, _told
+from meruit.sandbox.contract import Failure, SandboxError
+from meruit.sandbox.stillness import NullTextStream
+from meruit.sandbox.zygote import LONGEST_MESSAGE, MetricRejected, _describe_failure, _run_metric, _to_json_value
 
 CONTEXT = b'{"input":{"a":1},"output":"text","metadata":{}}'
 
@@ -21,12 +21,12 @@ def _no_metric_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(*lines: str) -> Any:
     code = "\n    ".join(("def metric(input, output, metadata):", *lines))
-    return json.loads(_measured(code, CONTEXT))
+    return json.loads(_run_metric(code, CONTEXT))
 
 
 def rejected(code: str) -> str:
-    with pytest.raises(Rejected) as raised:
-        _measured(code, CONTEXT)
+    with pytest.raises(MetricRejected) as raised:
+        _run_metric(code, CONTEXT)
     return str(raised.value)
 
 
@@ -70,11 +70,11 @@ def test_code_that_replaces_the_writer_of_answers_changes_nothing(monkeypatch: p
 def test_numbers_of_numpy_become_plain_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     for number, kind in ((numpy.float64(1.5), float), (numpy.int32(3), int), (numpy.bool_(True), bool)):
-        assert type(_plain("a", number)) is kind
-    assert _plain("a", "text") == "text"
+        assert type(_to_json_value("a", number)) is kind
+    assert _to_json_value("a", "text") == "text"
     for stranger in (numpy, numpy.array([1]), {1}, 1j):
-        with pytest.raises(Rejected, match="is no number; write float"):
-            _plain("a", stranger)
+        with pytest.raises(MetricRejected, match="is no number; write float"):
+            _to_json_value("a", stranger)
 
 
 def caught(code: str) -> BaseException:
@@ -99,22 +99,22 @@ def caught(code: str) -> BaseException:
     ],
 )
 def test_what_was_raised_is_told_with_its_line(code: str, said: str) -> None:
-    assert _told(caught(code)) == said
+    assert _describe_failure(caught(code)) == said
 
 
 def test_a_failure_that_has_a_name_keeps_it() -> None:
-    assert _told(Failed(Failure.TIMEOUT, "budget")) == "timeout budget"
-    assert _told(Failed(Failure.CRASHED, "it broke")).startswith("crashed ")
-    assert _told(Rejected("memory much")) == "memory much"
+    assert _describe_failure(SandboxError(Failure.TIMEOUT, "budget")) == "timeout budget"
+    assert _describe_failure(SandboxError(Failure.CRASHED, "it broke")).startswith("crashed ")
+    assert _describe_failure(MetricRejected("memory much")) == "memory much"
 
 
 def test_what_is_told_has_a_longest_length() -> None:
-    assert len(_told(Rejected("x" * 10_000))) == LONGEST_MESSAGE
-    assert len(_told(ValueError("x" * 10_000))) < LONGEST_MESSAGE + 100
+    assert len(_describe_failure(MetricRejected("x" * 10_000))) == LONGEST_MESSAGE
+    assert len(_describe_failure(ValueError("x" * 10_000))) < LONGEST_MESSAGE + 100
 
 
 def test_printed_text_goes_nowhere() -> None:
-    nowhere = Nowhere()
+    nowhere = NullTextStream()
     assert nowhere.writable()
     assert print("text", file=nowhere) is None
     assert nowhere.write("text") == 4

@@ -12,34 +12,34 @@ from hypothesis import strategies as st
 
 from meruit.errors import AuthorError
 from meruit.sources import credentials
-from meruit.sources.credentials import Token, hidden
-from meruit.sources.retry import Trouble
+from meruit.sources.credentials import SecretToken, redact
+from meruit.sources.retry import SourceError
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
 
-def python(code: str, **environment: str) -> Token:
-    return Token.from_command([sys.executable, "-c", code], {**ENVIRONMENT, **environment})
+def python(code: str, **environment: str) -> SecretToken:
+    return SecretToken.from_command([sys.executable, "-c", code], {**ENVIRONMENT, **environment})
 
 
-def value(token: Token) -> str:
+def value(token: SecretToken) -> str:
     return asyncio.run(token.value())
 
 
 @given(st.text(min_size=4), st.text(), st.text())
 def test_a_secret_is_in_no_text(secret: str, before: str, after: str) -> None:
-    token = Token.given(secret)
+    token = SecretToken.from_value(secret)
     asyncio.run(token.value())
-    if secret not in credentials.HIDDEN:
-        shown = hidden(before + secret + after, token, None)
-        assert secret not in shown or secret in (before + credentials.HIDDEN + after)
+    if secret not in credentials.REDACTED:
+        shown = redact(before + secret + after, token, None)
+        assert secret not in shown or secret in (before + credentials.REDACTED + after)
     assert repr(token) == "Token(a given token)"
 
 
 def test_a_variable_is_read_when_it_is_needed() -> None:
     environment: dict[str, str] = {}
-    token = Token.from_environment("EHR_TOKEN", environment)
-    with pytest.raises(Trouble, match="EHR_TOKEN is not set"):
+    token = SecretToken.from_environment("EHR_TOKEN", environment)
+    with pytest.raises(SourceError, match="EHR_TOKEN is not set"):
         value(token)
     environment["EHR_TOKEN"] = "  s3cret\n"
     assert value(token) == "s3cret"
@@ -48,7 +48,7 @@ def test_a_variable_is_read_when_it_is_needed() -> None:
 
 def test_a_command_prints_it_without_a_shell() -> None:
     assert value(python("import os; print('  ' + os.environ['NAME'])", NAME="$(id)")) == "$(id)"
-    assert "$HOME" in value(Token.from_command(["echo", "$HOME", ";", "id"], ENVIRONMENT))
+    assert "$HOME" in value(SecretToken.from_command(["echo", "$HOME", ";", "id"], ENVIRONMENT))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_command_prints_it_without_a_shell() -> None:
     ],
 )
 def test_a_command_that_gives_no_token_is_trouble_that_shows_nothing(code: str, words: str) -> None:
-    with pytest.raises(Trouble, match=words) as caught:
+    with pytest.raises(SourceError, match=words) as caught:
         value(python(code))
     assert "s3cret" not in str(caught.value)
 
@@ -68,19 +68,19 @@ def test_a_command_that_gives_no_token_is_trouble_that_shows_nothing(code: str, 
 @pytest.mark.parametrize("argv", [[], "gcloud auth print-access-token"])
 def test_a_command_is_a_list(argv: Any) -> None:
     with pytest.raises(AuthorError, match="a command is a list"):
-        Token.from_command(argv, ENVIRONMENT)
+        SecretToken.from_command(argv, ENVIRONMENT)
 
 
 def test_a_command_that_cannot_be_run_is_trouble() -> None:
-    with pytest.raises(Trouble, match="cannot be run"):
-        value(Token.from_command(["/nowhere/at-all"], ENVIRONMENT))
+    with pytest.raises(SourceError, match="cannot be run"):
+        value(SecretToken.from_command(["/nowhere/at-all"], ENVIRONMENT))
 
 
 def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "COMMAND_S", 0.2)
     started = time.monotonic()
-    with pytest.raises(Trouble, match=r"printed no token within 0\.2 s"):
-        value(Token.from_command(["sh", "-c", "sleep 60 & sleep 60"], ENVIRONMENT))
+    with pytest.raises(SourceError, match=r"printed no token within 0\.2 s"):
+        value(SecretToken.from_command(["sh", "-c", "sleep 60 & sleep 60"], ENVIRONMENT))
     assert time.monotonic() - started < 10
 
 
@@ -91,13 +91,13 @@ def test_a_secret_is_fetched_once_and_again_when_it_was_refused() -> None:
         return next(values)
 
     async def used() -> None:
-        token = Token("a test's", fetch)
+        token = SecretToken("a test's", fetch)
         assert [await token.value(), await token.value()] == ["one", "one"]
-        assert await token.renewed("one")
+        assert await token.renew("one")
         # Somebody else who was refused with the old one has nothing to fetch.
-        assert await token.renewed("one")
+        assert await token.renew("one")
         assert await token.value() == "two"
-        assert not await token.renewed("two")
-        assert token.hide("one two three") == "*** *** three"
+        assert not await token.renew("two")
+        assert token.redact("one two three") == "*** *** three"
 
     asyncio.run(used())

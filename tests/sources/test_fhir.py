@@ -13,9 +13,9 @@ from tests.servers.lying import BASE, DATE, LyingFhir, behind, bundle, fhir, is_
 
 from meruit.errors import AuthorError
 from meruit.model.world import Snapshot
-from meruit.sources.credentials import Token
+from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir import FhirSource
-from meruit.sources.retry import Limits, Policy, Retry, settled
+from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy, read_until_settled
 
 TYPES = ["Observation"]
 
@@ -33,8 +33,8 @@ class Naps:
         return sum(self.taken_s)
 
 
-def policy(naps: Naps | None = None, **limits: Any) -> Policy:
-    return Policy(limits=Limits(**limits), sleep=naps or Naps())
+def policy(naps: Naps | None = None, **limits: Any) -> ReadPolicy:
+    return ReadPolicy(limits=ReadLimits(**limits), sleep=naps or Naps())
 
 
 def observations(number: int) -> dict[str, list[str]]:
@@ -264,7 +264,7 @@ def test_next_links_without_an_end() -> None:
 )
 def test_a_next_link_elsewhere_is_never_followed(link: str) -> None:
     server = LyingFhir({"Observation": []}, lambda request: fhir(bundle([], following=link)))
-    found = read(server, token=Token.given("s3cret"))
+    found = read(server, token=SecretToken.from_value("s3cret"))
     assert "next link" in trouble(found)
     assert len(server.asked) == 1
 
@@ -326,7 +326,7 @@ def test_a_lagging_search_is_read_until_it_settles() -> None:
     missing = fhir(bundle(server.held["Observation"][:2], total=2))
     told = count(1)
     server.lie = lambda request: missing if is_list(request) and next(told) == 1 else None
-    found = asyncio.run(settled(source(server), sleep=naps, timer=naps.time))
+    found = asyncio.run(read_until_settled(source(server), sleep=naps, timer=naps.time))
     assert found.trouble is None
     assert len(found.items) == 3
     assert next(told) == 4
@@ -339,7 +339,7 @@ def test_a_search_that_never_settles_is_trouble_that_names_the_difference() -> N
     server.lie = lambda request: (
         fhir(bundle([resource("Observation", 1, next(told))], total=1)) if is_list(request) else None
     )
-    found = asyncio.run(settled(source(server), within_s=3, sleep=naps, timer=naps.time))
+    found = asyncio.run(read_until_settled(source(server), within_s=3, sleep=naps, timer=naps.time))
     assert trouble(found).startswith("unsettled: two readings still differed after 3 s (changed Observation/1)")
     assert len([one for one in found.reads if "/Observation?" in one.what]) == 2
 
@@ -362,7 +362,7 @@ def test_a_lag_that_passes_within_the_time_settles() -> None:
     server = LyingFhir(observations(2))
     lagging = fhir(bundle(server.held["Observation"][:1], total=1))
     server.lie = lambda request: lagging if request.url.path.endswith("/Observation") and next(told) <= 4 else None
-    found = asyncio.run(settled(source(server, known=["Observation/1"]), sleep=naps, timer=naps.time))
+    found = asyncio.run(read_until_settled(source(server, known=["Observation/1"]), sleep=naps, timer=naps.time))
     assert found.trouble is None
     assert len(found.items) == 2
 
@@ -431,7 +431,7 @@ def test_a_token_that_was_refused_is_fetched_anew_once() -> None:
     server.lie = lambda request: (
         fhir(outcome("expired: stale"), 401) if request.headers["authorization"] != "Bearer fresh" else None
     )
-    found = read(server, token=Token("the test's token", fetch))
+    found = read(server, token=SecretToken("the test's token", fetch))
     assert found.trouble is None
     assert [one.status for one in found.reads if one.status] == [401, 200, 200]
 
@@ -454,7 +454,9 @@ def test_a_token_is_renewed_once_for_all_questions_of_a_reading() -> None:
     async def tried() -> Snapshot:
         client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
         types = [f"Type{number}" for number in range(20)]
-        return await FhirSource(BASE, types, client=client, token=Token("a test's", fetch), policy=policy()).read()
+        return await FhirSource(
+            BASE, types, client=client, token=SecretToken("a test's", fetch), policy=policy()
+        ).read()
 
     assert asyncio.run(tried()).trouble is None
     assert fetched == 2
@@ -462,7 +464,7 @@ def test_a_token_is_renewed_once_for_all_questions_of_a_reading() -> None:
 
 def test_the_same_token_is_not_tried_twice() -> None:
     server = LyingFhir(observations(1), lambda request: fhir("", 401))
-    assert "see whether a given token is valid" in trouble(read(server, token=Token.given("s3cret")))
+    assert "see whether a given token is valid" in trouble(read(server, token=SecretToken.from_value("s3cret")))
     assert len(server.asked) == 1
 
 
@@ -474,7 +476,7 @@ def test_a_token_that_stays_refused_is_trouble_and_stays_hidden() -> None:
 
     server = LyingFhir(observations(1))
     server.lie = lambda request: fhir(outcome(request.headers["authorization"]), 401)
-    found = read(server, token=Token("the test's token", fetch))
+    found = read(server, token=SecretToken("the test's token", fetch))
     assert "does not let us in" in trouble(found)
     assert len(server.asked) == 2
     assert "tok-" not in found.to_json().decode()
@@ -483,7 +485,7 @@ def test_a_token_that_stays_refused_is_trouble_and_stays_hidden() -> None:
 
 def test_a_server_that_quotes_the_token_does_not_make_us_show_it() -> None:
     server = LyingFhir({}, lambda request: fhir(outcome(f"bad header {request.headers['authorization']}"), 403))
-    found = read(server, token=Token.given("s3cret/+="))
+    found = read(server, token=SecretToken.from_value("s3cret/+="))
     assert "bad header Bearer ***" in trouble(found)
     assert "s3cret" not in found.to_json().decode()
 
@@ -491,7 +493,7 @@ def test_a_server_that_quotes_the_token_does_not_make_us_show_it() -> None:
 @pytest.mark.parametrize("value", ["two words", "line\nbreak", "tök"])
 def test_a_token_that_no_header_can_carry_is_told_without_showing_it(value: str) -> None:
     server = LyingFhir(observations(1))
-    assert "holds signs that no token has" in trouble(read(server, token=Token.given(value)))
+    assert "holds signs that no token has" in trouble(read(server, token=SecretToken.from_value(value)))
     assert not server.asked
 
 
@@ -540,7 +542,9 @@ def test_a_wait_that_is_too_long_is_trouble_at_once() -> None:
 
 def test_a_redirect_is_not_followed() -> None:
     server = LyingFhir({}, lambda request: httpx.Response(302, headers={"Location": "https://evil.test/"}))
-    assert "redirects (status 302) to https://evil.test/" in trouble(read(server, token=Token.given("s3cret")))
+    assert "redirects (status 302) to https://evil.test/" in trouble(
+        read(server, token=SecretToken.from_value("s3cret"))
+    )
     assert len(server.asked) == 1
 
 
@@ -707,7 +711,7 @@ async def over_a_socket(
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server, httpx.AsyncClient(verify=False) as client:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/fhir"
-        limits = Policy(Retry(tries=2), Limits(timeout_s=within_s), Naps())
+        limits = ReadPolicy(BackoffSchedule(tries=2), ReadLimits(timeout_s=within_s), Naps())
         found = await FhirSource(url, TYPES, client=client, policy=limits).read()
         await asyncio.gather(*(task for task in serving if task is not None))
         return found, len(serving)

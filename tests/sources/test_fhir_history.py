@@ -15,10 +15,10 @@ from tests.servers.lying import BASE, LyingFhir, behind, deleted, fhir, history,
 
 from meruit.model.world import Snapshot
 from meruit.playground.fhir import app as playground
-from meruit.playground.state import State
+from meruit.playground.state import PlaygroundState
 from meruit.sources import fhir as fhir_source
 from meruit.sources.fhir import LAG_S, FhirSource
-from meruit.sources.retry import Limits, Policy, settled
+from meruit.sources.retry import ReadLimits, ReadPolicy, read_until_settled
 
 KEPT = ["history-type", "history-system"]
 WAITING = "no whole history tells what was created"
@@ -42,7 +42,7 @@ def flags(*numbers: int) -> dict[str, list[str]]:
 
 
 def source(server: LyingFhir, **others: Any) -> FhirSource:
-    policy = Policy(limits=Limits(**others.pop("limits", {})), sleep=Naps())
+    policy = ReadPolicy(limits=ReadLimits(**others.pop("limits", {})), sleep=Naps())
     return FhirSource(BASE, others.pop("types", ["Flag"]), client=server.client(), policy=policy, **others)
 
 
@@ -52,7 +52,9 @@ def read(server: LyingFhir, **others: Any) -> Snapshot:
 
 def rest(server: LyingFhir, within_s: float = 30.0, **others: Any) -> tuple[Snapshot, Naps]:
     naps = Naps()
-    return asyncio.run(settled(source(server, **others), within_s=within_s, sleep=naps, timer=naps.time)), naps
+    return asyncio.run(
+        read_until_settled(source(server, **others), within_s=within_s, sleep=naps, timer=naps.time)
+    ), naps
 
 
 def told(found: Snapshot) -> str:
@@ -134,7 +136,7 @@ def test_without_anything_known_a_change_and_a_deletion_are_found_by_the_history
 
 
 def test_the_playgrounds_own_server_declares_a_history_that_is_whole(tmp_path: Path) -> None:
-    async def reading(state: State) -> tuple[Snapshot, Snapshot]:
+    async def reading(state: PlaygroundState) -> tuple[Snapshot, Snapshot]:
         app = playground.app({"p": state}.get, base=lambda _: url)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app)) as client:
 
@@ -154,7 +156,7 @@ def test_the_playgrounds_own_server_declares_a_history_that_is_whole(tmp_path: P
             return before, await FhirSource(url, ["Flag", "Task"], client=client, known=known).read()
 
     url = "http://clinic.test/p/fhir"
-    with closing(State.create(tmp_path / "state")) as state:
+    with closing(PlaygroundState.create(tmp_path / "state")) as state:
         before, after = asyncio.run(reading(state))
     assert (before.trouble, after.trouble) == (None, None)
     assert WAITING not in told(before) + told(after)
@@ -312,7 +314,7 @@ def test_without_a_history_a_lag_that_is_longer_than_the_wait_is_the_limit(lag_s
     # Lists catch up three seconds after the creation.
     server.lie = lambda request: lag(request) if naps.time() < 3 else None
     server.held["Flag"].append(resource("Flag", 1))
-    found = asyncio.run(settled(source(server, lag_s=lag_s), sleep=naps, timer=naps.time))
+    found = asyncio.run(read_until_settled(source(server, lag_s=lag_s), sleep=naps, timer=naps.time))
     assert found.trouble is None
     assert (found.items == []) == is_overlooked
     assert WAITING in told(found)

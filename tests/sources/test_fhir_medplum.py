@@ -12,7 +12,7 @@ from tests.servers.running import FhirServer
 
 from meruit.model.world import Snapshot
 from meruit.sources.fhir import FhirSource
-from meruit.sources.retry import settled
+from meruit.sources.retry import read_until_settled
 
 _numbers = count()
 
@@ -50,7 +50,7 @@ class Store:
             async with httpx.AsyncClient(verify=False) as client:
                 # It has no index that could lag behind.
                 source = FhirSource(self.server.base(self.name, form), types, client=client, lag_s=0, **others)
-                return await settled(source, stable=stable, pause_s=0.001)
+                return await read_until_settled(source, stable=stable, pause_s=0.001)
 
         return asyncio.run(reading())
 

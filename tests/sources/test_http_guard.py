@@ -18,7 +18,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from meruit.sources import http_guard as outbound
-from meruit.sources.http_guard import MAX_REPLY_BYTES, Outbound, OutboundFailed, OutboundRefused, Reply, check_url
+from meruit.sources.http_guard import (
+    MAX_REPLY_BYTES,
+    Outbound,
+    OutboundFailed,
+    OutboundRefused,
+    OutboundReply,
+    check_url,
+)
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
@@ -129,8 +136,8 @@ def names(*addresses: str, asked: list[tuple[str, int]] | None = None) -> Any:
     return resolve
 
 
-def post(url: str, content: bytes = b"{}", headers: dict[str, str] | None = None, **options: Any) -> Reply:
-    async def go() -> Reply:
+def post(url: str, content: bytes = b"{}", headers: dict[str, str] | None = None, **options: Any) -> OutboundReply:
+    async def go() -> OutboundReply:
         async with Outbound(**{"allowed_networks": LOOPBACK, **options}) as client:
             return await client.post(url, content, headers or {})
 
@@ -139,7 +146,7 @@ def post(url: str, content: bytes = b"{}", headers: dict[str, str] | None = None
 
 def test_bytes_and_headers_arrive(receiver: Receiver) -> None:
     reply = post(f"http://127.0.0.1:{receiver.port}/ok?a=1", b"\x00hello", {"Webhook-Id": "w1"})
-    assert reply == Reply(200, b"fine")
+    assert reply == OutboundReply(200, b"fine")
     path, headers, body = receiver.seen[0]
     assert (path, body) == ("/ok?a=1", b"\x00hello")
     assert headers["webhook-id"] == "w1"
@@ -161,8 +168,10 @@ def test_the_system_resolves_unless_told_otherwise(receiver: Receiver) -> None:
         post(f"http://localhost:{receiver.port}/ok", allowed_networks=[])
 
 
-@pytest.mark.parametrize(("path", "reply"), [("broken", Reply(503, b"later")), ("moved", Reply(302, b""))])
-def test_any_status_is_a_reply_and_no_redirect_is_followed(receiver: Receiver, path: str, reply: Reply) -> None:
+@pytest.mark.parametrize(
+    ("path", "reply"), [("broken", OutboundReply(503, b"later")), ("moved", OutboundReply(302, b""))]
+)
+def test_any_status_is_a_reply_and_no_redirect_is_followed(receiver: Receiver, path: str, reply: OutboundReply) -> None:
     assert post(f"http://127.0.0.1:{receiver.port}/{path}") == reply
     assert len(receiver.seen) == 1
 

@@ -22,7 +22,7 @@ nested = slices.object_of({"entry": slices.array_of(slices.object_of({"resource"
 
 def plain(value: Any) -> Any:
     match value:
-        case slices.Sliced():
+        case slices.JsonSlice():
             return value.value
         case list():
             return [plain(one) for one in value]

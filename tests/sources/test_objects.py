@@ -22,11 +22,11 @@ from meruit.errors import AuthorError
 from meruit.model.world import Encoding, Snapshot
 from meruit.sources import file_items as files
 from meruit.sources import objects
-from meruit.sources.credentials import Token
+from meruit.sources.credentials import SecretToken
 from meruit.sources.objects import FolderSource, GcsSource, crc32c
-from meruit.sources.retry import Limits, Policy, Retry
+from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy
 
-ONCE = Policy(retry=Retry(tries=1))
+ONCE = ReadPolicy(retry=BackoffSchedule(tries=1))
 HELD = {"a.txt": b"one", "out/b.json": b'{"v": 1.00}', "out/deep/c.bin": bytes(range(256)), "out/empty": b""}
 
 
@@ -41,7 +41,7 @@ def filled(root: Path, held: dict[str, bytes]) -> Path:
     return root
 
 
-def folder(path: Path, prefix: str = "", policy: Policy = ONCE) -> Snapshot:
+def folder(path: Path, prefix: str = "", policy: ReadPolicy = ONCE) -> Snapshot:
     return asyncio.run(FolderSource(path, prefix, policy=policy).read())
 
 
@@ -128,11 +128,13 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
 
     monkeypatch.setattr(os, "fstat", fstat)
     changes = {1}
-    found = folder(tmp_path, policy=Policy(sleep=no_sleep))
+    found = folder(tmp_path, policy=ReadPolicy(sleep=no_sleep))
     assert found.trouble is None
     assert found.items[0].content() == b"one!"
     changes = set(range(100))
-    assert trouble(folder(tmp_path, policy=Policy(sleep=no_sleep))).startswith("unsettled: a changed while it was read")
+    assert trouble(folder(tmp_path, policy=ReadPolicy(sleep=no_sleep))).startswith(
+        "unsettled: a changed while it was read"
+    )
 
 
 @pytest.mark.parametrize(("name", "target"), [("a", "/etc/passwd"), ("a", None), ("d", "/etc"), ("d", "/nowhere")])
@@ -169,15 +171,15 @@ def test_what_may_not_be_read_is_trouble(tmp_path: Path, monkeypatch: pytest.Mon
     def refusing(name: bytes, flags: int, opened: int) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(objects, "_opened", refusing)
+    monkeypatch.setattr(objects, "_open_below", refusing)
     assert "Permission denied; see who may read it" in trouble(folder(tmp_path))
     assert "Permission denied" in trouble(folder(tmp_path, "d"))
 
 
 def test_limits_are_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path, {"a": b"one", "b": b"two", "c/d/e": b"three"})
-    few = folder(tmp_path, policy=Policy(Retry(tries=1), Limits(items=1)))
-    short = folder(tmp_path, policy=Policy(Retry(tries=1), Limits(bytes_total=4)))
+    few = folder(tmp_path, policy=ReadPolicy(BackoffSchedule(tries=1), ReadLimits(items=1)))
+    short = folder(tmp_path, policy=ReadPolicy(BackoffSchedule(tries=1), ReadLimits(bytes_total=4)))
     monkeypatch.setattr(objects, "MAX_DEPTH", 1)
     for found in (few, short, folder(tmp_path)):
         assert trouble(found).startswith("incomplete_read: ")
@@ -300,9 +302,13 @@ def test_pages_without_end_are_trouble() -> None:
     circle = [{"nextPageToken": "1"}, {"nextPageToken": "1"}]
     assert "in a circle" in trouble(served(circle, {}))
     endless = [{"nextPageToken": str(place + 1)} for place in range(9)]
-    assert "more than 5 pages" in trouble(served(endless, {}, policy=Policy(Retry(tries=1), Limits(pages=5))))
+    assert "more than 5 pages" in trouble(
+        served(endless, {}, policy=ReadPolicy(BackoffSchedule(tries=1), ReadLimits(pages=5)))
+    )
     many = [{"items": [listed(str(place), b"") for place in range(9)]}]
-    assert "more than 5 objects" in trouble(served(many, {}, policy=Policy(Retry(tries=1), Limits(items=5))))
+    assert "more than 5 objects" in trouble(
+        served(many, {}, policy=ReadPolicy(BackoffSchedule(tries=1), ReadLimits(items=5)))
+    )
 
 
 @pytest.mark.parametrize("sent", [b"two", b"on", b"ones", b""])
@@ -363,6 +369,6 @@ def test_an_object_that_may_not_be_read_is_trouble() -> None:
 
     async def reading() -> Snapshot:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-            return await GcsSource("b", client=client, token=Token.given("s3cret"), policy=ONCE).read()
+            return await GcsSource("b", client=client, token=SecretToken.from_value("s3cret"), policy=ONCE).read()
 
     assert "status 403; see who may read it" in trouble(asyncio.run(reading()))

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.world import Read, Snapshot, SourceKind, item
+from meruit.model.world import Read, Snapshot, SourceKind, make_item
 from meruit.sources.retry import (
     MAX_READINGS,
-    Policy,
-    Reading,
-    Retry,
-    Trouble,
-    difference,
-    each,
-    persist,
-    settled,
-    whole,
+    BackoffSchedule,
+    ReadPolicy,
+    SourceError,
+    SourceReading,
+    describe_difference,
+    for_each,
+    read_until_settled,
+    take_snapshot,
+    with_retries,
 )
 
 
@@ -50,11 +50,11 @@ class Told:
         reads = [Read(f"reading {self.times}")]
         if state.startswith("!"):
             return Snapshot(self.kind, reads=reads, trouble=state[1:])
-        return Snapshot(self.kind, [item(f"a/{sign}", sign.encode()) for sign in state], reads)
+        return Snapshot(self.kind, [make_item(f"a/{sign}", sign.encode()) for sign in state], reads)
 
 
 def rest(source: Told, naps: Naps, stable: int = 2, within_s: float = 30.0) -> Snapshot:
-    return asyncio.run(settled(source, stable=stable, within_s=within_s, sleep=naps, timer=naps.time))
+    return asyncio.run(read_until_settled(source, stable=stable, within_s=within_s, sleep=naps, timer=naps.time))
 
 
 @given(
@@ -104,15 +104,15 @@ def test_too_little_time_is_told_and_a_clock_that_stands_still_ends() -> None:
     assert found.trouble is not None
     assert "0 s were not enough" in found.trouble
     source = Told(["a", "b"] * MAX_READINGS)
-    still = asyncio.run(settled(source, sleep=Naps(), timer=lambda: 0.0))
+    still = asyncio.run(read_until_settled(source, sleep=Naps(), timer=lambda: 0.0))
     assert still.trouble is not None
     assert source.times == MAX_READINGS + 1
 
 
 def test_a_long_difference_is_cut() -> None:
     empty = Snapshot(SourceKind.ROWS)
-    many = Snapshot(SourceKind.ROWS, [item(f"a/{place}", b"") for place in range(9)])
-    assert difference(empty, many) == "appeared a/0, a/1, a/2 and 6 more"
+    many = Snapshot(SourceKind.ROWS, [make_item(f"a/{place}", b"") for place in range(9)])
+    assert describe_difference(empty, many) == "appeared a/0, a/1, a/2 and 6 more"
 
 
 @pytest.mark.parametrize("fails", [0, 1, 2, 3])
@@ -123,46 +123,46 @@ def test_only_trouble_that_may_pass_is_tried_again(fails: int) -> None:
         nonlocal tries
         tries += 1
         if tries <= fails:
-            raise Trouble("later", again=True)
+            raise SourceError("later", again=True)
         return "done"
 
     async def tried() -> str:
-        return await persist(attempt, Policy(Retry(tries=3, first_wait_s=1, factor=3), sleep=naps))
+        return await with_retries(attempt, ReadPolicy(BackoffSchedule(tries=3, first_wait_s=1, factor=3), sleep=naps))
 
     if fails < 3:
         assert asyncio.run(tried()) == "done"
     else:
-        with pytest.raises(Trouble, match="later"):
+        with pytest.raises(SourceError, match="later"):
             asyncio.run(tried())
     assert naps.taken_s == [1.0, 3.0][:fails]
 
 
 def test_trouble_that_stays_is_not_tried_again() -> None:
     async def attempt() -> None:
-        raise Trouble("never")
+        raise SourceError("never")
 
     naps = Naps()
-    with pytest.raises(Trouble, match="never"):
-        asyncio.run(persist(attempt, Policy(sleep=naps)))
+    with pytest.raises(SourceError, match="never"):
+        asyncio.run(with_retries(attempt, ReadPolicy(sleep=naps)))
     assert naps.taken_s == []
 
 
 def test_what_had_come_in_before_the_trouble_is_kept() -> None:
-    async def gather(reading: Reading) -> None:
+    async def gather(reading: SourceReading) -> None:
         for key in "ba":
-            reading.add(item(key, b""))
-        raise Trouble("then it broke")
+            reading.add(make_item(key, b""))
+        raise SourceError("then it broke")
 
-    found = asyncio.run(whole(SourceKind.FILES, "here", Policy(), gather))
+    found = asyncio.run(take_snapshot(SourceKind.FILES, "here", ReadPolicy(), gather))
     assert ([one.key for one in found.items], found.trouble) == (["a", "b"], "then it broke")
 
 
 def test_our_own_mistakes_are_not_the_worlds_trouble() -> None:
-    async def gather(reading: Reading) -> None:
+    async def gather(reading: SourceReading) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(whole(SourceKind.FILES, "here", Policy(), gather))
+        asyncio.run(take_snapshot(SourceKind.FILES, "here", ReadPolicy(), gather))
 
 
 @given(st.sets(st.integers(0, 19)))
@@ -172,13 +172,13 @@ def test_each_does_all_or_raises_the_first_trouble(bad: set[int]) -> None:
     async def do(number: int) -> None:
         await asyncio.sleep(0)
         if number in bad:
-            raise Trouble(str(number))
+            raise SourceError(str(number))
         done.append(number)
 
     if bad:
-        with pytest.raises(Trouble):
-            asyncio.run(each(range(20), do))
+        with pytest.raises(SourceError):
+            asyncio.run(for_each(range(20), do))
         assert not set(done) & bad
     else:
-        asyncio.run(each(range(20), do))
+        asyncio.run(for_each(range(20), do))
         assert sorted(done) == list(range(20))

@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from meruit.model.world import Snapshot, SourceKind
-from meruit.sources.retry import Limits, Policy, Retry
+from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy
 from meruit.sources.rows import EventsSource, RowsSource
 
 URL = "https://portal.test/state?view=all"
-ONCE = Policy(retry=Retry(tries=1))
+ONCE = ReadPolicy(retry=BackoffSchedule(tries=1))
 
 
 def trouble(found: Snapshot) -> str:
@@ -137,5 +137,5 @@ def test_pages_without_end_are_trouble() -> None:
     pages: dict[str, Any] = {
         str(place or ""): {"events": [], "next": f"/events?after={place + 1}"} for place in range(9)
     }
-    found = events(pages, policy=Policy(Retry(tries=1), Limits(pages=5)))
+    found = events(pages, policy=ReadPolicy(BackoffSchedule(tries=1), ReadLimits(pages=5)))
     assert trouble(found).startswith("incomplete_read: ")

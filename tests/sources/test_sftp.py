@@ -16,16 +16,16 @@ from meruit.errors import AuthorError, MeruitError
 from meruit.model.world import Encoding, Snapshot
 from meruit.sources import file_items as files
 from meruit.sources import sftp
-from meruit.sources.credentials import Token
-from meruit.sources.retry import Limits, Policy, Retry
-from meruit.sources.sftp import Login, SftpSource
+from meruit.sources.credentials import SecretToken
+from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy
+from meruit.sources.sftp import SftpLogin, SftpSource
 
-ONCE = Policy(retry=Retry(tries=1))
+ONCE = ReadPolicy(retry=BackoffSchedule(tries=1))
 
 
-def login(server: SshServer, **others: Any) -> Login:
-    given: dict[str, Any] = {"key": Token.given(server.key), "known_hosts": server.known_hosts, **others}
-    return Login(server.user, **given)
+def login(server: SshServer, **others: Any) -> SftpLogin:
+    given: dict[str, Any] = {"key": SecretToken.from_value(server.key), "known_hosts": server.known_hosts, **others}
+    return SftpLogin(server.user, **given)
 
 
 def read(server: SshServer, root: Path, **others: Any) -> Snapshot:
@@ -87,7 +87,7 @@ def test_another_host_key_is_never_talked_to(sshd: SshServer) -> None:
 
 def test_another_user_key_is_refused_and_not_shown(sshd: SshServer) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
-    found = read(sshd, sshd.root, login=login(sshd, key=Token.given(key)))
+    found = read(sshd, sshd.root, login=login(sshd, key=SecretToken.from_value(key)))
     assert found.trouble is not None
     assert "does not let" in found.trouble
     for text in (found.trouble, repr(login(sshd)), found.to_json().decode()):
@@ -96,7 +96,7 @@ def test_another_user_key_is_refused_and_not_shown(sshd: SshServer) -> None:
 
 
 def test_a_key_that_is_none_is_told(sshd: SshServer) -> None:
-    found = read(sshd, sshd.root, login=login(sshd, key=Token.given("no key")))
+    found = read(sshd, sshd.root, login=login(sshd, key=SecretToken.from_value("no key")))
     assert found.trouble is not None
     assert "private key" in found.trouble
 
@@ -113,8 +113,8 @@ def test_any_host_is_accepted_only_when_that_is_said(sshd: SshServer) -> None:
 
 def test_limits_are_trouble(sshd: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
     root = filled(sshd, "limits", {"a": b"one", "b": b"two", "c/d/e": b"three"})
-    few = read(sshd, root, policy=Policy(retry=Retry(tries=1), limits=Limits(items=1)))
-    short = read(sshd, root, policy=Policy(retry=Retry(tries=1), limits=Limits(bytes_total=4)))
+    few = read(sshd, root, policy=ReadPolicy(retry=BackoffSchedule(tries=1), limits=ReadLimits(items=1)))
+    short = read(sshd, root, policy=ReadPolicy(retry=BackoffSchedule(tries=1), limits=ReadLimits(bytes_total=4)))
     monkeypatch.setattr(sftp, "MAX_DEPTH", 1)
     for found in (few, short, read(sshd, root)):
         assert found.trouble is not None
@@ -127,7 +127,7 @@ def test_a_server_that_is_down_is_tried_again(sshd: SshServer) -> None:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    source = SftpSource("127.0.0.1", 1, login=login(sshd), policy=Policy(sleep=sleep))
+    source = SftpSource("127.0.0.1", 1, login=login(sshd), policy=ReadPolicy(sleep=sleep))
     found = asyncio.run(source.read())
     assert found.trouble is not None
     assert "could not be read" in found.trouble
@@ -158,7 +158,7 @@ def behind_the_door(
             sftp_factory=lambda channel: files_of(channel, chroot=os.fsencode(root)),
         )
         try:
-            entry = Login("clerk", password=Token.given(password), accept_any_host=True)
+            entry = SftpLogin("clerk", password=SecretToken.from_value(password), accept_any_host=True)
             return await SftpSource("127.0.0.1", server.get_port(), login=entry, root="/", policy=ONCE).read()
         finally:
             server.close()

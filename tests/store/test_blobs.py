@@ -39,13 +39,13 @@ def large(tmp_path: Path) -> Iterator[tuple[Store, NewOutcome, Path]]:
 
 def read(store: Store, new: NewOutcome) -> bytes | None:
     with store.database.reading() as connection:
-        return outcomes.evidence(connection, Scope("acme"), new.id, store.shelf).output
+        return outcomes.evidence(connection, Scope("acme"), new.id, store.blobs).output
 
 
 @settings(max_examples=20)
 @given(size=st.integers(INLINE_BYTES - 3, INLINE_BYTES + 3))
 def test_only_what_is_large_lies_in_a_file(store: Store, size: int) -> None:
-    part = store.shelf.part("acme", b"x" * size)
+    part = store.blobs.part("acme", b"x" * size)
     assert part.in_file == (size > INLINE_BYTES)
     assert (part.blob("acme").content is None) == part.in_file
 
@@ -79,8 +79,8 @@ def test_a_file_that_was_cut_short_is_written_again(large: tuple[Store, NewOutco
 
 def test_what_nothing_refers_to_can_be_discarded(large: tuple[Store, NewOutcome, Path]) -> None:
     store, new, file = large
-    store.shelf.discard("acme", new.output.address)
-    store.shelf.discard("acme", new.output.address)
+    store.blobs.discard("acme", new.output.address)
+    store.blobs.discard("acme", new.output.address)
     assert not file.exists()
 
 
@@ -95,6 +95,6 @@ def test_a_file_that_cannot_be_finished_leaves_nothing_behind(
     monkeypatch.setattr(blobs.os, "fsync", full)  # type: ignore[attr-defined]  # what the module imported is not its to give
     before = sorted((store.database.location.folder / "blobs").rglob("*"))
     with pytest.raises(StoreError, match="No space left"):
-        store.shelf.part("acme", b"z" * (INLINE_BYTES + 1))
+        store.blobs.part("acme", b"z" * (INLINE_BYTES + 1))
     after = sorted((store.database.location.folder / "blobs").rglob("*"))
     assert [path for path in after if path.is_file()] == [path for path in before if path.is_file()]

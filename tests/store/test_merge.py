@@ -17,29 +17,33 @@ from meruit.store.database import StoreError
 from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import Store
-from meruit.store.transaction import MAX_ROWS, Merged, Writing
+from meruit.store.transaction import MAX_ROWS, MergeRule, WriteTransaction
 
-TABLES = {Merged.ADDED: tables.balances, Merged.REPLACED: tables.attempts, Merged.KEPT: tables.settled_evidence}
+TABLES = {
+    MergeRule.ADDED: tables.balances,
+    MergeRule.REPLACED: tables.output_sketches,
+    MergeRule.KEPT: tables.settled_evidence,
+}
 """One that is merged in each way."""
-Merge = tuple[Merged, str, int]
+Merge = tuple[MergeRule, str, int]
 """How, under which name, and what."""
 _NUMBERS = count()
 
 
-def row_of(how: Merged, tenant: str, name: str, value: int) -> tuple[Any, ...]:
+def row_of(how: MergeRule, tenant: str, name: str, value: int) -> tuple[Any, ...]:
     match how:
-        case Merged.ADDED:
+        case MergeRule.ADDED:
             return tenant, "USD", name, value
-        case Merged.REPLACED:
+        case MergeRule.REPLACED:
             return tenant, "agent", name, str(value)
-        case Merged.KEPT:
+        case MergeRule.KEPT:
             return tenant, name, str(value)
 
 
 def merging(tenant: str, *merges: Merge, refused: bool = False) -> Write[None]:
     """A caller that wants these rows, and is perhaps refused in the end."""
 
-    def write(writing: Writing) -> None:
+    def write(writing: WriteTransaction) -> None:
         for how, name, value in merges:
             writing.merge(TABLES[how], how, *row_of(how, tenant, name, value))
         if refused:
@@ -48,7 +52,7 @@ def merging(tenant: str, *merges: Merge, refused: bool = False) -> Write[None]:
     return write
 
 
-def found(store: Store, tenant: str, how: Merged) -> dict[str, int]:
+def found(store: Store, tenant: str, how: MergeRule) -> dict[str, int]:
     """What stands, by name."""
     table: Table = TABLES[how]
     name, value = [column.name for column in table.columns][-2:]
@@ -56,21 +60,21 @@ def found(store: Store, tenant: str, how: Merged) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in read(store, lambda connection: connection.execute(query).all())}
 
 
-def expected(how: Merged, before: int | None, value: int) -> int:
+def expected(how: MergeRule, before: int | None, value: int) -> int:
     """The rule, word for word."""
     if before is None:
         return value
     match how:
-        case Merged.ADDED:
+        case MergeRule.ADDED:
             return before + value
-        case Merged.REPLACED:
+        case MergeRule.REPLACED:
             return value
-        case Merged.KEPT:
+        case MergeRule.KEPT:
             return before
 
 
-@pytest.mark.parametrize(("how", "left"), [(Merged.ADDED, 7), (Merged.REPLACED, 4), (Merged.KEPT, 1)])
-def test_a_row_is_merged_alike_within_a_caller_a_group_and_a_life(store: Store, how: Merged, left: int) -> None:
+@pytest.mark.parametrize(("how", "left"), [(MergeRule.ADDED, 7), (MergeRule.REPLACED, 4), (MergeRule.KEPT, 1)])
+def test_a_row_is_merged_alike_within_a_caller_a_group_and_a_life(store: Store, how: MergeRule, left: int) -> None:
     one, two, four = ((how, "x", value) for value in (1, 2, 4))
     store.recorder.write(merging("caller", one, two, four))
     assert together(store, [merging("group", one), merging("group", two), merging("group", four)]) == [None] * 3
@@ -79,8 +83,8 @@ def test_a_row_is_merged_alike_within_a_caller_a_group_and_a_life(store: Store, 
     assert [found(store, tenant, how) for tenant in ("caller", "group", "life")] == [{"x": left}] * 3
 
 
-@pytest.mark.parametrize("how", Merged)
-def test_what_a_refused_caller_merged_is_forgotten_and_costs_the_others_nothing(store: Store, how: Merged) -> None:
+@pytest.mark.parametrize("how", MergeRule)
+def test_what_a_refused_caller_merged_is_forgotten_and_costs_the_others_nothing(store: Store, how: MergeRule) -> None:
     first, refused, last = (merging("acme", (how, "x", value), refused=value == 2) for value in (1, 2, 4))
     answers = together(store, [first, refused, last])
     assert [isinstance(answer, MeruitError) for answer in answers] == [False, True, False]
@@ -91,8 +95,8 @@ def test_what_a_refused_caller_merged_is_forgotten_and_costs_the_others_nothing(
     assert found(store, "other", how) == {"x": 4}
 
 
-@pytest.mark.parametrize("how", Merged)
-def test_more_rows_than_a_statement_takes_are_all_merged(store: Store, how: Merged) -> None:
+@pytest.mark.parametrize("how", MergeRule)
+def test_more_rows_than_a_statement_takes_are_all_merged(store: Store, how: MergeRule) -> None:
     names = [f"n{number:04}" for number in range(2 * MAX_ROWS + 3)]
     half = names[: MAX_ROWS + 1]
     store.recorder.write(merging("acme", *((how, name, 3) for name in half)))
@@ -107,15 +111,15 @@ def test_more_rows_than_a_statement_takes_are_all_merged(store: Store, how: Merg
 
 
 def test_numbers_of_both_signs_add_up_to_nothing_and_the_row_stays(store: Store) -> None:
-    store.recorder.write(merging("acme", (Merged.ADDED, "x", 2**60), (Merged.ADDED, "x", 5)))
-    store.recorder.write(merging("acme", (Merged.ADDED, "x", -(2**60) - 5)))
-    assert found(store, "acme", Merged.ADDED) == {"x": 0}
+    store.recorder.write(merging("acme", (MergeRule.ADDED, "x", 2**60), (MergeRule.ADDED, "x", 5)))
+    store.recorder.write(merging("acme", (MergeRule.ADDED, "x", -(2**60) - 5)))
+    assert found(store, "acme", MergeRule.ADDED) == {"x": 0}
 
 
 def test_every_number_of_a_row_is_added(store: Store) -> None:
-    def write(writing: Writing) -> None:
+    def write(writing: WriteTransaction) -> None:
         for bonus in (0, 1, 1):
-            writing.merge(tables.dealings, Merged.ADDED, "acme", "a", "b", 1, bonus)
+            writing.merge(tables.dealings, MergeRule.ADDED, "acme", "a", "b", 1, bonus)
 
     store.recorder.write(write)
     store.recorder.write(write)
@@ -124,18 +128,18 @@ def test_every_number_of_a_row_is_added(store: Store) -> None:
 
 
 def test_rows_of_two_tenants_with_one_name_are_two_rows(store: Store) -> None:
-    together(store, [merging("one", (Merged.ADDED, "x", 1)), merging("two", (Merged.ADDED, "x", 2))])
-    assert [found(store, tenant, Merged.ADDED) for tenant in ("one", "two")] == [{"x": 1}, {"x": 2}]
+    together(store, [merging("one", (MergeRule.ADDED, "x", 1)), merging("two", (MergeRule.ADDED, "x", 2))])
+    assert [found(store, tenant, MergeRule.ADDED) for tenant in ("one", "two")] == [{"x": 1}, {"x": 2}]
 
 
 def test_two_stores_on_one_database_add_to_the_same_row(store: Store) -> None:
     second = Store.open(store.database.location)
     try:
         for number in range(20):
-            (store, second)[number % 2].recorder.write(merging("acme", (Merged.ADDED, "x", 1)))
+            (store, second)[number % 2].recorder.write(merging("acme", (MergeRule.ADDED, "x", 1)))
     finally:
         second.close()
-    assert found(store, "acme", Merged.ADDED) == {"x": 20}
+    assert found(store, "acme", MergeRule.ADDED) == {"x": 20}
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -148,7 +152,9 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 callers = st.tuples(
-    st.lists(st.tuples(st.sampled_from([*Merged]), st.sampled_from("xyz"), st.integers(-(10**12), 10**12)), max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from([*MergeRule]), st.sampled_from("xyz"), st.integers(-(10**12), 10**12)), max_size=4
+    ),
     st.booleans(),
 )
 
@@ -158,17 +164,17 @@ callers = st.tuples(
 def test_groups_of_callers_come_to_what_they_would_one_after_the_other(
     shared: Store, groups: list[list[tuple[list[Merge], bool]]]
 ) -> None:
-    tenant, wanted = f"tenant-{next(_NUMBERS)}", {how: dict[str, int]() for how in Merged}
+    tenant, wanted = f"tenant-{next(_NUMBERS)}", {how: dict[str, int]() for how in MergeRule}
     for group in groups:
         together(shared, [merging(tenant, *merges, refused=refused) for merges, refused in group])
         for merges, refused in group:
             for how, name, value in () if refused else merges:
                 wanted[how][name] = expected(how, wanted[how].get(name), value)
-    assert {how: found(shared, tenant, how) for how in Merged} == wanted
+    assert {how: found(shared, tenant, how) for how in MergeRule} == wanted
 
 
 def test_a_balance_beyond_what_is_exact_is_refused(store: Store) -> None:
-    store.recorder.write(merging("acme", (Merged.ADDED, "x", 2**62 - 1)))
+    store.recorder.write(merging("acme", (MergeRule.ADDED, "x", 2**62 - 1)))
     with pytest.raises(StoreError, match="balances_are_exact"):
-        store.recorder.write(merging("acme", (Merged.ADDED, "x", 2**53)))
-    assert found(store, "acme", Merged.ADDED) == {"x": 2**62 - 1}
+        store.recorder.write(merging("acme", (MergeRule.ADDED, "x", 2**53)))
+    assert found(store, "acme", MergeRule.ADDED) == {"x": 2**62 - 1}

@@ -71,9 +71,9 @@ def test_a_url_that_leads_nowhere_is_refused_without_its_password(tmp_path: Path
 
 
 def test_a_location_is_shown_without_its_password(tmp_path: Path) -> None:
-    assert Location(tmp_path, "postgresql://u:secret@h:5/n").shown == "postgresql://h:5/n"
-    assert Location(tmp_path, "postgresql://u:secret@h/n").shown == "postgresql://h/n"
-    assert Location(tmp_path).shown == str(tmp_path / "meruit.db")
+    assert Location(tmp_path, "postgresql://u:secret@h:5/n").display_name == "postgresql://h:5/n"
+    assert Location(tmp_path, "postgresql://u:secret@h/n").display_name == "postgresql://h/n"
+    assert Location(tmp_path).display_name == str(tmp_path / "meruit.db")
 
 
 def test_a_database_that_is_not_there_is_told_of(postgres_server: Server, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_database_without_tables_has_no_revision(empty_location: Location) -> 
         connection.exec_driver_sql("SELECT 1")
     database.close()
     status = opening.status(empty_location)
-    assert (status.exists, status.revision, status.current) == (True, None, False)
+    assert (status.exists, status.revision, status.is_current) == (True, None, False)
 
 
 def test_a_lost_signing_key_is_told_and_replaced_only_by_wish(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_database_that_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
     ],
 )
 def test_no_password_is_shown(url: str, tmp_path: Path) -> None:
-    assert Location(tmp_path, url).shown == "postgresql://127.0.0.1:1/db"
+    assert Location(tmp_path, url).display_name == "postgresql://127.0.0.1:1/db"
 
 
 def test_a_writer_that_is_frozen_in_a_transaction_lets_go_of_its_lock(postgres_url: str, tmp_path: Path) -> None:

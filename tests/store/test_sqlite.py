@@ -12,7 +12,7 @@ from tests.outcomes.making import outcome, recorded
 
 from meruit.model.access import Scope
 from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.read import Filter, Narrowed
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 from meruit.store import database
 from meruit.store.database import StoreUnavailable
 from meruit.store.location import Location
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def plan(store: Store, scope: Scope, narrowed: Narrowed | None, before: int | None) -> list[str]:
+def plan(store: Store, scope: Scope, narrowed: OutcomeFilter | None, before: int | None) -> list[str]:
     """How SQLite goes about the query of a page."""
     asked: list[tuple[str, Any]] = []
 
@@ -47,9 +47,11 @@ def plan(store: Store, scope: Scope, narrowed: Narrowed | None, before: int | No
 
 @pytest.mark.parametrize("before", [None, 100])
 @pytest.mark.parametrize("scope", [Scope("acme"), OWN], ids=["tenant", "agent"])
-@pytest.mark.parametrize("by", [None, *Filter])
-def test_no_list_grows_slow_with_the_table(store: Store, scope: Scope, by: Filter | None, before: int | None) -> None:
-    steps = plan(store, scope, None if by is None else Narrowed(by, "x"), before)
+@pytest.mark.parametrize("by", [None, *OutcomeFilterField])
+def test_no_list_grows_slow_with_the_table(
+    store: Store, scope: Scope, by: OutcomeFilterField | None, before: int | None
+) -> None:
+    steps = plan(store, scope, None if by is None else OutcomeFilter(by, "x"), before)
     assert [step.split(" (")[0].rsplit(" ", 1)[0] for step in steps] == ["SEARCH outcomes USING INDEX"], steps
 
 

@@ -6,23 +6,23 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, select
 
 from meruit.events.store import outbox
-from meruit.log.commitment import committed, matches
+from meruit.log.commitment import matches, usage_evidence_bytes
 from meruit.log.entries import UsageEntry, read_entry
-from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
+from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.outcome import in_micros
-from meruit.model.usage import Assurance, Attempt, FetchError, Tokens, UsagePolicy, UsageStatus
+from meruit.model.usage import Assurance, FetchError, Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.store import tables
 from meruit.store.store import Store
 from meruit.usage.decision import decide
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.rows import record_of
-from meruit.usage.store.write import Look, Looked, RecordRun, contract_of
+from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation, contract_of
 
 BEGUN = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)
 POLICY = UsagePolicy()
 USED = Tokens(10, 5)
-BY_CALLS = Lane(LaneKind.REQUESTS)
+BY_CALLS = AttributionKey(AttributionKind.REQUESTS)
 
 
 def metered(run_id: str = "r", steps: int | tuple[MeteredStep, ...] = 1, **more: Any) -> MeteredRun:
@@ -30,7 +30,7 @@ def metered(run_id: str = "r", steps: int | tuple[MeteredStep, ...] = 1, **more:
     said: dict[str, Any] = {
         "framework": "f",
         "source": "main",
-        "lane": Lane(LaneKind.KEY, "k"),
+        "attribution_key": AttributionKey(AttributionKind.KEY, "k"),
         "started_at": BEGUN,
         "ended_at": ENDED,
     }
@@ -39,13 +39,13 @@ def metered(run_id: str = "r", steps: int | tuple[MeteredStep, ...] = 1, **more:
     return MeteredRun(run_id, **{**said, "steps": steps, **more})
 
 
-def attempt(minutes: float, tokens: Tokens | FetchError = USED, name: str | None = None, **more: Any) -> Attempt:
+def attempt(minutes: float, tokens: Tokens | FetchError = USED, name: str | None = None, **more: Any) -> Observation:
     """A look so many minutes after the end: what it counted, or why it counted nothing."""
     error = tokens if isinstance(tokens, FetchError) else None
     total = None if isinstance(tokens, FetchError) else tokens
     chosen = f"{minutes:g}: {error or total}" if name is None else name
     at = ENDED + timedelta(minutes=minutes)
-    return Attempt(chosen, at, total, assurance=Assurance.LANE, error=error, digest="d", **more)
+    return Observation(chosen, at, total, assurance=Assurance.ATTRIBUTION_KEY, error=error, digest="d", **more)
 
 
 class Place(NamedTuple):
@@ -59,8 +59,8 @@ class Place(NamedTuple):
         return self.store.recorder.write(write)
 
     def metered(self, run_id: str = "r", steps: int | tuple[MeteredStep, ...] = 1, **more: Any) -> MeteredRun:
-        """A run in a lane that no other tenant has."""
-        return metered(run_id, steps, **{"lane": Lane(LaneKind.KEY, self.tenant), **more})
+        """A run in an attribution key that no other tenant has."""
+        return metered(run_id, steps, **{"attribution_key": AttributionKey(AttributionKind.KEY, self.tenant), **more})
 
     def record(self, run_id: str = "r", **more: Any) -> RecordRun:
         return RecordRun(self.tenant, "me", self.metered(run_id, **more))
@@ -68,12 +68,12 @@ class Place(NamedTuple):
     def called(self, run_id: str, *calls: str, **more: Any) -> RecordRun:
         """A run that is told by the ids of its calls."""
         made = tuple(MeteredCall(BEGUN, "m", USED, id=one) for one in calls)
-        return self.record(run_id, **{"steps": (MeteredStep("s", calls=made),), "lane": BY_CALLS, **more})
+        return self.record(run_id, **{"steps": (MeteredStep("s", calls=made),), "attribution_key": BY_CALLS, **more})
 
-    def look(self, *attempts: Attempt, run_id: str = "r") -> Look:
-        return Look(self.tenant, [Looked(run_id, one) for one in attempts])
+    def look(self, *attempts: Observation, run_id: str = "r") -> RecordObservations:
+        return RecordObservations(self.tenant, [RunObservation(run_id, one) for one in attempts])
 
-    def looked(self, *attempts: Attempt, run_id: str = "r") -> UsageRecord:
+    def looked(self, *attempts: Observation, run_id: str = "r") -> UsageRecord:
         """The run after these looks, each written for itself."""
         for one in attempts:
             self.write(self.look(one, run_id=run_id))
@@ -83,9 +83,9 @@ class Place(NamedTuple):
         with self.store.database.reading() as connection:
             return usage_reading.find(connection, self.tenant, run_id)
 
-    def attempts(self, run_id: str = "r") -> list[Attempt]:
+    def attempts(self, run_id: str = "r") -> list[Observation]:
         with self.store.database.reading() as connection:
-            return usage_reading.attempts(connection, self.tenant, run_id)
+            return usage_reading.find_observations(connection, self.tenant, run_id)
 
     # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
     def row(self, run_id: str = "r") -> Any:
@@ -108,7 +108,7 @@ class Place(NamedTuple):
     def check(self, run_id: str = "r", policy: UsagePolicy = POLICY) -> UsageRecord:
         """The run, whose row, events and entries all follow from what is kept of it."""
         with self.store.database.reading() as connection:
-            row, kept = self._row(connection, run_id), usage_reading.attempts(connection, self.tenant, run_id)
+            row, kept = self._row(connection, run_id), usage_reading.find_observations(connection, self.tenant, run_id)
             told, entries = self._told(connection, run_id), self._logged(connection, run_id)
         record = record_of(row)
         assert record.verdict == decide(record.run.for_judging, kept, policy, record.acknowledged)
@@ -147,11 +147,11 @@ class Place(NamedTuple):
         assert [one.number for one in entries] == [*range(1, len(read) + 1)]
         row = self._row(connection, run_id)
         run = record_of(row).run
-        bodies = [one.to_json() for one in usage_reading.attempts(connection, self.tenant, run_id)]
+        bodies = [one.to_json() for one in usage_reading.find_observations(connection, self.tenant, run_id)]
         for one in entries:
             # What contradicts itself may do so before the run has ended, which may change once more.
             assert one.code == "conflicting_evidence" or matches(
-                one.evidence, row.salt, committed(run.to_json(), bodies[: one.attempts])
+                one.evidence, row.salt, usage_evidence_bytes(run.to_json(), bodies[: one.attempts])
             )
         return entries
 

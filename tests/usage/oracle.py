@@ -15,15 +15,15 @@ from meruit.model.usage import (
     Acknowledgement,
     Anchor,
     Assurance,
-    Attempt,
     FetchError,
+    Observation,
     Tokens,
     UsageCode,
     UsagePolicy,
     UsageRun,
     UsageStatus,
     UsageStep,
-    summed,
+    sum_tokens,
 )
 
 PENDING, WARNING = UsageStatus.PENDING, UsageStatus.WARNING
@@ -40,7 +40,7 @@ class Opinion(NamedTuple):
 
 def opinion(
     run: UsageRun,
-    attempts: Iterable[Attempt],
+    attempts: Iterable[Observation],
     policy: UsagePolicy = SPECIFIED,
     acknowledged: Sequence[Acknowledgement] = (),
 ) -> Opinion:
@@ -62,7 +62,7 @@ def opinion(
 class _Past:
     """Looks and people's words in their order; `n` is always how many of both have happened."""
 
-    def __init__(self, run: UsageRun, policy: UsagePolicy, seen: list[Attempt], words: list[datetime]) -> None:
+    def __init__(self, run: UsageRun, policy: UsagePolicy, seen: list[Observation], words: list[datetime]) -> None:
         self.run, self.policy = run, policy
         looks = [(one.at, 0, one.id, one) for one in seen]
         heard = [(word, 1, str(n), None) for n, word in enumerate(words)]
@@ -77,7 +77,7 @@ class _Past:
         taken_back = sum(one[0] is VERIFIED and other[0] is not VERIFIED for one, other in pairwise(stood))
         return Opinion(*stood[-1], taken_back)
 
-    def looks(self, n: int) -> list[Attempt]:
+    def looks(self, n: int) -> list[Observation]:
         return [one for one in self.happened[:n] if one is not None]
 
     def standing(self, n: int) -> Standing:
@@ -139,25 +139,25 @@ class _Past:
         before = max(m for m in range(n) if self.happened[m] is looks[-1])
         return self.standing(before)[0] is VERIFIED
 
-    def laps(self, streak: Sequence[Attempt]) -> int:
+    def laps(self, streak: Sequence[Observation]) -> int:
         """How many intervals follow each other from the first on."""
         ahead = [m for m, one in enumerate(streak) if self.is_far(streak[0], one)]
         return 1 + self.laps(streak[ahead[0] :]) if ahead else 0
 
-    def is_far(self, one: Attempt, other: Attempt) -> bool:
+    def is_far(self, one: Observation, other: Observation) -> bool:
         return other.at > one.at and other.at - one.at >= timedelta(minutes=self.policy.interval_min)
 
 
-def _fails(look: Attempt, ended_at: datetime) -> bool:
+def _fails(look: Observation, ended_at: datetime) -> bool:
     behind = look.watermark is not None and look.watermark < ended_at
     return look.error is not None or look.total is None or behind
 
 
-def _size(look: Attempt) -> int:
+def _size(look: Observation) -> int:
     return 0 if look.total is None else look.total.input + look.total.output
 
 
-def _same(one: Attempt, other: Attempt, policy: UsagePolicy) -> bool:
+def _same(one: Observation, other: Observation, policy: UsagePolicy) -> bool:
     a, b = one.total or Tokens(), other.total or Tokens()
     alike = (a.input, a.output) == (b.input, b.output)
     if (one.assurance is Assurance.LOCAL) != (other.assurance is Assurance.LOCAL):
@@ -187,16 +187,16 @@ def _lines(by_model: dict[str, Tokens]) -> set[tuple[object, ...]]:
     return {line for line in told if any(line[1:])}
 
 
-def _step(look: Attempt, name: str) -> Tokens:
+def _step(look: Observation, name: str) -> Tokens:
     return (look.steps or {}).get(name, Tokens())
 
 
-def _counts(look: Attempt, name: str) -> bool:
+def _counts(look: Observation, name: str) -> bool:
     step = _step(look, name)
     return any([step.input, step.output, step.requests, step.cached, step.cache_write, step.reasoning])
 
 
-def _measures(look: Attempt, policy: UsagePolicy) -> dict[str, int]:
+def _measures(look: Observation, policy: UsagePolicy) -> dict[str, int]:
     """What must never become less."""
     if look.total is None or not _size(look):
         return {}
@@ -210,13 +210,13 @@ def _measures(look: Attempt, policy: UsagePolicy) -> dict[str, int]:
     return found
 
 
-def _tells(look: Attempt, name: str) -> bool:
+def _tells(look: Observation, name: str) -> bool:
     if name == "calls":
         return look.total is not None and look.total.requests is not None and bool(_size(look))
     return look.steps is not None or name in ("in", "out")
 
 
-def _doubts(run: UsageRun, look: Attempt, policy: UsagePolicy) -> Iterator[tuple[UsageCode, bool]]:
+def _doubts(run: UsageRun, look: Observation, policy: UsagePolicy) -> Iterator[tuple[UsageCode, bool]]:
     """Rules 9 to 13."""
     shared = look.cohort is not None
     with_tokens = {name for name in look.steps or {} if _step(look, name).total}
@@ -230,11 +230,11 @@ def _doubts(run: UsageRun, look: Attempt, policy: UsagePolicy) -> Iterator[tuple
     known = {one.id for one in run.steps} or (with_tokens if look.total_steps is not None else set())
     yield UsageCode.UNATTRIBUTED, bool(look.unattributed or with_tokens - known or have > expected)
     is_one = look.cohort is None or look.cohort.runs < 2
-    lane = {*look.cohort.models} - {""} if look.cohort and not is_one else set()
-    ours = lane or {m for one in run.steps for m in one.models} - {""}
+    attribution_key = {*look.cohort.models} - {""} if look.cohort and not is_one else set()
+    ours = attribution_key or {m for one in run.steps for m in one.models} - {""}
     theirs = set(look.models) - {""}
     alike = all(any(_is_alias(a, b) for b in theirs) for a in ours) and (
-        (not is_one and not lane) or all(any(_is_alias(a, b) for a in ours) for b in theirs)
+        (not is_one and not attribution_key) or all(any(_is_alias(a, b) for a in ours) for b in theirs)
     )
     yield UsageCode.MODEL_MISMATCH, bool(ours and theirs) and not alike
     yield UsageCode.LOCAL_ONLY, look.assurance is Assurance.LOCAL
@@ -260,7 +260,7 @@ def _names(models: Iterable[str]) -> int:
     return len(spelled)
 
 
-def _is_other_by_model(run: UsageRun, look: Attempt, policy: UsagePolicy) -> bool:
+def _is_other_by_model(run: UsageRun, look: Observation, policy: UsagePolicy) -> bool:
     """Every line of both bills is given a number; aliases are given the lowest of theirs, until nothing moves."""
     is_told = all(not one.local.total or one.by_model for one in run.steps if one.local is not None)
     if look.by_model is None or _says(run) is None or not is_told:
@@ -301,7 +301,7 @@ def _is_off(group: list[tuple[str, int, Tokens]], tolerance: int) -> bool:
     return any(abs(one - other) > tolerance for one, other in sums)
 
 
-def _covered(run: UsageRun, look: Attempt) -> tuple[int, int]:
+def _covered(run: UsageRun, look: Observation) -> tuple[int, int]:
     """How many steps have tokens, and how many should; of several who count them, whoever claims less."""
     expected = [one for one in run.steps if one.expects_usage is not False]
     silent = len(run.steps) - len(expected)
@@ -378,19 +378,19 @@ def run_of(*ids: str, declares_no_usage: bool = False) -> UsageRun:
     return UsageRun(ENDED, tuple(UsageStep(one) for one in ids), declares_no_usage)
 
 
-def whole(minutes: float, total: Tokens) -> Attempt:
+def whole(minutes: float, total: Tokens) -> Observation:
     """A look at a total."""
-    return Attempt(f"look-{minutes:g}", after(minutes), total)
+    return Observation(f"look-{minutes:g}", after(minutes), total)
 
 
-def split(minutes: float, **steps: Tokens) -> Attempt:
+def split(minutes: float, **steps: Tokens) -> Observation:
     """A look that tells the steps apart."""
-    return Attempt(f"look-{minutes:g}", after(minutes), summed(steps.values()), steps)
+    return Observation(f"look-{minutes:g}", after(minutes), sum_tokens(steps.values()), steps)
 
 
-def failed(minutes: float, error: FetchError = FetchError.RATE_LIMITED) -> Attempt:
+def failed(minutes: float, error: FetchError = FetchError.RATE_LIMITED) -> Observation:
     """A look that found nothing out."""
-    return Attempt(f"failed-{minutes:g}", after(minutes), error=error)
+    return Observation(f"failed-{minutes:g}", after(minutes), error=error)
 
 
 def accepted(minutes: float) -> Acknowledgement:

@@ -13,7 +13,7 @@ from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep
 from meruit.model.prices import PriceQuote
 from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus, UsageVerdict
-from meruit.usage.cost import Bounds, band_name, cost, covers, quoted, tier_of
+from meruit.usage.cost import CostBounds, band_name, cost_bounds, covers, quote_cost, tier_of
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 PRICES = {"input": "2", "output": "8", "cached": "0.5", "cache_write": "2.5"}
@@ -41,7 +41,7 @@ def a_run(*calls: MeteredCall, steps: Sequence[MeteredStep] = ()) -> MeteredRun:
 
 
 def verdict(
-    tokens: Tokens | None, status: UsageStatus = UsageStatus.VERIFIED, assurance: Assurance = Assurance.LANE
+    tokens: Tokens | None, status: UsageStatus = UsageStatus.VERIFIED, assurance: Assurance = Assurance.ATTRIBUTION_KEY
 ) -> UsageVerdict:
     return UsageVerdict(status, UsageCode.STABLE, "said", "why", assurance, tokens)
 
@@ -72,7 +72,7 @@ def test_a_cost_is_the_plain_sum_to_the_last_digit(
         + tokens.output * Fraction(output) * million
         + tokens.requests * Fraction(each) / 1000
     )
-    found = cost(tokens, prices)
+    found = cost_bounds(tokens, prices)
     assert found is not None
     assert Fraction(found.low) == Fraction(found.high) == wanted
 
@@ -80,8 +80,8 @@ def test_a_cost_is_the_plain_sum_to_the_last_digit(
 @given(told_counts(), st.integers(0, 1000), st.integers(0, 1000), AMOUNTS, AMOUNTS)
 def test_more_tokens_never_cost_less(tokens: Tokens, more: int, further: int, read: Decimal, output: Decimal) -> None:
     prices = priced(input=read, output=output, cached=read / 2)
-    fewer = cost(tokens, prices)
-    greater = cost(
+    fewer = cost_bounds(tokens, prices)
+    greater = cost_bounds(
         Tokens(tokens.input + more, tokens.output + further, None, tokens.cached, tokens.cache_write), prices
     )
     assert fewer is not None
@@ -95,13 +95,13 @@ def test_whatever_the_split_is_the_cost_lies_between_the_bounds(
     tokens: Tokens, read: Decimal, cached: Decimal, written: Decimal, hide_cached: bool, hide_written: bool
 ) -> None:
     prices = priced(input=read, output="1", cached=cached, cache_write=written)
-    true = cost(tokens, prices)
+    true = cost_bounds(tokens, prices)
     seen = Tokens(
         *(tokens.input, tokens.output, tokens.requests),
         cached=None if hide_cached else tokens.cached,
         cache_write=None if hide_written else tokens.cache_write,
     )
-    found = cost(seen, prices)
+    found = cost_bounds(seen, prices)
     assert true is not None
     assert found is not None
     assert found.low <= true.low == true.high <= found.high
@@ -129,7 +129,7 @@ def test_whatever_the_split_is_the_cost_lies_between_the_bounds(
     ],
 )
 def test_what_is_priced(tokens: Tokens, amounts: dict[str, str], wanted: tuple[str, str]) -> None:
-    assert cost(tokens, priced(**amounts)) == Bounds(*map(Decimal, wanted))
+    assert cost_bounds(tokens, priced(**amounts)) == CostBounds(*map(Decimal, wanted))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_is_priced(tokens: Tokens, amounts: dict[str, str], wanted: tuple[s
     ],
 )
 def test_what_has_no_price_or_contradicts_itself_has_no_cost(tokens: Tokens, amounts: dict[str, str]) -> None:
-    assert cost(tokens, priced(**amounts)) is None
+    assert cost_bounds(tokens, priced(**amounts)) is None
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=5, unique=True), st.integers(0, 2000))
@@ -168,25 +168,25 @@ def test_tiers_are_named_as_quotes_do(named: str, tier: str) -> None:
 
 @pytest.mark.parametrize("status", [one for one in UsageStatus if one is not UsageStatus.VERIFIED])
 def test_only_verified_tokens_have_a_cost(status: UsageStatus) -> None:
-    found = quoted(a_run(a_call(whole(10, 1))), verdict(whole(10, 1), status), [a_quote()])
+    found = quote_cost(a_run(a_call(whole(10, 1))), verdict(whole(10, 1), status), [a_quote()])
     assert found == (None, f"its tokens are {status}, not verified", None)
 
 
 def test_a_run_that_provably_used_nothing_costs_nothing() -> None:
-    assert quoted(a_run(), verdict(Tokens()), []).amount == 0
-    assert quoted(a_run(), verdict(None), []).amount is None
+    assert quote_cost(a_run(), verdict(Tokens()), []).amount == 0
+    assert quote_cost(a_run(), verdict(None), []).amount is None
 
 
 def test_one_price_is_that_of_all_that_was_verified() -> None:
     calls = [a_call(whole(1000, 100)), a_call(whole(1000, 0, 400))]
-    assert quoted(a_run(*calls), verdict(Tokens(2000, 100, 2, 400)), [a_quote()]).amount == Decimal("0.0042")
+    assert quote_cost(a_run(*calls), verdict(Tokens(2000, 100, 2, 400)), [a_quote()]).amount == Decimal("0.0042")
 
 
 def test_the_runs_own_split_is_taken_where_the_provider_tells_none() -> None:
     run = a_run(a_call(whole(1000, 100, 400)))
-    assert quoted(run, verdict(Tokens(1000, 100)), [a_quote()]).amount == Decimal("0.0022")
+    assert quote_cost(run, verdict(Tokens(1000, 100)), [a_quote()]).amount == Decimal("0.0022")
     # But not where it counted something else.
-    other = quoted(run, verdict(Tokens(1001, 100)), [a_quote()])
+    other = quote_cost(run, verdict(Tokens(1001, 100)), [a_quote()])
     assert other.amount is None
     assert other.bounds == (Decimal("0.0013005"), Decimal("0.0033025"))
     assert other.why == "how much of the input was cached is not known, and priced apart"
@@ -195,51 +195,51 @@ def test_the_runs_own_split_is_taken_where_the_provider_tells_none() -> None:
 def test_the_split_of_one_of_several_runs_is_only_its_own_word() -> None:
     run = a_run(a_call(whole(1000, 100, 400)))
     shared = verdict(Tokens(1000, 100, 1), assurance=Assurance.COHORT)
-    assert quoted(run, shared, [a_quote()]).bounds == (Decimal("0.0013"), Decimal("0.0033"))
-    assert quoted(run, shared, [a_quote()]).amount is None
+    assert quote_cost(run, shared, [a_quote()]).bounds == (Decimal("0.0013"), Decimal("0.0033"))
+    assert quote_cost(run, shared, [a_quote()]).amount is None
     # What the provider read from no cache for all of them, it read from none for this one.
     plain = verdict(Tokens(1000, 100, 1, 0, 0), assurance=Assurance.COHORT)
-    assert quoted(run, plain, [a_quote()]).amount == Decimal("0.0028")
+    assert quote_cost(run, plain, [a_quote()]).amount == Decimal("0.0028")
 
 
 def test_neither_are_those_of_its_calls() -> None:
     run = a_run(a_call(whole(1000, 0, 1000)), a_call(whole(1000, 0, 1000), tier="flex"))
     quotes = [a_quote(), a_quote(tier="flex", input="1", output="1")]
-    shared = quoted(run, verdict(Tokens(2000, 0, 2), assurance=Assurance.COHORT), quotes)
+    shared = quote_cost(run, verdict(Tokens(2000, 0, 2), assurance=Assurance.COHORT), quotes)
     assert (shared.amount, shared.bounds) == (None, (Decimal("0.0015"), Decimal("0.0035")))
-    plain = quoted(run, verdict(Tokens(2000, 0, 2, 0, 0), assurance=Assurance.COHORT), quotes)
+    plain = quote_cost(run, verdict(Tokens(2000, 0, 2, 0, 0), assurance=Assurance.COHORT), quotes)
     assert plain.amount == Decimal("0.003")
-    alone = quoted(run, verdict(Tokens(2000, 0, 2)), quotes)
+    alone = quote_cost(run, verdict(Tokens(2000, 0, 2)), quotes)
     assert alone.amount == Decimal("0.0015")
     silent = a_run(a_call(whole(1000, 0)), a_call(None, tier="flex", state=CallState.ABORTED))
-    assert quoted(silent, verdict(Tokens(2000, 0, 2), assurance=Assurance.COHORT), quotes).bounds is None
+    assert quote_cost(silent, verdict(Tokens(2000, 0, 2), assurance=Assurance.COHORT), quotes).bounds is None
 
 
 def test_calls_of_several_models_are_priced_one_by_one() -> None:
     run = a_run(a_call(whole(1000, 0)), a_call(whole(1000, 0), model="n"), a_call(whole(1000, 0), tier="flex"))
     quotes = [a_quote(), a_quote("n", input="3", output="1"), a_quote(tier="flex", input="1", output="1")]
-    assert quoted(run, verdict(Tokens(3000, 0)), quotes).amount == Decimal("0.006")
-    assert quoted(run, verdict(Tokens(3001, 0)), quotes) == (
+    assert quote_cost(run, verdict(Tokens(3000, 0)), quotes).amount == Decimal("0.006")
+    assert quote_cost(run, verdict(Tokens(3001, 0)), quotes) == (
         None,
         "calls of different prices do not add up to what was verified",
         None,
     )
-    assert quoted(run, verdict(Tokens(3000, 0, cached=1)), quotes).amount is None
-    without = quoted(run, verdict(Tokens(3000, 0)), quotes[:2])
+    assert quote_cost(run, verdict(Tokens(3000, 0, cached=1)), quotes).amount is None
+    without = quote_cost(run, verdict(Tokens(3000, 0)), quotes[:2])
     assert (without.amount, without.why) == (None, "m has no known price (flex)")
 
 
 def test_a_call_that_does_not_tell_is_no_hindrance_where_there_is_one_price() -> None:
     run = a_run(a_call(whole(1000, 0)), a_call(None, state=CallState.ABORTED))
-    assert quoted(run, verdict(Tokens(1500, 0, 2, 0, 0)), [a_quote()]).amount == Decimal("0.003")
+    assert quote_cost(run, verdict(Tokens(1500, 0, 2, 0, 0)), [a_quote()]).amount == Decimal("0.003")
     other = a_run(a_call(whole(1000, 0)), a_call(None, model="n", state=CallState.ABORTED))
-    found = quoted(other, verdict(Tokens(1500, 0, 2, 0, 0)), [a_quote(), a_quote("n")])
+    found = quote_cost(other, verdict(Tokens(1500, 0, 2, 0, 0)), [a_quote(), a_quote("n")])
     assert (found.amount, found.why) == (None, "calls of different prices do not say what each of them used")
 
 
 def test_a_call_that_was_refused_is_not_priced() -> None:
     run = a_run(a_call(whole(1000, 0)), a_call(None, model="unknown", state=CallState.FAILED))
-    assert quoted(run, verdict(Tokens(1000, 0, 1, 0, 0)), [a_quote()]).amount == Decimal("0.002")
+    assert quote_cost(run, verdict(Tokens(1000, 0, 1, 0, 0)), [a_quote()]).amount == Decimal("0.002")
 
 
 @pytest.mark.parametrize(
@@ -252,17 +252,17 @@ def test_a_call_that_was_refused_is_not_priced() -> None:
     ],
 )
 def test_a_step_that_names_no_model_leaves_the_cost_unknown(step: MeteredStep, known: bool) -> None:
-    found = quoted(a_run(a_call(whole(10, 0)), steps=[step]), verdict(whole(10, 0)), [a_quote()])
+    found = quote_cost(a_run(a_call(whole(10, 0)), steps=[step]), verdict(whole(10, 0)), [a_quote()])
     assert (found.amount is not None) is known
     assert known or found.why == "no call says which model was used in step s2"
 
 
 def test_a_run_without_calls_or_without_a_models_name_has_no_cost() -> None:
-    none = quoted(a_run(steps=[MeteredStep("s2", expects_usage=False)]), verdict(whole(10, 0)), [a_quote()])
+    none = quote_cost(a_run(steps=[MeteredStep("s2", expects_usage=False)]), verdict(whole(10, 0)), [a_quote()])
     assert none.amount is None
     silent = MeteredRun("r1", "agent", steps=(MeteredStep("s", expects_usage=False),))
-    assert quoted(silent, verdict(whole(10, 0)), []).why == "no call says which model was used"
-    nameless = quoted(a_run(a_call(whole(10, 0), model="")), verdict(whole(10, 0)), [a_quote()])
+    assert quote_cost(silent, verdict(whole(10, 0)), []).why == "no call says which model was used"
+    nameless = quote_cost(a_run(a_call(whole(10, 0), model="")), verdict(whole(10, 0)), [a_quote()])
     assert nameless.why == "a model without a name has no known price (standard)"
 
 
@@ -285,7 +285,7 @@ LONG = [a_quote(band="0-200", input="1", output="1"), a_quote(band="201-", input
 )
 def test_the_length_of_each_call_decides_its_band(lengths: list[int | None], total: int, wanted: str | None) -> None:
     run = a_run(*(a_call(None if one is None else whole(one, 0)) for one in lengths))
-    found = quoted(run, verdict(Tokens(total, 0, None, 0, 0)), LONG)
+    found = quote_cost(run, verdict(Tokens(total, 0, None, 0, 0)), LONG)
     assert found.amount == (None if wanted is None else Decimal(wanted))
 
 
@@ -293,15 +293,15 @@ def test_a_price_holds_from_its_moment_on_and_a_later_quote_takes_its_place() ->
     later = AT + timedelta(hours=1)
     run = a_run(a_call(whole(1000, 0)), a_call(whole(1000, 0), at=later))
     quotes = [a_quote(input="1", output="1"), a_quote(at=later, input="3", output="1")]
-    assert quoted(run, verdict(whole(2000, 0)), quotes).amount == Decimal("0.004")
+    assert quote_cost(run, verdict(whole(2000, 0)), quotes).amount == Decimal("0.004")
     again = [*quotes, a_quote(input="2", output="1"), a_quote(at=later, input="4", output="1")]
-    assert quoted(run, verdict(whole(2000, 0)), again).amount == Decimal("0.006")
-    assert quoted(run, verdict(whole(2000, 0)), quotes[1:]).amount is None, "the first call was before that price"
+    assert quote_cost(run, verdict(whole(2000, 0)), again).amount == Decimal("0.006")
+    assert quote_cost(run, verdict(whole(2000, 0)), quotes[1:]).amount is None, "the first call was before that price"
 
 
 def test_what_one_call_used_without_a_price_leaves_the_whole_unknown() -> None:
     run = a_run(a_call(whole(10, 5)), a_call(whole(10, 5), model="n"))
-    found = quoted(run, verdict(Tokens(20, 10)), [a_quote(), a_quote("n", input="1")])
+    found = quote_cost(run, verdict(Tokens(20, 10)), [a_quote(), a_quote("n", input="1")])
     assert (found.amount, found.why) == (
         None,
         "something was used that has no price, or the counts contradict each other",

@@ -30,20 +30,20 @@ from meruit.model.usage import (
     Acknowledgement,
     Anchor,
     Assurance,
-    Attempt,
     Cohort,
     FetchError,
+    Observation,
     Tokens,
     UsageCode,
     UsagePolicy,
     UsageRun,
     UsageStatus,
     UsageStep,
-    summed,
+    sum_tokens,
 )
-from meruit.usage.decision import decide, is_equal, same_model
-from meruit.usage.observation import Models
-from meruit.usage.schedule import next_look
+from meruit.usage.decision import decide, is_equal, is_same_model
+from meruit.usage.observation import ModelNames
+from meruit.usage.schedule import next_observation
 
 RUN = run_of("a", "b")
 NONE = run_of(declares_no_usage=True)
@@ -63,7 +63,7 @@ def using(*models: str) -> UsageRun:
     return UsageRun(ENDED, (UsageStep("a", models=models), UsageStep("b")))
 
 
-def both(minutes: float, a: Tokens = A, b: Tokens = B) -> Attempt:
+def both(minutes: float, a: Tokens = A, b: Tokens = B) -> Observation:
     return split(minutes, a=a, b=b)
 
 
@@ -75,7 +75,7 @@ class Case:
     """A row of the truth table, or one of its variants."""
 
     row: str
-    looks: tuple[Attempt, ...]
+    looks: tuple[Observation, ...]
     status: UsageStatus
     code: UsageCode
     message: str = ""
@@ -174,7 +174,7 @@ TABLE = [
         held=True,
     ),
     Case("truncated pagination", (failed(10, FetchError.PARTIAL_PAGE),), *NOT_AVAILABLE, "(partial_page)"),
-    Case("malformed page", (Attempt("empty", after(10)),), *NOT_AVAILABLE, "(malformed)"),
+    Case("malformed page", (Observation("empty", after(10)),), *NOT_AVAILABLE, "(malformed)"),
     Case(
         "truncated pagination between equal data",
         (both(10), replace(both(40, LESS), error=FetchError.PARTIAL_PAGE), both(70)),
@@ -363,7 +363,7 @@ TABLE = [
         "⚠️ Data stable, but 66 tokens in no declared step (steps c)",
     ),
     Case(
-        "usage in the lane outside steps",
+        "usage in the attribution key outside steps",
         tuple(replace(one, unattributed=7) for one in TWICE),
         WARNING,
         UsageCode.UNATTRIBUTED,
@@ -464,7 +464,7 @@ PARTLY = {name: Tokens(0, 0) if name in "356" else one for name, one in EVERY.it
 @pytest.mark.parametrize("run", [SIX, run_of()], ids=["with declared steps", "without"])
 @pytest.mark.parametrize("are_named", [True, False], ids=["steps named", "steps only counted"])
 def test_the_scenarios_of_the_specification(run: UsageRun, *, are_named: bool) -> None:
-    def looks(steps: dict[str, Tokens]) -> list[Attempt]:
+    def looks(steps: dict[str, Tokens]) -> list[Observation]:
         have = sum(bool(one.total) for one in steps.values())
         counted = [replace(split(at, **steps), steps_with_tokens=have, total_steps=6) for at in (30, 90)]
         return counted if are_named else [replace(one, steps=None) for one in counted]
@@ -533,7 +533,7 @@ def test_two_looks_at_one_moment_prove_nothing_whatever_the_interval() -> None:
 def test_what_was_claimed_is_kept_in_the_history() -> None:
     looks = [both(10), both(70), both(80), both(130, MORE), both(190, MORE), both(200, LESS)]
     verdict = decide(RUN, looks)
-    assert [(one.at, one.code, one.attempt_id) for one in verdict.history] == [
+    assert [(one.at, one.code, one.observation_id) for one in verdict.history] == [
         (after(10), UsageCode.FIRST, "look-10"),
         (after(70), UsageCode.STABLE, "look-70"),
         (after(130), UsageCode.CHANGING, "look-130"),
@@ -544,7 +544,7 @@ def test_what_was_claimed_is_kept_in_the_history() -> None:
 
 
 def test_a_verdict_names_the_looks_that_decided() -> None:
-    def named(looks: list[Attempt], policy: UsagePolicy = SPECIFIED) -> tuple[tuple[str, ...], float | None]:
+    def named(looks: list[Observation], policy: UsagePolicy = SPECIFIED) -> tuple[tuple[str, ...], float | None]:
         verdict = decide(RUN, looks, policy)
         return verdict.compared, verdict.minutes
 
@@ -578,7 +578,7 @@ def test_what_a_person_accepts_is_judged_at_once() -> None:
     assert decide(RUN, DIPPED[:2], acknowledged=[accepted(21)]).code is UsageCode.CHANGING
     verdict = decide(RUN, DIPPED, acknowledged=[accepted(81)])
     assert (verdict.status, verdict.tokens) == (VERIFIED, Tokens(90, 10, 5))
-    assert (verdict.history[-1].at, verdict.history[-1].attempt_id) == (after(81), "")
+    assert (verdict.history[-1].at, verdict.history[-1].observation_id) == (after(81), "")
 
 
 def test_a_word_counts_for_what_was_there_at_that_moment_also_at_the_very_same() -> None:
@@ -601,7 +601,7 @@ def test_a_later_fall_warns_again() -> None:
     [[both(10)], [*TWICE], [both(10), whole(15, ZERO)], [failed(10)], [both(10), both(12, MORE)]],
     ids=["first", "verified", "zero", "error", "changing"],
 )
-def test_a_word_about_what_has_not_fallen_says_nothing(looks: list[Attempt]) -> None:
+def test_a_word_about_what_has_not_fallen_says_nothing(looks: list[Observation]) -> None:
     words = [accepted(-10), accepted(100)]
     later = [both(200, LESS), both(260, LESS)]
     assert decide(RUN, looks, acknowledged=words) == decide(RUN, looks)
@@ -711,7 +711,7 @@ def test_a_step_without_counts_is_as_good_as_none() -> None:
     assert not is_equal(split(10, a=A), replace(split(70, a=A), models=("gpt-4o",)))
 
 
-def counted(at: float, have: int | None, of: int | None) -> Attempt:
+def counted(at: float, have: int | None, of: int | None) -> Observation:
     return replace(whole(at, Tokens(100, 10)), steps_with_tokens=have, total_steps=of)
 
 
@@ -789,7 +789,7 @@ def test_of_a_run_that_does_not_say_all_what_it_does_say_is_compared() -> None:
 # Whose count it is.
 
 
-def shared(at: float, local: Tokens | None, *models: str) -> Attempt:
+def shared(at: float, local: Tokens | None, *models: str) -> Observation:
     return replace(whole(at, Tokens(1000, 100, 50)), cohort=Cohort(3, local, models))
 
 
@@ -804,7 +804,10 @@ def test_runs_that_share_a_lane_are_verified_by_their_sum_with_their_own_counts(
 @pytest.mark.parametrize(
     ("local", "says"),
     [
-        (Tokens(999, 100, 50), "3 runs that share a lane counted 999 in / 100 out, the provider 1,000 in / 100 out"),
+        (
+            Tokens(999, 100, 50),
+            "3 runs that share an attribution key counted 999 in / 100 out, the provider 1,000 in / 100 out",
+        ),
         (Tokens(1000, 100, 49), "counted 1,000 in / 100 out in 49 calls, the provider 1,000 in / 100 out in 50 calls"),
         (None, "⚠️ Ambiguous: 3 runs share what is counted"),
     ],
@@ -875,7 +878,7 @@ def test_an_open_run_in_the_lane_is_named_as_what_to_end() -> None:
 IN_ALL = Tokens(100, 10, 5, 40)
 
 
-def timed(at: float, local: Tokens | None, total: Tokens = IN_ALL) -> Attempt:
+def timed(at: float, local: Tokens | None, total: Tokens = IN_ALL) -> Observation:
     """A look at all that an account counted while one run was there."""
     return replace(whole(at, total), cohort=Cohort(1, local))
 
@@ -912,13 +915,16 @@ def test_a_run_told_by_the_time_alone_ties_out_model_by_model() -> None:
 
 def counting(ours: dict[str, Tokens]) -> UsageRun:
     """A run of one step that says how much it used of each model."""
-    return UsageRun(ENDED, (UsageStep("a", local=summed(ours.values()), models=(*ours,), by_model=ours),))
+    return UsageRun(ENDED, (UsageStep("a", local=sum_tokens(ours.values()), models=(*ours,), by_model=ours),))
 
 
-def billing(theirs: dict[str, Tokens] | None, total: Tokens) -> list[Attempt]:
+def billing(theirs: dict[str, Tokens] | None, total: Tokens) -> list[Observation]:
     """Two looks that prove it."""
     models = (*(theirs or {}),)
-    return [replace(whole(at, total), models=models, by_model=theirs, assurance=Assurance.LANE) for at in (10, 70)]
+    return [
+        replace(whole(at, total), models=models, by_model=theirs, assurance=Assurance.ATTRIBUTION_KEY)
+        for at in (10, 70)
+    ]
 
 
 MINI = "gpt-4o-mini"
@@ -973,7 +979,7 @@ def test_what_both_sides_know_by_model_ties_out_by_model(
     ours: dict[str, Tokens], theirs: dict[str, Tokens] | None, says: str
 ) -> None:
     run = counting(ours) if ours else told(a=Tokens(9, 10))
-    looks = billing(theirs, summed((ours if theirs is None else theirs).values()))
+    looks = billing(theirs, sum_tokens((ours if theirs is None else theirs).values()))
     verdict = decide(run, looks)
     assert verdict.code is (UsageCode.DISCREPANCY if says else UsageCode.STABLE)
     assert opinion(run, looks).code is verdict.code
@@ -1015,7 +1021,7 @@ def test_a_run_whose_neighbours_say_nothing_has_data_however_late_it_is_looked_a
     late = 60 * 24 * 60
     look = replace(shared(late, None), at=after(late))
     run = told(a=None, b=None)
-    following = next_look(ENDED, decide(run, [look]), [look])
+    following = next_observation(ENDED, decide(run, [look]), [look])
     assert following.at == after(late + 60)
     assert following.waits == ""
 
@@ -1036,8 +1042,8 @@ def test_what_only_the_run_says_makes_no_pair_with_its_providers_word() -> None:
 def test_a_verdict_is_as_sure_as_the_weaker_of_its_looks() -> None:
     looks = [replace(both(10), assurance=Assurance.COHORT), replace(both(70), assurance=Assurance.REQUEST)]
     assert decide(RUN, looks).assurance is Assurance.COHORT
-    surer = replace(both(130), assurance=Assurance.LANE)
-    assert decide(RUN, [*looks, surer]).assurance is Assurance.LANE
+    surer = replace(both(130), assurance=Assurance.ATTRIBUTION_KEY)
+    assert decide(RUN, [*looks, surer]).assurance is Assurance.ATTRIBUTION_KEY
 
 
 @pytest.mark.parametrize(
@@ -1055,8 +1061,8 @@ def test_a_verdict_is_as_sure_as_the_weaker_of_its_looks() -> None:
     ],
 )
 def test_an_alias_means_its_dated_version(ours: str, theirs: str) -> None:
-    assert same_model(ours, theirs)
-    assert same_model(theirs, ours)
+    assert is_same_model(ours, theirs)
+    assert is_same_model(theirs, ours)
 
 
 @pytest.mark.parametrize(
@@ -1072,8 +1078,8 @@ def test_an_alias_means_its_dated_version(ours: str, theirs: str) -> None:
     ],
 )
 def test_another_model_is_another_model(ours: str, theirs: str) -> None:
-    assert not same_model(ours, theirs)
-    assert not same_model(theirs, ours)
+    assert not is_same_model(ours, theirs)
+    assert not is_same_model(theirs, ours)
 
 
 names = st.lists(
@@ -1091,9 +1097,9 @@ names = st.lists(
 @settings(max_examples=200)
 @given(names, names)
 def test_every_name_of_a_model_is_found_without_comparing_any_two(known: list[str], asked: list[str]) -> None:
-    found = Models(known)
+    found = ModelNames(known)
     assert all(
-        sorted(found.meaning(one)) == sorted(other for other in known if same_model(one, other)) for one in asked
+        sorted(found.find(one)) == sorted(other for other in known if is_same_model(one, other)) for one in asked
     )
 
 
@@ -1103,10 +1109,12 @@ def test_one_model_that_a_run_spells_in_two_ways_is_one() -> None:
     run = UsageRun(ENDED, (UsageStep("s", local=whole, models=tuple(models), by_model=models),))
     for billed, status in (({"m": whole}, UsageStatus.VERIFIED), ({"m": half, "n": half}, UsageStatus.WARNING)):
         looks = [
-            Attempt(f"a{hour}", ENDED + timedelta(hours=hour), whole, {"s": whole}, models=(*billed,), by_model=billed)
+            Observation(
+                f"a{hour}", ENDED + timedelta(hours=hour), whole, {"s": whole}, models=(*billed,), by_model=billed
+            )
             for hour in (1, 2)
         ]
-        assert decide(run, [replace(one, assurance=Assurance.LANE) for one in looks]).status is status
+        assert decide(run, [replace(one, assurance=Assurance.ATTRIBUTION_KEY) for one in looks]).status is status
 
 
 def test_thousands_of_models_take_no_long_time() -> None:
@@ -1114,7 +1122,9 @@ def test_thousands_of_models_take_no_long_time() -> None:
     total = Tokens(4_000, 4_000)
     run = UsageRun(ENDED, (UsageStep("s", local=total, models=tuple(models), by_model=models),))
     looks = [
-        Attempt(f"a{hour}", ENDED + timedelta(hours=hour), total, {"s": total}, models=tuple(models), by_model=models)
+        Observation(
+            f"a{hour}", ENDED + timedelta(hours=hour), total, {"s": total}, models=tuple(models), by_model=models
+        )
         for hour in (1, 2)
     ]
     began = time.process_time()
@@ -1174,7 +1184,7 @@ def test_tokens_of_one_dated_version_are_not_anothers_by_way_of_their_alias() ->
     run = UsageRun(ENDED, (UsageStep("a", local=Tokens(1000, 0), models=(*said,), by_model=said),))
     billed = {old: Tokens(1, 0), new: Tokens(999, 0)}
     looks = [
-        Attempt(str(n), ENDED + timedelta(minutes=n), Tokens(1000, 0), models=(*billed,), by_model=billed)
+        Observation(str(n), ENDED + timedelta(minutes=n), Tokens(1000, 0), models=(*billed,), by_model=billed)
         for n in (10, 70)
     ]
     assert decide(run, looks).code is opinion(run, looks).code is UsageCode.DISCREPANCY

@@ -16,9 +16,9 @@ from meruit.model.usage import (
     Acknowledgement,
     Anchor,
     Assurance,
-    Attempt,
     Cohort,
     FetchError,
+    Observation,
     Tokens,
     UsageCode,
     UsagePolicy,
@@ -26,7 +26,7 @@ from meruit.model.usage import (
     UsageStatus,
     UsageStep,
     UsageVerdict,
-    summed,
+    sum_tokens,
 )
 from meruit.usage.decision import decide, is_equal
 
@@ -44,7 +44,7 @@ CONTENTS = {
 
 class World(NamedTuple):
     run: UsageRun
-    looks: list[Attempt]
+    looks: list[Observation]
     policy: UsagePolicy = UsagePolicy()
     words: tuple[Acknowledgement, ...] = ()
 
@@ -52,7 +52,7 @@ class World(NamedTuple):
         return decide(self.run, self.looks, self.policy, self.words)
 
 
-def small_worlds(kinds: str, gaps: tuple[int, ...], length: int) -> Iterator[list[Attempt]]:
+def small_worlds(kinds: str, gaps: tuple[int, ...], length: int) -> Iterator[list[Observation]]:
     """Every sequence of these looks with every choice of pauses between them."""
     chosen = [CONTENTS[kind] for kind in kinds.split()]
     for several in product(chosen, repeat=length):
@@ -131,7 +131,7 @@ def is_earned(world: World) -> bool:
     return is_pair and is_whole and (is_highest or bool(world.words))
 
 
-def is_observation(look: Attempt, ended_at: datetime) -> bool:
+def is_observation(look: Observation, ended_at: datetime) -> bool:
     is_behind = look.watermark is not None and look.watermark < ended_at
     return look.at >= ended_at and look.error is None and look.total is not None and not is_behind
 
@@ -163,7 +163,7 @@ RUNS = st.builds(
 )
 LANES = st.builds(Cohort, st.integers(1, 3), st.none() | TOKENS, MODELS, st.sampled_from([False, False, True]))
 ANY_CONTENT = st.builds(
-    Attempt,
+    Observation,
     id=st.just(""),
     at=st.just(ENDED),
     total=TOKENS | TOKENS | TOKENS | st.none(),
@@ -182,11 +182,11 @@ ANY_CONTENT = st.builds(
 
 
 @st.composite
-def fitting(draw: st.DrawFn, run: UsageRun) -> Attempt:
+def fitting(draw: st.DrawFn, run: UsageRun) -> Observation:
     """A look that nearly fits what the run says of itself, so that it comes down to the last rules."""
     locals_ = {one.id: one.local or draw(TOKENS) for one in run.steps if one.expects_usage is not False}
-    total = replace(summed(locals_.values()), requests=draw(MAYBE))
-    content = Attempt("", ENDED, draw(st.sampled_from([total, total, Tokens(10, 60)])))
+    total = replace(sum_tokens(locals_.values()), requests=draw(MAYBE))
+    content = Observation("", ENDED, draw(st.sampled_from([total, total, Tokens(10, 60)])))
     changes = {
         "steps": st.sampled_from([locals_, {**locals_, "c": A}]),
         "steps_with_tokens": st.just(len(locals_)),
@@ -259,10 +259,10 @@ def test_two_implementations_tie_out_alike_model_by_model(
     counts = data.draw(st.permutations([*ours.values()]))
     theirs: dict[str, Tokens] = {}
     for name, one in zip([*(names or []), *ours], counts, strict=False):
-        theirs[name] = summed([theirs[name], one]) if name in theirs else one
-    total = summed(counts)
+        theirs[name] = sum_tokens([theirs[name], one]) if name in theirs else one
+    total = sum_tokens(counts)
     local = None if cohort is None else replace(cohort, local=replace(total, cached=None))
-    look = Attempt("", ENDED, total, models=(*theirs,), cohort=local, by_model=None if names is None else theirs)
+    look = Observation("", ENDED, total, models=(*theirs,), cohort=local, by_model=None if names is None else theirs)
     run = UsageRun(ENDED, tuple(steps))
     looks = [replace(look, id=f"{at}", at=after(at)) for at in (10, 70)]
     policy = UsagePolicy(tolerance=tolerance)
@@ -358,7 +358,7 @@ def test_the_history_ends_with_what_stands_and_never_says_the_same_twice(world: 
 
 
 @given(WORLDS, ANY_CONTENT)
-def test_one_look_with_two_contents_warns_whatever_else_there_is(world: World, other: Attempt) -> None:
+def test_one_look_with_two_contents_warns_whatever_else_there_is(world: World, other: Observation) -> None:
     assume(world.looks)
     other = replace(other, id=world.looks[0].id, at=world.looks[0].at)
     assume(other != world.looks[0])

@@ -14,13 +14,21 @@ from hypothesis import strategies as st
 
 from meruit.documents.document import MAX_BYTES
 from meruit.errors import DocumentError
-from meruit.model.metering import CallState, Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
+from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
+    CallState,
+    MeteredCall,
+    MeteredRun,
+    MeteredStep,
+    UsageRecord,
+)
 from meruit.model.usage import (
     Acknowledgement,
     Assurance,
-    Attempt,
     Cohort,
     FetchError,
+    Observation,
     Tokens,
     UsageCode,
     UsageStatus,
@@ -30,10 +38,10 @@ from meruit.usage.decision import decide
 from meruit.usage.files import (
     is_manifest,
     manifest_with,
-    metered_run_of,
     parse_json,
     read_manifest,
     read_metrics,
+    to_metered_run,
     with_verdict,
     write_manifest,
     write_metrics,
@@ -65,7 +73,7 @@ def metrics(*attempts: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 def verdict_on(value: Any) -> UsageVerdict:
     file = read_metrics(json.dumps(value))
-    return decide(file.run, file.attempts, acknowledged=file.acknowledged)
+    return decide(file.run, file.observations, acknowledged=file.acknowledged)
 
 
 def told(text: Any, read: Any = read_metrics) -> list[str]:
@@ -90,7 +98,7 @@ _moments = st.integers(0, 10**6).map(lambda minutes: datetime(2025, 10, 15, tzin
 
 
 @st.composite
-def _looks(draw: st.DrawFn) -> Attempt:
+def _looks(draw: st.DrawFn) -> Observation:
     failed = draw(st.booleans())
     total = None if failed else draw(_tokens)
     steps = None
@@ -98,7 +106,7 @@ def _looks(draw: st.DrawFn) -> Attempt:
         steps = {"a": Tokens(total.input // 2, total.output // 2), "b": Tokens(0, total.output // 3, cached=3)}
     outside = 0 if total is None or steps is None else total.total - sum(one.total for one in steps.values())
     has_counts = not failed and draw(st.booleans())
-    return Attempt(
+    return Observation(
         id=draw(_texts),
         at=draw(_moments),
         total=total,
@@ -114,7 +122,7 @@ def _looks(draw: st.DrawFn) -> Attempt:
         detail=draw(st.text(max_size=5)),
         digest=draw(st.text(max_size=5)),
         by_model=draw(st.none() | st.dictionaries(_texts, _tokens, max_size=2)),
-        told_by=draw(st.sampled_from(["", "file"])),
+        reported_by=draw(st.sampled_from(["", "file"])),
     )
 
 
@@ -123,7 +131,7 @@ _runs = st.builds(
     MeteredRun,
     id=_texts,
     framework=_texts,
-    lane=st.builds(Lane, st.sampled_from(LaneKind), _texts),
+    attribution_key=st.builds(AttributionKey, st.sampled_from(AttributionKind), _texts),
     started_at=st.none() | _moments,
     ended_at=st.none() | _moments,
     steps=st.lists(
@@ -143,18 +151,19 @@ _runs = st.builds(
     _runs, st.lists(_looks(), max_size=4), st.lists(st.builds(Acknowledgement, _moments, _texts, _texts), max_size=2)
 )
 def test_a_recorded_run_is_written_and_read_back_as_hearsay_and_nothing_else_is_lost(
-    run: MeteredRun, attempts: list[Attempt], acknowledged: list[Acknowledgement]
+    run: MeteredRun, attempts: list[Observation], acknowledged: list[Acknowledgement]
 ) -> None:
     verdict = decide(run.for_judging, attempts, acknowledged=acknowledged)
     record = UsageRecord(run, 1, len(attempts), verdict, acknowledged=tuple(acknowledged))
     file = read_metrics(write_metrics(record, attempts), now=max((one.at for one in acknowledged), default=None))
     heard = [
-        msgspec.structs.replace(one, told_by="file", assurance=max(one.assurance, Assurance.COHORT)) for one in attempts
+        msgspec.structs.replace(one, reported_by="file", assurance=max(one.assurance, Assurance.COHORT))
+        for one in attempts
     ]
-    assert sorted(file.attempts, key=repr) == sorted(heard, key=repr)
+    assert sorted(file.observations, key=repr) == sorted(heard, key=repr)
     assert file.acknowledged == tuple(acknowledged)
-    assert metered_run_of(file) == run
-    again = decide(file.run, file.attempts, acknowledged=file.acknowledged)
+    assert to_metered_run(file) == run
+    again = decide(file.run, file.observations, acknowledged=file.acknowledged)
     assert again == decide(run.for_judging, heard, acknowledged=acknowledged)
     if not any(one.total is not None and one.assurance is Assurance.LOCAL for one in attempts):
         assert (again.status, again.code, again.tokens) == (verdict.status, verdict.code, verdict.tokens)
@@ -167,7 +176,7 @@ def test_a_verdict_changes_two_fields_of_a_file_and_no_other(fields: dict[str, A
     whole = fields | metrics(look(FIRST, unknown=unknown), look(SECOND))
     whole["usage_api_reconciliation"] |= {"verification_status": "nonsense", "unknown": unknown}
     file = read_metrics(json.dumps(whole))
-    written = json.loads(with_verdict(file, decide(file.run, file.attempts)))
+    written = json.loads(with_verdict(file, decide(file.run, file.observations)))
     part = written["usage_api_reconciliation"]
     assert (part.pop("verification_status"), part.pop("verification_message")) == (
         "verified",
@@ -190,7 +199,9 @@ def test_numbers_come_out_with_every_digit() -> None:
 @settings(max_examples=60)
 @given(st.data())
 def test_whatever_stands_anywhere_is_read_or_refused_in_words(data: st.DataObject) -> None:
-    whole = metrics(look(FIRST), look(SECOND), end_time=FIRST, steps=[{"step": 1}], task="t", lane={"kind": "key"})
+    whole = metrics(
+        look(FIRST), look(SECOND), end_time=FIRST, steps=[{"step": 1}], task="t", attribution_key={"kind": "key"}
+    )
     place: Any = whole
     while True:
         key = data.draw(st.sampled_from([*place] if isinstance(place, dict) else range(len(place))))
@@ -200,8 +211,8 @@ def test_whatever_stands_anywhere_is_read_or_refused_in_words(data: st.DataObjec
     place[key] = data.draw(_json)
     with suppress(DocumentError):
         file = read_metrics(json.dumps(whole))
-        json.loads(with_verdict(file, decide(file.run, file.attempts)))
-        metered_run_of(file)
+        json.loads(with_verdict(file, decide(file.run, file.observations)))
+        to_metered_run(file)
 
 
 # What a file says is hearsay.
@@ -214,9 +225,9 @@ def test_a_file_vouches_for_no_more_than_a_shared_lane_and_owns_every_token_that
     beyond = {"assurance": said, "unattributed": unattributed}
     both = [look(at, total_tokens_in=39_114 + 7, meruit=beyond) for at in (FIRST, SECOND)]
     file = read_metrics(json.dumps(metrics(*both)))
-    assert {(one.told_by, one.assurance) for one in file.attempts} == {("file", max(said, Assurance.COHORT))}
-    assert {one.unattributed for one in file.attempts} == {max(7, unattributed)}
-    found = decide(file.run, file.attempts)
+    assert {(one.reported_by, one.assurance) for one in file.observations} == {("file", max(said, Assurance.COHORT))}
+    assert {one.unattributed for one in file.observations} == {max(7, unattributed)}
+    found = decide(file.run, file.observations)
     assert found.code is UsageCode.UNATTRIBUTED
     assert found.assurance >= Assurance.COHORT
 
@@ -280,8 +291,8 @@ def test_a_time_that_is_finer_than_a_microsecond_is_refused_as_it_would_be_cut(f
 
 def test_microseconds_are_read_to_the_last() -> None:
     exact = "2025-10-15T09:15:00.123456Z"
-    (found,) = read_metrics(json.dumps(metrics(look(exact)))).attempts
-    (other,) = read_metrics(json.dumps(metrics(look(1760519700.123456)))).attempts
+    (found,) = read_metrics(json.dumps(metrics(look(exact)))).observations
+    (other,) = read_metrics(json.dumps(metrics(look(1760519700.123456)))).observations
     assert found.at == other.at == datetime(2025, 10, 15, 9, 15, 0, 123456, UTC)
 
 
@@ -322,9 +333,9 @@ def test_an_attempt_that_is_given_twice_is_one_and_two_at_one_time_contradict_ea
 def test_a_failed_attempt_needs_no_counts_and_may_stand_beside_another_of_its_time() -> None:
     failed = {"timestamp": FIRST, "error": "rate_limited"}
     file = read_metrics(json.dumps(metrics(failed, failed | {"error": "timeout"}, failed, look(FIRST), look(SECOND))))
-    assert [one.error for one in file.attempts[:2]] == [FetchError.RATE_LIMITED, FetchError.TIMEOUT]
-    assert len({one.id for one in file.attempts}) == 4
-    assert decide(file.run, file.attempts).status is UsageStatus.VERIFIED
+    assert [one.error for one in file.observations[:2]] == [FetchError.RATE_LIMITED, FetchError.TIMEOUT]
+    assert len({one.id for one in file.observations}) == 4
+    assert decide(file.run, file.observations).status is UsageStatus.VERIFIED
 
 
 def test_a_file_without_the_runs_end_is_taken_as_looked_at_afterwards() -> None:
@@ -349,7 +360,7 @@ def test_a_file_without_the_runs_end_is_taken_as_looked_at_afterwards() -> None:
     ],
 )
 def test_a_time_may_be_written_in_several_ways(written: Any) -> None:
-    (found,) = read_metrics(json.dumps(metrics(look(written)))).attempts
+    (found,) = read_metrics(json.dumps(metrics(look(written)))).observations
     assert found.at == datetime(2025, 10, 15, 9, 15, tzinfo=UTC)
     assert found.id == FIRST
 
@@ -357,7 +368,7 @@ def test_a_time_may_be_written_in_several_ways(written: Any) -> None:
 def test_calls_and_cached_tokens_count_where_they_are_told() -> None:
     steps = [{"step": "plan", "tokens_in": 10, "tokens_out": 5, "api_calls": 2, "cached_tokens": 4}]
     one = look(FIRST, ((10, 5),), total_api_calls=2, total_cached_tokens=4, steps=steps)
-    (found,) = read_metrics(json.dumps(metrics(one))).attempts
+    (found,) = read_metrics(json.dumps(metrics(one))).observations
     assert found.total == Tokens(10, 5, 2, 4)
     assert found.steps == {"plan": Tokens(10, 5, 2, 4)}
 
@@ -397,7 +408,7 @@ def test_a_files_run_is_recorded_with_what_its_steps_say() -> None:
         "framework": "planner",
         "task": "todo",
         "source": "openai-main",
-        "lane": {"kind": "key", "value": "key_1"},
+        "attribution_key": {"kind": "key", "value": "key_1"},
         "score": 0.5,
         "success": True,
         "start_timestamp": 1760519700,
@@ -409,9 +420,9 @@ def test_a_files_run_is_recorded_with_what_its_steps_say() -> None:
         ],
         "AUTR": 0.3,
     }
-    run = metered_run_of(read_metrics(json.dumps(whole), looked=False))
+    run = to_metered_run(read_metrics(json.dumps(whole), looked=False))
     assert (run.id, run.framework, run.task, run.source, run.score) == ("7", "planner", "todo", "openai-main", 0.5)
-    assert run.lane == Lane(LaneKind.KEY, "key_1")
+    assert run.attribution_key == AttributionKey(AttributionKind.KEY, "key_1")
     assert [one.id for one in run.steps] == ["1", "look up", "3"]
     # Nothing at all is what stands there before anything is known.
     assert [one.local for one in run.steps] == [Tokens(10, 5), None, None]
@@ -421,7 +432,7 @@ def test_a_files_run_is_recorded_with_what_its_steps_say() -> None:
 
 def test_what_steps_say_after_a_look_is_not_the_runs_own_account() -> None:
     whole = metrics(look(FIRST), steps=[{"step": 1, "tokens_in": 10, "tokens_out": 5}])
-    assert [one.local for one in metered_run_of(read_metrics(json.dumps(whole))).steps] == [None]
+    assert [one.local for one in to_metered_run(read_metrics(json.dumps(whole))).steps] == [None]
 
 
 @pytest.mark.parametrize(
@@ -430,7 +441,7 @@ def test_what_steps_say_after_a_look_is_not_the_runs_own_account() -> None:
         ({"run_id": None}, "needs 'run_id'"),
         ({"framework": None}, "needs 'framework'"),
         ({"score": 2}, "line 1, score: expected `float` <= 1.0"),
-        ({"lane": {"kind": "kee"}}, "line 1, lane.kind: invalid enum value 'kee'"),
+        ({"attribution_key": {"kind": "kee"}}, "line 1, attribution key.kind: invalid enum value 'kee'"),
         ({"task": ["a"]}, "line 1, task: expected `str`, got `array`"),
         ({"steps": [{"step": 1, "tokens_in": -1, "tokens_out": 0}]}, "steps[0].tokens_in: expected a number from 0"),
     ],
@@ -438,7 +449,7 @@ def test_what_steps_say_after_a_look_is_not_the_runs_own_account() -> None:
 def test_what_cannot_be_recorded_is_told(fields: dict[str, Any], complaint: str) -> None:
     file = read_metrics(json.dumps({"run_id": "r", "framework": "f"} | fields), "m.json", looked=False)
     with pytest.raises(DocumentError) as refused:
-        metered_run_of(file)
+        to_metered_run(file)
     assert complaint in str(refused.value)
 
 
@@ -627,8 +638,8 @@ def test_a_recorded_run_is_written_in_the_specified_shape() -> None:
     )
     at = datetime(2025, 10, 15, 9, 15, tzinfo=UTC)
     attempts = [
-        Attempt("x", at, Tokens(10, 5, 2)),
-        Attempt("y", at + timedelta(minutes=1), error=FetchError.AUTH, detail="401"),
+        Observation("x", at, Tokens(10, 5, 2)),
+        Observation("y", at + timedelta(minutes=1), error=FetchError.AUTH, detail="401"),
     ]
     verdict = decide(run.for_judging, attempts)
     written = json.loads(write_metrics(UsageRecord(run, 1, 2, verdict), attempts))
@@ -657,4 +668,4 @@ def test_the_examples_files_are_read() -> None:
     manifest = read_manifest((EXAMPLES / "runs_manifest.json").read_bytes())
     for entry in manifest.runs:
         file = read_metrics((EXAMPLES / str(entry.framework) / entry.run_id / "metrics.json").read_bytes())
-        assert metered_run_of(file).id == entry.run_id
+        assert to_metered_run(file).id == entry.run_id

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.errors import AuthorError, UnknownName
-from meruit.model.metering import CallState, Lane, LaneKind, MeteredRun
-from meruit.model.usage import Tokens, UsageCode, UsageStatus, summed
+from meruit.model.metering import AttributionKey, AttributionKind, CallState, MeteredRun
+from meruit.model.usage import Tokens, UsageCode, UsageStatus, sum_tokens
 from meruit.store.database import NotFound, StoreError
 from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.usage import meter as metering
-from meruit.usage.meter import OUTSIDE, MeteringError, RunMeter, StepMeter, end_run, lane_of, metered_run
+from meruit.usage.meter import OUTSIDE, MeteringError, RunMeter, StepMeter, end_run, metered_run, parse_attribution_key
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.write import UsageRunEnded, UsageRunOpen
 
@@ -53,7 +53,7 @@ def metered(**settings: Any) -> RunMeter:
 
 
 def calls_of(run: RunMeter, step: str = "s") -> list[tuple[str, Tokens | None]]:
-    (found,) = (one for one in run.recorded.steps if one.id == step)
+    (found,) = (one for one in run.snapshot.steps if one.id == step)
     return [(str(one.state), one.tokens) for one in found.calls]
 
 
@@ -69,7 +69,7 @@ def fail(error: BaseException) -> None:
 
 def fail_in(step: StepMeter, error: BaseException) -> None:
     """A call is refused, and the step's code knows it."""
-    step.failed(error, model="gpt-x")
+    step.add_failed_call(error, model="gpt-x")
     raise error
 
 
@@ -99,14 +99,14 @@ def test_each_call_is_accounted_for_once_in_its_step_and_unknown_stays_unknown(
                 with run.step(step) as open_step:
                     # Inside of a step, the run and the step account alike.
                     _do(run if tokens % 2 else open_step, what, tokens)
-    found = run.recorded
+    found = run.snapshot
     for name in {step or OUTSIDE for step, _, _ in events}:
         (ended,) = (one for one in found.steps if one.id == name)
         mine = [(what, tokens) for step_name, what, tokens in events if (step_name or OUTSIDE) == name]
         assert [str(one.state) for one in ended.calls] == ["ok" if what == "add" else what for what, _ in mine]
         unknown = any(what == "aborted" for what, _ in mine)
         known = [Tokens(tokens, tokens, 1) for what, tokens in mine if what == "add"]
-        assert ended.local == (None if unknown else summed(known))
+        assert ended.local == (None if unknown else sum_tokens(known))
     assert len(found.calls) == len(events)
 
 
@@ -128,11 +128,11 @@ def test_a_response_tells_its_tokens_model_id_and_tier() -> None:
         assert step.add(answer) is answer
         step.add(block(1, 2), model="mine", call_id="c", tier="batch")
         step.add({"id": 7, "usage": None})
-    first, second, third = run.recorded.calls
+    first, second, third = run.snapshot.calls
     assert (first.id, first.model, first.tier, first.tokens) == ("resp_7", "gpt-x-2025-01-01", "flex", Tokens(10, 5, 1))
     assert (second.id, second.model, second.tier, second.tokens) == ("c", "mine", "batch", Tokens(1, 2, 1))
     assert (third.id, third.state, third.tokens) == ("", CallState.OK, None)
-    assert run.recorded.steps[0].local is None
+    assert run.snapshot.steps[0].local is None
 
 
 def test_the_provider_may_be_named_and_an_unknown_one_is_told() -> None:
@@ -148,19 +148,19 @@ def test_a_call_whose_usage_is_nonsense_was_made_all_the_same(nonsense: Any) -> 
     with metered() as run, pytest.raises(AuthorError), run.step("s") as step:
         step.add(nonsense)
     assert calls_of(run) == [("ok", None)]
-    assert run.recorded.steps[0].succeeded is False
+    assert run.snapshot.steps[0].succeeded is False
 
 
 def test_times_are_those_of_the_clock_and_a_clock_that_is_set_back_loses_nothing() -> None:
     with metered() as run, run.step("s") as step:
         step.add(response())
-    found = run.recorded
+    found = run.snapshot
     moments = [found.started_at, found.steps[0].started_at, found.calls[0].at, found.steps[0].ended_at, found.ended_at]
     assert moments == sorted(moments, key=lambda one: one or START)
     times = iter([START + timedelta(hours=1)])
     with metered(clock=lambda: next(times, START)) as run:
         pass
-    assert run.recorded.ended_at == run.recorded.started_at
+    assert run.snapshot.ended_at == run.snapshot.started_at
 
 
 # Steps.
@@ -170,10 +170,10 @@ def test_a_step_that_is_entered_again_goes_on() -> None:
     with metered() as run:
         with pytest.raises(ValueError, match="no"), run.step("s") as step:
             raise_in(step, ValueError("no"))
-        assert run.recorded.steps[0].succeeded is False
+        assert run.snapshot.steps[0].succeeded is False
         with run.step("s") as step:
             step.add(response())
-    (found,) = run.recorded.steps
+    (found,) = run.snapshot.steps
     assert (len(found.calls), found.succeeded, found.local) == (2, True, Tokens(20, 10, 2))
 
 
@@ -183,7 +183,7 @@ def test_a_step_may_say_itself_that_it_did_not_succeed_and_be_declared_to_use_no
             step.succeeded = False
         with run.step("t", expects_usage=False):
             pass
-    assert [(one.succeeded, one.expects_usage) for one in run.recorded.steps] == [(False, None), (True, False)]
+    assert [(one.succeeded, one.expects_usage) for one in run.snapshot.steps] == [(False, None), (True, False)]
 
 
 def test_a_step_inside_of_another_is_refused_and_the_outer_one_goes_on() -> None:
@@ -194,7 +194,7 @@ def test_a_step_inside_of_another_is_refused_and_the_outer_one_goes_on() -> None
         with metered() as other, other.step("inner") as inner:
             inner.add(response())
             run.add(response())
-    assert [one.id for one in run.recorded.steps] == ["outer"]
+    assert [one.id for one in run.snapshot.steps] == ["outer"]
     # The step around the other run's is still that of the run's calls.
     assert (len(calls_of(run, "outer")), len(calls_of(other, "inner"))) == (2, 1)
 
@@ -202,7 +202,7 @@ def test_a_step_inside_of_another_is_refused_and_the_outer_one_goes_on() -> None
 def test_a_step_that_is_left_open_ends_with_its_run() -> None:
     with metered() as run:
         run.step("s").__enter__().add(response())
-    assert run.recorded.steps[0].ended_at is not None
+    assert run.snapshot.steps[0].ended_at is not None
     assert calls_of(run) == [("ok", Tokens(10, 5, 1))]
 
 
@@ -233,11 +233,11 @@ def test_misuse_is_told_with_what_to_write() -> None:
         ({"task": "x" * 201}, "task is a text of at most 200 printable characters"),
         ({"run_id": ""}, "run_id is empty"),
         ({"source": None}, "source is a text"),
-        ({"lane": "kee:x"}, "no lane is a 'kee' (did you mean 'key'?)"),
-        ({"lane": "key"}, "needs the provider's id of it, as key:ID"),
-        ({"lane": "window:x"}, "the lane window takes no value"),
-        ({"lane": "key:sk-proj-123"}, "never the secret"),
-        ({"lane": Lane(LaneKind.PROJECT)}, "as project:ID"),
+        ({"attribution_key": "kee:x"}, "no attribution key is a 'kee' (did you mean 'key'?)"),
+        ({"attribution_key": "key"}, "needs the provider's id of it, as key:ID"),
+        ({"attribution_key": "window:x"}, "the attribution key window takes no value"),
+        ({"attribution_key": "key:sk-proj-123"}, "never the secret"),
+        ({"attribution_key": AttributionKey(AttributionKind.PROJECT)}, "as project:ID"),
         ({"store": "meruit-data"}, "store=meruit.open_records('meruit-data')"),
     ],
 )
@@ -248,8 +248,12 @@ def test_a_run_that_could_not_be_kept_is_refused_before_it_begins(settings: dict
 
 
 def test_lanes_are_written_as_kind_and_id() -> None:
-    assert lane_of("key:key_1") == lane_of(Lane(LaneKind.KEY, "key_1")) == Lane(LaneKind.KEY, "key_1")
-    assert lane_of("requests") == Lane(LaneKind.REQUESTS)
+    assert (
+        parse_attribution_key("key:key_1")
+        == parse_attribution_key(AttributionKey(AttributionKind.KEY, "key_1"))
+        == AttributionKey(AttributionKind.KEY, "key_1")
+    )
+    assert parse_attribution_key("requests") == AttributionKey(AttributionKind.REQUESTS)
 
 
 def test_limits_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,8 +305,8 @@ def test_a_call_that_an_exception_stopped_is_accounted_for_and_the_exception_goe
         raise_in(step, error)
     assert raised.value is error
     assert [one for one, _ in calls_of(run)] == ["ok", state]
-    assert (run.recorded.steps[0].succeeded, run.recorded.success) == (False, False)
-    assert run.recorded.ended_at is not None
+    assert (run.snapshot.steps[0].succeeded, run.snapshot.success) == (False, False)
+    assert run.snapshot.ended_at is not None
 
 
 def test_a_fault_of_the_steps_own_code_is_no_call_once_it_had_an_answer() -> None:
@@ -321,8 +325,8 @@ def test_an_exception_that_was_accounted_for_is_not_counted_twice() -> None:
     with pytest.raises(Refused), metered() as run, run.step("s") as step:
         fail_in(step, error)
     assert calls_of(run) == [("failed", None)]
-    assert run.recorded.calls[0].model == "gpt-x"
-    assert [one.id for one in run.recorded.steps] == ["s"]
+    assert run.snapshot.calls[0].model == "gpt-x"
+    assert [one.id for one in run.snapshot.steps] == ["s"]
 
 
 def test_a_call_in_no_step_that_an_exception_stopped_is_accounted_for() -> None:
@@ -331,7 +335,7 @@ def test_a_call_in_no_step_that_an_exception_stopped_is_accounted_for() -> None:
     assert calls_of(run, OUTSIDE) == [("ok", Tokens(10, 5, 1)), ("failed", None)]
     with pytest.raises(ValueError, match="mine"), metered() as run:
         raise ValueError("mine")
-    assert run.recorded.steps == ()
+    assert run.snapshot.steps == ()
 
 
 # Streams.
@@ -364,7 +368,7 @@ def test_the_last_sum_of_a_stream_counts_and_every_chunk_passes(
     with metered() as run, run.step("s") as step:
         assert list(step.stream(chunks)) == chunks
     assert calls_of(run) == [("ok", tokens)]
-    assert run.recorded.calls[0].id == call_id
+    assert run.snapshot.calls[0].id == call_id
 
 
 def test_an_asynchronous_stream_counts_alike() -> None:
@@ -406,7 +410,7 @@ def test_a_stream_that_is_not_read_to_its_end_was_broken_off() -> None:
         step.stream(openai_chunks())
         assert calls_of(run) == []
     assert calls_of(run) == [("aborted", None), ("aborted", None)]
-    assert run.recorded.calls[0].id == "c"
+    assert run.snapshot.calls[0].id == "c"
     # Who reads on reads what is there, and changes nothing.
     assert len(list(stream)) == 2
     assert calls_of(run) == [("aborted", None), ("aborted", None)]
@@ -450,12 +454,12 @@ def test_steps_of_many_threads_lose_no_call() -> None:
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(work, range(8)))
-    assert len(run.recorded.calls) == 400
-    assert run.recorded.local == Tokens(400, 400, 400)
+    assert len(run.snapshot.calls) == 400
+    assert run.snapshot.local == Tokens(400, 400, 400)
     # Whatever is kept later knows at least as much.
     sizes = [len(one.calls) for one in kept]
     assert sizes == sorted(sizes)
-    assert kept[-1] == run.recorded
+    assert kept[-1] == run.snapshot
 
 
 def test_tasks_have_steps_of_their_own() -> None:
@@ -471,8 +475,8 @@ def test_tasks_have_steps_of_their_own() -> None:
     with metered() as run:
         asyncio.run(all_of_it(run))
         run.add(block(2, 2))
-    assert [len(one.calls) for one in run.recorded.steps] == [1] * 6
-    assert run.recorded.steps[-1].id == OUTSIDE
+    assert [len(one.calls) for one in run.snapshot.steps] == [1] * 6
+    assert run.snapshot.steps[-1].id == OUTSIDE
 
 
 def test_one_step_cannot_be_open_twice() -> None:
@@ -485,7 +489,7 @@ def test_one_step_cannot_be_open_twice() -> None:
         thread = threading.Thread(target=again)
         thread.start()
         thread.join(10)
-    assert len(run.recorded.steps) == 1
+    assert len(run.snapshot.steps) == 1
 
 
 def test_a_task_that_outlives_its_step_may_begin_another() -> None:
@@ -512,7 +516,9 @@ def test_a_task_that_outlives_its_step_may_begin_another() -> None:
 
 def test_a_run_is_kept_when_it_begins_when_a_step_ends_and_when_it_ends(shared: Store) -> None:
     store = shared
-    meter = metered_run("planner", store=store, task="todo", source="main", lane="key:key_1", contract_id="con_1")
+    meter = metered_run(
+        "planner", store=store, task="todo", source="main", attribution_key="key:key_1", contract_id="con_1"
+    )
     with pytest.raises(NotFound):
         recorded(store, meter.id)
     with meter as run:
@@ -522,14 +528,18 @@ def test_a_run_is_kept_when_it_begins_when_a_step_ends_and_when_it_ends(shared: 
         assert len(recorded(store, run.id).calls) == 1
         run.success, run.score, run.outcome_id = True, 0.5, "out_1"
     found = recorded(store, run.id)
-    assert found == run.recorded
+    assert found == run.snapshot
     assert (run.success, run.score, run.outcome_id) == (True, 0.5, "out_1")
     assert (found.success, found.score, found.outcome_id, found.task) == (True, 0.5, "out_1", "todo")
-    assert (found.source, found.lane, found.contract_id) == ("main", Lane(LaneKind.KEY, "key_1"), "con_1")
+    assert (found.source, found.attribution_key, found.contract_id) == (
+        "main",
+        AttributionKey(AttributionKind.KEY, "key_1"),
+        "con_1",
+    )
     with store.database.reading() as connection:
         standing = usage_reading.find(connection, "default", run.id)
     assert (standing.verdict.status, standing.verdict.code) == (UsageStatus.PENDING, UsageCode.NOT_STARTED)
-    assert standing.next_look_at is not None
+    assert standing.next_observation_at is not None
 
 
 def test_many_steps_are_kept_whenever_there_is_a_hundredth_more() -> None:
@@ -604,7 +614,7 @@ def test_a_run_that_dies_loses_no_step_that_ended_and_can_be_ended(shared: Store
 
 
 def test_a_run_that_died_is_not_begun_over_what_it_recorded(shared: Store, tenant: str) -> None:
-    dies = metered_run("planner", run_id="died", lane="key:k", store=shared, tenant=tenant).__enter__()
+    dies = metered_run("planner", run_id="died", attribution_key="key:k", store=shared, tenant=tenant).__enter__()
     with dies.step("a") as step:
         step.add(response())
     before = recorded(shared, "died", tenant)
@@ -623,4 +633,4 @@ def test_a_run_that_died_is_not_begun_over_what_it_recorded(shared: Store, tenan
 def test_what_could_not_be_kept_at_the_end_is_refused_when_it_is_said(field: str, value: Any) -> None:
     with metered() as run, pytest.raises(MeteringError, match=field):
         setattr(run, field, value)
-    assert getattr(run.recorded, field) is None
+    assert getattr(run.snapshot, field) is None

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from meruit.model.prices import PriceQuote
 from meruit.model.usage import Tokens
-from meruit.usage.cost import cost
-from meruit.usage.price_table import SOURCE, PriceTable, quote, table
+from meruit.usage.cost import cost_bounds
+from meruit.usage.price_table import SOURCE, ModelPriceTable, load_table, quote
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -42,10 +42,10 @@ def model(name: str, prices: object, variants: list[types.PriceVariant] | None =
     return types.ModelInfo(name, types.ClauseStartsWith(name), prices=prices, price_variants=variants)  # type: ignore[arg-type]
 
 
-def book(*models: types.ModelInfo, provider: str = "maker", match: str = "") -> PriceTable:
+def book(*models: types.ModelInfo, provider: str = "maker", match: str = "") -> ModelPriceTable:
     whose = types.ClauseStartsWith(match) if match else None
     owner = types.Provider(provider, provider, "https://maker", models=[*models], model_match=whose)
-    return PriceTable(DataSnapshot([owner], from_auto_update=False), "1", "0" * 64)
+    return ModelPriceTable(DataSnapshot([owner], from_auto_update=False), "1", "0" * 64)
 
 
 def test_a_quote_says_where_its_prices_are_from() -> None:
@@ -61,7 +61,7 @@ def test_a_quote_says_where_its_prices_are_from() -> None:
 
 
 def test_the_table_is_read_once_and_only_by_who_prices() -> None:
-    assert table() is table()
+    assert load_table() is load_table()
     asked = "import sys, meruit.usage.pricing; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False, timeout=60).returncode == 0
 
@@ -92,7 +92,7 @@ def test_what_somebody_else_updates_changes_no_quote(monkeypatch: pytest.MonkeyP
 )
 def test_what_the_table_does_not_say_for_sure_has_no_price(provider: str, name: str, tier: str) -> None:
     assert quote(provider, name, NOW, tier) is None
-    assert table().quotes(provider, name, NOW, tier) == ()
+    assert load_table().quotes(provider, name, NOW, tier) == ()
 
 
 def test_the_library_itself_prices_a_tier_that_nobody_has_as_standard() -> None:
@@ -149,7 +149,7 @@ def test_a_name_that_two_providers_claim_has_no_price() -> None:
         book(model("a", priced(input_mtok=price)), provider=name, match="a").snapshot.providers[0]
         for name, price in (("x", 1), ("y", 2))
     )
-    both = PriceTable(DataSnapshot([one, other], from_auto_update=False), "1", "")
+    both = ModelPriceTable(DataSnapshot([one, other], from_auto_update=False), "1", "")
     assert both.quote("files", "a", NOW) is None
     assert both.quote("x", "a", NOW) is not None
     assert both.quote("files", "y/a", NOW) is not None
@@ -198,16 +198,17 @@ def known() -> list[tuple[types.Provider, types.ModelInfo]]:
     """Whatever of these makers' models has a price, by its own name."""
     return [
         (owner, one)
-        for owner in table().snapshot.providers
+        for owner in load_table().snapshot.providers
         for one in (owner.models if owner.id in MAKERS else ())
-        if table().quotes(owner.id, one.id, NOW) and table().quotes(owner.id, one.id, NOW)[0].matched == one.id
+        if load_table().quotes(owner.id, one.id, NOW)
+        and load_table().quotes(owner.id, one.id, NOW)[0].matched == one.id
     ]
 
 
 def test_most_of_the_table_has_a_price_and_none_is_zero() -> None:
     assert len(known()) > 200
     for owner, one in known():
-        for found in table().quotes(owner.id, one.id, NOW):
+        for found in load_table().quotes(owner.id, one.id, NOW):
             assert found.prices["input"] > 0
 
 
@@ -219,11 +220,11 @@ def test_a_quote_times_tokens_is_what_the_library_itself_computes(data: st.DataO
     cached = data.draw(st.integers(0, given_tokens), label="cached")
     written = data.draw(st.integers(0, given_tokens - cached), label="written")
     output = data.draw(st.integers(0, 200_000), label="output")
-    found = table().quote(owner.id, one.id, NOW, tier, input_tokens=given_tokens)
+    found = load_table().quote(owner.id, one.id, NOW, tier, input_tokens=given_tokens)
     if found is None:
         assert tier, "only a tier may be unknown here"
         return
-    ours = cost(Tokens(given_tokens, output, 1, cached, written), found.prices)
+    ours = cost_bounds(Tokens(given_tokens, output, 1, cached, written), found.prices)
     theirs = one.calc_price(
         genai_prices.Usage(
             input_tokens=given_tokens, cache_read_tokens=cached, cache_write_tokens=written, output_tokens=output

@@ -11,10 +11,19 @@ from hypothesis import strategies as st
 from tests.usage.test_cost import AT, a_call, a_run, verdict, whole
 from tests.usage.test_price_table import book, model, priced, stepped
 
-from meruit.model.metering import CallState, CostRow, Lane, LaneKind, MeteredCall, MeteredRun, UsageRecord, UsageRow
-from meruit.model.prices import Ledger
+from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
+    CallState,
+    CostRow,
+    MeteredCall,
+    MeteredRun,
+    UsageRecord,
+    UsageRow,
+)
+from meruit.model.prices import RunCosts
 from meruit.model.usage import Tokens, UsageStatus
-from meruit.usage.pricing import PRICE_CHANGED, billed, kept, ledger_of, quotes_for, repriced
+from meruit.usage.pricing import PRICE_CHANGED, amount_billed, ledger_of, merge_ledgers, quotes_for, requote
 
 PLAIN = book(model("m", priced(input_mtok=2, output_mtok=8)))
 BANDS = book(model("m", priced(input_mtok=stepped("1", (200, "2")), output_mtok=8)))
@@ -72,13 +81,13 @@ def test_a_price_that_changes_while_the_run_lasts_is_quoted_twice() -> None:
 def test_pricing_again_adds_quotes_with_a_reason_and_takes_none_away() -> None:
     run = a_run(a_call(whole(1000, 0)))
     record = a_record(run, whole(1000, 0), quotes=quotes_for(run, "maker", PLAIN))
-    assert repriced(record, "maker", "a new table", PLAIN) == record.quotes
-    again = repriced(record, "maker", "the table was wrong", DEARER)
+    assert requote(record, "maker", "a new table", PLAIN) == record.quotes
+    again = requote(record, "maker", "the table was wrong", DEARER)
     assert again[:1] == record.quotes
     assert [(one.prices["input"], one.reason) for one in again[1:]] == [(Decimal(3), "the table was wrong")]
     assert ledger_of(msgspec.structs.replace(record, quotes=again)).quoted == Decimal("0.003")
     nothing = book(model("another", priced(input_mtok=1)))
-    assert repriced(record, "maker", "it knows nothing", nothing) == record.quotes
+    assert requote(record, "maker", "it knows nothing", nothing) == record.quotes
 
 
 # Three costs.
@@ -88,19 +97,19 @@ def test_quoted_is_only_what_is_verified_and_stays_when_that_is_withdrawn() -> N
     run = a_run(a_call(whole(1000, 100)))
     record = a_record(run, whole(1000, 100), quotes=quotes_for(run, "maker", PLAIN))
     known = ledger_of(record, settled=Decimal(1))
-    assert known == Ledger(Decimal("0.0028"), None, Decimal(1))
+    assert known == RunCosts(Decimal("0.0028"), None, Decimal(1))
     open_again = verdict(whole(1100, 100), UsageStatus.PENDING)
     withdrawn = msgspec.structs.replace(record, verdict=open_again, ledger=known)
     assert ledger_of(withdrawn) == known
-    assert ledger_of(msgspec.structs.replace(withdrawn, ledger=Ledger())) == Ledger()
+    assert ledger_of(msgspec.structs.replace(withdrawn, ledger=RunCosts())) == RunCosts()
 
 
-LEDGERS = st.builds(Ledger, MONEY, MONEY, MONEY)
+LEDGERS = st.builds(RunCosts, MONEY, MONEY, MONEY)
 
 
 @given(LEDGERS, LEDGERS)
-def test_what_is_unknown_never_takes_the_place_of_what_was_known(before: Ledger, after: Ledger) -> None:
-    both = kept(before, after)
+def test_what_is_unknown_never_takes_the_place_of_what_was_known(before: RunCosts, after: RunCosts) -> None:
+    both = merge_ledgers(before, after)
     for name in ("quoted", "billed", "settled"):
         new = getattr(after, name)
         assert getattr(both, name) == (getattr(before, name) if new is None else new)
@@ -118,23 +127,29 @@ def cost_rows(**costs: str | None) -> list[UsageRow]:
 
 def test_costs_of_the_very_calls_are_the_runs() -> None:
     run = a_run(*CALLS)
-    assert billed(run, whole(20, 2), rows=cost_rows(a="0.1", b="0.02", z="9")) == Decimal("0.12")
-    assert billed(run, whole(20, 2), rows=cost_rows(a="0", b="0")) == 0
+    assert amount_billed(run, whole(20, 2), rows=cost_rows(a="0.1", b="0.02", z="9")) == Decimal("0.12")
+    assert amount_billed(run, whole(20, 2), rows=cost_rows(a="0", b="0")) == 0
     for partly in (cost_rows(a="0.1"), cost_rows(a="0.1", b=None), []):
-        assert billed(run, whole(20, 2), rows=partly) is None
-    assert billed(a_run(*CALLS, a_call(whole(1, 1))), whole(21, 3), rows=cost_rows(a="1", b="1")) is None
-    assert billed(a_run(), whole(0, 0), rows=cost_rows(a="1")) is None
+        assert amount_billed(run, whole(20, 2), rows=partly) is None
+    assert amount_billed(a_run(*CALLS, a_call(whole(1, 1))), whole(21, 3), rows=cost_rows(a="1", b="1")) is None
+    assert amount_billed(a_run(), whole(0, 0), rows=cost_rows(a="1")) is None
 
 
 def test_a_call_that_was_refused_is_billed_only_if_the_provider_says_so() -> None:
     refused = msgspec.structs.replace(a_call(None, state=CallState.FAILED), id="c")
     run = a_run(*CALLS, refused)
-    assert billed(run, whole(20, 2), rows=cost_rows(a="1", b="1")) == 2
-    assert billed(run, whole(20, 2), rows=cost_rows(a="1", b="1", c="0.5")) == Decimal("2.5")
+    assert amount_billed(run, whole(20, 2), rows=cost_rows(a="1", b="1")) == 2
+    assert amount_billed(run, whole(20, 2), rows=cost_rows(a="1", b="1", c="0.5")) == Decimal("2.5")
 
 
 MIDNIGHT = datetime(2026, 11, 1, tzinfo=UTC)
-LANED = MeteredRun("r1", "agent", lane=Lane(LaneKind.KEY, "k1"), started_at=NOON, ended_at=NOON + timedelta(hours=1))
+LANED = MeteredRun(
+    "r1",
+    "agent",
+    attribution_key=AttributionKey(AttributionKind.KEY, "k1"),
+    started_at=NOON,
+    ended_at=NOON + timedelta(hours=1),
+)
 USED = Tokens(1000, 100)
 
 
@@ -145,9 +160,9 @@ def lane_cost(amount: str = "0.5", day: int = 0, key: str = "k1", currency: str 
 
 def test_costs_of_a_lanes_day_are_the_runs_where_nobody_else_used_it() -> None:
     costs = [lane_cost(), lane_cost("0.25"), lane_cost("7", key="k2"), lane_cost("7", day=1)]
-    assert billed(LANED, USED, costs=costs, in_lane=Tokens(1000, 100, 9)) == Decimal("0.75")
+    assert amount_billed(LANED, USED, costs=costs, in_lane=Tokens(1000, 100, 9)) == Decimal("0.75")
     long = msgspec.structs.replace(LANED, ended_at=NOON + DAY)
-    assert billed(long, USED, costs=costs, in_lane=USED) == Decimal("7.75")
+    assert amount_billed(long, USED, costs=costs, in_lane=USED) == Decimal("7.75")
 
 
 @pytest.mark.parametrize(
@@ -164,11 +179,15 @@ def test_costs_of_a_lanes_day_are_the_runs_where_nobody_else_used_it() -> None:
         (msgspec.structs.replace(LANED, ended_at=NOON + 2 * DAY), [lane_cost(), lane_cost(day=2)], USED),
         (msgspec.structs.replace(LANED, ended_at=None), [lane_cost()], USED),
         (msgspec.structs.replace(LANED, started_at=None), [lane_cost()], USED),
-        (msgspec.structs.replace(LANED, lane=Lane(LaneKind.WINDOW)), [lane_cost()], USED),
-        (msgspec.structs.replace(LANED, lane=Lane(LaneKind.KEY, "")), [lane_cost(key="")], USED),
+        (msgspec.structs.replace(LANED, attribution_key=AttributionKey(AttributionKind.WINDOW)), [lane_cost()], USED),
+        (
+            msgspec.structs.replace(LANED, attribution_key=AttributionKey(AttributionKind.KEY, "")),
+            [lane_cost(key="")],
+            USED,
+        ),
     ],
 )
 def test_money_of_which_nobody_can_say_whose_it_is_is_nobodys(
     run: MeteredRun, costs: list[CostRow], in_lane: Tokens | None
 ) -> None:
-    assert billed(run, USED, costs=costs, in_lane=in_lane) is None
+    assert amount_billed(run, USED, costs=costs, in_lane=in_lane) is None

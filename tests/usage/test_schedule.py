@@ -24,9 +24,9 @@ from tests.usage.oracle import (
     whole,
 )
 
-from meruit.model.usage import Anchor, Attempt, FetchError, Tokens, UsageCode, UsagePolicy, UsageRun, UsageVerdict
+from meruit.model.usage import Anchor, FetchError, Observation, Tokens, UsageCode, UsagePolicy, UsageRun, UsageVerdict
 from meruit.usage.decision import decide
-from meruit.usage.schedule import NextLook, Schedule, is_early, next_look
+from meruit.usage.schedule import NextObservation, Schedule, is_early, next_observation
 
 RUN = run_of("a", "b")
 ZERO = Tokens()
@@ -35,46 +35,46 @@ MOST_LOOKS = 200
 """More than anybody takes at one run by himself, whatever the provider says: every hour for a week, and then some."""
 
 
-def some(minutes: float) -> Attempt:
+def some(minutes: float) -> Observation:
     return split(minutes, a=A, b=B)
 
 
-def more(minutes: float, n: int = 1) -> Attempt:
+def more(minutes: float, n: int = 1) -> Observation:
     return split(minutes, a=Tokens(60 + n, 6, 3), b=B)
 
 
-def less(minutes: float) -> Attempt:
+def less(minutes: float) -> Observation:
     return split(minutes, a=Tokens(50, 6, 3), b=B)
 
 
-def part(minutes: float) -> Attempt:
+def part(minutes: float) -> Observation:
     return split(minutes, a=A)
 
 
-def zero(minutes: float) -> Attempt:
+def zero(minutes: float) -> Observation:
     return whole(minutes, ZERO)
 
 
-def due(*looks: Attempt, run: UsageRun = RUN, policy: UsagePolicy = SPECIFIED) -> NextLook:
-    return next_look(run.ended_at, decide(run, looks, policy), looks, policy)
+def due(*looks: Observation, run: UsageRun = RUN, policy: UsagePolicy = SPECIFIED) -> NextObservation:
+    return next_observation(run.ended_at, decide(run, looks, policy), looks, policy)
 
 
-def minutes_to(then: NextLook) -> float | None:
+def minutes_to(then: NextObservation) -> float | None:
     return None if then.at is None else (then.at - ENDED) / timedelta(minutes=1)
 
 
-Provider = Callable[[float], Attempt]
+Provider = Callable[[float], Observation]
 """What a look finds so many minutes after the run's end."""
 
 
 def followed(
     provider: Provider, *, policy: UsagePolicy = SPECIFIED, run: UsageRun = RUN
-) -> tuple[list[Attempt], NextLook]:
+) -> tuple[list[Observation], NextObservation]:
     """The looks that the schedule alone makes, until it makes none any more."""
-    looks: list[Attempt] = []
+    looks: list[Observation] = []
     for _ in range(MOST_LOOKS):
         verdict = decide(run, looks, policy)
-        then = next_look(run.ended_at, verdict, looks, policy)
+        then = next_observation(run.ended_at, verdict, looks, policy)
         if then.at is None:
             return looks, then
         assert not looks or then.at > looks[-1].at
@@ -86,7 +86,7 @@ def followed(
     raise AssertionError("looked at for ever")
 
 
-def times(looks: list[Attempt]) -> list[float]:
+def times(looks: list[Observation]) -> list[float]:
     return [(one.at - ENDED) / timedelta(minutes=1) for one in looks]
 
 
@@ -94,7 +94,7 @@ def times(looks: list[Attempt]) -> list[float]:
 
 
 def test_an_open_run_is_not_looked_at() -> None:
-    assert due(run=replace(RUN, ended_at=None)) == NextLook(None, "the run is still open")
+    assert due(run=replace(RUN, ended_at=None)) == NextObservation(None, "the run is still open")
 
 
 def test_the_first_look_comes_ten_minutes_after_the_end() -> None:
@@ -127,17 +127,17 @@ def test_an_invoice_closes_three_days_into_the_next_month_of_utc(ended_at: datet
     looks = [replace(some(n), at=ended_at + timedelta(days=7, hours=n)) for n in (1, 2)]
     verdict = decide(replace(RUN, ended_at=ended_at), looks)
     assert verdict.status is VERIFIED
-    assert next_look(ended_at, verdict, looks).at == closes
+    assert next_observation(ended_at, verdict, looks).at == closes
 
 
 def test_an_invoice_that_closes_within_the_week_has_its_audit_too() -> None:
     ended_at = datetime(2026, 3, 31, 12, tzinfo=UTC)
     looks = [replace(some(n), at=ended_at + timedelta(hours=n)) for n in (1, 2, 24)]
     run = replace(RUN, ended_at=ended_at)
-    then = next_look(ended_at, decide(run, looks), looks)
+    then = next_observation(ended_at, decide(run, looks), looks)
     assert then.at == datetime(2026, 4, 4, tzinfo=UTC)
     looks.append(replace(some(4), at=then.at))
-    assert next_look(ended_at, decide(run, looks), looks).at == ended_at + timedelta(days=7)
+    assert next_observation(ended_at, decide(run, looks), looks).at == ended_at + timedelta(days=7)
 
 
 def test_without_data_each_pause_is_twice_as_long_then_daily_then_on_request() -> None:
@@ -169,7 +169,7 @@ def test_a_zero_in_between_starts_the_pauses_anew() -> None:
 
 @pytest.mark.parametrize("minutes", [10, DAY, WEEK, 10 * WEEK])
 @pytest.mark.parametrize("before", [[], [some(1)], [some(-90), some(1), some(9)]])
-def test_a_key_that_is_refused_waits_for_another(minutes: int, before: list[Attempt]) -> None:
+def test_a_key_that_is_refused_waits_for_another(minutes: int, before: list[Observation]) -> None:
     then = due(*before, failed(minutes, FetchError.AUTH))
     assert (then.at, then.waits) == (None, "credential")
 
@@ -203,7 +203,7 @@ def test_a_contradiction_is_for_a_person() -> None:
 def test_what_a_person_accepted_goes_on_as_if_it_had_never_been_higher() -> None:
     looks = [more(10), some(70)]
     verdict = decide(RUN, looks, acknowledged=[accepted(80)])
-    assert minutes_to(next_look(ENDED, verdict, looks)) == 130
+    assert minutes_to(next_observation(ENDED, verdict, looks)) == 130
 
 
 def test_a_failed_look_at_a_count_is_tried_again_not_before_it_would_prove_something() -> None:
@@ -285,7 +285,7 @@ def test_whatever_a_provider_answers_the_looks_follow_each_other_and_end(
     answers = iter(script)
     run = replace(RUN, declares_no_usage=uses_none)
 
-    def answer(minutes: float) -> Attempt:
+    def answer(minutes: float) -> Observation:
         return ANSWERS[next(answers, script[-1])](minutes)
 
     looks, end = followed(answer, policy=policy, run=run)
@@ -307,7 +307,7 @@ def test_a_look_that_is_too_early_moves_nobody_into_the_past(
         looks.append(replace(ANSWERS[kind](minutes), id=f"{minutes}"))
     verdict = decide(RUN, looks, policy)
     look = replace(looks[-1], id="new", at=after(minutes + then))
-    planned = next_look(ENDED, verdict, looks, policy)
+    planned = next_observation(ENDED, verdict, looks, policy)
     if is_early(looks, verdict, look, policy):
         assert planned.at is None or planned.at > look.at
 
@@ -321,8 +321,8 @@ def test_the_ends_of_the_calendar_have_an_answer(script: list[str], moment: date
     policy = UsagePolicy(interval_min=interval)
     looks = [replace(ANSWERS[kind](n), id=f"{n}", at=moment) for n, kind in enumerate(script)]
     run = replace(RUN, ended_at=moment)
-    assert next_look(moment, decide(run, looks, policy), looks, policy).why
-    assert next_look(moment, decide(run, []), [], policy).why
+    assert next_observation(moment, decide(run, looks, policy), looks, policy).why
+    assert next_observation(moment, decide(run, []), [], policy).why
 
 
 # Looks that come too early.
@@ -331,7 +331,7 @@ def test_the_ends_of_the_calendar_have_an_answer(script: list[str], moment: date
 @pytest.mark.parametrize("every", [1, 5, 7, 59, 60, 61])
 @pytest.mark.parametrize("errors", [False, True], ids=["", "every third look fails"])
 def test_frequent_looks_never_starve_a_run(every: int, errors: bool) -> None:
-    looks: list[Attempt] = []
+    looks: list[Observation] = []
     verdict = decide(RUN, looks)
     for n in range(1, 400):
         look = failed(n * every) if errors and n % 3 == 0 else some(n * every)
@@ -347,7 +347,7 @@ def test_frequent_looks_never_starve_a_run(every: int, errors: bool) -> None:
 
 def test_frequent_looks_never_starve_a_run_that_uses_nothing() -> None:
     run = run_of(declares_no_usage=True)
-    looks: list[Attempt] = []
+    looks: list[Observation] = []
     for minutes in range(10, 75, 5):
         if not is_early(looks, decide(run, looks), zero(minutes)):
             looks.append(zero(minutes))
@@ -355,7 +355,7 @@ def test_frequent_looks_never_starve_a_run_that_uses_nothing() -> None:
     assert decide(run, looks).status is VERIFIED
 
 
-def early(looks: list[Attempt], look: Attempt, verdict: UsageVerdict | None = None) -> bool:
+def early(looks: list[Observation], look: Observation, verdict: UsageVerdict | None = None) -> bool:
     return is_early(looks, verdict or decide(RUN, looks), look)
 
 
@@ -369,10 +369,10 @@ def test_only_an_equal_look_within_the_interval_is_early() -> None:
 
 def test_an_error_is_kept_and_does_not_hide_what_was_seen() -> None:
     assert not early([some(10)], failed(20))
-    assert not early([some(10)], Attempt("nothing", after(20)))
+    assert not early([some(10)], Observation("nothing", after(20)))
     assert early([some(10), failed(20)], some(30))
     nothing = run_of(declares_no_usage=True)
-    assert not early([zero(10)], Attempt("nothing", after(20)), decide(nothing, [zero(10)]))
+    assert not early([zero(10)], Observation("nothing", after(20)), decide(nothing, [zero(10)]))
     assert not early([failed(20)], some(30))
 
 
@@ -399,5 +399,5 @@ def test_a_schedule_can_be_written_down() -> None:
     schedule = Schedule(first_min=5, audits_h=(12,))
     assert Schedule.from_json(schedule.to_json()) == schedule
     verified = [some(10), some(70)]
-    assert minutes_to(next_look(ENDED, decide(RUN, verified), verified, schedule=schedule)) == 12 * HOUR
-    assert minutes_to(next_look(ENDED, decide(RUN, []), [], schedule=schedule)) == 5
+    assert minutes_to(next_observation(ENDED, decide(RUN, verified), verified, schedule=schedule)) == 12 * HOUR
+    assert minutes_to(next_observation(ENDED, decide(RUN, []), [], schedule=schedule)) == 5

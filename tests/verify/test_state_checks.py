@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.checks.shelves import SHELF, snapshot
 
 from meruit import Fault, Status, SuccessCriteria, Verdict, VerificationEngine, VerificationResult, rejudge
-from meruit.model.world import Snapshot, SourceKind, in_work, item
-from meruit.outcomes.rescore.reuse import Sources
+from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
+from meruit.outcomes.rescore.reuse import EvidenceSources
 from meruit.registry import checks
 
 
@@ -43,7 +43,7 @@ def verify(
     *several: Mapping[str, Any], before: Any = BEFORE, after: Any = AFTER, more: Mapping[str, Snapshot] | None = None
 ) -> VerificationResult:
     was, now = (one if isinstance(one, Snapshot) else snapshot(one) for one in (before, after))
-    given, done = in_work({"a": was}), in_work({"a": now, **(more or {})})
+    given, done = as_work_part({"a": was}), as_work_part({"a": now, **(more or {})})
     result = VerificationEngine().verify_sync("c", given, done, asked(*several), {})
     # A stranger who has the evidence comes to the same verdict.
     assert rejudge(asked(*several), result).verdict is result.verdict
@@ -141,7 +141,11 @@ def test_a_capture_goes_from_one_criterion_to_the_next() -> None:
 
 def test_each_verification_starts_anew() -> None:
     """What one run selected or captured is unknown to the next, though the work is the same."""
-    engine, given, done = VerificationEngine(), in_work({"a": snapshot(BEFORE)}), in_work({"a": snapshot(AFTER)})
+    engine, given, done = (
+        VerificationEngine(),
+        as_work_part({"a": snapshot(BEFORE)}),
+        as_work_part({"a": snapshot(AFTER)}),
+    )
     both = asked({"assert": "a-shelf", "book": "book", "capture": "found"}, {"assert": "state-unchanged"})
     alone = asked({"assert": "state-unchanged"}, {"assert": "a-shelf", "when": "found.a == 1"})
     assert engine.verify_sync("c", given, done, both, {}).verdict is Verdict.PASS
@@ -157,10 +161,10 @@ def test_results_of_state_checks_can_be_written_and_read() -> None:
 
 
 def test_a_body_that_cannot_be_decoded_costs_its_own_criterion() -> None:
-    broken = in_work({"a": Snapshot(SourceKind.ROWS, [item("book/1", b"\xff")])})
+    broken = as_work_part({"a": Snapshot(SourceKind.ROWS, [make_item("book/1", b"\xff")])})
     broken["world"]["a"]["items"][0]["body"] = "no base64!"
     criteria = asked({"assert": "a-shelf"}, {"assert": "a-shelf", "from": "a", "changed": "created"})
-    result = VerificationEngine().verify_sync("c", in_work({}), broken, criteria, {})
+    result = VerificationEngine().verify_sync("c", as_work_part({}), broken, criteria, {})
     assert [one.status for one in result.criterion_results] == [Status.INDETERMINATE] * 2
     assert result.criterion_results[0].fault is Fault.SYSTEM
 
@@ -172,7 +176,7 @@ FIRST = {"assert": "a-shelf", "book": "book", "capture": "found"}
 
 def reusable(old: list[Mapping[str, Any]], new: list[Mapping[str, Any]]) -> bool:
     engine = VerificationEngine()
-    return Sources(engine.compile(asked(*new)), engine.compile(asked(*old))).possible
+    return EvidenceSources(engine.compile(asked(*new)), engine.compile(asked(*old))).possible
 
 
 @pytest.mark.parametrize(

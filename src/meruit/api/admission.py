@@ -11,11 +11,11 @@ AT_ONCE = 2
 MAX_WAITING = 16
 """Large bodies that are read, and wait for their turn."""
 RETRY_AFTER_S = 1
-PLACE = "place"
+ADMISSION_SLOT = "place"
 """Where a request's place stands in its scope's state."""
 
 
-class Place:
+class AdmissionSlot:
     """One request's, from where its body is known to be large to the end of its answer."""
 
     __slots__ = ("caller", "has_turn", "waits")
@@ -26,7 +26,7 @@ class Place:
         self.waits: asyncio.Future[None] | None = None
 
 
-class Room:
+class BodyAdmission:
     """Gives places to large bodies, and turns to callers one after the other; belongs to one event loop."""
 
     def __init__(self, at_once: int = AT_ONCE, waiting: int = MAX_WAITING) -> None:
@@ -34,26 +34,26 @@ class Room:
         self._places = at_once + waiting
         self._of_one_caller = max(1, waiting // 2)
         self._inside: Counter[str] = Counter()
-        self._queues: OrderedDict[str, deque[Place]] = OrderedDict()
+        self._queues: OrderedDict[str, deque[AdmissionSlot]] = OrderedDict()
         self.busy = 0
         """Requests whose turn it is."""
 
     @property
-    def inside(self) -> int:
+    def slots_in_use(self) -> int:
         """Requests that have a place."""
         return self._inside.total()
 
-    def enter(self, caller: str) -> Place:
+    def acquire_slot(self, caller: str) -> AdmissionSlot:
         """A place for one large body; raises ApiProblem 503 when all are taken, or too many by this caller."""
-        if self.inside >= self._places or self._inside[caller] >= self._of_one_caller:
+        if self.slots_in_use >= self._places or self._inside[caller] >= self._of_one_caller:
             raise ApiProblem(
                 *(503, "too_many_large_bodies", "too many large bodies are being served; send it again in a moment"),
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
         self._inside[caller] += 1
-        return Place(caller)
+        return AdmissionSlot(caller)
 
-    async def turn(self, place: Place) -> None:
+    async def wait_for_turn(self, place: AdmissionSlot) -> None:
         """Wait until this body may be parsed; what a caller sent first comes first, and callers take turns."""
         if place.has_turn:
             return
@@ -64,19 +64,19 @@ class Room:
         self._queues.setdefault(place.caller, deque()).append(place)
         await place.waits
 
-    def leave(self, place: Place) -> None:
+    def release_slot(self, place: AdmissionSlot) -> None:
         """Give the place back, wherever its request got to."""
         self._inside[place.caller] -= 1
         if not self._inside[place.caller]:
             del self._inside[place.caller]
         if place.has_turn:
             self.busy -= 1
-            self._next()
+            self._admit_next()
         elif place.waits is not None:
             self._queues[place.caller].remove(place)
             self._forget_empty(place.caller)
 
-    def _next(self) -> None:
+    def _admit_next(self) -> None:
         if not self._queues:
             return
         caller, queue = next(iter(self._queues.items()))
@@ -85,7 +85,7 @@ class Room:
         self._forget_empty(caller)
         self._give_turn(place)
 
-    def _give_turn(self, place: Place) -> None:
+    def _give_turn(self, place: AdmissionSlot) -> None:
         self.busy += 1
         place.has_turn = True
         # Whoever left while waiting still gives its place back.
@@ -97,8 +97,8 @@ class Room:
             del self._queues[caller]
 
     # Any: the state of an ASGI scope holds whatever its application puts there.
-    def over(self, state: dict[str, Any]) -> None:
+    def on_request_end(self, state: dict[str, Any]) -> None:
         """Hear that a request ended, however it did."""
-        place = state.pop(PLACE, None)
-        if isinstance(place, Place):
-            self.leave(place)
+        place = state.pop(ADMISSION_SLOT, None)
+        if isinstance(place, AdmissionSlot):
+            self.release_slot(place)

@@ -17,16 +17,16 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from meruit import __version__
-from meruit.api.admission import Room
-from meruit.api.auth import Doorkeeper, authentication
-from meruit.api.idempotency import Attempts
+from meruit.api.admission import BodyAdmission
+from meruit.api.auth import Authenticator, build_authentication
+from meruit.api.idempotency import KeysInFlight
 from meruit.api.logging import log, log_each
 from meruit.api.openapi import Documentation
-from meruit.api.playground_host import Hosting, is_playground
-from meruit.api.problems import ApiProblem, handlers, problem_response, request_id_of
-from meruit.api.query_params import known_parameters
+from meruit.api.playground_host import PlaygroundHosting, is_playground_path
+from meruit.api.problems import ApiProblem, exception_handlers, problem_response, request_id_of
+from meruit.api.query_params import reject_unknown_parameters
 from meruit.api.rate_limit import Throttle
-from meruit.api.request import Asked, Service
+from meruit.api.request import ApiRequest, Service
 from meruit.api.routes import (
     agent_runs,
     audit,
@@ -45,30 +45,30 @@ from meruit.api.routes import (
     work,
 )
 from meruit.api.routes import task_runs as runs
-from meruit.api.server import Stopping
-from meruit.api.telemetry import Instruments, Observing
+from meruit.api.server import ShutdownSignal
+from meruit.api.telemetry import Instruments, TelemetryMiddleware
 from meruit.app import build_benchmarks, build_engine, build_marketplace
-from meruit.benchmarks.service import needs_world
+from meruit.benchmarks.service import needs_environment
 from meruit.benchmarks.store import read as task_runs
 from meruit.benchmarks.store.published import BenchmarkTaken
-from meruit.benchmarks.store.read import RunMoved
+from meruit.benchmarks.store.read import TaskRunStateError
 from meruit.config import Settings
-from meruit.contracts.bill import TooMuch
+from meruit.contracts.bill import AmountTooLarge
 from meruit.contracts.lifecycle import WrongState
-from meruit.contracts.transitions import Expire
+from meruit.contracts.transitions import ExpireContracts
 from meruit.errors import MeruitError, Unavailable
 from meruit.events.commit_signal import first_of
 from meruit.events.dispatcher import Dispatcher
-from meruit.gate.store.runs import RunMoved as AgentRunMoved
+from meruit.gate.store.runs import AgentRunConflict as AgentRunMoved
 from meruit.model.events import Event, EventType
-from meruit.outcomes.service import Registrar, Unsupported
+from meruit.outcomes.service import Registrar, UnsupportedCriteria
 from meruit.sandbox.selftest import examine
 from meruit.sources.http_guard import Outbound
 from meruit.store.database import MAX_PAGE, NotFound, StoreUnavailable
-from meruit.store.log import TooMany
-from meruit.store.recorder import Committed
+from meruit.store.log import TooManyEntries
+from meruit.store.recorder import CommitNotice
 from meruit.store.store import Store
-from meruit.usage.store.write import BadUsage, NothingToAcknowledge, UsageRunEnded
+from meruit.usage.store.write import InvalidUsage, NothingToAcknowledge, UsageRunEnded
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 
@@ -78,24 +78,24 @@ EXPIRED_AT_ONCE, MAX_ROUNDS = 100, 100
 """How many of them one transaction ends, and how many such transactions follow each other."""
 SWEEP_S = 5.0
 """How often task runs are looked for whose time is over, and worlds that nobody will act on any more."""
-OF_CONTRACTS = "contract."
+CONTRACT_EVENT_PREFIX = "contract."
 """How the types of their events begin."""
-OF_RUNS = ("task_run.", "benchmark_run.")
-OF_AGENTS = ("agent_run.", "verification_")
-OUR_RUN = re.compile(r"run_[0-9a-f]{34}(?![0-9a-f])")
-OF_USAGE = ("usage_run.", "usage.")
+RUN_EVENT_PREFIXES = ("task_run.", "benchmark_run.")
+AGENT_EVENT_PREFIXES = ("agent_run.", "verification_")
+AGENT_RUN_ID = re.compile(r"run_[0-9a-f]{34}(?![0-9a-f])")
+USAGE_EVENT_PREFIXES = ("usage_run.", "usage.")
 """Not logged with the ids of their runs, which callers choose."""
 PLAYGROUNDS = "/playgrounds"
 """What the routes of all playgrounds' systems are counted as."""
-OVERDUE = "deadline"
+DEADLINE_ACTOR = "deadline"
 """Who ends a contract that nobody completed in time."""
-CARRY_WORK = [
-    verify.verify_one,
+LARGE_BODY_ROUTES = [
+    verify.verify_work,
     verify.verify_batch,
     work.submit_work,
     work.list_work,
-    contracts.complete,
-    benchmarks.publish,
+    contracts.complete_contract,
+    benchmarks.publish_benchmark,
     benchmarks.list_benchmarks,
     playgrounds.create_playground,
     playgrounds.list_playgrounds,
@@ -104,12 +104,12 @@ CARRY_WORK = [
 ]
 """Routes whose body may be as large as evidence; what shares a path with one of them stands beside it."""
 ROUTES = [
-    criteria.register,
-    criteria.validate,
+    criteria.register_criteria,
+    criteria.validate_criteria,
     criteria.list_criteria,
     criteria.read_criteria,
-    criteria.list_versions,
-    criteria.read_version,
+    criteria.list_criteria_versions,
+    criteria.read_criteria_version,
     outcomes.list_outcomes,
     outcomes.read_outcome,
     outcomes.list_verdicts,
@@ -117,18 +117,18 @@ ROUTES = [
     outcomes.read_receipt,
     outcomes.read_bundle,
     work.read_work,
-    contracts.award,
+    contracts.award_contract,
     contracts.list_contracts,
     contracts.list_holds,
     contracts.read_contract,
-    contracts.start,
-    contracts.settle,
-    contracts.release,
-    contracts.void,
-    contracts.reverse,
-    contracts.dispute,
-    contracts.resolve,
-    contracts.rejudge,
+    contracts.start_contract,
+    contracts.settle_contract,
+    contracts.release_contract,
+    contracts.void_contract,
+    contracts.reverse_payment,
+    contracts.dispute_contract,
+    contracts.resolve_dispute,
+    contracts.rejudge_contract,
     benchmarks.read_benchmark,
     benchmarks.read_task,
     runs.create_benchmark_run,
@@ -139,7 +139,7 @@ ROUTES = [
     runs.list_task_runs,
     runs.read_task_run,
     runs.start_task_run,
-    runs.read_access,
+    runs.read_task_run_access,
     runs.complete_task_run,
     runs.cancel_task_run,
     runs.recheck_task_run,
@@ -147,11 +147,11 @@ ROUTES = [
     runs.list_criterion_runs,
     runs.read_criterion_run,
     playgrounds.read_playground,
-    playgrounds.checkpoint,
-    playgrounds.reset,
-    playgrounds.branch,
+    playgrounds.checkpoint_playground,
+    playgrounds.reset_playground,
+    playgrounds.branch_playground,
     playgrounds.remove_playground,
-    playgrounds.list_events,
+    playgrounds.list_playground_events,
     agent_runs.create_agent_run,
     agent_runs.list_agent_runs,
     agent_runs.read_agent_run,
@@ -163,7 +163,7 @@ ROUTES = [
     usage.add_usage_step,
     usage.end_usage_run,
     usage.acknowledge_usage,
-    usage.look_at_usage,
+    usage.request_usage_observation,
     ledger.read_balances,
     ledger.read_statement,
     governance.validate_outcome,
@@ -171,16 +171,16 @@ ROUTES = [
     keys.list_keys,
     keys.revoke_key,
     audit.read_checkpoint,
-    audit.read_key,
+    audit.read_verifier_key,
     audit.read_consistency,
-    events.follow_events,
+    events.stream_events,
     events.create_webhook,
     events.list_webhooks,
     events.delete_webhook,
-    events.list_dead,
-    events.redeliver,
-    health.health,
-    health.metrics,
+    events.list_dead_letters,
+    events.redeliver_dead_letter,
+    health.read_health,
+    health.read_metrics,
 ]
 
 
@@ -190,26 +190,26 @@ def build_app(service: Service) -> ASGIApp:
     app = Litestar(
         route_handlers=[
             *ROUTES,
-            Router("/", route_handlers=CARRY_WORK, request_max_body_size=settings.max_evidence_bytes),
+            Router("/", route_handlers=LARGE_BODY_ROUTES, request_max_body_size=settings.max_evidence_bytes),
         ],
-        request_class=Asked,
-        middleware=[DefineMiddleware(authentication(service.doorkeeper))],
-        guards=[known_parameters],
+        request_class=ApiRequest,
+        middleware=[DefineMiddleware(build_authentication(service.authenticator))],
+        guards=[reject_unknown_parameters],
         exception_handlers={
-            **handlers,
-            NotFound: _not_found,
-            StoreUnavailable: _unavailable,
-            TooMany: _too_many,
-            Unsupported: _unsupported,
-            Unavailable: _unavailable_here,
-            WrongState: _wrong_state,
-            TooMuch: _too_much,
-            RunMoved: _run_moved,
-            AgentRunMoved: _run_moved,
-            BenchmarkTaken: _benchmark_taken,
-            UsageRunEnded: _run_moved,
-            NothingToAcknowledge: _run_moved,
-            BadUsage: _bad_usage,
+            **exception_handlers,
+            NotFound: _handle_not_found,
+            StoreUnavailable: _handle_store_unavailable,
+            TooManyEntries: _handle_too_many_entries,
+            UnsupportedCriteria: _handle_unsupported_criteria,
+            Unavailable: _handle_unavailable_criteria,
+            WrongState: _handle_wrong_state,
+            AmountTooLarge: _handle_amount_too_large,
+            TaskRunStateError: _handle_run_conflict,
+            AgentRunMoved: _handle_run_conflict,
+            BenchmarkTaken: _handle_benchmark_conflict,
+            UsageRunEnded: _handle_run_conflict,
+            NothingToAcknowledge: _handle_run_conflict,
+            InvalidUsage: _handle_bad_usage,
         },
         state=State({"service": service}),
         lifespan=[_lifespan(service)],
@@ -218,16 +218,18 @@ def build_app(service: Service) -> ASGIApp:
         logging_config=None,
         debug=False,
     )
-    _count_groups(service)
+    _observe_group_sizes(service)
     new_id = service.store.surroundings.new_id
-    beside = _BesidePlaygrounds(app, service.hosting)
-    return Observing(beside, service.instruments, new_id=lambda: new_id("req"), over=service.room.over)
+    beside = _PlaygroundRouter(app, service.hosting)
+    return TelemetryMiddleware(
+        beside, service.instruments, new_id=lambda: new_id("req"), over=service.admission.on_request_end
+    )
 
 
-class _BesidePlaygrounds:
+class _PlaygroundRouter:
     """The service, and beside it the playgrounds' systems, which neither its keys nor its rules are for."""
 
-    def __init__(self, app: Litestar, hosting: Hosting) -> None:
+    def __init__(self, app: Litestar, hosting: PlaygroundHosting) -> None:
         self.service = app
         self._hosting = hosting
 
@@ -235,7 +237,7 @@ class _BesidePlaygrounds:
         """Serve one connection."""
         # Any: ASGI's scopes and messages are typed here in one way and there in another.
         chosen: Any = self.service
-        if scope["type"] == ScopeType.HTTP and is_playground(scope["path"]):
+        if scope["type"] == ScopeType.HTTP and is_playground_path(scope["path"]):
             scope["path_template"] = PLAYGROUNDS
             chosen = self._hosting.app
         await chosen(scope, receive, send)
@@ -244,26 +246,26 @@ class _BesidePlaygrounds:
 def build_service(
     settings: Settings,
     store: Store,
-    stopping: Stopping,
+    stopping: ShutdownSignal,
     *,
     allow_python_full: bool = False,
-    hosting: Hosting | None = None,
+    hosting: PlaygroundHosting | None = None,
 ) -> Service:
     """The deployment that the settings describe; raises MeruitError where the sandbox does not hold."""
     engine = build_engine(settings, allow_python_full=allow_python_full)
     _refuse_open_sandbox(engine.catalogue.sandboxes.policy)
-    return assemble(engine, settings, store, stopping, hosting)
+    return assemble_service(engine, settings, store, stopping, hosting)
 
 
-def assemble(
+def assemble_service(
     engine: VerificationEngine,
     settings: Settings,
     store: Store,
-    stopping: Stopping,
-    hosting: Hosting | None = None,
+    stopping: ShutdownSignal,
+    hosting: PlaygroundHosting | None = None,
 ) -> Service:
     """A deployment around an engine whose sandbox was looked at already."""
-    hosting = hosting or host_of(store, settings)
+    hosting = hosting or build_hosting(store, settings)
     instruments, rate = Instruments(), settings.service.requests_per_minute
     outbound = Outbound(allowed_networks=settings.service.webhook_networks)
     registrar = Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task)
@@ -273,18 +275,18 @@ def assemble(
         marketplace=build_marketplace(settings, registrar),
         dispatcher=Dispatcher(
             *(store, outbound.post),
-            log=partial(_tell_events, instruments),
-            report=_log_trouble,
-            counters=_Counted(instruments),
+            log=partial(_log_events, instruments),
+            report=_log_delivery_failure,
+            counters=_PrometheusDeliveryCounters(instruments),
         ),
         outbound=outbound,
         instruments=instruments,
-        doorkeeper=Doorkeeper(store, Throttle(rate, rate)),
-        attempts=Attempts(),
-        room=Room(),
+        authenticator=Authenticator(store, Throttle(rate, rate)),
+        keys_in_flight=KeysInFlight(),
+        admission=BodyAdmission(),
         settings=settings.service,
         stopping=stopping,
-        followers=Counter(),
+        open_streams=Counter(),
         ended=asyncio.Event(),
         record_by_default=settings.verification.store_outcomes,
         max_criteria=settings.verification.max_criteria_per_task,
@@ -295,12 +297,14 @@ def assemble(
 
 
 # Any: what a host is given beside is its own to say.
-def host_of(store: Store, settings: Settings, **more: Any) -> Hosting:
+def build_hosting(store: Store, settings: Settings, **more: Any) -> PlaygroundHosting:
     """The playgrounds in a store's folder, not begun."""
     surroundings = store.surroundings
     folder = store.database.location.folder
     quota = settings.benchmarks.playground_quota_mb * 1024 * 1024
-    return Hosting(folder, settings, clock=surroundings.clock, entropy=surroundings.entropy, quota_bytes=quota, **more)
+    return PlaygroundHosting(
+        folder, settings, clock=surroundings.clock, entropy=surroundings.entropy, quota_bytes=quota, **more
+    )
 
 
 def _refuse_open_sandbox(policy: CustomCode | None) -> None:
@@ -331,9 +335,9 @@ def _openapi() -> OpenAPIConfig:
 
 def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
-    async def live(_app: Litestar) -> AsyncIterator[None]:
+    async def run_background_tasks(_app: Litestar) -> AsyncIterator[None]:
         async with service.outbound, service.hosting:
-            tell = asyncio.create_task(_when_stopping(service))
+            tell = asyncio.create_task(_end_streams_on_shutdown(service))
             deliver = asyncio.create_task(service.dispatcher.run(service.ended))
             expire = asyncio.create_task(_expire_due(service))
             sweep = asyncio.create_task(_sweep_runs(service))
@@ -346,10 +350,10 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
                 await expire
                 await sweep
 
-    return live
+    return run_background_tasks
 
 
-async def _when_stopping(service: Service) -> None:
+async def _end_streams_on_shutdown(service: Service) -> None:
     """Let endless answers end before the server waits for them."""
     await service.stopping.wait()
     service.ended.set()
@@ -363,7 +367,10 @@ async def _expire_due(service: Service) -> None:
             for _ in range(MAX_ROUNDS):
                 if service.ended.is_set():
                     return
-                if await service.store.recorder.record(Expire(OVERDUE, EXPIRED_AT_ONCE)) < EXPIRED_AT_ONCE:
+                if (
+                    await service.store.recorder.record(ExpireContracts(DEADLINE_ACTOR, EXPIRED_AT_ONCE))
+                    < EXPIRED_AT_ONCE
+                ):
                     break
         except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
             log("expiry_failed", level="error", error=problem)
@@ -376,44 +383,44 @@ async def _sweep_runs(service: Service) -> None:
         try:
             if not service.ended.is_set():
                 await service.benchmarks.sweep()
-                await _take_down(service)
+                await _discard_ended_environments(service)
         except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
             log("sweep_failed", level="error", error=problem)
 
 
-async def _take_down(service: Service) -> None:
+async def _discard_ended_environments(service: Service) -> None:
     """A run that another process cancelled or declared timed out left its playground here."""
-    for tenant, worlds in service.hosting.of_task_runs().items():
+    for tenant, worlds in service.hosting.task_runs_by_tenant().items():
         for start in range(0, len(worlds), MAX_PAGE):
             some = worlds[start : start + MAX_PAGE]
-            for run in await service.read(partial(task_runs.several, tenant=tenant, ids=some)):
-                if run.playground_id is not None and not needs_world(run):
+            for run in await service.read(partial(task_runs.find_several, tenant=tenant, ids=some)):
+                if run.playground_id is not None and not needs_environment(run):
                     await service.hosting.discard(run.playground_id)
 
 
-class _Counted(NamedTuple):
+class _PrometheusDeliveryCounters(NamedTuple):
     """Deliveries, as Prometheus sees them."""
 
     instruments: Instruments
 
-    def attempted(self, result: str) -> None:
+    def count_attempt(self, result: str) -> None:
         self.instruments.webhook_attempts_total.labels(result).inc()
 
-    def died(self) -> None:
+    def count_dead_letter(self) -> None:
         self.instruments.dead_letters_total.inc()
 
-    def lag(self, count: int) -> None:
+    def set_lag(self, count: int) -> None:
         self.instruments.outbox_lag.set(count)
 
 
-def _tell_events(instruments: Instruments, several: Sequence[Event]) -> None:
+def _log_events(instruments: Instruments, several: Sequence[Event]) -> None:
     """Count and log what happened, with ids that we chose ourselves: others may hold anything."""
     for event in several:
-        if event.event_type.startswith(OF_CONTRACTS):
-            instruments.contract_events_total.labels(event.event_type.removeprefix(OF_CONTRACTS)).inc()
-        if event.event_type.startswith(OF_AGENTS):
+        if event.event_type.startswith(CONTRACT_EVENT_PREFIX):
+            instruments.contract_events_total.labels(event.event_type.removeprefix(CONTRACT_EVENT_PREFIX)).inc()
+        if event.event_type.startswith(AGENT_EVENT_PREFIXES):
             instruments.agent_events_total.labels(event.event_type).inc()
-        if event.event_type.startswith(OF_USAGE):
+        if event.event_type.startswith(USAGE_EVENT_PREFIXES):
             instruments.usage_events_total.labels(event.event_type).inc()
     log_each(
         "event",
@@ -423,77 +430,77 @@ def _tell_events(instruments: Instruments, several: Sequence[Event]) -> None:
                 "event_type": event.event_type,
                 "tenant": event.tenant_id,
                 "outcome_id": event.data.get("outcome_id"),
-                **_ours(event),
+                **_loggable_ids(event),
             }
             for event in several
         ],
     )
 
 
-def _ours(event: Event) -> dict[str, Any]:
-    if event.event_type.startswith(OF_CONTRACTS):
+def _loggable_ids(event: Event) -> dict[str, Any]:
+    if event.event_type.startswith(CONTRACT_EVENT_PREFIX):
         return {"contract_id": event.data.get("contract_id"), "work_id": event.data.get("work_id")}
-    if event.event_type.startswith(OF_RUNS):
+    if event.event_type.startswith(RUN_EVENT_PREFIXES):
         return {name: event.data.get(name) for name in ("task_run_id", "benchmark_run_id")}
-    if event.event_type.startswith(OF_AGENTS):
+    if event.event_type.startswith(AGENT_EVENT_PREFIXES):
         # A host may name a run as it likes; only names of ours say nothing.
-        named = OUR_RUN.match(str(event.data.get("run_id")))
+        named = AGENT_RUN_ID.match(str(event.data.get("run_id")))
         return {"agent_run_id": None if named is None else named[0]}
     return {"work_id": event.data.get("work_id")} if event.event_type == EventType.WORK_SUBMITTED else {}
 
 
-def _log_trouble(problem: Exception) -> None:
+def _log_delivery_failure(problem: Exception) -> None:
     log("delivery_failed", level="error", error=problem)
 
 
-def _count_groups(service: Service) -> None:
-    def count(done: Committed) -> None:
+def _observe_group_sizes(service: Service) -> None:
+    def count(done: CommitNotice) -> None:
         service.instruments.group_size.observe(done.callers)
 
     service.store.recorder.listen(count)
 
 
-def _not_found(request: Request[Any, Any, Any], error: NotFound) -> Response[bytes]:
+def _handle_not_found(request: Request[Any, Any, Any], error: NotFound) -> Response[bytes]:
     return problem_response(request, ApiProblem(404, "not_found", str(error)))
 
 
-def _too_many(request: Request[Any, Any, Any], error: TooMany) -> Response[bytes]:
+def _handle_too_many_entries(request: Request[Any, Any, Any], error: TooManyEntries) -> Response[bytes]:
     return problem_response(request, ApiProblem(409, "too_many_entries", str(error)))
 
 
-def _unavailable(request: Request[Any, Any, Any], error: StoreUnavailable) -> Response[bytes]:
+def _handle_store_unavailable(request: Request[Any, Any, Any], error: StoreUnavailable) -> Response[bytes]:
     log("store_unavailable", level="error", request_id=request_id_of(request), error=error)
     detail = "nothing can be recorded or read just now; ask again, with the same Idempotency-Key where you gave one"
     return problem_response(request, ApiProblem(503, "unavailable", detail, headers={"Retry-After": "1"}))
 
 
-def _unsupported(request: Request[Any, Any, Any], error: Unsupported) -> Response[bytes]:
+def _handle_unsupported_criteria(request: Request[Any, Any, Any], error: UnsupportedCriteria) -> Response[bytes]:
     detail = "the criteria can be read, but what they ask for does not run"
     return problem_response(request, ApiProblem(422, "unsupported_criteria", detail, errors=error.problems))
 
 
-def _unavailable_here(request: Request[Any, Any, Any], error: Unavailable) -> Response[bytes]:
+def _handle_unavailable_criteria(request: Request[Any, Any, Any], error: Unavailable) -> Response[bytes]:
     detail = "the criteria are sound, and ask for what this installation does not do"
     return problem_response(request, ApiProblem(422, "unavailable_here", detail, errors=error.problems))
 
 
-def _wrong_state(request: Request[Any, Any, Any], error: WrongState) -> Response[bytes]:
+def _handle_wrong_state(request: Request[Any, Any, Any], error: WrongState) -> Response[bytes]:
     return problem_response(request, ApiProblem(409, error.code, str(error)))
 
 
-def _run_moved(
-    request: Request[Any, Any, Any], error: RunMoved | AgentRunMoved | UsageRunEnded | NothingToAcknowledge
+def _handle_run_conflict(
+    request: Request[Any, Any, Any], error: TaskRunStateError | AgentRunMoved | UsageRunEnded | NothingToAcknowledge
 ) -> Response[bytes]:
     return problem_response(request, ApiProblem(409, "wrong_state", str(error)))
 
 
-def _bad_usage(request: Request[Any, Any, Any], error: BadUsage) -> Response[bytes]:
+def _handle_bad_usage(request: Request[Any, Any, Any], error: InvalidUsage) -> Response[bytes]:
     return problem_response(request, ApiProblem(422, "bad_usage", str(error)))
 
 
-def _benchmark_taken(request: Request[Any, Any, Any], error: BenchmarkTaken) -> Response[bytes]:
+def _handle_benchmark_conflict(request: Request[Any, Any, Any], error: BenchmarkTaken) -> Response[bytes]:
     return problem_response(request, ApiProblem(409, "benchmark_taken", str(error)))
 
 
-def _too_much(request: Request[Any, Any, Any], error: TooMuch) -> Response[bytes]:
+def _handle_amount_too_large(request: Request[Any, Any, Any], error: AmountTooLarge) -> Response[bytes]:
     return problem_response(request, ApiProblem(422, "too_much", str(error)))

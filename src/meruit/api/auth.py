@@ -12,7 +12,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.middleware import AbstractAuthenticationMiddleware, AuthenticationResult
 from litestar.types import ASGIApp
 
-from meruit.api.db_threads import beside
+from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.problems import ApiProblem
 from meruit.api.rate_limit import Throttle
 from meruit.api.server import is_loopback
@@ -22,16 +22,16 @@ from meruit.store.store import Store
 
 PUBLIC = "public"
 """The option of a route that needs no key."""
-KNOWN_S = 2.0
+KEY_CACHE_S = 2.0
 """How long a key is believed without asking the database; what is revoked elsewhere still works for so long."""
-MAX_KNOWN = 10_000
+MAX_CACHED_KEYS = 10_000
 _SCHEME = "bearer "
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="meruit"'}
 
-Connected = ASGIConnection[Any, Any, Any, Any]
+ApiConnection = ASGIConnection[Any, Any, Any, Any]
 
 
-class Doorkeeper:
+class Authenticator:
     """Knows whose key it is."""
 
     def __init__(self, store: Store, throttle: Throttle, timer: Callable[[], float] = time.monotonic) -> None:
@@ -42,28 +42,28 @@ class Doorkeeper:
         self._open_until = 0.0
         self._locked = False
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Ask the database anew from here on: a key was made or revoked."""
         self._known.clear()
         self._open_until = 0.0
 
-    async def caller(self, connection: Connected) -> Caller:
+    async def authenticate(self, connection: ApiConnection) -> Caller:
         """Who asks; raises ApiProblem 401 or 429."""
-        found = await self.recognised(connection)
+        found = await self.identify(connection)
         if found.key_id:
             self._throttle.admit(found.key_id)
         return found
 
-    async def recognised(self, connection: Connected) -> Caller:
+    async def identify(self, connection: ApiConnection) -> Caller:
         """Who asks, without counting it as a request; raises ApiProblem 401 or 429."""
         presented = connection.headers.get("authorization")
         if presented is None:
-            return await self._without_a_key(connection)
+            return await self._identify_without_key(connection)
         if not presented.lower().startswith(_SCHEME):
-            raise _unauthorized("the header Authorization must read `Bearer KEY`")
-        return await self._with_key(presented[len(_SCHEME) :].strip(), _address(connection))
+            raise _auth_problem("the header Authorization must read `Bearer KEY`")
+        return await self._identify_by_key(presented[len(_SCHEME) :].strip(), _address(connection))
 
-    async def _with_key(self, presented: str, address: str) -> Caller:
+    async def _identify_by_key(self, presented: str, address: str) -> Caller:
         # What is remembered is the hash: a dump of our memory lets nobody in.
         name = sha256(presented.encode("utf-8", "replace")).digest()
         now = self._timer()
@@ -71,28 +71,28 @@ class Doorkeeper:
         if known is not None and known[1] > now:
             return known[0]
         # Looked up in any case: a neighbour's wrong keys must not keep a right one out.
-        found = await beside(self._look_up, presented)
+        found = await run_in_reader_thread(self._find_caller, presented)
         if found is None:
             self._known.pop(name, None)
-            self._throttle.failed(address)
-            raise _unauthorized("no such key, or it is revoked or expired")
-        self._known[name] = (found, now + KNOWN_S)
-        if len(self._known) > MAX_KNOWN:
+            self._throttle.count_failure(address)
+            raise _auth_problem("no such key, or it is revoked or expired")
+        self._known[name] = (found, now + KEY_CACHE_S)
+        if len(self._known) > MAX_CACHED_KEYS:
             self._known.popitem(last=False)
         return found
 
-    def _look_up(self, presented: str) -> Caller | None:
+    def _find_caller(self, presented: str) -> Caller | None:
         with self._store.database.reading() as connection:
             return keys.caller(connection, presented, self._store.surroundings.clock())
 
-    async def _without_a_key(self, connection: Connected) -> Caller:
+    async def _identify_without_key(self, connection: ApiConnection) -> Caller:
         """A service that has no keys yet serves its own machine, and no page that a browser on it has open."""
         if not await self._is_open():
-            raise _unauthorized("a key is needed: send it as `Authorization: Bearer KEY`")
+            raise _auth_problem("a key is needed: send it as `Authorization: Bearer KEY`")
         if not is_loopback(_address(connection)):
-            raise _unauthorized("without a key only this machine is served; `meruit keys create` makes one")
-        if _from_elsewhere(connection):
-            raise _unauthorized("without a key no web page and no proxy is served; `meruit keys create` makes one")
+            raise _auth_problem("without a key only this machine is served; `meruit keys create` makes one")
+        if _is_from_elsewhere(connection):
+            raise _auth_problem("without a key no web page and no proxy is served; `meruit keys create` makes one")
         return Caller(DEFAULT_TENANT, Role.ADMIN, "")
 
     async def _is_open(self) -> bool:
@@ -100,8 +100,8 @@ class Doorkeeper:
             return False
         now = self._timer()
         if now >= self._open_until:
-            self._locked = await beside(self._has_keys)
-            self._open_until = now + KNOWN_S
+            self._locked = await run_in_reader_thread(self._has_keys)
+            self._open_until = now + KEY_CACHE_S
         return not self._locked
 
     def _has_keys(self) -> bool:
@@ -110,11 +110,11 @@ class Doorkeeper:
 
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
-_OF_OTHERS = frozenset({"origin", "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
+_FORWARDING_HEADERS = frozenset({"origin", "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
 """What a browser adds for a page, and a proxy for whoever it speaks for."""
 
 
-def _from_elsewhere(connection: Connected) -> bool:
+def _is_from_elsewhere(connection: ApiConnection) -> bool:
     """Whether a request from this machine plainly came for somebody else."""
     hosts = [value for name, value in connection.scope["headers"] if name == b"host"]
     named = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
@@ -122,38 +122,38 @@ def _from_elsewhere(connection: Connected) -> bool:
         return True
     if connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return True
-    return not _OF_OTHERS.isdisjoint(connection.headers.keys())
+    return not _FORWARDING_HEADERS.isdisjoint(connection.headers.keys())
 
 
-def _address(connection: Connected) -> str:
+def _address(connection: ApiConnection) -> str:
     return connection.client.host if connection.client is not None else ""
 
 
-def _unauthorized(detail: str) -> ApiProblem:
+def _auth_problem(detail: str) -> ApiProblem:
     return ApiProblem(401, "unauthorized", detail, headers=_CHALLENGE)
 
 
-def authentication(doorkeeper: Doorkeeper) -> type[AbstractAuthenticationMiddleware]:
+def build_authentication(doorkeeper: Authenticator) -> type[AbstractAuthenticationMiddleware]:
     """The middleware that asks the doorkeeper about every route that is not public."""
 
     class Authentication(AbstractAuthenticationMiddleware):
         def __init__(self, app: ASGIApp) -> None:
             super().__init__(app, exclude_from_auth_key=PUBLIC)
 
-        async def authenticate_request(self, connection: Connected) -> AuthenticationResult:
-            caller = await doorkeeper.caller(connection)
+        async def authenticate_request(self, connection: ApiConnection) -> AuthenticationResult:
+            caller = await doorkeeper.authenticate(connection)
             connection.scope["state"]["caller"] = caller
             return AuthenticationResult(user=caller, auth=None)
 
     return Authentication
 
 
-def allow(*roles: Role) -> Callable[[Connected, BaseRouteHandler], Awaitable[None]]:
+def allow(*roles: Role) -> Callable[[ApiConnection, BaseRouteHandler], Awaitable[None]]:
     """A guard that lets only these roles pass."""
     allowed = frozenset(roles)
 
     # Awaitable, because Litestar sends any other guard through a thread.
-    async def guard(connection: Connected, _handler: BaseRouteHandler) -> None:
+    async def guard(connection: ApiConnection, _handler: BaseRouteHandler) -> None:
         caller: Caller = connection.user
         if caller.role not in allowed:
             named = ", ".join(sorted(allowed))

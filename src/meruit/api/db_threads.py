@@ -13,6 +13,6 @@ T = TypeVar("T")
 _READERS = ThreadPoolExecutor(MAX_READERS, thread_name_prefix="meruit-reader")
 
 
-async def beside(ask: Callable[..., T], *arguments: Any) -> T:
+async def run_in_reader_thread(ask: Callable[..., T], *arguments: Any) -> T:
     """The answer, asked on a thread for readers."""
     return await asyncio.get_running_loop().run_in_executor(_READERS, ask, *arguments)

@@ -60,15 +60,15 @@ class StrictRequest(Request[Any, Any, Any]):
             async for part in self.stream():
                 size += len(part)
                 if size > LARGE_BYTES:
-                    self.enter()
+                    self.acquire_body_slot()
                 parts.append(part)
             state.body = b"".join(parts)
         return state.body
 
-    def enter(self) -> None:
+    def acquire_body_slot(self) -> None:
         """Take a place for a large body, once; raises ApiProblem when there is none. Here there is always one."""
 
-    async def turn(self) -> None:
+    async def wait_for_body_turn(self) -> None:
         """Wait until a large body may be parsed; here it always may."""
 
     async def json(self) -> Any:
@@ -83,45 +83,45 @@ class StrictRequest(Request[Any, Any, Any]):
                 _check_type(*self.content_type)
             # A large body takes long enough to hold up everybody else.
             if len(body) > LARGE_BYTES:
-                await self.turn()
-                state.json = await asyncio.get_running_loop().run_in_executor(_PARSER, self._parsed, body)
+                await self.wait_for_body_turn()
+                state.json = await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, body)
             elif len(body) > SMALL_BYTES:
-                state.json = await asyncio.to_thread(self._parsed, body)
+                state.json = await asyncio.to_thread(self._parse, body)
             else:
-                state.json = self._parsed(body)
+                state.json = self._parse(body)
         return state.json
 
-    def _parsed(self, body: bytes) -> Any:
+    def _parse(self, body: bytes) -> Any:
         handler = self.route_handler
         field = handler.parsed_data_field
-        value = strict_json(body)
+        value = parse_strict_json(body)
         if field is None or not _is_struct(field.annotation):
             return value
-        return typed(value, field.annotation, handler.default_deserializer)
+        return convert_body(value, field.annotation, handler.default_deserializer)
 
 
-def strict_json(body: bytes) -> Any:
+def parse_strict_json(body: bytes) -> Any:
     """The one JSON document in a body; raises BodyError for all that RFC 8259 forbids or leaves open."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BodyError(_why(body, problem)) from None
+        raise BodyError(_explain_invalid_json(body, problem)) from None
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deep(value):
         raise BodyError(_TOO_DEEP)
     try:
         again = orjson.dumps(value)
     except TypeError:
         # orjson writes integers of 64 bits only.
-        return _exactly(body)
+        return _parse_exactly(body)
     # A key that stands twice is lost in parsing, with its colon; no colon comes or goes in any other way but one,
     # to be written as an escape.
     if again.count(b":") != body.count(b":") or (b"\\" in body and b"\\u003" in body):
-        return _exactly(body)
+        return _parse_exactly(body)
     return value
 
 
 # Handlers declare any type; what comes back is an instance of it.
-def typed(value: Any, kind: Any, convert_custom: Callable[[Any, Any], Any] | None = None) -> Any:
+def convert_body(value: Any, kind: Any, convert_custom: Callable[[Any, Any], Any] | None = None) -> Any:
     """A parsed value as the struct a handler asks for, no text taken for a number; raises BodyError."""
     try:
         return msgspec.convert(value, kind, strict=True, dec_hook=convert_custom)
@@ -137,10 +137,10 @@ def field_problem(complaint: str) -> Problem:
     assert found is not None  # noqa: S101
     message = _QUOTES_A_VALUE.sub("Not one of the values known here", found["message"])
     # Both may hold a key that the caller chose, of any length.
-    return Problem(_cut(found["where"] or ""), _cut(message))
+    return Problem(_truncate(found["where"] or ""), _truncate(message))
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= MAX_COMPLAINT else f"{text[:MAX_COMPLAINT]}…"
 
 
@@ -171,12 +171,12 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
-def _exactly(body: bytes) -> Any:
+def _parse_exactly(body: bytes) -> Any:
     """What strict_json does, slowly: with every digit counted and every key compared."""
-    return json.loads(body, object_pairs_hook=_distinct, parse_int=_integer)
+    return json.loads(body, object_pairs_hook=_reject_duplicate_keys, parse_int=_parse_integer)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -185,13 +185,13 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits.removeprefix("-")) > MAX_DIGITS:
         raise BodyError(_TOO_LONG)
     return int(digits)
 
 
-def _why(body: bytes, problem: Exception) -> str:
+def _explain_invalid_json(body: bytes, problem: Exception) -> str:
     """Why a body is no JSON, and where."""
     if isinstance(problem, RecursionError):
         return _TOO_DEEP

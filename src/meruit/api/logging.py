@@ -37,7 +37,7 @@ _LEVELS: dict[Level, int] = {
     "error": logging.ERROR,
 }
 # The messages of these tell of the world and of us; those of others may quote what a caller sent.
-_SPEAKING = (OSError, RuntimeError, OutboundFailed, OutboundRefused, StoreUnavailable)
+_SAFE_TO_QUOTE = (OSError, RuntimeError, OutboundFailed, OutboundRefused, StoreUnavailable)
 _logger = logging.getLogger("meruit")
 _SERVER = "uvicorn"
 
@@ -64,7 +64,7 @@ def log_each(event: str, several: Sequence[Mapping[str, Any]], *, level: Level =
 def describe(error: BaseException) -> str:
     """An exception's class, with its message where that cannot quote a payload."""
     name = type(error).__name__
-    return f"{name}: {error}"[:MAX_TEXT] if isinstance(error, _SPEAKING) else name
+    return f"{name}: {error}"[:MAX_TEXT] if isinstance(error, _SAFE_TO_QUOTE) else name
 
 
 class JsonFormatter(logging.Formatter):
@@ -76,18 +76,18 @@ class JsonFormatter(logging.Formatter):
         head: dict[str, Any] = {"time": moment.replace("+00:00", "Z"), "level": record.levelname.lower()}
         several: Sequence[Mapping[str, Any]] | None = getattr(record, "several", None)
         if several is None:
-            return _written(head | _foreign(record))
+            return _to_json_line(head | _library_line(record))
         head["event"] = record.msg
-        return "\n".join(_written(_ours(head, fields)) for fields in several)
+        return "\n".join(_to_json_line(_to_log_fields(head, fields)) for fields in several)
 
 
-def _ours(head: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    line = {**head, **{name: _shown(value) for name, value in fields.items()}}
+def _to_log_fields(head: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    line = {**head, **{name: _to_log_value(value) for name, value in fields.items()}}
     _add_frames(line, fields.get("error"))
     return line
 
 
-def _written(line: dict[str, Any]) -> str:
+def _to_json_line(line: dict[str, Any]) -> str:
     try:
         return orjson.dumps(line).decode()
     except TypeError:
@@ -111,7 +111,7 @@ def configure_logs(level: Level = "info", stream: TextIO | None = None) -> loggi
     return handler
 
 
-def _foreign(record: logging.LogRecord) -> dict[str, Any]:
+def _library_line(record: logging.LogRecord) -> dict[str, Any]:
     line: dict[str, Any] = {"event": "server" if record.name.startswith(_SERVER) else "library", "logger": record.name}
     if record.name.startswith(_SERVER):
         # The end of a traceback is what says what went wrong.
@@ -123,7 +123,7 @@ def _foreign(record: logging.LogRecord) -> dict[str, Any]:
     return line
 
 
-def _shown(value: Any) -> Any:
+def _to_log_value(value: Any) -> Any:
     if isinstance(value, BaseException):
         return describe(value)
     if isinstance(value, str):

@@ -10,18 +10,18 @@ from meruit.api.problems import PROBLEM_TYPE
 from meruit.api.wire import Body
 
 # Any, here and below: a JSON schema is objects, lists and plain values in one another.
-Described = dict[str, Any]
+OpenApiNode = dict[str, Any]
 
-NAME = "Problem"
+PROBLEM_SCHEMA = "Problem"
 _TEXT = {"type": "string"}
 _ERROR = {
     "type": "object",
     "properties": {"where": _TEXT, "message": _TEXT, "line": {"type": "integer"}},
     "required": ["where", "message"],
 }
-_PROBLEM: Described = {
+_PROBLEM: OpenApiNode = {
     "type": "object",
-    "title": NAME,
+    "title": PROBLEM_SCHEMA,
     "description": "Why a request was refused, as RFC 9457 has it.",
     "properties": {
         "type": {"type": "string", "description": "`urn:meruit:problem:CODE`, for programs."},
@@ -34,9 +34,9 @@ _PROBLEM: Described = {
     },
     "required": ["type", "title", "status", "detail", "instance", "request_id"],
 }
-_REFUSED: Described = {
+_PROBLEM_RESPONSE: OpenApiNode = {
     "description": "The request was refused.",
-    "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{NAME}"}}},
+    "content": {PROBLEM_TYPE: {"schema": {"$ref": f"#/components/schemas/{PROBLEM_SCHEMA}"}}},
 }
 
 
@@ -47,7 +47,7 @@ class Documentation(JsonRenderPlugin):
         super().__init__(path="/openapi.json")
         self._written: bytes | None = None
 
-    def render(self, request: Request[Any, Any, Any], openapi_schema: Described) -> bytes:
+    def render(self, request: Request[Any, Any, Any], openapi_schema: OpenApiNode) -> bytes:
         """All of it as JSON."""
         if self._written is None:
             _document_all(openapi_schema)
@@ -55,41 +55,41 @@ class Documentation(JsonRenderPlugin):
         return self._written
 
 
-def _document_all(described: Described) -> None:
+def _document_all(described: OpenApiNode) -> None:
     """Replace what Litestar says of its own errors, which we do not send, and of values, which it says wrongly."""
-    schemas: dict[str, Described] = described["components"]["schemas"]
-    strict = {kind.__name__ for kind in _kinds(Body)}
+    schemas: dict[str, OpenApiNode] = described["components"]["schemas"]
+    strict = {kind.__name__ for kind in _body_types(Body)}
     for name, schema in schemas.items():
-        _allow_several(schema)
+        _allow_any_of(schema)
         if name in strict:
             schema["additionalProperties"] = False
-    schemas[NAME] = _PROBLEM
+    schemas[PROBLEM_SCHEMA] = _PROBLEM
     for path in described["paths"].values():
         for operation in path.values():
             _document(operation)
 
 
-def _kinds(kind: type[Body]) -> Iterator[type[Body]]:
+def _body_types(kind: type[Body]) -> Iterator[type[Body]]:
     for narrower in kind.__subclasses__():
         yield narrower
-        yield from _kinds(narrower)
+        yield from _body_types(narrower)
 
 
-def _document(operation: Described) -> None:
-    responses: dict[str, Described] = operation["responses"]
+def _document(operation: OpenApiNode) -> None:
+    responses: dict[str, OpenApiNode] = operation["responses"]
     responses.pop("400", None)
     for response in responses.values():
         for media in response.get("content", {}).values():
-            _allow_several(media.get("schema"))
-    responses["default"] = _REFUSED
+            _allow_any_of(media.get("schema"))
+    responses["default"] = _PROBLEM_RESPONSE
 
 
 # Any: a schema's parts are schemas, references, booleans or nothing.
-def _allow_several(schema: Any) -> None:
+def _allow_any_of(schema: Any) -> None:
     """Say that a value is of one kind or more: 1 is an integer and a number, an empty page one of all."""
     if isinstance(schema, dict):
         if "oneOf" in schema:
             schema["anyOf"] = schema.pop("oneOf")
         parts = (schema.get("items"), schema.get("additionalProperties"), *schema.get("properties", {}).values())
         for part in (*parts, *schema.get("anyOf", ())):
-            _allow_several(part)
+            _allow_any_of(part)

@@ -17,24 +17,24 @@ from litestar import Request
 
 from meruit.api.logging import log
 from meruit.api.problems import ApiProblem, problem_response
-from meruit.app import build_worlds
-from meruit.benchmarks.environment import Place
+from meruit.app import build_environments
+from meruit.benchmarks.environment import TaskEnvironment
 from meruit.config import Settings
 from meruit.errors import MeruitError
 from meruit.model.task import Benchmark, Task, TaskSource
-from meruit.model.world import World
+from meruit.model.world import EnvironmentState
 from meruit.playground.asgi import Receive, Scope, Send
-from meruit.playground.environment import Worlds
-from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, Host, Playground, Served, alone
+from meruit.playground.environment import PlaygroundProvider
+from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, AlreadyServed, Host, Playground, lock_directory
 from meruit.playground.seed import Seed
-from meruit.playground.state import QUOTA_BYTES, State, rfc3339
+from meruit.playground.state import QUOTA_BYTES, PlaygroundState, rfc3339
 from meruit.store.database import NotFound
 
 _TENANT, _TASK_RUN = "tenant", "task_run"
 """What a playground's own settings say of whose it is."""
 
 
-class Owned(NamedTuple):
+class PlaygroundOwner(NamedTuple):
     """Whose a playground is."""
 
     tenant: str
@@ -42,7 +42,7 @@ class Owned(NamedTuple):
     """Where it is the world of one."""
 
 
-class Hosting:
+class PlaygroundHosting:
     """An async context manager that serves playgrounds, and the ground on which task runs happen."""
 
     def __init__(  # noqa: PLR0913 - each is somebody else's to choose
@@ -67,8 +67,8 @@ class Hosting:
         self._begun = False
         self._beginning = asyncio.Lock()
         self._ending = AsyncExitStack()
-        self._worlds: Worlds | None = None
-        self._owned: dict[str, Owned] = {}
+        self._worlds: PlaygroundProvider | None = None
+        self._owned: dict[str, PlaygroundOwner] = {}
 
     async def __aenter__(self) -> Self:
         """Serve at once what there is from before; what is broken in it keeps nobody from the rest of the service."""
@@ -88,17 +88,17 @@ class Hosting:
     async def begin(self) -> None:
         """Serve playgrounds, where that has not begun; raises ApiProblem 503 where it cannot."""
         if not self.enabled:
-            raise _off()
+            raise _playgrounds_off_problem()
         async with self._beginning:
             if self._begun:
                 return
             async with AsyncExitStack() as beginning:
                 try:
-                    beginning.enter_context(alone(self._host.directory))
+                    beginning.enter_context(lock_directory(self._host.directory))
                     await beginning.enter_async_context(self._host)
                     self._owned = await asyncio.to_thread(self._read_owners)
-                    await self._clear()
-                except Served:
+                    await self._discard_orphans()
+                except AlreadyServed:
                     why = "another process serves the playgrounds of this data folder; ask that one"
                     raise ApiProblem(503, "elsewhere", why) from None
                 except (MeruitError, OSError) as problem:
@@ -130,7 +130,7 @@ class Hosting:
         else:
             # Any: Litestar types what a server sends more narrowly.
             request: Any = Request(scope)  # type: ignore[arg-type]
-            answer: Any = problem_response(request, _off()).to_asgi_response(None, request)
+            answer: Any = problem_response(request, _playgrounds_off_problem()).to_asgi_response(None, request)
             await answer(scope, receive, send)
 
     # Whose they are
@@ -139,25 +139,25 @@ class Hosting:
         """A new playground of a tenant."""
         await self.begin()
         made = await self._host.create(seed)
-        await self.own(made.id, tenant)
+        await self.record_owner(made.id, tenant)
         return made
 
     async def branch(self, tenant: str, playground_id: str) -> Playground:
         """Another playground of the tenant that goes on from where one is; nobody's task run, whatever that one is."""
         self.find(tenant, playground_id)
         made = await self._host.branch(playground_id)
-        await self.own(made.id, tenant)
+        await self.record_owner(made.id, tenant)
         return made
 
-    async def own(self, playground_id: str, tenant: str, task_run_id: str | None = None) -> None:
+    async def record_owner(self, playground_id: str, tenant: str, task_run_id: str | None = None) -> None:
         """Write down whose a playground is."""
         said = {_TENANT: tenant, _TASK_RUN: task_run_id}
         await asyncio.to_thread(self._state(playground_id).set, **said)
-        self._owned[playground_id] = Owned(tenant, task_run_id)
+        self._owned[playground_id] = PlaygroundOwner(tenant, task_run_id)
 
     def find(self, tenant: str, playground_id: str) -> Playground:
         """One of the tenant's; raises NotFound, and ApiProblem 503 where none are served."""
-        self._on()
+        self._require_enabled()
         owned = self._owned.get(playground_id)
         found = self._host.find(playground_id) if owned is not None and owned.tenant == tenant else None
         if found is None:
@@ -169,12 +169,12 @@ class Hosting:
         owned = self._owned.get(playground_id)
         return None if owned is None else owned.task_run_id
 
-    def listing(self, tenant: str) -> list[str]:
+    def list_ids(self, tenant: str) -> list[str]:
         """The ids of the tenant's, oldest first."""
-        self._on()
+        self._require_enabled()
         return sorted(one for one, owned in self._owned.items() if owned.tenant == tenant)
 
-    def of_task_runs(self) -> dict[str, list[str]]:
+    def task_runs_by_tenant(self) -> dict[str, list[str]]:
         """By tenant, the task runs that have their world here."""
         found: dict[str, list[str]] = {}
         for owned in self._owned.values():
@@ -182,7 +182,7 @@ class Hosting:
                 found.setdefault(owned.tenant, []).append(owned.task_run_id)
         return found
 
-    def state_of(self, tenant: str, playground_id: str) -> State:
+    def state_of(self, tenant: str, playground_id: str) -> PlaygroundState:
         """What one of the tenant's holds; raises NotFound."""
         self.find(tenant, playground_id)
         return self._state(playground_id)
@@ -199,52 +199,52 @@ class Hosting:
 
     # The ground of task runs
 
-    async def prepare(self, benchmark: Benchmark, task: Task) -> Place:
+    async def prepare(self, benchmark: Benchmark, task: Task) -> TaskEnvironment:
         """A new world for a task; raises ApiProblem 503 where it needs a playground, and none are served."""
         if any(source.at is None for source in task.sources.values()):
             await self.begin()
-        return await self._grounds().prepare(benchmark, task)
+        return await self._environments().prepare(benchmark, task)
 
-    async def read(self, task: Task, place_id: str | None, before: World | None = None) -> World:
+    async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
         """Every source of a task as it stands; raises ApiProblem 503 for a playground that lives elsewhere."""
-        self._here(place_id)
-        return await self._grounds().read(task, place_id, before)
+        self._require_local(place_id)
+        return await self._environments().read(task, place_id, before)
 
     async def access(self, place_id: str) -> dict[str, Any]:
         """How an agent gets into a world; raises ApiProblem 503 for a playground that lives elsewhere."""
-        self._here(place_id)
-        return await self._grounds().access(place_id)
+        self._require_local(place_id)
+        return await self._environments().access(place_id)
 
     async def discard(self, place_id: str) -> None:
         """Take a world down; one that is gone already, or lives elsewhere, is fine."""
         self._owned.pop(place_id, None)
-        await self._grounds().discard(place_id)
+        await self._environments().discard(place_id)
 
-    def _here(self, place_id: str | None) -> None:
+    def _require_local(self, place_id: str | None) -> None:
         if place_id is None or self._host.find(place_id) is not None:
             return
         why = "the playground of this run lives in another process, or is gone; ask where it was started, or cancel it"
         raise ApiProblem(503, "elsewhere", why)
 
-    def _grounds(self) -> Worlds:
+    def _environments(self) -> PlaygroundProvider:
         """Made when it is first needed: a client reads all certificates, which takes a while."""
         if self._worlds is None:
             client = httpx.AsyncClient()
             self._ending.push_async_callback(client.aclose)
-            self._worlds = build_worlds(self._host, self._settings, client, self._environ, for_others=True)
+            self._worlds = build_environments(self._host, self._settings, client, self._environ, for_others=True)
         return self._worlds
 
-    def _on(self) -> None:
+    def _require_enabled(self) -> None:
         if not self.enabled:
-            raise _off()
+            raise _playgrounds_off_problem()
 
-    def _state(self, playground_id: str) -> State:
+    def _state(self, playground_id: str) -> PlaygroundState:
         found = self._host.state_of(playground_id)
         if found is None:
             raise NotFound(f"no playground {playground_id!r} is served here")
         return found
 
-    async def _clear(self) -> None:
+    async def _discard_orphans(self) -> None:
         """Take down worlds of tasks that a process left which died before it could say whose they are.
 
         A young one may be that of a run that was just started, whose agent asks for it again.
@@ -259,19 +259,19 @@ class Hosting:
         if gone:
             log("playgrounds_left", level="warning", count=gone)
 
-    def _read_owners(self) -> dict[str, Owned]:
+    def _read_owners(self) -> dict[str, PlaygroundOwner]:
         found = {}
         for playground in self._host.listing():
             said = self._state(playground.id).settings()
             if isinstance(said.get(_TENANT), str):
-                found[playground.id] = Owned(said[_TENANT], said.get(_TASK_RUN))
+                found[playground.id] = PlaygroundOwner(said[_TENANT], said.get(_TASK_RUN))
         return found
 
 
-def _off() -> ApiProblem:
+def _playgrounds_off_problem() -> ApiProblem:
     return ApiProblem(503, "playgrounds_off", "this service was started without playgrounds")
 
 
-def is_playground(path: str) -> bool:
+def is_playground_path(path: str) -> bool:
     """Whether a request is for a system of some playground."""
     return path.startswith(f"{PREFIX}/")

@@ -72,7 +72,7 @@ def problem_response(request: Request[Any, Any, Any], problem: ApiProblem) -> Re
         "request_id": request_id_of(request),
     }
     if problem.errors:
-        content["errors"] = [_shown(error) for error in problem.errors[:MAX_ERRORS]]
+        content["errors"] = [_error_to_dict(error) for error in problem.errors[:MAX_ERRORS]]
     # Half a surrogate pair in a document's key cannot be written as UTF-8.
     body = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
     return Response(body, status_code=problem.status, headers=problem.headers, media_type=PROBLEM_TYPE)
@@ -83,38 +83,38 @@ def request_id_of(request: Request[Any, Any, Any]) -> str:
     return str(request.scope["state"].get("request_id", NO_REQUEST_ID))
 
 
-def _shown(error: Problem) -> dict[str, Any]:
+def _error_to_dict(error: Problem) -> dict[str, Any]:
     shown: dict[str, Any] = {"where": error.where, "message": error.message}
     return shown if error.line is None else {**shown, "line": error.line}
 
 
-def _refused(request: Request[Any, Any, Any], problem: ApiProblem) -> Response[bytes]:
+def _handle_api_problem(request: Request[Any, Any, Any], problem: ApiProblem) -> Response[bytes]:
     return problem_response(request, problem)
 
 
-def _bad_body(request: Request[Any, Any, Any], error: BodyError) -> Response[bytes]:
+def _handle_body_error(request: Request[Any, Any, Any], error: BodyError) -> Response[bytes]:
     return problem_response(request, ApiProblem(400, "bad_body", str(error), errors=error.problems))
 
 
-def _bad_document(request: Request[Any, Any, Any], error: DocumentError) -> Response[bytes]:
+def _handle_document_error(request: Request[Any, Any, Any], error: DocumentError) -> Response[bytes]:
     count = len(error.problems)
     detail = "one problem was found" if count == 1 else f"{count} problems were found"
     return problem_response(request, ApiProblem(400, "bad_criteria", detail, errors=error.problems))
 
 
-def _invalid(request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
+def _handle_validation_error(request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
     """Name the fields that Litestar found wrong; its messages may quote values, so few of them pass."""
     missing = _MISSING.match(error.detail)
     if missing:
         found = [Problem(missing["name"], "is required")]
     else:
-        found = [_field(request, entry) for entry in error.extra or () if isinstance(entry, dict)]
+        found = [_to_problem(request, entry) for entry in error.extra or () if isinstance(entry, dict)]
     detail = "; ".join(str(problem) for problem in found[:MAX_ERRORS]) or "the request is not valid"
     return problem_response(request, ApiProblem(400, "invalid", detail, errors=found))
 
 
-def _field(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Problem:
-    key = _as_sent(request, str(entry.get("key", "")))
+def _to_problem(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Problem:
+    key = _wire_name(request, str(entry.get("key", "")))
     message = str(entry.get("message", ""))
     # Litestar looks a missing body up as an argument, and says only which key it missed.
     if message == repr(key):
@@ -123,42 +123,42 @@ def _field(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Problem
     return Problem(key, message if _SAFE_MESSAGE.fullmatch(message) else "is not valid")
 
 
-def _as_sent(request: Request[Any, Any, Any], name: str) -> str:
+def _wire_name(request: Request[Any, Any, Any], name: str) -> str:
     """What callers call a parameter that our function has under another name."""
     found = request.route_handler.parsed_fn_signature.parameters.get(name)
     return getattr(found.kwarg_definition, "name", None) or name if found is not None else name
 
 
-def _http(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+def _handle_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
     """Litestar's own refusals; what they say in detail may quote the request, so it is said anew."""
     if error.detail == "client disconnected prematurely":
         return problem_response(request, ApiProblem(400, "bad_body", "the body ended before its announced end"))
     known = _CODES.get(error.status_code)
     if known is None:
-        return _internal(request, error)
+        return _handle_internal_error(request, error)
     headers = {name: value for name, value in (error.headers or {}).items() if name.lower() in _KEPT_HEADERS}
-    if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not _soon_read(request):
+    if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and not _can_drain(request):
         headers["Connection"] = "close"
     return problem_response(request, ApiProblem(error.status_code, *known, headers=headers))
 
 
-def _soon_read(request: Request[Any, Any, Any]) -> bool:
+def _can_drain(request: Request[Any, Any, Any]) -> bool:
     length = request.content_length
     return length is not None and length <= MAX_DRAINED_BYTES
 
 
-def _internal(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def _handle_internal_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     log("request_failed", level="error", request_id=request_id_of(request), error=error)
     detail = "something went wrong on our side; quote the request id when you report it"
     return problem_response(request, ApiProblem(500, "internal", detail))
 
 
-handlers: ExceptionHandlersMap = {
-    ApiProblem: _refused,
-    BodyError: _bad_body,
-    DocumentError: _bad_document,
-    ValidationException: _invalid,
-    HTTPException: _http,
-    Exception: _internal,
+exception_handlers: ExceptionHandlersMap = {
+    ApiProblem: _handle_api_problem,
+    BodyError: _handle_body_error,
+    DocumentError: _handle_document_error,
+    ValidationException: _handle_validation_error,
+    HTTPException: _handle_http_error,
+    Exception: _handle_internal_error,
 }
 """What a Litestar app answers to each exception, whether raised in a route or before one was found."""

@@ -8,7 +8,7 @@ from litestar.handlers import BaseRouteHandler
 
 from meruit.api.problems import ApiProblem
 from meruit.errors import nearest
-from meruit.model.text import visible
+from meruit.model.text import escape_control_characters
 
 MAX_SHOWN = 60
 _known: dict[Callable[..., Any], frozenset[str]] = {}
@@ -16,21 +16,21 @@ _known: dict[Callable[..., Any], frozenset[str]] = {}
 
 
 # Awaitable, because Litestar sends any other guard through a thread.
-async def known_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def reject_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Let a request pass whose query names nothing else than its route reads."""
     if not connection.scope["query_string"]:
         return
     known = _known.get(handler.fn)
     if known is None:
-        known = _known[handler.fn] = frozenset(_names(handler))
+        known = _known[handler.fn] = frozenset(_parameter_names(handler))
     for name in connection.query_params:
         if name not in known:
             close = nearest(name[:MAX_SHOWN], known)
-            detail = f"no parameter of this route is named {visible(name[:MAX_SHOWN])!r}{close}"
+            detail = f"no parameter of this route is named {escape_control_characters(name[:MAX_SHOWN])!r}{close}"
             raise ApiProblem(400, "unknown_parameter", detail)
 
 
-def _names(handler: BaseRouteHandler) -> set[str]:
+def _parameter_names(handler: BaseRouteHandler) -> set[str]:
     found = set()
     for name, field in handler.parsed_fn_signature.parameters.items():
         query = getattr(field.kwarg_definition, "query", None) or getattr(field.kwarg_definition, "name", None)

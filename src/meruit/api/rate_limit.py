@@ -21,7 +21,7 @@ IPV6_SITE_BITS = 64
 """Whoever holds one IPv6 address holds its whole network of this prefix."""
 
 
-class Buckets:
+class TokenBuckets:
     """Token buckets, one for each name: `burst` at once, then `rate_per_minute`."""
 
     def __init__(self, rate_per_minute: float, burst: int, clock: Callable[[], float]) -> None:
@@ -72,16 +72,16 @@ class Throttle:
         failure_burst: int = FAILURE_BURST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._keys = Buckets(rate_per_minute, burst, clock)
-        self._strangers = Buckets(failures_per_minute, failure_burst, clock)
+        self._keys = TokenBuckets(rate_per_minute, burst, clock)
+        self._strangers = TokenBuckets(failures_per_minute, failure_burst, clock)
 
     def admit(self, key_id: str) -> None:
         """Count one request of a key; raises ApiProblem 429 when there were too many."""
         _refuse_for(self._keys.take(key_id), "this key asked too often")
 
-    def failed(self, address: str) -> None:
+    def count_failure(self, address: str) -> None:
         """Count one failed authentication of an address; raises ApiProblem 429 when there were too many."""
-        _refuse_for(self._strangers.take(_site(address)), _GUESSING)
+        _refuse_for(self._strangers.take(_network_of(address)), _GUESSING)
 
 
 _GUESSING = "too many failed attempts to authenticate from this address"
@@ -94,7 +94,7 @@ def _refuse_for(seconds: float, why: str) -> None:
         raise ApiProblem(429, "too_many_requests", detail, headers={"Retry-After": str(whole)})
 
 
-def _site(address: str) -> str:
+def _network_of(address: str) -> str:
     """Who an address belongs to; what is no address, such as a socket's path, stands for itself."""
     try:
         found = ipaddress.ip_address(address)

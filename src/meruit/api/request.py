@@ -8,16 +8,24 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from litestar import Response
 from sqlalchemy import Connection
 
-from meruit.api.admission import PLACE, Place, Room
-from meruit.api.auth import Doorkeeper
-from meruit.api.db_threads import beside
-from meruit.api.idempotency import REPLAYED, Attempts, another_request, checked_key, earlier, fingerprint, stored_key
+from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
+from meruit.api.auth import Authenticator
+from meruit.api.db_threads import run_in_reader_thread
+from meruit.api.idempotency import (
+    REPLAYED,
+    KeysInFlight,
+    find_replay,
+    fingerprint,
+    key_reuse_problem,
+    storage_key,
+    validate_key,
+)
 from meruit.api.json_body import SMALL_BYTES, StrictRequest
-from meruit.api.playground_host import Hosting
+from meruit.api.playground_host import PlaygroundHosting
 from meruit.api.problems import ApiProblem
-from meruit.api.server import Stopping
+from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
-from meruit.api.wire import encoded
+from meruit.api.wire import json_response
 from meruit.benchmarks.service import Benchmarks
 from meruit.config import ServiceSettings
 from meruit.contracts.marketplace import Marketplace
@@ -26,11 +34,11 @@ from meruit.events.dispatcher import Dispatcher
 from meruit.model.access import Caller
 from meruit.model.usage import UsagePolicy
 from meruit.outcomes.service import Registrar
-from meruit.outcomes.store.write import IdempotencyConflict, Idempotent, Replay, keep_reply, replayed
+from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest, find_reply, keep_reply
 from meruit.sources.http_guard import Outbound
 from meruit.store.recorder import Write
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 KEYLESS = "this machine"
 """Who acts on a service that has no keys yet."""
@@ -47,13 +55,13 @@ class Service(NamedTuple):
     dispatcher: Dispatcher
     outbound: Outbound
     instruments: Instruments
-    doorkeeper: Doorkeeper
-    attempts: Attempts
-    room: Room
+    authenticator: Authenticator
+    keys_in_flight: KeysInFlight
+    admission: BodyAdmission
     """For large bodies."""
     settings: ServiceSettings
-    stopping: Stopping
-    followers: Counter[str]
+    stopping: ShutdownSignal
+    open_streams: Counter[str]
     """How many streams of events each key holds open."""
     ended: asyncio.Event
     """Set once the shutdown begins; what waits for events ends then."""
@@ -62,7 +70,7 @@ class Service(NamedTuple):
     max_criteria: int
     """Of one piece of work."""
     benchmarks: Benchmarks
-    hosting: Hosting
+    hosting: PlaygroundHosting
     """Of playgrounds."""
     usage_policy: UsagePolicy
     """When a run's tokens count as verified."""
@@ -74,20 +82,20 @@ class Service(NamedTuple):
             with self.store.database.reading() as connection:
                 return query(connection)
 
-        return await beside(ask)
+        return await run_in_reader_thread(ask)
 
 
-class Once(NamedTuple, Generic[T]):
+class IdempotentApiWrite(NamedTuple, Generic[T]):
     """A write that has its effect once, and whose answer is kept with it."""
 
     tenant: str
-    once: Idempotent
+    once: IdempotentRequest
     write: Write[T]
     render: Callable[[T], bytes]
 
-    def __call__(self, writing: Writing) -> bytes | Replay:
+    def __call__(self, writing: WriteTransaction) -> bytes | IdempotentReplay:
         """Write; or, when the key was used before, answer what was answered then."""
-        before = replayed(writing, self.tenant, self.once)
+        before = find_reply(writing, self.tenant, self.once)
         if before is not None:
             return before
         reply = self.render(self.write(writing))
@@ -95,7 +103,7 @@ class Once(NamedTuple, Generic[T]):
         return reply
 
 
-class Asked(StrictRequest):
+class ApiRequest(StrictRequest):
     """A request that was let in. Litestar's own way to hand things to routes costs a task group each time."""
 
     @property
@@ -113,62 +121,64 @@ class Asked(StrictRequest):
         """Who asks, as the records name it."""
         return Actor(self.caller.scope, self.caller.key_id or KEYLESS)
 
-    def enter(self) -> None:
+    def acquire_body_slot(self) -> None:
         """Take a place for a large body, once; raises ApiProblem 503 when there is none."""
         # Any: Litestar's own state lives in the same mapping.
         state: dict[str, Any] = self.scope["state"]
-        if PLACE not in state:
-            state[PLACE] = self.service.room.enter(self.caller.key_id or KEYLESS)
+        if ADMISSION_SLOT not in state:
+            state[ADMISSION_SLOT] = self.service.admission.acquire_slot(self.caller.key_id or KEYLESS)
 
-    async def turn(self) -> None:
+    async def wait_for_body_turn(self) -> None:
         """Wait until a large body may be parsed."""
-        place: Place = self.scope["state"][PLACE]
-        await self.service.room.turn(place)
+        place: AdmissionSlot = self.scope["state"][ADMISSION_SLOT]
+        await self.service.admission.wait_for_turn(place)
 
-    async def no_body(self) -> None:
+    async def require_no_body(self) -> None:
         """Let a request pass that says nothing; raises ApiProblem."""
         if (await self.body()).strip() not in (b"", b"{}"):
             raise ApiProblem(400, "bad_body", "this takes no body; leave it out")
 
-    async def written(self, once: Idempotent | None, write: Write[T], render: Callable[[T], bytes]) -> bytes | Replay:
+    async def write_once(
+        self, once: IdempotentRequest | None, write: Write[T], render: Callable[[T], bytes]
+    ) -> bytes | IdempotentReplay:
         """The answer to a write that becomes durable together with its key."""
         recorder = self.service.store.recorder
         if once is None:
             return render(await recorder.record(write))
-        return await recorder.record(Once(self.caller.tenant, once, write, render))
+        return await recorder.record(IdempotentApiWrite(self.caller.tenant, once, write, render))
 
-    async def kept(self, once: Idempotent | None, reply: bytes) -> bytes | Replay:
+    async def store_reply(self, once: IdempotentRequest | None, reply: bytes) -> bytes | IdempotentReplay:
         """An answer whose effect is durable already, kept for whoever asks again with the same key."""
-        return reply if once is None else await self.written(once, lambda _: reply, bytes)
+        return reply if once is None else await self.write_once(once, lambda _: reply, bytes)
 
     # Any: OpenAPI reads the route's own annotation; what is sent is already encoded.
     async def answer_once(
         self,
         key: str | None,
         status: int,
-        act: Callable[[Idempotent | None], Awaitable[bytes | Replay]],
+        act: Callable[[IdempotentRequest | None], Awaitable[bytes | IdempotentReplay]],
         anew: Callable[[], Awaitable[bytes]] | None = None,
     ) -> Response[Any]:
         """Have one effect, and answer a second request of the same key as the first; the store keeps the reply.
 
         With `anew`, which writes the reply again from the records, it keeps none that is nobody's to keep.
         """
-        key, tenant = checked_key(key), self.caller.tenant
-        kept = None if key is None else stored_key(self.caller, key)
-        with self.service.attempts.alone(tenant, kept):
+        key, tenant = validate_key(key), self.caller.tenant
+        kept = None if key is None else storage_key(self.caller, key)
+        with self.service.keys_in_flight.hold_key(tenant, kept):
             once = None
             if kept is not None:
-                once = Idempotent(kept, await self._fingerprint(), status, b"")
-                before = await self.service.read(lambda connection: earlier(connection, tenant, once))
+                once = IdempotentRequest(kept, await self._fingerprint(), status, b"")
+                before = await self.service.read(lambda connection: find_replay(connection, tenant, once))
                 if before is not None:
-                    return _replayed(before if anew is None else Replay(status, await anew()))
+                    return _replay_response(before if anew is None else IdempotentReplay(status, await anew()))
             try:
                 done = await act(once)
             except IdempotencyConflict:
-                raise another_request() from None
-            if isinstance(done, Replay) and anew is not None:
-                done = Replay(status, await anew())
-        return _replayed(done) if isinstance(done, Replay) else encoded(done, status)
+                raise key_reuse_problem() from None
+            if isinstance(done, IdempotentReplay) and anew is not None:
+                done = IdempotentReplay(status, await anew())
+        return _replay_response(done) if isinstance(done, IdempotentReplay) else json_response(done, status)
 
     async def _fingerprint(self) -> str:
         body = await self.body()
@@ -180,5 +190,5 @@ class Asked(StrictRequest):
         return fingerprint(self.caller, asked, body)
 
 
-def _replayed(before: Replay) -> Response[Any]:
-    return encoded(before.reply, before.status, {REPLAYED: "true"})
+def _replay_response(before: IdempotentReplay) -> Response[Any]:
+    return json_response(before.reply, before.status, {REPLAYED: "true"})

@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 from litestar.types import ASGIApp
 
-from meruit.api.gc import seldom_collected
+from meruit.api.gc import freeze_gc
 from meruit.api.logging import Level
 from meruit.errors import MeruitError
 
@@ -38,7 +38,7 @@ TOO_LARGE = "The request's headers are too large."
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stopping:
+class ShutdownSignal:
     """Says that the service is shutting down; an endless answer ends itself when it hears this."""
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class Stopping:
             await self._event.wait()
 
 
-class _Server(uvicorn.Server):
+class _ApiServer(uvicorn.Server):
     """Uvicorn, told when to stop by `Stopping` and by signals, of which the second ends the process at once."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: ShutdownSignal, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._stopping = stopping
         self._tell_started = started
@@ -110,12 +110,12 @@ def run(  # noqa: PLR0913 - one a setting
     *,
     ready: Callable[[str], None],
     log_level: Level = "info",
-    stopping: Stopping | None = None,
+    stopping: ShutdownSignal | None = None,
     listener: socket.socket | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
     """Serve until a signal or `stopping`; `ready` hears the URL. Raises MeruitError when it cannot begin."""
-    listener = reserve(host, port) if listener is None else listener
+    listener = bind_port(host, port) if listener is None else listener
     listener.listen(MAX_WAITING)
     url = _url(host, listener)
     config = uvicorn.Config(
@@ -138,13 +138,13 @@ def run(  # noqa: PLR0913 - one a setting
     )
     with contextlib.ExitStack() as meanwhile:
 
-        def started() -> None:
+        def on_startup() -> None:
             # What is there by now stays for good.
-            meanwhile.enter_context(seldom_collected())
+            meanwhile.enter_context(freeze_gc())
             ready(url)
 
         try:
-            _Server(config, stopping or Stopping(), started).run(sockets=[listener])
+            _ApiServer(config, stopping or ShutdownSignal(), on_startup).run(sockets=[listener])
         except SystemExit:
             raise MeruitError("the service could not start; the log above says why") from None
         finally:
@@ -160,7 +160,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def reserve(host: str, port: int) -> socket.socket:
+def bind_port(host: str, port: int) -> socket.socket:
     """Take the port, and let nobody in yet; raises MeruitError when somebody else has it."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -169,11 +169,11 @@ def reserve(host: str, port: int) -> socket.socket:
         listener.bind((host.strip("[]"), port))
     except (OSError, OverflowError, UnicodeError) as problem:
         listener.close()
-        raise MeruitError(_why(host, port, problem)) from None
+        raise MeruitError(_explain_listen_error(host, port, problem)) from None
     return listener
 
 
-def _why(host: str, port: int, problem: Exception) -> str:
+def _explain_listen_error(host: str, port: int, problem: Exception) -> str:
     """Why nothing can listen there, and what to do."""
     match getattr(problem, "errno", None):
         case errno.EADDRINUSE:
@@ -198,7 +198,7 @@ def _protocol() -> Any:  # noqa: C901 - a class whose methods are counted as one
     except ImportError:
         return "h11"
 
-    class Limited(HttpToolsProtocol):
+    class LimitedHttpProtocol(HttpToolsProtocol):
         """Gives up on a request whose headers or trailers never end, or that does not come."""
 
         in_body = False
@@ -313,4 +313,4 @@ def _protocol() -> Any:  # noqa: C901 - a class whose methods are counted as one
             else:
                 self.transport.close()
 
-    return Limited
+    return LimitedHttpProtocol

@@ -71,7 +71,7 @@ class Instruments:
         return generate_latest(self.registry)
 
 
-class Observing:
+class TelemetryMiddleware:
     """An ASGI app around the whole service, so that also what no route takes is seen."""
 
     def __init__(
@@ -107,14 +107,14 @@ class Observing:
         status = 0
         bytes_in = 0
 
-        async def counted() -> Any:
+        async def receive_and_count() -> Any:
             nonlocal bytes_in
             message = await receive()
             if message["type"] == "http.request":
                 bytes_in += len(message.get("body", b""))
             return message
 
-        async def announced(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -126,16 +126,16 @@ class Observing:
 
         self._instruments.requests_in_flight.inc()
         try:
-            await self._app(scope, counted, announced)
+            await self._app(scope, receive_and_count, send_with_headers)
         except Exception:
             status = status or FAILED
             raise
         finally:
             self._over(state)
             self._instruments.requests_in_flight.dec()
-            self._tell(scope, status=status or GONE, seconds=self._clock() - begun, bytes_in=bytes_in)
+            self._report(scope, status=status or GONE, seconds=self._clock() - begun, bytes_in=bytes_in)
 
-    def _tell(self, scope: Any, *, status: int, seconds: float, bytes_in: int) -> None:
+    def _report(self, scope: Any, *, status: int, seconds: float, bytes_in: int) -> None:
         """Count one request and write its line."""
         method = scope["method"] if scope["method"] in _METHODS else OTHER_METHOD
         route = scope.get("path_template", NO_ROUTE)

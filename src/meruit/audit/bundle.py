@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from meruit.audit.findings import Flaw, Step
+from meruit.audit.findings import AuditStep, BundleFlaw
 from meruit.audit.statement import test_result
 from meruit.log.entries import PARTS, VerdictEntry, entry_bytes
 from meruit.model.record import Record
@@ -54,7 +54,7 @@ _ENCRYPTED = 0x1
 _SIZES_AFTER = 0x8
 
 
-class Manifest(Record, frozen=True, forbid_unknown_fields=True):
+class BundleManifest(Record, frozen=True, forbid_unknown_fields=True):
     """What the bundle is about, and what is in it."""
 
     format: str
@@ -100,20 +100,20 @@ class Salts(Record, frozen=True, forbid_unknown_fields=True):
         return {part: salt for part, salt in salts.items() if salt is not None}
 
 
-class _Signature(Record, frozen=True, forbid_unknown_fields=True):
+class _ExportSignature(Record, frozen=True, forbid_unknown_fields=True):
     keyid: str
     sig: bytes
 
 
-class Envelope(Record, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ExportEnvelope(Record, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The signed statement as an export writes it; DSSE allows more, which no signature would cover."""
 
     payload: bytes
     payload_type: str
-    signatures: list[_Signature]
+    signatures: list[_ExportSignature]
 
 
-class Salted(Record, frozen=True, forbid_unknown_fields=True):
+class SaltedContent(Record, frozen=True, forbid_unknown_fields=True):
     """A piece, and the salt that its commitment was made with, in hex."""
 
     salt: str
@@ -125,7 +125,7 @@ class ContractFile(Record, frozen=True, forbid_unknown_fields=True):
 
     terms: bytes
     """In canonical form."""
-    governance: dict[str, Salted]
+    governance: dict[str, SaltedContent]
     """By version of the verdict: what was known, and the flags; absent where erased."""
     bills: dict[str, bytes]
     """By number of the settlement."""
@@ -166,7 +166,7 @@ class Receipt(Record, frozen=True):
 class Bundle(NamedTuple):
     """The content of a bundle, read and not yet believed."""
 
-    manifest: Manifest
+    manifest: BundleManifest
     key: str
     checkpoint: str
     first_checkpoint: str
@@ -225,38 +225,38 @@ def pack_files(files: Mapping[str, bytes]) -> bytes:
 def unpack(data: bytes) -> dict[str, bytes]:
     """The files of a zip; raises Flaw for whatever no bundle holds, before much of it is unpacked."""
     if len(data) > MAX_BUNDLE_BYTES:
-        raise Flaw(Step.BUNDLE, f"it is longer than {MAX_BUNDLE_BYTES} bytes")
+        raise BundleFlaw(AuditStep.BUNDLE, f"it is longer than {MAX_BUNDLE_BYTES} bytes")
     # Counted before the list is read: millions of empty files take little room in a zip and much in memory.
     if data.count(_LISTED) > 2 * MAX_FILES:
-        raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
+        raise BundleFlaw(AuditStep.BUNDLE, f"it holds more than {MAX_FILES} files")
     try:
         with zipfile.ZipFile(BytesIO(data)) as opened:
             infos = sorted(opened.infolist(), key=lambda info: info.header_offset)
             _refuse_odd(infos)
-            packed = _packed(data, infos, opened.start_dir)
+            packed = _locate_files(data, infos, opened.start_dir)
         files = {info.filename: _content(info, data[packed[info.filename]]) for info in infos}
         return {name: content for name, content in files.items() if name not in _FOLDERS}
-    except Flaw:
+    except BundleFlaw:
         raise
     except Exception as problem:  # noqa: BLE001 - what a damaged zip makes its reader raise is written nowhere
-        raise Flaw(Step.BUNDLE, f"it is no zip that can be read: {problem}") from None
+        raise BundleFlaw(AuditStep.BUNDLE, f"it is no zip that can be read: {problem}") from None
 
 
 def read(files: Mapping[str, bytes]) -> Bundle:
     """A bundle from its files; raises Flaw unless they are just those that its manifest lists, each in its form."""
     missing = sorted(ALWAYS - files.keys())
     if missing:
-        raise Flaw(Step.BUNDLE, f"{missing[0]} is missing")
-    manifest = _record(Manifest, MANIFEST, files)
+        raise BundleFlaw(AuditStep.BUNDLE, f"{missing[0]} is missing")
+    manifest = _record(BundleManifest, MANIFEST, files)
     if manifest.format != FORMAT:
-        raise Flaw(Step.BUNDLE, f"its format is {short(manifest.format)}; this version reads {FORMAT}")
+        raise BundleFlaw(AuditStep.BUNDLE, f"its format is {short(manifest.format)}; this version reads {FORMAT}")
     if manifest.files != sorted(files.keys() - {MANIFEST}):
-        raise Flaw(Step.BUNDLE, f"{MANIFEST} lists other files than there are")
+        raise BundleFlaw(AuditStep.BUNDLE, f"{MANIFEST} lists other files than there are")
     pieces: dict[str, dict[str, bytes]] = {"work": {}, "criteria": {}, "verdicts": {}}
     for name in files.keys() - _NAMED:
-        folder, piece = _place(name)
+        folder, piece = _split_path(name)
         pieces[folder][piece] = files[name]
-    _record(Envelope, STATEMENT, files)
+    _record(ExportEnvelope, STATEMENT, files)
     return Bundle(
         manifest=manifest,
         key=_text(KEY, files),
@@ -315,40 +315,40 @@ def _files(bundle: Bundle) -> dict[str, bytes]:
 def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
     """What a zip may hold and a bundle may not."""
     if len(infos) > MAX_FILES:
-        raise Flaw(Step.BUNDLE, f"it holds more than {MAX_FILES} files")
+        raise BundleFlaw(AuditStep.BUNDLE, f"it holds more than {MAX_FILES} files")
     if len({info.filename for info in infos}) < len(infos):
-        raise Flaw(Step.BUNDLE, "two of its files have one name")
+        raise BundleFlaw(AuditStep.BUNDLE, "two of its files have one name")
     for info in infos:
         if info.filename not in (_NAMED if info.file_size else _NAMED | _FOLDERS):
-            _place(info.filename)
+            _split_path(info.filename)
         # A name is cut at a zero byte, and what was cut off would go unseen.
         if info.filename != info.orig_filename:
-            raise Flaw(Step.BUNDLE, f"no bundle holds a file {short(info.orig_filename)}")
+            raise BundleFlaw(AuditStep.BUNDLE, f"no bundle holds a file {short(info.orig_filename)}")
         if info.flag_bits & _ENCRYPTED:
-            raise Flaw(Step.BUNDLE, f"{info.filename} is encrypted")
+            raise BundleFlaw(AuditStep.BUNDLE, f"{info.filename} is encrypted")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise Flaw(Step.BUNDLE, f"{info.filename} is packed in a way that bundles are not")
+            raise BundleFlaw(AuditStep.BUNDLE, f"{info.filename} is packed in a way that bundles are not")
     _refuse_large({info.filename: info.file_size for info in infos})
 
 
-def _packed(data: bytes, infos: Sequence[zipfile.ZipInfo], start_of_list: int) -> dict[str, slice]:
+def _locate_files(data: bytes, infos: Sequence[zipfile.ZipInfo], start_of_list: int) -> dict[str, slice]:
     """Where the packed content of each file is; raises Flaw for a zip in which another reader could find others."""
     listed = sum(_LISTED_BYTES + len(info.filename) + len(info.extra) for info in infos)
     end = _END.pack(b"PK\x05\x06", 0, 0, len(infos), len(infos), listed, start_of_list, 0)
     if data[start_of_list + listed :] != end:
-        raise Flaw(Step.BUNDLE, "the zip does not end with the list of its files, or has a comment")
+        raise BundleFlaw(AuditStep.BUNDLE, "the zip does not end with the list of its files, or has a comment")
     places = {}
     reached = 0
     for info in infos:
         if info.header_offset != reached:
-            raise Flaw(Step.BUNDLE, "there is something before or between its files in the zip")
-        places[info.filename], reached = _place_in_zip(data, info)
+            raise BundleFlaw(AuditStep.BUNDLE, "there is something before or between its files in the zip")
+        places[info.filename], reached = _locate_file(data, info)
     if reached != start_of_list:
-        raise Flaw(Step.BUNDLE, "there is something between its files and their list in the zip")
+        raise BundleFlaw(AuditStep.BUNDLE, "there is something between its files and their list in the zip")
     return places
 
 
-def _place_in_zip(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
+def _locate_file(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
     """Where a file's packed content is, and where the next begins; raises Flaw if the list says otherwise."""
     sizes = info.CRC, info.compress_size, info.file_size
     sizes_after = bool(info.flag_bits & _SIZES_AFTER)
@@ -362,7 +362,7 @@ def _place_in_zip(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
         *(b"PK\x03\x04", info.flag_bits, info.compress_type),
         *((0, 0, 0) if sizes_after else sizes, info.filename.encode()),
     ) or after != (_AFTER.pack(b"PK\x07\x08", *sizes) if sizes_after else b""):
-        raise Flaw(Step.BUNDLE, f"the zip says otherwise of {info.filename} in its list")
+        raise BundleFlaw(AuditStep.BUNDLE, f"the zip says otherwise of {info.filename} in its list")
     return slice(begin, end), end + len(after)
 
 
@@ -374,9 +374,9 @@ def _content(info: zipfile.ZipInfo, packed: bytes) -> bytes:
         content = unpacking.decompress(packed, info.file_size + 1)
         whole = unpacking.eof and not unpacking.unused_data
     if not whole or len(content) != info.file_size:
-        raise Flaw(Step.BUNDLE, f"{info.filename} is not as long as the zip says")
+        raise BundleFlaw(AuditStep.BUNDLE, f"{info.filename} is not as long as the zip says")
     if zlib.crc32(content) != info.CRC:
-        raise Flaw(Step.BUNDLE, f"{info.filename} was damaged")
+        raise BundleFlaw(AuditStep.BUNDLE, f"{info.filename} was damaged")
     return content
 
 
@@ -385,16 +385,16 @@ def _refuse_large(sizes: Mapping[str, int]) -> None:
     for name, size in sizes.items():
         most = MAX_CRITERIA_BYTES if name.startswith("criteria/") else MAX_FILE_BYTES
         if size > most:
-            raise Flaw(Step.BUNDLE, f"{name} is longer than {most} bytes")
+            raise BundleFlaw(AuditStep.BUNDLE, f"{name} is longer than {most} bytes")
     if sum(sizes.values()) > MAX_UNPACKED_BYTES:
-        raise Flaw(Step.BUNDLE, f"its files are longer than {MAX_UNPACKED_BYTES} bytes together")
+        raise BundleFlaw(AuditStep.BUNDLE, f"its files are longer than {MAX_UNPACKED_BYTES} bytes together")
 
 
-def _place(name: str) -> tuple[str, str]:
+def _split_path(name: str) -> tuple[str, str]:
     """The folder of a file, and what it is in it."""
     found = _PIECE.fullmatch(name)
     if found is None:
-        raise Flaw(Step.BUNDLE, f"no bundle holds a file {short(name)}")
+        raise BundleFlaw(AuditStep.BUNDLE, f"no bundle holds a file {short(name)}")
     folder, piece = (group for group in found.groups() if group is not None)
     return folder, piece
 
@@ -408,9 +408,9 @@ def _record(kind: type[_R], name: str, files: Mapping[str, bytes]) -> _R:
         found = kind.from_json(files[name])
         same = found.to_json() == files[name]
     except (ValueError, RecursionError) as problem:
-        raise Flaw(Step.BUNDLE, f"{name} cannot be read: {problem}") from None
+        raise BundleFlaw(AuditStep.BUNDLE, f"{name} cannot be read: {problem}") from None
     if not same:
-        raise Flaw(Step.BUNDLE, f"{name} is not written as an export writes it")
+        raise BundleFlaw(AuditStep.BUNDLE, f"{name} is not written as an export writes it")
     return found
 
 
@@ -418,7 +418,7 @@ def _text(name: str, files: Mapping[str, bytes]) -> str:
     try:
         return files[name].decode()
     except UnicodeDecodeError:
-        raise Flaw(Step.BUNDLE, f"{name} is no text") from None
+        raise BundleFlaw(AuditStep.BUNDLE, f"{name} is no text") from None
 
 
 def short(text: str) -> str:

@@ -12,13 +12,13 @@ from meruit.audit.bundle import (
     FORMAT,
     Annotations,
     Bundle,
+    BundleManifest,
     ConsistencyProof,
     ContractFile,
     LoggedEntry,
-    Manifest,
     Receipt,
     RunProof,
-    Salted,
+    SaltedContent,
     Salts,
     UsageFile,
     pack,
@@ -35,11 +35,11 @@ from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.write import result_from
 from meruit.store import log as audit
 from meruit.store import tables
-from meruit.store.checkpoint import checkpoint, resigned
+from meruit.store.checkpoint import checkpoint, checkpoint_signed_by
 from meruit.store.database import NotFound, StoreError, StoreUnavailable
 from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store
-from meruit.usage.store.read import spoken_for
+from meruit.usage.store.read import load_commitment
 from meruit.usage.store.write import contract_of
 
 RECEIPT_FORMAT = "meruit-receipt/1"
@@ -50,7 +50,7 @@ Sleep = Callable[[float], None]
 T = TypeVar("T")
 
 
-class _Signed(NamedTuple):
+class _SignedLog(NamedTuple):
     """A checkpoint that the store's key signed, and the hashes of the log."""
 
     size: int
@@ -67,7 +67,7 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
         # An agent is never shown what it was judged by.
         raise NotFound(f"no outcome {outcome_id!r}")
 
-    def needed(connection: Connection) -> int:
+    def size_to_cover(connection: Connection) -> int:
         contract_id = outcomes.summary(connection, scope, outcome_id).contract_id
         last = audit.last_in_contract(connection, scope.tenant, contract_id)
         (newest,) = audit.window(connection, scope.tenant, contract_id, last, last)
@@ -75,7 +75,9 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
         return max(newest.position, *of_runs, _key_leaf(connection, store)) + 1
 
     return pack(
-        _when_signed(store, needed, lambda found, signed: _bundle(store, scope, outcome_id, found, signed), sleep)
+        _when_signed(
+            store, size_to_cover, lambda found, signed: _bundle(store, scope, outcome_id, found, signed), sleep
+        )
     )
 
 
@@ -84,13 +86,13 @@ def receipt(
 ) -> Receipt:
     """The proof that a verdict is in the log, the latest unless another is asked for; raises NotFound."""
 
-    def wanted(connection: Connection) -> VerdictVersion:
+    def find_verdict(connection: Connection) -> VerdictVersion:
         number = outcomes.summary(connection, scope, outcome_id).version if version is None else version
         return outcomes.version(connection, scope, outcome_id, number)
 
-    def taken(connection: Connection, signed: _Signed) -> Receipt:
-        verdict = wanted(connection)
-        logged = _logged(audit.leaf(connection, verdict.leaf), signed)
+    def build_receipt(connection: Connection, signed: _SignedLog) -> Receipt:
+        verdict = find_verdict(connection)
+        logged = _prove_entry(audit.leaf(connection, verdict.leaf), signed)
         return Receipt(
             format=RECEIPT_FORMAT,
             outcome=outcome_id,
@@ -102,13 +104,13 @@ def receipt(
             vkey=store.signer.vkey,
         )
 
-    return _when_signed(store, lambda connection: wanted(connection).leaf + 1, taken, sleep)
+    return _when_signed(store, lambda connection: find_verdict(connection).leaf + 1, build_receipt, sleep)
 
 
 def _when_signed(
     store: Store,
     needed: Callable[[Connection], int],
-    read: Callable[[Connection, _Signed], T],
+    read: Callable[[Connection, _SignedLog], T],
     sleep: Sleep,
 ) -> T:
     """Read one state of the store, once a checkpoint covers what is needed; at most one is signed a second."""
@@ -117,18 +119,18 @@ def _when_signed(
             size = needed(connection)
             latest = audit.latest_checkpoint(connection)
             if latest is not None and latest.size >= size:
-                return read(connection, _ours(store.signer, latest, Tiles(connection)))
+                return read(connection, _resign(store.signer, latest, Tiles(connection)))
         checkpoint(store, size, sleep)
     raise StoreUnavailable("the contract is being written to without a pause; try again later")
 
 
-def _ours(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> _Signed:
+def _resign(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> _SignedLog:
     """The checkpoint by this store's key, with hashes that are read once."""
     subtree = cache(tiles.subtree)
-    return _Signed(*resigned(signer, found, subtree), subtree)
+    return _SignedLog(*checkpoint_signed_by(signer, found, subtree), subtree)
 
 
-def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _Signed) -> Bundle:
+def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _SignedLog) -> Bundle:
     row = _row(connection, scope.tenant, outcome_id)
     contract_id, last = row.contract_id, audit.last_in_contract(connection, scope.tenant, row.contract_id)
     begin = 1 if OUR_CONTRACT.fullmatch(contract_id) else _first(connection, row.evidence_leaf)
@@ -138,7 +140,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     criteria = {verdict.criteria: verdict.criteria_index for verdict in verdicts}
     others = [audit.leaf(connection, index) for index in sorted({*criteria.values(), _key_leaf(connection, store)})]
     begun = _first_checkpoint(connection, verdicts[0].criteria_index, store)
-    work = outcomes.evidence(connection, scope, outcome_id, store.shelf)._asdict()
+    work = outcomes.evidence(connection, scope, outcome_id, store.blobs)._asdict()
     work = {part: content for part, content in work.items() if content is not None}
     kept = _results(connection, scope.tenant, outcome_id)
     latest = verdicts[-1]
@@ -149,13 +151,13 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     )
     result = result_from(kept[latest.version][1]) if latest.version in kept else None
     return Bundle(
-        manifest=Manifest(FORMAT, outcome_id, [verdict.version for verdict in verdicts], []),
+        manifest=BundleManifest(FORMAT, outcome_id, [verdict.version for verdict in verdicts], []),
         key=f"{store.signer.vkey}\n",
         checkpoint=signed.note,
         first_checkpoint=begun.note,
         consistency=ConsistencyProof(consistency_proof(begun.size, signed.size, signed.subtree)),
         entries=sorted(
-            (_logged(leaf, signed) for leaf in (*window, *others, *chain.from_iterable(paid.values()))),
+            (_prove_entry(leaf, signed) for leaf in (*window, *others, *chain.from_iterable(paid.values()))),
             key=lambda entry: entry.index,
         ),
         salts=Salts(
@@ -175,7 +177,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     )
 
 
-def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[str, Sequence[audit.Leaf]]:
+def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[str, Sequence[audit.LogLeaf]]:
     """What the log says of each run whose tokens the contract paid for, at any time."""
     table = tables.settlements
     paid = connection.execute(
@@ -189,12 +191,12 @@ def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[st
     }
 
 
-def _proof(connection: Connection, tenant: str, run_id: str, told: Sequence[audit.Leaf]) -> RunProof:
+def _proof(connection: Connection, tenant: str, run_id: str, told: Sequence[audit.LogLeaf]) -> RunProof:
     """The run, and the looks at it that the log speaks for by now."""
-    kept = spoken_for(connection, tenant, run_id)
+    kept = load_commitment(connection, tenant, run_id)
     entries = [read_entry(leaf.body) for leaf in told]
     count = max(entry.attempts for entry in entries if isinstance(entry, UsageEntry))
-    return RunProof(kept.salt.hex(), kept.run, kept.looks[:count])
+    return RunProof(kept.salt.hex(), kept.run, kept.observations[:count])
 
 
 def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id: str) -> ContractFile | None:
@@ -214,21 +216,21 @@ def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id:
     paid = connection.execute(select(bills).where(bills.c.tenant == tenant, bills.c.contract_id == contract_id))
     return ContractFile(
         terms=agreed.terms,
-        governance={str(row.version): Salted(row.salt.hex(), row.body) for row in checked},
+        governance={str(row.version): SaltedContent(row.salt.hex(), row.body) for row in checked},
         bills={str(row.number): row.bill for row in paid},
         work=agreed.body,
     )
 
 
-def _first_checkpoint(connection: Connection, criteria_index: int, store: Store) -> _Signed:
+def _first_checkpoint(connection: Connection, criteria_index: int, store: Store) -> _SignedLog:
     """The first that was signed once the criteria were committed to."""
     found = audit.checkpoint_covering(connection, criteria_index + 1)
     if found is None:
         raise StoreError("the checkpoints of the audit log are gone; restore the database from a copy")
-    return _ours(store.signer, found, Tiles(connection))
+    return _resign(store.signer, found, Tiles(connection))
 
 
-def _logged(leaf: audit.Leaf, signed: _Signed) -> LoggedEntry:
+def _prove_entry(leaf: audit.LogLeaf, signed: _SignedLog) -> LoggedEntry:
     return LoggedEntry(leaf.position, leaf.body, inclusion_proof(leaf.position, signed.size, signed.subtree))
 
 

@@ -9,7 +9,7 @@ FIRST_EXIT_CODE = 10
 """Of a check that fails at the first step; each later step has the next one."""
 
 
-class Step(StrEnum):
+class AuditStep(StrEnum):
     """What is checked, in this order; each step may rely on those before it."""
 
     BUNDLE = "bundle"
@@ -38,10 +38,10 @@ class Step(StrEnum):
     @property
     def exit_code(self) -> int:
         """How `meruit audit verify` ends when this is the first step that fails."""
-        return FIRST_EXIT_CODE + [*Step].index(self)
+        return FIRST_EXIT_CODE + [*AuditStep].index(self)
 
 
-class State(StrEnum):
+class AuditStepState(StrEnum):
     """How a step ended."""
 
     OK = "ok"
@@ -54,8 +54,8 @@ class State(StrEnum):
 class StepFinding(Record, frozen=True):
     """One step, and what was found."""
 
-    step: Step
-    state: State
+    step: AuditStep
+    state: AuditStepState
     message: str
 
 
@@ -64,16 +64,16 @@ class Findings(Record, frozen=True):
 
     outcome: str | None
     """None when the bundle could not be read so far."""
-    failed: Step | None
+    failed: AuditStep | None
     """The first step that fails; None when all is as it should be."""
     steps: list[StepFinding]
     notes: list[str]
     """What was not checked, and what the checks rest on."""
 
 
-class Flaw(MeruitError):
+class BundleFlaw(MeruitError):
     """What is wrong with a bundle, and at which step it shows."""
 
-    def __init__(self, step: Step, what: str) -> None:
+    def __init__(self, step: AuditStep, what: str) -> None:
         self.step = step
         super().__init__(what)

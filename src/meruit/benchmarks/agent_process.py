@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from meruit.benchmarks.service import Started
+from meruit.benchmarks.service import TaskRunStart
 from meruit.errors import AuthorError
 from meruit.model.record import Record
 from meruit.model.task import TaskSource
 
-TASK = "{task}"
+TASK_PLACEHOLDER = "{task}"
 """What stands for the task's id in a command."""
-OURS = "MERUIT_"
+ENV_PREFIX = "MERUIT_"
 """What our environment variables begin with; an agent inherits none of them."""
 LOG_HALF_BYTES = 512 * 1024
 """Of what an agent says that much is kept of the beginning, and that much of the end."""
@@ -35,7 +35,7 @@ DRAIN_S = 1.0
 """How long the last words of an agent may take to arrive once it has ended."""
 
 
-class AgentRan(Record, frozen=True):
+class AgentExit(Record, frozen=True):
     """How an agent's command ended. It decides nothing: what the agent left in the world does."""
 
     exit_code: int | None
@@ -52,10 +52,10 @@ class AgentCommand(NamedTuple):
 
     def for_task(self, task_id: str) -> list[str]:
         """The arguments for one task."""
-        return [argument.replace(TASK, task_id) for argument in self.arguments]
+        return [argument.replace(TASK_PLACEHOLDER, task_id) for argument in self.arguments]
 
 
-def agent_command(written: str, tasks: Sequence[str]) -> AgentCommand:
+def parse_agent_command(written: str, tasks: Sequence[str]) -> AgentCommand:
     """A command as somebody types it; AuthorError where it cannot be run for one of the tasks."""
     try:
         command = AgentCommand(tuple(shlex.split(written)))
@@ -72,8 +72,8 @@ def agent_command(written: str, tasks: Sequence[str]) -> AgentCommand:
 
 
 async def run_agent(
-    command: AgentCommand, started: Started, *, environment: Mapping[str, str], log: Path, within_s: float
-) -> AgentRan:
+    command: AgentCommand, started: TaskRunStart, *, environment: Mapping[str, str], log: Path, within_s: float
+) -> AgentExit:
     """Run an agent at a task that was started, and end all of it when it ends, when its time is over, or on cancelling.
 
     AuthorError where the program cannot be begun.
@@ -88,18 +88,18 @@ async def run_agent(
         told.write_bytes(msgspec.json.format(msgspec.json.encode(briefing(started))))
         arguments = command.for_task(started.run.task)
         began = time.monotonic()
-        process, ear = await _begun(arguments, agent_environment(started, told, environment))
-        hearing = asyncio.create_task(_hear(ear, kept))
+        process, ear = await _start_process(arguments, agent_environment(started, told, environment))
+        hearing = asyncio.create_task(_copy_output(ear, kept))
         try:
-            exit_code = await _ended(process, within_s)
+            exit_code = await _wait_for_exit(process, within_s)
         finally:
             # Also what an agent that has ended left running, which would go on changing its world.
             _signal_all(process, signal.SIGKILL)
-            await _silence(process, hearing)
-        return AgentRan(exit_code, round(time.monotonic() - began, 3), str(log))
+            await _drain_output(process, hearing)
+        return AgentExit(exit_code, round(time.monotonic() - began, 3), str(log))
 
 
-async def _begun(arguments: list[str], environment: dict[str, str]) -> tuple[asyncio.subprocess.Process, int]:
+async def _start_process(arguments: list[str], environment: dict[str, str]) -> tuple[asyncio.subprocess.Process, int]:
     """The agent's process, and where to hear what it says."""
     # A pipe of our own: with one of asyncio's, an agent seems to run as long as anything that it started does.
     ear, mouth = os.pipe()
@@ -125,7 +125,7 @@ async def _begun(arguments: list[str], environment: dict[str, str]) -> tuple[asy
 
 
 # Any: it becomes JSON.
-def briefing(started: Started) -> dict[str, Any]:
+def briefing(started: TaskRunStart) -> dict[str, Any]:
     """What an agent is told of its task, and nothing of how it is judged."""
     run = started.run
     return {
@@ -139,13 +139,13 @@ def briefing(started: Started) -> dict[str, Any]:
     }
 
 
-def open_to_agents(environment: Mapping[str, str], sources: Iterable[TaskSource]) -> dict[str, str]:
+def strip_judge_secrets(environment: Mapping[str, str], sources: Iterable[TaskSource]) -> dict[str, str]:
     """An environment without what opens the systems that only its judge reads."""
     closed = {name for source in sources for name in (source.token_env, source.key_env)}
     return {name: value for name, value in environment.items() if name not in closed}
 
 
-def agent_environment(started: Started, told: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def agent_environment(started: TaskRunStart, told: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of an agent: what ours is, without what concerns us, and with what concerns it."""
     brief = briefing(started)
     ends: Mapping[str, str | None] = brief["endpoints"]
@@ -164,8 +164,8 @@ def agent_environment(started: Started, told: Path, environment: Mapping[str, st
         "MLLP": ends.get("mllp"),
         "SFTP": ends.get("sftp"),
     }
-    inherited = {name: value for name, value in environment.items() if not name.startswith(OURS)}
-    return inherited | {f"{OURS}{name}": value for name, value in said.items() if _fits(value)}
+    inherited = {name: value for name, value in environment.items() if not name.startswith(ENV_PREFIX)}
+    return inherited | {f"{ENV_PREFIX}{name}": value for name, value in said.items() if _fits(value)}
 
 
 def _fits(value: str | None) -> TypeGuard[str]:
@@ -173,7 +173,7 @@ def _fits(value: str | None) -> TypeGuard[str]:
     return value is not None and "\0" not in value and len(value.encode()) <= MAX_VARIABLE_BYTES
 
 
-async def _ended(process: asyncio.subprocess.Process, within_s: float) -> int | None:
+async def _wait_for_exit(process: asyncio.subprocess.Process, within_s: float) -> int | None:
     """The exit code, or None once the time was over."""
     try:
         return await asyncio.wait_for(process.wait(), max(0.0, within_s))
@@ -190,7 +190,7 @@ def _signal_all(process: asyncio.subprocess.Process, number: signal.Signals) -> 
         os.killpg(process.pid, number)
 
 
-async def _silence(process: asyncio.subprocess.Process, hearing: asyncio.Task[None]) -> None:
+async def _drain_output(process: asyncio.subprocess.Process, hearing: asyncio.Task[None]) -> None:
     """Wait until an agent that was stopped is gone and its last words are kept, whoever has given up meanwhile."""
     await asyncio.shield(asyncio.gather(process.wait(), asyncio.wait([hearing], timeout=DRAIN_S)))
     if not hearing.done():
@@ -199,7 +199,7 @@ async def _silence(process: asyncio.subprocess.Process, hearing: asyncio.Task[No
         await asyncio.wait([hearing])
 
 
-class _Kept:
+class _OutputTail:
     """The end of what was said, of which only so much is kept."""
 
     def __init__(self) -> None:
@@ -220,13 +220,13 @@ class _Kept:
 
 
 # Any: a binary file.
-async def _hear(ear: int, log: Any) -> None:
+async def _copy_output(ear: int, log: Any) -> None:
     """Keep what an agent says: its beginning and its end, whatever comes between them."""
     stream = asyncio.StreamReader()
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(ear, "rb", 0)
     )
-    said, lost, end = 0, 0, _Kept()
+    said, lost, end = 0, 0, _OutputTail()
     try:
         while part := await stream.read(CHUNK_BYTES):
             head = part[: max(0, LOG_HALF_BYTES - said)]

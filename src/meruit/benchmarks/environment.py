@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from meruit.model.task import Benchmark, Task
-from meruit.model.world import World
+from meruit.model.world import EnvironmentState
 
 
-class Place(Protocol):
+class TaskEnvironment(Protocol):
     """A world that an agent can act on."""
 
     @property
@@ -23,13 +23,13 @@ class Place(Protocol):
         """Names that the world's seed brings along."""
 
 
-class Ground(Protocol):
+class EnvironmentProvider(Protocol):
     """Makes worlds, reads them, and takes them down."""
 
-    async def prepare(self, benchmark: Benchmark, task: Task) -> Place:
+    async def prepare(self, benchmark: Benchmark, task: Task) -> TaskEnvironment:
         """A new world for a task; raises MeruitError for a seed that is none, Unreachable when it cannot be made."""
 
-    async def read(self, task: Task, place_id: str | None, before: World | None = None) -> World:
+    async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
         """Every source of the task as it stands; one that cannot be read says so in its snapshot.
 
         With the world before, whatever is not listed any more is looked for by its name.

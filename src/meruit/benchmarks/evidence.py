@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from meruit.benchmarks.store.read import CriterionFound
+from meruit.benchmarks.store.read import CriterionRunRow
 from meruit.model.evidence import Cause
 from meruit.model.task import Reveal
 from meruit.model.task_run import (
@@ -32,7 +32,7 @@ def status_of(judged: CriterionResult) -> CriterionStatus:
     return _STATUS[judged.status]
 
 
-def criterion_run(found: CriterionFound, judged: CriterionResult) -> CriterionRun:
+def criterion_run(found: CriterionRunRow, judged: CriterionResult) -> CriterionRun:
     """A criterion run with its evidence."""
     status = status_of(judged)
     return CriterionRun(
@@ -49,7 +49,7 @@ def criterion_run(found: CriterionFound, judged: CriterionResult) -> CriterionRu
         required=judged.required,
         fault=judged.fault,
         details=details_of(judged),
-        evidence=shaped(judged),
+        evidence=format_evidence(judged),
         took_ms=None if found.took_us is None else found.took_us / 1000,
     )
 
@@ -66,7 +66,7 @@ def details_of(judged: CriterionResult) -> str | None:
     return f"does not fit: {', '.join(map(str, failing))}" if failing else None
 
 
-def shaped(judged: CriterionResult) -> dict[str, Any]:
+def format_evidence(judged: CriterionResult) -> dict[str, Any]:
     """The evidence under the specification's name for this kind of check; what we know beyond it stays beside."""
     found = dict(judged.details or {})
     check = checks.find(judged.metric)
@@ -85,13 +85,13 @@ def _in_order(one: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 def completion(run: TaskRun, result: VerificationResult | None, lines: list[CriterionRun]) -> Completion:
     """What whoever completes a run is told: of a run that counts only what its task reveals."""
     if run.scored:
-        return _hidden(run, lines)
+        return _completion_for_reveal(run, lines)
     return Completion(
         task_run_id=run.id,
         status=run.status,
         verdict=run.verdict,
         score=run.score,
-        axes={name: shown_axis(axis) for name, axis in run.axes.items()} if run.verdict is not None else None,
+        axes={name: format_axis(axis) for name, axis in run.axes.items()} if run.verdict is not None else None,
         coverage=run.coverage,
         bounds=run.bounds,
         reasons=None if result is None else result.reasons,
@@ -99,19 +99,19 @@ def completion(run: TaskRun, result: VerificationResult | None, lines: list[Crit
     )
 
 
-def _hidden(run: TaskRun, lines: list[CriterionRun]) -> Completion:
+def _completion_for_reveal(run: TaskRun, lines: list[CriterionRun]) -> Completion:
     level = [Reveal.NONE, Reveal.VERDICT, Reveal.AXES, Reveal.CRITERIA].index(run.reveal)
     if run.verdict is None or level == 0:
         return Completion(run.id, run.status)
     told = Completion(run.id, run.status, run.verdict, run.score)
     if level == 1:
         return told
-    axes = {name: shown_axis(axis) for name, axis in run.axes.items()}
+    axes = {name: format_axis(axis) for name, axis in run.axes.items()}
     passed = {one.label: one.passed for one in lines} if run.reveal is Reveal.CRITERIA else None
     return Completion(run.id, run.status, run.verdict, run.score, axes, passed=passed)
 
 
-def shown_axis(axis: AxisScore) -> dict[str, Any]:
+def format_axis(axis: AxisScore) -> dict[str, Any]:
     """An axis as the specification prints it."""
     weight = int(axis.weight) if axis.weight == int(axis.weight) else axis.weight
     return {"score": axis.score, "weight": weight}
@@ -123,6 +123,6 @@ def _line(one: CriterionRun) -> CriterionLine:
     )
 
 
-def hit_by_the_world(result: VerificationResult) -> bool:
+def has_unreadable_source(result: VerificationResult) -> bool:
     """Whether something could not be judged because a source could not be read."""
     return any(judged.cause is Cause.CHECK_ERROR for judged in result.criterion_results)

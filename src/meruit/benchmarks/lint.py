@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.benchmarks.mutations import GRAVE, WorldMutant, world_mutants
+from meruit.benchmarks.mutations import GRAVE, EnvironmentMutant, environment_mutants
 from meruit.checks.framework.assertion import as_range
 from meruit.checks.matching.formulas import Formula, formulas_in
 from meruit.errors import AuthorError
-from meruit.judge.plan import Rule
+from meruit.judge.plan import CriterionRule
 from meruit.model.record import Record
 from meruit.model.task import Task
 from meruit.model.verdict import Status, Verdict, VerificationResult
-from meruit.model.world import FACTS, World, compacted, in_work
+from meruit.model.world import FACTS_KEY, EnvironmentState, as_work_part, compact_state
 from meruit.registry import checks
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.criteria import LintFinding, Severity
@@ -48,17 +48,17 @@ class TaskReport(Record, frozen=True):
 class _Survivor(NamedTuple):
     """A mutant that passes, and the criteria that noticed in vain."""
 
-    mutant: WorldMutant
+    mutant: EnvironmentMutant
     noticed: list[str]
 
 
 def lint_task(
     engine: VerificationEngine,
     task: Task,
-    before: World,
+    before: EnvironmentState,
     facts: Mapping[str, Any],
-    gold: World | None = None,
-    gold_before: World | None = None,
+    gold: EnvironmentState | None = None,
+    gold_before: EnvironmentState | None = None,
 ) -> TaskReport:
     """Try a task's criteria on the untouched world, on a gold run's world, and on mutants of that.
 
@@ -67,34 +67,37 @@ def lint_task(
     prepared = engine.compile(task.success_criteria)
     began = before if gold_before is None else gold_before
 
-    def judged(was: World, now: World) -> VerificationResult:
-        given = {FACTS: {**facts, **task.facts}, **in_work(was)}
-        return engine.verify_sync("lint", given, in_work(compacted(was, now)), prepared, {})
+    def judge(was: EnvironmentState, now: EnvironmentState) -> VerificationResult:
+        given = {FACTS_KEY: {**facts, **task.facts}, **as_work_part(was)}
+        return engine.verify_sync("lint", given, as_work_part(compact_state(was, now)), prepared, {})
 
-    nothing = judged(before, before)
-    findings = [*_about_nothing(nothing, prepared.plan.rules), *_about_choices(nothing, prepared.plan.rules)]
+    nothing = judge(before, before)
+    findings = [
+        *_null_agent_findings(nothing, prepared.plan.rules),
+        *_agent_choice_findings(nothing, prepared.plan.rules),
+    ]
     free = {one.criterion_id: one.weight for one in nothing.criterion_results if one.status is Status.MET}
     if gold is None:
-        return TaskReport(task.id, _clean(findings), findings, str(nothing.verdict), free)
-    good = judged(began, gold)
+        return TaskReport(task.id, _is_clean(findings), findings, str(nothing.verdict), free)
+    good = judge(began, gold)
     if good.verdict is not Verdict.PASS:
         missed = ", ".join(one.criterion_id for one in good.criterion_results if one.status is not Status.MET)
         why = f"the gold run does not pass ({good.verdict}, score {good.score:g}): {missed}"
         findings.append(LintFinding(Severity.ERROR, "gold_fails", why))
         return TaskReport(task.id, False, findings, str(nothing.verdict), free, str(good.verdict))  # noqa: FBT003
     tried, failed_by, survivors = 0, dict[str, str](), list[_Survivor]()
-    for mutant in world_mutants(began, gold):
+    for mutant in environment_mutants(began, gold):
         tried += 1
-        result = judged(began, mutant.world)
+        result = judge(began, mutant.world)
         noticed = [one.criterion_id for one in result.criterion_results if one.status is Status.NOT_MET]
         for criterion_id in noticed:
             failed_by.setdefault(criterion_id, mutant.name)
         if result.verdict is Verdict.PASS:
             survivors.append(_Survivor(mutant, noticed))
-    findings += _about_mutants(good, failed_by, survivors)
+    findings += _mutant_findings(good, failed_by, survivors)
     return TaskReport(
         task=task.id,
-        ok=_clean(findings),
+        ok=_is_clean(findings),
         findings=findings,
         nothing=str(nothing.verdict),
         free=free,
@@ -106,11 +109,11 @@ def lint_task(
     )
 
 
-def _clean(findings: list[LintFinding]) -> bool:
+def _is_clean(findings: list[LintFinding]) -> bool:
     return not any(finding.severity is Severity.ERROR for finding in findings)
 
 
-def _about_nothing(result: VerificationResult, rules: tuple[Rule, ...]) -> Iterator[LintFinding]:
+def _null_agent_findings(result: VerificationResult, rules: tuple[CriterionRule, ...]) -> Iterator[LintFinding]:
     if not rules:
         yield LintFinding(Severity.ERROR, "no_criteria", "the task has no criteria, so nobody can pass it")
     if result.verdict is Verdict.PASS or result.success:
@@ -130,7 +133,7 @@ def _about_nothing(result: VerificationResult, rules: tuple[Rule, ...]) -> Itera
             yield LintFinding(Severity.WARNING, "passes_on_nothing", message, one.criterion_id)
 
 
-def _is_guard(rule: Rule) -> bool:
+def _is_guard(rule: CriterionRule) -> bool:
     """Whether the criterion forbids rather than asks, so that it passes as long as nothing is done."""
     assertion = rule.criterion.assertion
     if assertion is None:
@@ -142,7 +145,7 @@ def _is_guard(rule: Rule) -> bool:
     return only_forbids or said.get("changed") == "none" or ("count" in said and _may_be_none(said["count"]))
 
 
-def _about_choices(result: VerificationResult, rules: Sequence[Rule]) -> Iterator[LintFinding]:
+def _agent_choice_findings(result: VerificationResult, rules: Sequence[CriterionRule]) -> Iterator[LintFinding]:
     """Where an agent, by what it makes, chooses what it is judged by."""
     said = [
         (one.criterion_id, rule.criterion.assertion.settings)
@@ -156,7 +159,7 @@ def _about_choices(result: VerificationResult, rules: Sequence[Rule]) -> Iterato
                 "`match: first` looks at the first by key, which an agent can make: ask for `count: 1` or `match: all`"
             )
             yield LintFinding(Severity.WARNING, "agent_chooses_first", message, criterion_id)
-        if chosen := _needed(one) & made:
+        if chosen := _condition_names(one) & made:
             message = f"`when` hangs on {min(chosen)}, captured from what the agent made, which may so have it skipped"
             advice = "; read it from the state before with `let`, or ask for it in `fields`"
             yield LintFinding(Severity.WARNING, "agent_chooses_when", message + advice, criterion_id)
@@ -175,7 +178,7 @@ def _is_one(count: Any) -> bool:
         return False
 
 
-def _needed(said: Mapping[str, Any]) -> set[str]:
+def _condition_names(said: Mapping[str, Any]) -> set[str]:
     """The names on which a condition hangs, those from which its own values are read among them."""
     when, lets = said.get("when"), said.get("let")
     lets = lets if isinstance(lets, Mapping) else {}
@@ -198,7 +201,7 @@ def _may_be_none(count: Any) -> bool:
         return False  # A criterion that cannot be run is told of as such.
 
 
-def _about_mutants(
+def _mutant_findings(
     good: VerificationResult, failed_by: Mapping[str, str], survivors: list[_Survivor]
 ) -> Iterator[LintFinding]:
     for one in good.criterion_results:
@@ -215,22 +218,22 @@ def _about_mutants(
     if len(grave) > MAX_SURVIVORS:
         message = f"passes all the same with {_mutants(len(grave) - MAX_SURVIVORS)} more like these"
         yield LintFinding(Severity.WARNING, "mutant_passes", message)
-    yield from _about_fields([one for one in survivors if one.mutant.harm not in GRAVE])
+    yield from _field_findings([one for one in survivors if one.mutant.harm not in GRAVE])
 
 
-def _about_fields(slight: list[_Survivor]) -> Iterator[LintFinding]:
+def _field_findings(slight: list[_Survivor]) -> Iterator[LintFinding]:
     """Fields that may be wrong: those that nobody asks for, and those whose criterion is missed to no effect."""
     unasked = [one.mutant.name for one in slight if not one.noticed]
     if unasked:
         verb = "passes" if len(unasked) == 1 else "pass"
-        message = f"{_mutants(len(unasked))} with one field wrong {verb}: {_listed(unasked)}"
+        message = f"{_mutants(len(unasked))} with one field wrong {verb}: {_list_names(unasked)}"
         yield LintFinding(Severity.WARNING, "fields_unasked", message)
     missed: dict[str, list[str]] = {}
     for one in slight:
         for criterion_id in one.noticed:
             missed.setdefault(criterion_id, []).append(one.mutant.name)
     for criterion_id, names in missed.items():
-        message = f"missed, and passed all the same, by {_mutants(len(names))}: {_listed(names)}"
+        message = f"missed, and passed all the same, by {_mutants(len(names))}: {_list_names(names)}"
         advice = "; make it required, or give it `credit: all` or more weight"
         yield LintFinding(Severity.WARNING, "missed_to_no_effect", message + advice, criterion_id)
 
@@ -239,7 +242,7 @@ def _mutants(number: int) -> str:
     return "1 mutant" if number == 1 else f"{number:,} mutants"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     """As many as there is room for, each whole, and how many more there are."""
     said = names[0]
     for number, name in enumerate(names[1:], start=1):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.model.world import Encoding, Item, SourceKind, World, item
+from meruit.model.world import Encoding, EnvironmentState, Item, SourceKind, make_item
 
 MAX_OF_AN_ITEM = 40
 """Fields, or parts of a message, of one item that are spoilt."""
@@ -24,11 +24,11 @@ _ENVELOPE = frozenset({"MSH", "ISA", "GS", "ST", "SE", "GE", "IEA"})
 """Segments whose fields are about the message rather than about what it says."""
 
 
-class WorldMutant(NamedTuple):
+class EnvironmentMutant(NamedTuple):
     """A spoilt world, and what was done to it."""
 
     name: str
-    world: World
+    world: EnvironmentState
     harm: str
     """`undone`, `twice`, `dropped`, `changed`, `touched`, `deleted` or `added`."""
 
@@ -37,7 +37,7 @@ GRAVE = frozenset({"undone", "twice", "touched", "deleted", "added"})
 """What criteria must notice; a field that nobody asks for may be meant so."""
 
 
-def world_mutants(before: World, after: World) -> Iterator[WorldMutant]:
+def environment_mutants(before: EnvironmentState, after: EnvironmentState) -> Iterator[EnvironmentMutant]:
     """Every mutant of the world after a good run: what was done undone, done twice, done wrongly, and more done."""
     for name, snapshot in after.items():
         was = {one.key: one for one in before[name].items} if name in before else {}
@@ -52,28 +52,30 @@ def world_mutants(before: World, after: World) -> Iterator[WorldMutant]:
         yield from _beside(after, name, untouched)
 
 
-def _of_change(after: World, name: str, key: str, was: Item | None, now: Item | None) -> Iterator[WorldMutant]:
+def _of_change(
+    after: EnvironmentState, name: str, key: str, was: Item | None, now: Item | None
+) -> Iterator[EnvironmentMutant]:
     where = f"{name}:{key}"
-    yield WorldMutant(f"{where} undone", _with(after, name, key, was), "undone")
+    yield EnvironmentMutant(f"{where} undone", _with(after, name, key, was), "undone")
     if now is None:
         return
     if was is None:
         twin = _twin(now, after[name].kind)
-        yield WorldMutant(f"{where} done twice", _with(after, name, twin.key, twin), "twice")
-    for what, harm, content in islice(_spoilt(now, after[name].kind), MAX_OF_AN_ITEM):
-        spoilt = item(key, content, version=f"{now.version}-spoilt", facts=now.facts)
-        yield WorldMutant(f"{where} {what}", _with(after, name, key, spoilt), harm)
+        yield EnvironmentMutant(f"{where} done twice", _with(after, name, twin.key, twin), "twice")
+    for what, harm, content in islice(_item_mutations(now, after[name].kind), MAX_OF_AN_ITEM):
+        spoilt = make_item(key, content, version=f"{now.version}-spoilt", facts=now.facts)
+        yield EnvironmentMutant(f"{where} {what}", _with(after, name, key, spoilt), harm)
 
 
-def _of_call(after: World, name: str, said: list[str]) -> Iterator[WorldMutant]:
+def _of_call(after: EnvironmentState, name: str, said: list[str]) -> Iterator[EnvironmentMutant]:
     """A call is one thing that was done; a turn of it may be small talk, and may be said twice."""
     if said:
-        yield WorldMutant(f"{name} undone", _without(after, name, said), "undone")
+        yield EnvironmentMutant(f"{name} undone", _without(after, name, said), "undone")
     for key in said[:MAX_ITEMS]:
-        yield WorldMutant(f"{name} without {key}", _without(after, name, [key]), "dropped")
+        yield EnvironmentMutant(f"{name} without {key}", _without(after, name, [key]), "dropped")
 
 
-def _beside(after: World, name: str, untouched: list[Item]) -> Iterator[WorldMutant]:
+def _beside(after: EnvironmentState, name: str, untouched: list[Item]) -> Iterator[EnvironmentMutant]:
     """Things that nobody asked for: something of each kind is changed, is deleted, and is there once more."""
     several: dict[str, list[Item]] = {}
     for one in untouched:
@@ -81,18 +83,18 @@ def _beside(after: World, name: str, untouched: list[Item]) -> Iterator[WorldMut
     for alike in several.values():
         one, kind = alike[0], after[name].kind
         touched = Item(one.key, f"{one.version}-touched", one.body, one.encoding, one.facts)
-        yield WorldMutant(f"{name}:{one.key} touched", _with(after, name, one.key, touched), "touched")
-        yield WorldMutant(f"{name}:{one.key} deleted", _with(after, name, one.key, None), "deleted")
+        yield EnvironmentMutant(f"{name}:{one.key} touched", _with(after, name, one.key, touched), "touched")
+        yield EnvironmentMutant(f"{name}:{one.key} deleted", _with(after, name, one.key, None), "deleted")
         for twin in (_twin(other, kind) for other in alike[:OF_A_KIND]):
-            yield WorldMutant(f"{name}:{twin.key} added", _with(after, name, twin.key, twin), "added")
+            yield EnvironmentMutant(f"{name}:{twin.key} added", _with(after, name, twin.key, twin), "added")
 
 
-def _without(world: World, name: str, keys: list[str]) -> World:
+def _without(world: EnvironmentState, name: str, keys: list[str]) -> EnvironmentState:
     items = [one for one in world[name].items if one.key not in keys]
     return {**world, name: msgspec.structs.replace(world[name], items=items)}
 
 
-def _with(world: World, name: str, key: str, one: Item | None) -> World:
+def _with(world: EnvironmentState, name: str, key: str, one: Item | None) -> EnvironmentState:
     kept = [other for other in world[name].items if other.key != key]
     items = sorted([*kept, *([] if one is None else [one])], key=lambda other: other.key)
     return {**world, name: msgspec.structs.replace(world[name], items=items)}
@@ -109,7 +111,7 @@ def _twin(one: Item, kind: SourceKind) -> Item:
     return Item(key, f"{one.version}-twin", body, one.encoding, one.facts)
 
 
-def _spoilt(one: Item, kind: SourceKind) -> Iterator[tuple[str, str, bytes]]:
+def _item_mutations(one: Item, kind: SourceKind) -> Iterator[tuple[str, str, bytes]]:
     """The item's content with one thing wrong, each with what it is."""
     if one.encoding is not Encoding.TEXT or one.body is None:
         return
@@ -151,12 +153,12 @@ def _without_fields(document: dict[str, Any]) -> Iterator[tuple[str, str, bytes]
     for name, value in document.items():
         if name in _NOT_TELLING:
             continue
-        yield f"without {name}", "dropped", _written({key: one for key, one in document.items() if key != name})
-        for path, wrong in _wrong(value):
-            yield f"{name}{path} changed", "changed", _written({**document, name: wrong})
+        yield f"without {name}", "dropped", _encode({key: one for key, one in document.items() if key != name})
+        for path, wrong in _wrong_values(value):
+            yield f"{name}{path} changed", "changed", _encode({**document, name: wrong})
 
 
-def _wrong(value: Any) -> Iterator[tuple[str, Any]]:
+def _wrong_values(value: Any) -> Iterator[tuple[str, Any]]:
     """The value with one leaf changed."""
     match value:
         case bool():
@@ -167,16 +169,16 @@ def _wrong(value: Any) -> Iterator[tuple[str, Any]]:
             yield "", f"{value}x"
         case dict():
             for name, inner in value.items():
-                yield from ((f".{name}{path}", {**value, name: wrong}) for path, wrong in _wrong(inner))
+                yield from ((f".{name}{path}", {**value, name: wrong}) for path, wrong in _wrong_values(inner))
         case list():
             for number, inner in enumerate(value):
-                for path, wrong in _wrong(inner):
+                for path, wrong in _wrong_values(inner):
                     yield f"[{number}]{path}", [*value[:number], wrong, *value[number + 1 :]]
         case _:
             return
 
 
-def _written(document: dict[str, Any]) -> bytes:
+def _encode(document: dict[str, Any]) -> bytes:
     return msgspec.json.encode(document, enc_hook=_as_number)
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from meruit.benchmarks.store import published
-from meruit.benchmarks.store.published import BenchmarkView, Publish, Published
+from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark, PublishedBenchmark
 from meruit.errors import Problem
 from meruit.model.canonical import canonical, digest
 from meruit.model.task import Benchmark, Task, split_name
 from meruit.model.task_run import TaskRun
-from meruit.outcomes.service import Ready, Registrar, Unsupported
+from meruit.outcomes.service import CompiledCriteria, Registrar, UnsupportedCriteria
 from meruit.registry import faults_of
 from meruit.store.database import NotFound
 from meruit.store.store import Store
@@ -23,20 +23,20 @@ MAX_READ = 8
 """Benchmarks that are kept as they were read."""
 
 
-class Known(NamedTuple):
+class CompiledTask(NamedTuple):
     """A task that somebody has run, and its criteria compiled."""
 
     benchmark: Benchmark
     task: Task
-    ready: Ready
+    ready: CompiledCriteria
 
 
-class Library:
+class BenchmarkLibrary:
     """Publishes benchmarks, and finds them again."""
 
     def __init__(self, registrar: Registrar) -> None:
         self.registrar = registrar
-        self._known: OrderedDict[tuple[str, str, str], Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], CompiledTask] = OrderedDict()
         self._read: OrderedDict[str, Benchmark] = OrderedDict()
         self._remembering = threading.Lock()
 
@@ -50,22 +50,22 @@ class Library:
         # Compiling many tasks takes long enough to hold up everybody else.
         return await self.store.recorder.record(await asyncio.to_thread(self.publication, tenant, by, benchmark))
 
-    def publication(self, tenant: str, by: str, benchmark: Benchmark) -> Publish:
+    def publication(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:
         """The same, only to be recorded."""
-        sound(benchmark)
-        ready = [self.registrar.ready(task.success_criteria) for task in benchmark.tasks]
+        validate_benchmark(benchmark)
+        ready = [self.registrar.compile(task.success_criteria) for task in benchmark.tasks]
         written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)
         criteria = tuple({one.digest: (one.body, one.digest) for one in ready}.values())
-        return Publish(tenant, by, benchmark, canonical(written), digest(written), criteria)
+        return PublishBenchmark(tenant, by, benchmark, canonical(written), digest(written), criteria)
 
-    def find(self, tenant: str, name: str) -> Published:
+    def find(self, tenant: str, name: str) -> PublishedBenchmark:
         """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
         parts = split_name(name)
         if parts is None:
             raise NotFound(f"no benchmark {name!r}; write slug@version")
         with self.store.database.reading() as connection:
             view = published.look_up(connection, tenant, *parts)
-            known = self._recalled(view.digest)
+            known = self._find_in_cache(view.digest)
             if known is None:
                 # A large one takes a second to read, and is asked for with each of its runs.
                 known = published.content(connection, tenant, view)
@@ -73,16 +73,16 @@ class Library:
             self._read[view.digest] = known
             while len(self._read) > MAX_READ:
                 self._read.popitem(last=False)
-        return Published(view, known)
+        return PublishedBenchmark(view, known)
 
-    def _recalled(self, digest: str) -> Benchmark | None:
+    def _find_in_cache(self, digest: str) -> Benchmark | None:
         with self._remembering:
             found = self._read.get(digest)
             if found is not None:
                 self._read.move_to_end(digest)
             return found
 
-    def task_of(self, tenant: str, run: TaskRun) -> Known:
+    def task_of(self, tenant: str, run: TaskRun) -> CompiledTask:
         """The run's task, compiled; published for all time, so it need not be read twice."""
         key = (tenant, f"{run.benchmark}@{run.version}", run.task)
         with self._remembering:
@@ -94,7 +94,7 @@ class Library:
         task = benchmark.task(run.task)
         if task is None:
             raise NotFound(f"no task {run.task!r} in {benchmark.name}")
-        known = Known(benchmark, task, self.registrar.ready(task.success_criteria))
+        known = CompiledTask(benchmark, task, self.registrar.compile(task.success_criteria))
         with self._remembering:
             self._known[key] = known
             while len(self._known) > MAX_KNOWN:
@@ -102,7 +102,7 @@ class Library:
         return known
 
 
-def chosen(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:
+def select_tasks(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:
     """The tasks that are meant, all where none is named; raises NotFound."""
     if wanted is None:
         return list(benchmark.tasks)
@@ -114,7 +114,7 @@ def chosen(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:
     return [task for task in found if task is not None]
 
 
-def sound(benchmark: Benchmark) -> None:
+def validate_benchmark(benchmark: Benchmark) -> None:
     """Raise Unsupported where an assertion of some task cannot be run."""
     problems = [
         Problem(f"tasks[{number}].criteria[{place}].{'.'.join(map(str, where))}", why)
@@ -124,4 +124,4 @@ def sound(benchmark: Benchmark) -> None:
         for where, why in faults_of(criterion.assertion)
     ]
     if problems:
-        raise Unsupported("benchmark", problems)
+        raise UnsupportedCriteria("benchmark", problems)

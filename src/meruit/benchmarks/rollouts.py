@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from meruit.benchmarks.agent_process import AgentCommand, AgentRan, run_agent
-from meruit.benchmarks.service import Benchmarks, Started
-from meruit.benchmarks.store.read import RunMoved
+from meruit.benchmarks.agent_process import AgentCommand, AgentExit, run_agent
+from meruit.benchmarks.service import Benchmarks, TaskRunStart
+from meruit.benchmarks.store.read import TaskRunStateError
 from meruit.errors import AuthorError, MeruitError, Unreachable
 from meruit.model.access import Scope
 from meruit.model.record import Record
 from meruit.model.task_run import RunStatus, TaskRun
-from meruit.sources.retry import Retry
+from meruit.sources.retry import BackoffSchedule
 from meruit.verify.sanitize import describe
 
-RETRY = Retry(tries=3, first_wait_s=0.5)
+RETRY = BackoffSchedule(tries=3, first_wait_s=0.5)
 """How often a world that does not answer is tried before its run is left for later."""
 LATE_S = 0.05
 """How long after its deadline an agent is stopped, so that nobody can doubt that it has passed."""
@@ -25,13 +25,13 @@ class Rollout(Record, frozen=True):
     """One task run that has ended, and how its agent ended."""
 
     run: TaskRun
-    agent: AgentRan | None = None
+    agent: AgentExit | None = None
     """None where none was run."""
     trouble: str | None = None
     """Why it could not be begun, or not be brought to its end: nobody's failure, and nothing that counts."""
 
 
-class Logs(NamedTuple):
+class AgentLogs(NamedTuple):
     """Where what agents said is kept, and how they ended."""
 
     folder: Path
@@ -40,17 +40,17 @@ class Logs(NamedTuple):
         """The log of one task run."""
         return self.folder / (run.benchmark_run_id or "alone") / f"{run.id}.log"
 
-    def remember(self, run: TaskRun, ran: AgentRan) -> None:
+    def save_exit(self, run: TaskRun, ran: AgentExit) -> None:
         """Keep how an agent ended."""
         self.of(run).with_suffix(".json").write_bytes(ran.to_json())
 
-    def remembered(self, run: TaskRun) -> AgentRan | None:
+    def load_exit(self, run: TaskRun) -> AgentExit | None:
         """How the agent of a task run ended; None where it was not run here."""
         try:
-            found = AgentRan.from_json(self.of(run).with_suffix(".json").read_bytes())
+            found = AgentExit.from_json(self.of(run).with_suffix(".json").read_bytes())
         except (OSError, ValueError):
             return None
-        return AgentRan(found.exit_code, found.seconds, str(self.of(run)))
+        return AgentExit(found.exit_code, found.seconds, str(self.of(run)))
 
 
 class Observer(NamedTuple):
@@ -67,13 +67,13 @@ class Rollouts(NamedTuple):
     tenant: str
     command: AgentCommand
     environment: Mapping[str, str]
-    logs: Logs
+    logs: AgentLogs
     observer: Observer
     parallel: int = 1
     timeout_s: float | None = None
     """When an agent is stopped, if its task leaves it more time; what it did until then is judged."""
 
-    async def all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
+    async def run_all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
         """Run an agent at each; whatever ends this early cancels those under way, and the others stay pending."""
         at_once = asyncio.Semaphore(self.parallel)
         begun: list[str] = []
@@ -82,7 +82,7 @@ class Rollouts(NamedTuple):
             await at_once.acquire()
             begun.append(run.id)
             self.observer.began(run)
-            done = await self._one(run)
+            done = await self._run_one(run)
             begun.remove(run.id)
             self.observer.ended(done)
             # Whatever fails keeps its place, so that no other begins before all are ended.
@@ -101,33 +101,33 @@ class Rollouts(NamedTuple):
             raise
         return [task.result() for task in tasks]
 
-    async def _one(self, run: TaskRun) -> Rollout:
+    async def _run_one(self, run: TaskRun) -> Rollout:
         """One run; whatever goes wrong with it is told of it, and keeps nobody from the others.
 
         Raises AuthorError for a command that cannot be run at all: it would fail everywhere.
         """
         try:
-            started = await self._started(run)
-        except RunMoved:
+            started = await self._start(run)
+        except TaskRunStateError:
             # Somebody has given it up, or begun it elsewhere.
             return Rollout(self.benchmarks.run(self._scope, run.id))
         except Unreachable as problem:
             # Nothing was begun, so that it can still be, once the world answers.
             return Rollout(self.benchmarks.run(self._scope, run.id), trouble=str(problem))
         except Exception as problem:  # noqa: BLE001 - a world may break in any way
-            return await self._given_up(run, problem)
+            return await self._cancel_run(run, problem)
         try:
-            return await self._acted(started)
+            return await self._run_and_complete(started)
         except AuthorError:
             raise
         except Exception as problem:  # noqa: BLE001 - as above
-            return await self._given_up(run, problem)
+            return await self._cancel_run(run, problem)
 
     @property
     def _scope(self) -> Scope:
         return Scope(self.tenant)
 
-    async def _started(self, run: TaskRun) -> Started:
+    async def _start(self, run: TaskRun) -> TaskRunStart:
         """A run that is under way, tried again where its world does not answer."""
         for wait_s in RETRY.waits_s():
             try:
@@ -136,7 +136,7 @@ class Rollouts(NamedTuple):
                 await asyncio.sleep(wait_s)
         return await self.benchmarks.start(self._scope, run.id)
 
-    async def _acted(self, started: Started) -> Rollout:
+    async def _run_and_complete(self, started: TaskRunStart) -> Rollout:
         run = started.run
         ran = await run_agent(
             self.command,
@@ -145,18 +145,18 @@ class Rollouts(NamedTuple):
             log=self.logs.of(run),
             within_s=self._seconds(started),
         )
-        self.logs.remember(run, ran)
+        self.logs.save_exit(run, ran)
         ended = await self.benchmarks.complete(self._scope, run.id)
         if ended.status is RunStatus.CANCELLED:
             # By somebody who could not take its world down.
             await self.benchmarks.cancel(self.tenant, [run.id])
         return Rollout(ended, ran)
 
-    async def _given_up(self, run: TaskRun, problem: Exception) -> Rollout:
+    async def _cancel_run(self, run: TaskRun, problem: Exception) -> Rollout:
         (given_up,) = await self.benchmarks.cancel(self.tenant, [run.id])
         return Rollout(given_up, trouble=str(problem) if isinstance(problem, MeruitError) else describe(problem))
 
-    def _seconds(self, started: Started) -> float:
+    def _seconds(self, started: TaskRunStart) -> float:
         deadline = started.run.deadline
         # A run that was started has one.
         assert deadline is not None  # noqa: S101

@@ -5,9 +5,9 @@ from fractions import Fraction
 import msgspec
 
 from meruit.benchmarks.evidence import completion, criterion_run
-from meruit.benchmarks.score import Ended, benchmark_score
+from meruit.benchmarks.score import TaskRunOutcome, benchmark_score
 from meruit.benchmarks.store import read as runs
-from meruit.benchmarks.store.read import Kept
+from meruit.benchmarks.store.read import TaskRunRow
 from meruit.model.access import Scope
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, TaskRun
 from meruit.model.verdict import VerificationResult
@@ -22,7 +22,7 @@ class RunReader:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def _find(self, scope: Scope, run_id: str) -> Kept:
+    def _find(self, scope: Scope, run_id: str) -> TaskRunRow:
         with self.store.database.reading() as connection:
             return runs.find(connection, scope, run_id)
 
@@ -70,7 +70,7 @@ class RunReader:
         if not found.ended:
             return found
         tasks = list(dict.fromkeys(run.task for run in several))
-        return msgspec.structs.replace(found, result=benchmark_score(list(map(ended_run, several)), tasks))
+        return msgspec.structs.replace(found, result=benchmark_score(list(map(to_task_run_outcome, several)), tasks))
 
     def task_runs(self, scope: Scope, benchmark_run_id: str) -> list[TaskRun]:
         """All task runs of a benchmark run; raises NotFound."""
@@ -79,9 +79,9 @@ class RunReader:
             return runs.of_benchmark_run(connection, scope.tenant, benchmark_run_id)
 
 
-def ended_run(run: TaskRun) -> Ended:
+def to_task_run_outcome(run: TaskRun) -> TaskRunOutcome:
     """A run as the benchmark's result sees it."""
     if run.exact is None or run.exact_high is None:
-        return Ended(run.id, run.task, run.status, begun=run.started_at is not None)
+        return TaskRunOutcome(run.id, run.task, run.status, begun=run.started_at is not None)
     low, high = Fraction(run.exact), Fraction(run.exact_high)
-    return Ended(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)
+    return TaskRunOutcome(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)

@@ -16,20 +16,20 @@ _OF_METRICS = ("Assertion", "ComparisonOperator", "MetricType", "Scale", "Succes
 Schema = dict[str, Any]
 
 
-class AsWritten(GenerateJsonSchema):
+class AuthoringJsonSchema(GenerateJsonSchema):
     """Takes what authors may write: where a validator reads that before its type does, the type is only a hint."""
 
     def function_before_schema(self, schema: BeforeValidatorFunctionSchema) -> JsonSchemaValue:
         """What stands behind a validator."""
-        return self._hinted(super().function_before_schema(schema), schema)
+        return self._as_hint(super().function_before_schema(schema), schema)
 
     def function_wrap_schema(self, schema: WrapValidatorFunctionSchema) -> JsonSchemaValue:
         """What stands inside a validator."""
-        return self._hinted(super().function_wrap_schema(schema), schema)
+        return self._as_hint(super().function_wrap_schema(schema), schema)
 
     # Any: either of the two.
     @staticmethod
-    def _hinted(found: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    def _as_hint(found: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
         return found if schema.get("json_schema_input_schema") is not None else {"anyOf": [found, {}]}
 
 
@@ -85,7 +85,7 @@ def settings_schema(check: Check, definitions: Schema) -> Schema:
         return {"type": "object", "properties": {}}
     # One check's `Let` need not be another's.
     schema = check.settings.model_json_schema(
-        by_alias=True, ref_template=f"#/$defs/{check.name}.{{model}}", schema_generator=AsWritten
+        by_alias=True, ref_template=f"#/$defs/{check.name}.{{model}}", schema_generator=AuthoringJsonSchema
     )
     definitions.update({f"{check.name}.{name}": one for name, one in schema.pop("$defs", {}).items()})
     properties, required = schema["properties"], [*schema.pop("required", [])]

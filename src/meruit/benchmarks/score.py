@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from meruit.judge.aggregate import PASS_SCORE
 from meruit.model.numbers import exact
-from meruit.model.task_run import BenchmarkScore, Interval, RunStatus, TaskScore
+from meruit.model.task_run import BenchmarkScore, ConfidenceInterval, RunStatus, TaskScore
 from meruit.model.verdict import Bounds, Status, Verdict, VerificationResult
 
 # Student's t at 97.5 % for 1 to 10 degrees of freedom; a few tasks are no normal distribution.
@@ -17,7 +17,7 @@ _T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2
 _Z = 1.959964
 
 
-class Ended(NamedTuple):
+class TaskRunOutcome(NamedTuple):
     """One task run that has ended, as far as the benchmark cares."""
 
     id: str
@@ -33,7 +33,7 @@ class Ended(NamedTuple):
     """Whether an agent was let loose: a run that was cancelled afterwards might have gone any way."""
 
 
-def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkScore:
+def benchmark_score(ended: Sequence[TaskRunOutcome], tasks: Sequence[str]) -> BenchmarkScore:
     """What the runs come to; all of them must have ended. Timed-out runs count 0, cancelled ones do not count.
 
     Whoever gives up a run cannot win by it: a verdict is given only if it is the same however that run had gone. A run
@@ -47,13 +47,13 @@ def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkSc
     worst = min(scores, key=lambda score: (score.score, score.passes / score.runs), default=None)
     most = max((score.runs for score in scores), default=0)
     return BenchmarkScore(
-        verdict=_verdict(counted, _given_up(ended, by_task)),
+        verdict=_verdict(counted, _count_abandoned(ended, by_task)),
         score=float(low),
         exact=str(low),
         bounds=Bounds(float(low), float(high)),
         pass_rate=pass_rate,
         pass_rate_interval=_wilson(pass_rate, len(scores)),
-        score_interval=_of_mean([[run.low for run in runs] for runs in by_task.values() if runs]),
+        score_interval=_mean_interval([[run.low for run in runs] for runs in by_task.values() if runs]),
         worst_task=None if worst is None else worst.task,
         coverage=float(_mean([Fraction(run.coverage) for run in counted])),
         runs=len(counted),
@@ -67,13 +67,13 @@ def benchmark_score(ended: Sequence[Ended], tasks: Sequence[str]) -> BenchmarkSc
     )
 
 
-def _given_up(ended: Sequence[Ended], by_task: Mapping[str, list[Ended]]) -> int:
+def _count_abandoned(ended: Sequence[TaskRunOutcome], by_task: Mapping[str, list[TaskRunOutcome]]) -> int:
     """How many runs might have gone any way: those cancelled once begun, and one of each task that has no other."""
     begun = [run.task for run in ended if run.status is RunStatus.CANCELLED and run.begun]
     return len(begun) + sum(not runs and task not in begun for task, runs in by_task.items())
 
 
-def _verdict(counted: Sequence[Ended], given_up: int) -> Verdict:
+def _verdict(counted: Sequence[TaskRunOutcome], given_up: int) -> Verdict:
     """By the mean at its worst and at its best, a run that was given up being worth anything between 0 and 1."""
     number = len(counted) + given_up
     if not number:
@@ -106,12 +106,12 @@ def pass_hat_k(tries: int, passes: int, k: int) -> float:
     return math.comb(passes, k) / math.comb(tries, k)
 
 
-def _by_task(counted: Sequence[Ended], tasks: Sequence[str]) -> Mapping[str, list[Ended]]:
+def _by_task(counted: Sequence[TaskRunOutcome], tasks: Sequence[str]) -> Mapping[str, list[TaskRunOutcome]]:
     grouped = {task: list(runs) for task, runs in groupby(sorted(counted, key=_task_of), key=_task_of)}
     return {task: grouped.get(task, []) for task in tasks}
 
 
-def _task_of(run: Ended) -> str:
+def _task_of(run: TaskRunOutcome) -> str:
     return run.task
 
 
@@ -119,7 +119,7 @@ def _mean(numbers: Sequence[Fraction]) -> Fraction:
     return sum(numbers, Fraction(0)) / len(numbers) if numbers else Fraction(0)
 
 
-def _task_score(task: str, runs: Sequence[Ended]) -> TaskScore:
+def _task_score(task: str, runs: Sequence[TaskRunOutcome]) -> TaskScore:
     low, high = (float(_mean([getattr(run, side) for run in runs])) for side in ("low", "high"))
     verdicts = Counter(str(run.verdict or run.status) for run in runs)
     passes = sum(run.verdict is Verdict.PASS for run in runs)
@@ -135,7 +135,7 @@ def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, i
     return found
 
 
-def _wilson(rate: float, number: int) -> Interval | None:
+def _wilson(rate: float, number: int) -> ConfidenceInterval | None:
     """Wilson's interval, a task counting once however often it is repeated: repeats of one task say little new."""
     if not number:
         return None
@@ -143,10 +143,10 @@ def _wilson(rate: float, number: int) -> Interval | None:
     middle = (rate + spread / 2) / (1 + spread)
     reach = _Z * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
     # At 0 and at 1 the last digit may fall on the wrong side.
-    return Interval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
+    return ConfidenceInterval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
 
 
-def _of_mean(by_task: Sequence[Sequence[Fraction]]) -> Interval | None:
+def _mean_interval(by_task: Sequence[Sequence[Fraction]]) -> ConfidenceInterval | None:
     """Student's interval of the mean score, runs of one task taken together as they depend on each other."""
     number = len(by_task)
     if number < 2:
@@ -156,7 +156,7 @@ def _of_mean(by_task: Sequence[Sequence[Fraction]]) -> Interval | None:
     apart = [sum((score - mean for score in scores), Fraction(0)) for scores in by_task]
     variance = Fraction(number, number - 1) * sum((one * one for one in apart), Fraction(0)) / (runs * runs)
     reach = _quantile(number - 1) * math.sqrt(variance)
-    return Interval(max(0.0, float(mean) - reach), min(1.0, float(mean) + reach))
+    return ConfidenceInterval(max(0.0, float(mean) - reach), min(1.0, float(mean) + reach))
 
 
 def _quantile(freedom: int) -> float:
@@ -169,7 +169,7 @@ def _quantile(freedom: int) -> float:
     return _Z + first / freedom + second / freedom**2 + third / freedom**3
 
 
-def highest(result: VerificationResult) -> Fraction:
+def highest_score(result: VerificationResult) -> Fraction:
     """A run's exact score if all that could not be measured had been met."""
     counted = [one for one in result.criterion_results if one.status is not Status.EXCLUDED]
     total = sum((exact(one.weight) for one in counted), Fraction(0))
@@ -180,7 +180,7 @@ def highest(result: VerificationResult) -> Fraction:
     return Fraction(result.exact) + missing / total
 
 
-def _reasons(counted: Sequence[Ended], by_task: Mapping[str, list[Ended]]) -> list[str]:
+def _reasons(counted: Sequence[TaskRunOutcome], by_task: Mapping[str, list[TaskRunOutcome]]) -> list[str]:
     if not counted:
         return ["no task run counts, so there is nothing that could pass"]
     empty = [task for task, runs in by_task.items() if not runs]

@@ -9,26 +9,26 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.benchmarks.environment import Ground, Place
-from meruit.benchmarks.evidence import hit_by_the_world, status_of
-from meruit.benchmarks.published import Library, chosen
+from meruit.benchmarks.environment import EnvironmentProvider, TaskEnvironment
+from meruit.benchmarks.evidence import has_unreadable_source, status_of
+from meruit.benchmarks.published import BenchmarkLibrary, select_tasks
 from meruit.benchmarks.run_reader import RunReader
 from meruit.benchmarks.store import read as runs
-from meruit.benchmarks.store.published import BenchmarkView, Published
-from meruit.benchmarks.store.read import Kept, RunMoved
+from meruit.benchmarks.store.published import BenchmarkView, PublishedBenchmark
+from meruit.benchmarks.store.read import TaskRunRow, TaskRunStateError
 from meruit.benchmarks.store.transitions import (
     REREAD,
     BeginJudging,
     CancelRuns,
     CompleteRun,
     CreateRuns,
-    CriterionRow,
     GiveUpJudging,
+    NewCriterionRun,
     NewTaskRun,
     RejudgeRun,
     RereadRun,
     StartRun,
-    TimeOut,
+    TimeOutRuns,
 )
 from meruit.errors import MeruitError, Unreachable
 from meruit.log.commitment import SALT_BYTES
@@ -40,12 +40,12 @@ from meruit.model.task import Benchmark, Reveal, Task
 from meruit.model.task_run import ENDED, BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
-from meruit.model.world import FACTS, World, compacted, in_work, world_of
-from meruit.outcomes.service import Judged, Ready, Registrar, Submission
+from meruit.model.world import FACTS_KEY, EnvironmentState, as_work_part, compact_state, environment_in
+from meruit.outcomes.service import CompiledCriteria, JudgedWork, Registrar, Submission
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import Discard
 from meruit.outcomes.store.write import AddVersions, NewVersion
-from meruit.store.blobs import Part
+from meruit.store.blobs import EvidencePart
 from meruit.store.database import StoreError
 from meruit.verify.catalogue import Prepared, Slot
 
@@ -56,15 +56,15 @@ MAX_RUNS = 10_000
 
 RECHECK = "recheck"
 """Why a run is judged again of which something could not be judged."""
-Heard = Callable[[Verdict], None]
+VerdictListener = Callable[[Verdict], None]
 """Who hears of a verdict that was given."""
 
 
-def _nobody(_verdict: Verdict) -> None:
+def _ignore_verdict(_verdict: Verdict) -> None:
     """Whom nothing has to be told."""
 
 
-class Started(NamedTuple):
+class TaskRunStart(NamedTuple):
     """What an agent needs to begin."""
 
     run: TaskRun
@@ -72,7 +72,7 @@ class Started(NamedTuple):
     access: dict[str, Any]
 
 
-class _Judging:
+class _JudgingLocks:
     """Runs that are being judged by this process, each by one caller at a time."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class _Judging:
         self._callers: Counter[tuple[str, str]] = Counter()
 
     @asynccontextmanager
-    async def alone(self, tenant: str, run_id: str) -> AsyncIterator[None]:
+    async def exclusive(self, tenant: str, run_id: str) -> AsyncIterator[None]:
         """Wait until nobody else judges the run, and keep others waiting."""
         key = (tenant, run_id)
         self._callers[key] += 1
@@ -92,7 +92,7 @@ class _Judging:
             if not self._callers[key]:
                 del self._callers[key], self._locks[key]
 
-    def holds(self, tenant: str, run_id: str) -> bool:
+    def is_held(self, tenant: str, run_id: str) -> bool:
         """Whether somebody judges the run now."""
         return (tenant, run_id) in self._locks
 
@@ -100,19 +100,21 @@ class _Judging:
 class Benchmarks(RunReader):
     """Everything that can be done with benchmarks and runs."""
 
-    def __init__(self, registrar: Registrar, ground: Ground, timer: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self, registrar: Registrar, ground: EnvironmentProvider, timer: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
         super().__init__(registrar.store)
         self.registrar = registrar
-        self.library = Library(registrar)
-        self.ground = ground
+        self.library = BenchmarkLibrary(registrar)
+        self.environments = ground
         self._timer = timer
-        self._judging = _Judging()
+        self._judging = _JudgingLocks()
 
     async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
         """Keep a benchmark for all time; raises Unsupported for criteria that cannot be judged, BenchmarkTaken."""
         return await self.library.publish(tenant, by, benchmark)
 
-    def find(self, tenant: str, name: str) -> Published:
+    def find(self, tenant: str, name: str) -> PublishedBenchmark:
         """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
         return self.library.find(tenant, name)
 
@@ -147,7 +149,7 @@ class Benchmarks(RunReader):
     ) -> CreateRuns:
         """A benchmark run that is only to be recorded; raises NotFound, MeruitError."""
         found = self.find(tenant, name).benchmark
-        meant = chosen(found, tasks)
+        meant = select_tasks(found, tasks)
         if not 1 <= repeats <= MAX_REPEATS or repeats * len(meant) > MAX_RUNS:
             raise MeruitError(f"repeats: 1 to {MAX_REPEATS}, and at most {MAX_RUNS:,} task runs in all")
         run_id = self.store.surroundings.new_id("brn")
@@ -173,11 +175,11 @@ class Benchmarks(RunReader):
     ) -> CreateRuns:
         """The same, only to be recorded; raises NotFound."""
         found = self.find(tenant, name).benchmark
-        (task,) = chosen(found, [task_id])
+        (task,) = select_tasks(found, [task_id])
         new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
         return CreateRuns(tenant, by, found.benchmark, found.version, (new,), scored, agent_id)
 
-    async def start(self, scope: Scope, run_id: str) -> Started:
+    async def start(self, scope: Scope, run_id: str) -> TaskRunStart:
         """Make the run's world, read it, and let the clock run.
 
         Raises RunMoved for a run that has begun, and Unreachable where some of its world cannot be read: the run stays
@@ -185,11 +187,11 @@ class Benchmarks(RunReader):
         """
         run = await asyncio.to_thread(self.run, scope, run_id)
         if run.status is not RunStatus.PENDING:
-            raise RunMoved(f"task run {run_id} is {run.status}; only a pending one can be started")
+            raise TaskRunStateError(f"task run {run_id} is {run.status}; only a pending one can be started")
         benchmark, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
-        place = await self.ground.prepare(benchmark, task)
+        place = await self.environments.prepare(benchmark, task)
         try:
-            before = await self._before(scope.tenant, benchmark, task, place)
+            before = await self._read_before(scope.tenant, benchmark, task, place)
         except BaseException:
             await self._abandon(place)
             raise
@@ -200,16 +202,16 @@ class Benchmarks(RunReader):
             # Somebody else was quicker, or nothing could be written; a caller who only stops waiting has begun.
             await self._abandon(place)
             raise
-        return Started(begun, task.instruction, place.access)
+        return TaskRunStart(begun, task.instruction, place.access)
 
-    async def _abandon(self, place: Place) -> None:
+    async def _abandon(self, place: TaskEnvironment) -> None:
         """Take down a world that nobody will ever use."""
         if place.id is not None:
-            await self.ground.discard(place.id)
+            await self.environments.discard(place.id)
 
-    async def _before(self, tenant: str, benchmark: Benchmark, task: Task, place: Place) -> Part:
+    async def _read_before(self, tenant: str, benchmark: Benchmark, task: Task, place: TaskEnvironment) -> EvidencePart:
         """What the agent starts from, as it is kept; raises Unreachable unless all of it could be read."""
-        before = await self.ground.read(task, place.id)
+        before = await self.environments.read(task, place.id)
         # Whatever compares with it could never be judged, however long the agent works.
         unread = [f"{name}: {found.trouble}" for name, found in before.items() if found.trouble is not None]
         if unread:
@@ -218,30 +220,32 @@ class Benchmarks(RunReader):
                 "Mend that, or wait a moment, and start it again"
             )
         given: dict[str, Any] = {"task": f"{benchmark.name}/{task.id}", "instruction": task.instruction}
-        given[FACTS] = {**place.facts, **task.facts}
-        written = payload_bytes(given | in_work(before))
+        given[FACTS_KEY] = {**place.facts, **task.facts}
+        written = payload_bytes(given | as_work_part(before))
         if written is None:
             raise MeruitError("the world before cannot be written as JSON")
-        return await asyncio.to_thread(self.store.shelf.part, tenant, written)
+        return await asyncio.to_thread(self.store.blobs.part, tenant, written)
 
-    async def access(self, scope: Scope, run_id: str) -> Started:
+    async def access(self, scope: Scope, run_id: str) -> TaskRunStart:
         """The same again for an agent that lost what it was told; raises RunMoved unless the run is under way."""
         run = await asyncio.to_thread(self.run, scope, run_id)
         if run.status is not RunStatus.RUNNING:
-            raise RunMoved(f"task run {run_id} is {run.status}; it has no world to get into")
+            raise TaskRunStateError(f"task run {run_id} is {run.status}; it has no world to get into")
         _, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
-        return Started(run, task.instruction, await self.ground.access(run.playground_id) if run.playground_id else {})
+        return TaskRunStart(
+            run, task.instruction, await self.environments.access(run.playground_id) if run.playground_id else {}
+        )
 
     # Ending
 
-    async def complete(self, scope: Scope, run_id: str, *, judged: Heard = _nobody) -> TaskRun:
+    async def complete(self, scope: Scope, run_id: str, *, judged: VerdictListener = _ignore_verdict) -> TaskRun:
         """Judge what the agent left behind; a run that has ended is only told how.
 
         `judged` hears the verdict, where this is who gave it.
         """
         # The agent's time ends here; how long we take to look is not its fault.
         asked_at = in_micros(self.store.surroundings.clock())
-        async with self._judging.alone(scope.tenant, run_id):
+        async with self._judging.exclusive(scope.tenant, run_id):
             run = await asyncio.to_thread(self.run, scope, run_id)
             if run.status in ENDED:
                 return run
@@ -251,8 +255,8 @@ class Benchmarks(RunReader):
                 return kept.run
             try:
                 given = await asyncio.to_thread(self._input, scope.tenant, kept)
-                after = await self._after(scope.tenant, kept.run, given)
-                found, rows = await self._judged(scope.tenant, kept.run, given, in_work(after))
+                after = await self._read_after(scope.tenant, kept.run, given)
+                found, rows = await self._judge(scope.tenant, kept.run, given, as_work_part(after))
             except BaseException as problem:
                 # So that whoever asks too early, or where the world is not, wins no time by it.
                 await self.store.recorder.record(GiveUpJudging(scope.tenant, run_id, asked_at))
@@ -268,18 +272,20 @@ class Benchmarks(RunReader):
             await self._tidy(scope.tenant, [ended])
             return ended
 
-    async def recheck(self, tenant: str, run_id: str, *, reread: bool = False, judged: Heard = _nobody) -> TaskRun:
+    async def recheck(
+        self, tenant: str, run_id: str, *, reread: bool = False, judged: VerdictListener = _ignore_verdict
+    ) -> TaskRun:
         """Judge a run again that could not be judged whole, on what was found then.
 
         With `reread`, sources that could not be read then are read now, which may show what happened since the run
         ended; the record says that, and when. What could be read then stays as it was.
         """
-        async with self._judging.alone(tenant, run_id):
+        async with self._judging.exclusive(tenant, run_id):
             run = (await asyncio.to_thread(self._find, Scope(tenant), run_id)).run
             result = await asyncio.to_thread(self.result, tenant, run)
-            undecided = run.status is RunStatus.COMPLETED and needs_world(run)
-            if not undecided or result is None or not hit_by_the_world(result):
-                raise RunMoved(f"task run {run_id}: nothing is left that checking it again could decide")
+            undecided = run.status is RunStatus.COMPLETED and needs_environment(run)
+            if not undecided or result is None or not has_unreadable_source(result):
+                raise TaskRunStateError(f"task run {run_id}: nothing is left that checking it again could decide")
             if reread:
                 checked = await self._reread(tenant, run, result, judged)
             else:
@@ -287,16 +293,18 @@ class Benchmarks(RunReader):
             await self._tidy(tenant, [checked])
             return checked
 
-    async def _reread(self, tenant: str, run: TaskRun, before: VerificationResult, judged: Heard) -> TaskRun:
-        given, done = await asyncio.to_thread(self._recorded, tenant, run)
-        stood = world_of(done)
+    async def _reread(self, tenant: str, run: TaskRun, before: VerificationResult, judged: VerdictListener) -> TaskRun:
+        given, done = await asyncio.to_thread(self._load_evidence, tenant, run)
+        stood = environment_in(done)
         unread = [name for name, found in stood.items() if found.trouble is not None]
         if not unread:
-            raise RunMoved(f"task run {run.id}: all of its world was read; check it again without reading it anew")
+            raise TaskRunStateError(
+                f"task run {run.id}: all of its world was read; check it again without reading it anew"
+            )
         read_at = self.store.surroundings.clock().isoformat()
-        fresh = await self._after(tenant, run, given, unread)
+        fresh = await self._read_after(tenant, run, given, unread)
         told = {REREAD: {"at": read_at, "sources": unread}}
-        found, rows = await self._judged(tenant, run, given, in_work(stood | fresh) | told)
+        found, rows = await self._judge(tenant, run, given, as_work_part(stood | fresh) | told)
         if found.result.coverage < before.coverage:
             raise Unreachable(f"task run {run.id}: less of its world can be read than before; try again later")
         draft = await asyncio.to_thread(self.registrar.draft, tenant, found)
@@ -307,30 +315,36 @@ class Benchmarks(RunReader):
         return checked
 
     async def rejudge(
-        self, tenant: str, run_id: str, reason: str, benchmark: str | None = None, *, judged: Heard = _nobody
+        self,
+        tenant: str,
+        run_id: str,
+        reason: str,
+        benchmark: str | None = None,
+        *,
+        judged: VerdictListener = _ignore_verdict,
     ) -> TaskRun:
         """Judge a run anew on what was found then, by its own criteria or by those of another version.
 
         The earlier verdict stays on record. Raises RunMoved, NotFound, and StoreError where the evidence was erased.
         """
-        wish = await asyncio.to_thread(self._rejudged, tenant, run_id, reason, benchmark)
+        wish = await asyncio.to_thread(self._build_rejudge, tenant, run_id, reason, benchmark)
         (new,) = wish.versions.versions
         ended = await self.store.recorder.record(wish)
         if ended.outcome_version == new.expected + 1:
             judged(new.result.verdict)
         return ended
 
-    def _rejudged(self, tenant: str, run_id: str, reason: str, benchmark: str | None) -> RejudgeRun:
+    def _build_rejudge(self, tenant: str, run_id: str, reason: str, benchmark: str | None) -> RejudgeRun:
         run = self._find(Scope(tenant), run_id).run
         if run.status is not RunStatus.COMPLETED or run.outcome_id is None:
-            raise RunMoved(f"task run {run_id} is {run.status}; only a completed one can be judged again")
+            raise TaskRunStateError(f"task run {run_id} is {run.status}; only a completed one can be judged again")
         named = run if benchmark is None else _of_version(run, self.find(tenant, benchmark).benchmark)
         known, outcome_id = self.library.task_of(tenant, named), run.outcome_id
         ready = known.ready
         with self.store.database.reading() as connection:
             version = outcomes.summary(connection, Scope(tenant), outcome_id).version
-        given, done = self._recorded(tenant, run)
-        recorded = given.get(FACTS, {})
+        given, done = self._load_evidence(tenant, run)
+        recorded = given.get(FACTS_KEY, {})
         if any(recorded.get(name) != value for name, value in known.task.facts.items()):
             # They are part of what the verdict rests on, and a stranger who checks it has only the record.
             raise MeruitError(f"task run {run.id} was recorded with other facts; run the task again instead")
@@ -350,9 +364,9 @@ class Benchmarks(RunReader):
         late = await asyncio.to_thread(self._overdue, tenant)
         ended = list[TaskRun]()
         # Whoever completed in time is being judged.
-        late = [(owner, run_id) for owner, run_id in late if not self._judging.holds(owner, run_id)]
+        late = [(owner, run_id) for owner, run_id in late if not self._judging.is_held(owner, run_id)]
         for one in sorted({owner for owner, _ in late}):
-            wish = TimeOut(one, tuple(run_id for owner, run_id in late if owner == one))
+            wish = TimeOutRuns(one, tuple(run_id for owner, run_id in late if owner == one))
             timed_out = await self.store.recorder.record(wish)
             await self._tidy(one, timed_out)
             ended += timed_out
@@ -366,53 +380,53 @@ class Benchmarks(RunReader):
     async def _tidy(self, tenant: str, ended: Sequence[TaskRun]) -> None:
         """Take down worlds that nobody reads again; what is known of one without an outcome is nobody's either."""
         for run in ended:
-            if run.playground_id is not None and not needs_world(run):
-                await self.ground.discard(run.playground_id)
+            if run.playground_id is not None and not needs_environment(run):
+                await self.environments.discard(run.playground_id)
         without = [run.id for run in ended if run.status is not RunStatus.COMPLETED and run.started_at is not None]
         if without:
-            await self.store.recorder.record(await asyncio.to_thread(self._forgetting, tenant, without))
+            await self.store.recorder.record(await asyncio.to_thread(self._build_discard, tenant, without))
 
-    def _forgetting(self, tenant: str, run_ids: Sequence[str]) -> Discard:
+    def _build_discard(self, tenant: str, run_ids: Sequence[str]) -> Discard:
         with self.store.database.reading() as connection:
-            return Discard(tenant, tuple(runs.inputs(connection, tenant, run_ids)), self.store.shelf)
+            return Discard(tenant, tuple(runs.inputs(connection, tenant, run_ids)), self.store.blobs)
 
     # Any, here and below: what was found is JSON.
-    async def _after(
+    async def _read_after(
         self, tenant: str, run: TaskRun, given: Mapping[str, Any], only: Sequence[str] | None = None
-    ) -> World:
+    ) -> EnvironmentState:
         """The world as it stands now, or some of its sources, without what stands in the world before already."""
         task = (await asyncio.to_thread(self.library.task_of, tenant, run)).task
         if only is not None:
             task = task.model_copy(update={"sources": {name: task.sources[name] for name in only}})
-        before = world_of(given)
-        return compacted(before, await self.ground.read(task, run.playground_id, before))
+        before = environment_in(given)
+        return compact_state(before, await self.environments.read(task, run.playground_id, before))
 
-    async def _judged(
+    async def _judge(
         self, tenant: str, run: TaskRun, given: Mapping[str, Any], done: Mapping[str, Any]
-    ) -> tuple[Judged, tuple[CriterionRow, ...]]:
+    ) -> tuple[JudgedWork, tuple[NewCriterionRun, ...]]:
         ready = (await asyncio.to_thread(self.library.task_of, tenant, run)).ready
         # An agent sees its own outcomes, of which a run that reveals nothing is none.
         hidden = run.scored and run.reveal is Reveal.NONE
         labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
-        timed = ready._replace(prepared=_timed(ready.prepared, took, self._timer))
+        timed = ready._replace(prepared=_with_timing(ready.prepared, took, self._timer))
         judged = await asyncio.to_thread(self.registrar.judge_sync, timed, Submission(given, done, {}, labels))
         return judged, self._criterion_rows(judged.result, timed, took)
 
-    def _recorded(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _load_evidence(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a completed run was judged on; raises StoreError where it was erased."""
         with self.store.database.reading() as connection:
-            found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", self.store.shelf)
+            found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", self.store.blobs)
         if found.input is None or found.output is None:
             raise StoreError(f"the evidence of task run {run.id} was erased; it can be judged no more")
         given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
         return given, done
 
     def _criterion_rows(
-        self, result: VerificationResult, ready: Ready, took: Mapping[int, int]
-    ) -> tuple[CriterionRow, ...]:
+        self, result: VerificationResult, ready: CompiledCriteria, took: Mapping[int, int]
+    ) -> tuple[NewCriterionRun, ...]:
         return tuple(
-            CriterionRow(
+            NewCriterionRun(
                 self.store.surroundings.new_id("crn"),
                 position,
                 status_of(one),
@@ -422,13 +436,13 @@ class Benchmarks(RunReader):
             for position, one in enumerate(result.criterion_results)
         )
 
-    def _input(self, tenant: str, kept: Kept) -> dict[str, Any]:
+    def _input(self, tenant: str, kept: TaskRunRow) -> dict[str, Any]:
         with self.store.database.reading() as connection:
-            content = self.store.shelf.content(connection, tenant, kept.input_address or "")
+            content = self.store.blobs.content(connection, tenant, kept.input_address or "")
         return msgspec.json.decode(content, type=dict[str, Any])
 
 
-def needs_world(run: TaskRun) -> bool:
+def needs_environment(run: TaskRun) -> bool:
     """Whether somebody may act on the run's world, or want to read it again."""
     undecided = run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR)
     return run.status not in ENDED or (run.status is RunStatus.COMPLETED and undecided)
@@ -440,10 +454,10 @@ def _of_version(run: TaskRun, benchmark: Benchmark) -> TaskRun:
     return msgspec.structs.replace(run, version=benchmark.version)
 
 
-def _timed(prepared: Prepared, took: dict[int, int], timer: Callable[[], int]) -> Prepared:
+def _with_timing(prepared: Prepared, took: dict[int, int], timer: Callable[[], int]) -> Prepared:
     """The same criteria, noting how many microseconds each question took."""
 
-    def timed(number: int, slot: Slot) -> Slot:
+    def with_timer(number: int, slot: Slot) -> Slot:
         measure = slot.measure
         if measure is None:
             return slot
@@ -457,4 +471,4 @@ def _timed(prepared: Prepared, took: dict[int, int], timer: Callable[[], int]) -
 
         return slot._replace(measure=noting)
 
-    return prepared._replace(slots=tuple(timed(number, slot) for number, slot in enumerate(prepared.slots)))
+    return prepared._replace(slots=tuple(with_timer(number, slot) for number, slot in enumerate(prepared.slots)))

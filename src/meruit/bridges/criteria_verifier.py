@@ -9,8 +9,8 @@ from meruit.app import build_engine, build_task_engine
 from meruit.config import Settings, load_benchmark, load_criteria
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import AuthorError, MeruitError, Unreachable, nearest
-from meruit.gate.candidate import jsonable
-from meruit.gate.context import AgentContext, ExecutionContext, Judgement
+from meruit.gate.candidate import to_json_value
+from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContext
 from meruit.gate.verdict import VerificationRejected
 from meruit.gate.verifier import VERSION
 from meruit.model.criterion import SuccessCriteria
@@ -19,7 +19,7 @@ from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.record import Record
 from meruit.model.task import Reveal, Task
 from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
-from meruit.model.world import FACTS, World, compacted, in_work
+from meruit.model.world import FACTS_KEY, EnvironmentState, as_work_part, compact_state
 from meruit.verify.engine import VerificationEngine
 
 NOT_MET, NOT_MEASURABLE = "criteria_not_met", "not_measurable"
@@ -27,7 +27,7 @@ MAX_NAMED = 10
 """Criteria that an error names."""
 
 Given = Mapping[str, Any] | Callable[[AgentContext], Mapping[str, Any]]
-Worlds = Callable[[AgentContext], World | Awaitable[World]]
+EnvironmentReader = Callable[[AgentContext], EnvironmentState | Awaitable[EnvironmentState]]
 
 
 class Verified(Record, frozen=True):
@@ -46,8 +46,8 @@ def criteria(  # noqa: PLR0913 - one a thing that an author may say
     source: str | Path | SuccessCriteria | Mapping[str, Any],
     *,
     task: str | None = None,
-    before: World | Worlds | None = None,
-    world: Worlds | None = None,
+    before: EnvironmentState | EnvironmentReader | None = None,
+    world: EnvironmentReader | None = None,
     given: Given | None = None,
     metadata: Given | None = None,
     reveal: Reveal | str = Reveal.AXES,
@@ -60,28 +60,28 @@ def criteria(  # noqa: PLR0913 - one a thing that an author may say
     how much a rejection tells the model: never a threshold, an expected value or evidence.
     """
     chosen = settings or Settings()
-    revealed = _reveal(reveal)
-    plan: _Plain | _OfTask
+    revealed = _parse_reveal(reveal)
+    plan: _CriteriaWorkBuilder | _TaskWorkBuilder
     if task is None:
         engine = build_engine(chosen)
-        rules = _Rules(_loaded(source, engine), engine, revealed)
-        plan = _Plain(given, metadata)
+        rules = _Rules(_read_criteria(source, engine), engine, revealed)
+        plan = _CriteriaWorkBuilder(given, metadata)
     else:
         if world is None:
             raise MeruitError(f"task {task!r} is judged by what is true in the world: say how to read it, as world=…")
-        found, facts = _task(source, task)
+        found, facts = _load_task(source, task)
         rules = _Rules(found.success_criteria, build_task_engine(chosen), revealed)
-        plan = _OfTask(before, world, facts)
+        plan = _TaskWorkBuilder(before, world, facts)
     prepared = rules.engine.compile(rules.criteria)
 
     # A plain function, because pydantic leaves only those alone in the body of a model.
     async def verify(self: Any, agent_ctx: AgentContext, execution_ctx: ExecutionContext) -> Verified:
-        output = jsonable(self)
+        output = to_json_value(self)
         handed_in, left, facts = await plan.work(agent_ctx, output)
         result = await rules.engine.verify(agent_ctx.run_id or "gate", handed_in, left, prepared, facts)
-        _refuse_unknown(result)
-        execution_ctx.record(Judgement(rules.written, dict(handed_in), dict(left), dict(facts), result))
-        if not _good(result, of_task=task is not None):
+        _raise_if_unmeasured(result)
+        execution_ctx.record(CriteriaJudgement(rules.document, dict(handed_in), dict(left), dict(facts), result))
+        if not _is_pass(result, of_task=task is not None):
             raise _rejection(result, rules.reveal)
         return Verified(output, result.verdict, result.score, result.axes, result.criteria_digest)
 
@@ -95,53 +95,59 @@ class _Rules(NamedTuple):
     reveal: Reveal
 
     @property
-    def written(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         return self.criteria.model_dump(exclude_defaults=True)
 
 
-class _Plain(NamedTuple):
+class _CriteriaWorkBuilder(NamedTuple):
     given: Given | None
     metadata: Given | None
 
     async def work(self, context: AgentContext, output: Any) -> tuple[Mapping[str, Any], ...]:
-        given = _of(self.given, context) if self.given is not None else {"query": context.query, **context.payload}
-        return given, _object(output), _of(self.metadata or {}, context)
+        given = (
+            _resolve_given(self.given, context)
+            if self.given is not None
+            else {"query": context.query, **context.payload}
+        )
+        return given, _to_object(output), _resolve_given(self.metadata or {}, context)
 
 
-class _OfTask(NamedTuple):
-    before: World | Worlds | None
-    world: Worlds
+class _TaskWorkBuilder(NamedTuple):
+    before: EnvironmentState | EnvironmentReader | None
+    world: EnvironmentReader
     facts: Mapping[str, Any]
 
     async def work(self, context: AgentContext, output: Any) -> tuple[Mapping[str, Any], ...]:
-        before = await _read(self.before, context) if callable(self.before) else self.before or {}
-        after = await _read(self.world, context)
-        left = {**in_work(compacted(before, after)), "output": output}
-        return {FACTS: dict(self.facts), **in_work(before)}, left, {}
+        before = await _read_environment(self.before, context) if callable(self.before) else self.before or {}
+        after = await _read_environment(self.world, context)
+        left = {**as_work_part(compact_state(before, after)), "output": output}
+        return {FACTS_KEY: dict(self.facts), **as_work_part(before)}, left, {}
 
 
-def _reveal(level: str) -> Reveal:
+def _parse_reveal(level: str) -> Reveal:
     if level not in [*Reveal]:
         raise MeruitError(f"no level of what is revealed is named {level!r}; there are {', '.join(Reveal)}")
     return Reveal(level)
 
 
-async def _read(worlds: Worlds, context: AgentContext) -> World:
+async def _read_environment(worlds: EnvironmentReader, context: AgentContext) -> EnvironmentState:
     read = worlds(context)
     return await read if inspect.isawaitable(read) else read
 
 
-def _of(given: Given, context: AgentContext) -> Mapping[str, Any]:
+def _resolve_given(given: Given, context: AgentContext) -> Mapping[str, Any]:
     return given(context) if callable(given) else given
 
 
-def _object(output: Any) -> dict[str, Any]:
+def _to_object(output: Any) -> dict[str, Any]:
     if isinstance(output, dict):
         return output
     return {"text" if isinstance(output, str) else "output": output}
 
 
-def _loaded(source: str | Path | SuccessCriteria | Mapping[str, Any], engine: VerificationEngine) -> SuccessCriteria:
+def _read_criteria(
+    source: str | Path | SuccessCriteria | Mapping[str, Any], engine: VerificationEngine
+) -> SuccessCriteria:
     if isinstance(source, SuccessCriteria):
         return source
     known = engine.catalogue.names()
@@ -150,7 +156,7 @@ def _loaded(source: str | Path | SuccessCriteria | Mapping[str, Any], engine: Ve
     return load_criteria(source, known_metrics=known)
 
 
-def _task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
+def _load_task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
     """The task, and the names that its criteria may use."""
     if not isinstance(source, str | Path):
         raise MeruitError("a task is read from a benchmark file: give its path")
@@ -164,11 +170,11 @@ def _task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
     return found, {**seed_of(benchmark, found).facts, **found.facts}
 
 
-def _good(result: VerificationResult, *, of_task: bool) -> bool:
+def _is_pass(result: VerificationResult, *, of_task: bool) -> bool:
     return result.verdict is Verdict.PASS if of_task else result.success
 
 
-def _refuse_unknown(result: VerificationResult) -> None:
+def _raise_if_unmeasured(result: VerificationResult) -> None:
     """What could not be measured through no fault of the agent's is nobody's rejection: it is tried again."""
     if result.verdict is not Verdict.INCONCLUSIVE:
         return

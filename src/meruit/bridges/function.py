@@ -27,25 +27,25 @@ def gate(function: Callable[P, Any], output_type: Any = None, **settings: Any) -
     """
     if "run_id" in settings:
         raise MeruitError(f"every call of {_name(function)} is a run of its own; for one that has a name, use Gate")
-    loop = _Loop(function, output_type or _returns(function), settings)
+    loop = _RevisionLoop(function, output_type or _return_type(function), settings)
     # What can never work is told where it is written.
     loop.open()
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
-        async def awaited(*positional: P.args, **named: P.kwargs) -> Any:
+        async def call_async(*positional: P.args, **named: P.kwargs) -> Any:
             return await loop.run(positional, named)
 
-        return awaited
+        return call_async
 
     @wraps(function)
-    def waiting(*positional: P.args, **named: P.kwargs) -> Any:
-        return apart(loop.run_in_turn, positional, named)
+    def call_sync(*positional: P.args, **named: P.kwargs) -> Any:
+        return call_off_event_loop(loop.run_sync, positional, named)
 
-    return waiting
+    return call_sync
 
 
-class _Loop(NamedTuple):
+class _RevisionLoop(NamedTuple):
     function: Callable[..., Any]
     output_type: Any
     settings: dict[str, Any]
@@ -56,32 +56,32 @@ class _Loop(NamedTuple):
     async def run(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         gate, feedback = self.open(), None
         while True:
-            answer = await _judged(gate, self._made(positional, named, feedback))
+            answer = await _submit(gate, self._call_function(positional, named, feedback))
             if isinstance(answer, Passed):
                 return answer.result
             feedback = answer.feedback
 
-    def run_in_turn(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def run_sync(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The function stays in this thread, and may run a loop of its own; only the gate is run in ours."""
         gate, feedback = self.open(), None
         with asyncio.Runner() as runner:
             while True:
-                answer = runner.run(_judged(gate, self._made(positional, named, feedback)))
+                answer = runner.run(_submit(gate, self._call_function(positional, named, feedback)))
                 if isinstance(answer, Passed):
                     return answer.result
                 feedback = answer.feedback
 
-    def _made(self, positional: tuple[Any, ...], named: dict[str, Any], feedback: str | None) -> Any:
+    def _call_function(self, positional: tuple[Any, ...], named: dict[str, Any], feedback: str | None) -> Any:
         takes_feedback = FEEDBACK in inspect.signature(self.function).parameters
         return self.function(*positional, **({**named, FEEDBACK: feedback} if takes_feedback else named))
 
 
-async def _judged(gate: Gate, made: Any) -> Passed | Rejected:
+async def _submit(gate: Gate, made: Any) -> Passed | Rejected:
     return await gate.submit(await made if inspect.isawaitable(made) else made)
 
 
 # Any: whatever the function takes and returns.
-def apart(function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+def call_off_event_loop(function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
     """Call what runs an event loop: here, or in a thread of its own where a loop runs here already."""
     try:
         asyncio.get_running_loop()
@@ -91,7 +91,7 @@ def apart(function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
         return thread.submit(copy_context().run, function, *positional, **named).result()
 
 
-def _returns(function: Callable[..., Any]) -> Any:
+def _return_type(function: Callable[..., Any]) -> Any:
     try:
         found = inspect.signature(function, eval_str=True).return_annotation
     except NameError as unknown:

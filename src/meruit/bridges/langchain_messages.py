@@ -15,7 +15,7 @@ ONE_ONLY = "Not looked at: one output is handed in at a time."
 
 
 # Any, here and below: an output of the author's own type, and calls as LangChain has them.
-def handed_in(output: OutputType, said: Sequence[BaseMessage]) -> Any:
+def extract_candidate(output: OutputType, said: Sequence[BaseMessage]) -> Any:
     """The candidate in the last message: what it calls the output tool with, or its text."""
     last = said[-1] if said else None
     if not isinstance(last, AIMessage):

@@ -7,13 +7,13 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import msgspec
 
-from meruit.bridges.function import apart
-from meruit.gate.accounting import Accounted, account
+from meruit.bridges.function import call_off_event_loop
+from meruit.gate.accounting import SubmissionResult, account
 from meruit.gate.definition import AgentError
-from meruit.gate.gate import Gate, Kept, Passed
-from meruit.gate.journal import Answered
-from meruit.gate.state import Decided, Ending, VerificationState
-from meruit.gate.verdict import Breakage, VerificationExhausted
+from meruit.gate.gate import Gate, Passed, PriorAnswer
+from meruit.gate.journal import AnsweredSubmission
+from meruit.gate.state import VerdictGiven, VerificationEnding, VerificationState
+from meruit.gate.verdict import SystemErrorVerdict, VerificationExhausted
 from meruit.model.record import Record
 
 try:
@@ -23,7 +23,7 @@ try:
     from langgraph.graph.message import add_messages
     from langgraph.types import Command
 
-    from meruit.bridges.langchain_messages import MARK, handed_in, replies
+    from meruit.bridges.langchain_messages import MARK, extract_candidate, replies
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("this bridge is for LangGraph: pip install langgraph", name=missing.name) from None
 
@@ -38,13 +38,13 @@ class GateState(TypedDict, total=False):
     result: Any
 
 
-class Carried(Record, frozen=True):
+class GateProgress(Record, frozen=True):
     """What a state carries from one visit of the gate to the next."""
 
     run_id: str = ""
     """Empty where nothing was submitted yet."""
     state: VerificationState = VerificationState()
-    answers: dict[str, Kept] = msgspec.field(default_factory=dict)
+    answers: dict[str, PriorAnswer] = msgspec.field(default_factory=dict)
     visits: int = 0
     """Of all that a thread does: they name submissions where no message does."""
 
@@ -70,32 +70,32 @@ def gate_node(
         raise AgentError("a gate is named by the thread of the graph: config={'configurable': {'thread_id': …}}")
     # What can never work is told where it is written.
     Gate(output_type, **settings)
-    node = _Node(output_type, settings, (back, done, exhausted), read)
+    node = _GateNode(output_type, settings, (back, done, exhausted), read)
     # LangGraph calls the one from `invoke` and the other from `ainvoke`.
     return RunnableLambda(node.visit, afunc=node.avisit, name="gate")
 
 
-class _Node(NamedTuple):
+class _GateNode(NamedTuple):
     output_type: Any
     settings: dict[str, Any]
     ways: tuple[str, str, str | None]
     read: Callable[[Any], Any] | None
 
     def visit(self, state: Any, config: RunnableConfig) -> Command[str]:
-        found: Command[str] = apart(asyncio.run, self.avisit(state, config))
+        found: Command[str] = call_off_event_loop(asyncio.run, self.avisit(state, config))
         return found
 
     async def avisit(self, state: Any, config: RunnableConfig) -> Command[str]:
         back, done, exhausted = self.ways
-        said: list[BaseMessage] = [*(_held(state, "messages") or ())]
-        before = _carried(state, said)
+        said: list[BaseMessage] = [*(_get_value(state, "messages") or ())]
+        before = _load_progress(state, said)
         named = said[-1].id if said else None
-        submission_id = f"{len(said)}:{named}" if named else _Book(before).new_name()
-        if before.state.ended is Ending.PASSED and submission_id not in before.state.submission_ids:
+        submission_id = f"{len(said)}:{named}" if named else _GraphSubmissionLog(before).new_submission_id()
+        if before.state.ended is VerificationEnding.PASSED and submission_id not in before.state.submission_ids:
             # What comes after a pass is another piece of work.
-            before = Carried(visits=before.visits)
-        gate = _CarriedGate(self.output_type, self.settings, before, _run_id(config))
-        candidate = self.read(state) if self.read is not None else handed_in(gate.output, said)
+            before = GateProgress(visits=before.visits)
+        gate = _GraphGate(self.output_type, self.settings, before, _run_id(config))
+        candidate = self.read(state) if self.read is not None else extract_candidate(gate.output, said)
         try:
             answer = await gate.submit(candidate, submission_id=submission_id)
         except VerificationExhausted:
@@ -109,59 +109,59 @@ class _Node(NamedTuple):
         return Command(update={**gate.update(), "messages": told}, goto=back)
 
 
-class _CarriedGate(Gate):
+class _GraphGate(Gate):
     """A gate that goes on from what a graph's state carries, which is its ledger unless it has a store."""
 
-    def __init__(self, output_type: Any, settings: dict[str, Any], before: Carried, fresh_id: str) -> None:
+    def __init__(self, output_type: Any, settings: dict[str, Any], before: GateProgress, fresh_id: str) -> None:
         super().__init__(output_type, **{"agent": "langgraph", **settings, "run_id": before.run_id or fresh_id})
         fresh = msgspec.structs.replace(before, run_id=self.run_id, state=self.state)
-        self.book = _Book(before if before.run_id else fresh)
+        self.graph_log = _GraphSubmissionLog(before if before.run_id else fresh)
         if settings.get("store") is None:
-            self._ledger, self._shared = self.book, True
+            self._submission_log, self._shared = self.graph_log, True
 
     def update(self) -> dict[str, Any]:
-        visits = self.book.carried.visits + 1
-        kept = msgspec.structs.replace(self.book.carried, state=self.state, visits=visits)
+        visits = self.graph_log.progress.visits + 1
+        kept = msgspec.structs.replace(self.graph_log.progress, state=self.state, visits=visits)
         return {"verification": msgspec.json.decode(kept.to_json())}
 
 
-class _Book:
-    def __init__(self, carried: Carried) -> None:
-        self.carried = carried
+class _GraphSubmissionLog:
+    def __init__(self, carried: GateProgress) -> None:
+        self.progress = carried
 
     async def state(self) -> VerificationState:
-        return self.carried.state
+        return self.progress.state
 
-    async def kept(self, submission_id: str) -> Kept | None:
-        return self.carried.answers.get(submission_id)
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
+        return self.progress.answers.get(submission_id)
 
-    async def submit(self, answered: Answered) -> tuple[Accounted, VerificationState]:
-        happening, said = answered.happening, None
-        if isinstance(happening, Decided):
+    async def submit(self, answered: AnsweredSubmission) -> tuple[SubmissionResult, VerificationState]:
+        happening, said = answered.event, None
+        if isinstance(happening, VerdictGiven):
             happening, said = happening._replace(at=time.time()), happening.said
-        state, done = account(self.carried.state, happening, problems=answered.problems)
+        state, done = account(self.progress.state, happening, problems=answered.problems)
         # The gate has looked for an earlier answer before it asked.
         assert done is not None  # noqa: S101
-        answers = self.carried.answers
-        if not isinstance(said, Breakage):
-            answers = {**answers, done.submission_id: Kept(done, said)}
-        self.carried = msgspec.structs.replace(self.carried, state=state, answers=answers)
+        answers = self.progress.answers
+        if not isinstance(said, SystemErrorVerdict):
+            answers = {**answers, done.submission_id: PriorAnswer(done, said)}
+        self.progress = msgspec.structs.replace(self.progress, state=state, answers=answers)
         return done, state
 
-    def new_name(self) -> str:
-        return f"visit:{1 + self.carried.visits}"
+    def new_submission_id(self) -> str:
+        return f"visit:{1 + self.progress.visits}"
 
 
-def _carried(state: Any, said: list[BaseMessage]) -> Carried:
-    written = _held(state, "verification")
+def _load_progress(state: Any, said: list[BaseMessage]) -> GateProgress:
+    written = _get_value(state, "verification")
     if written is None:
-        if not _has(state, "verification") and any(MARK in one.additional_kwargs for one in said):
+        if not _has_key(state, "verification") and any(MARK in one.additional_kwargs for one in said):
             raise AgentError(
                 "the graph's state has no `verification`, so nothing would be counted; "
                 "declare it: class State(GateState), or verification: dict | None"
             )
-        return Carried()
-    return msgspec.convert(written, Carried)
+        return GateProgress()
+    return msgspec.convert(written, GateProgress)
 
 
 def _run_id(config: RunnableConfig) -> str:
@@ -171,9 +171,9 @@ def _run_id(config: RunnableConfig) -> str:
     return f"{thread}:{config['metadata']['langgraph_checkpoint_ns'].rpartition(':')[2]}"
 
 
-def _has(state: Any, key: str) -> bool:
+def _has_key(state: Any, key: str) -> bool:
     return key in state if isinstance(state, Mapping) else hasattr(state, key)
 
 
-def _held(state: Any, key: str) -> Any:
+def _get_value(state: Any, key: str) -> Any:
     return state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK behind the gate: `await gated_run(agent, input)` where `await Runner.run(agent, input)` was."""
+"""The OpenAI Agents SDK behind the gate: `await run_with_gate(agent, input)` where `await Runner.run(agent, input)` was."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ except ModuleNotFoundError as missing:
         "this bridge is for the OpenAI Agents SDK: pip install openai-agents", name=missing.name
     ) from None
 
-KEPT_ELSEWHERE = frozenset({"session", "conversation_id"})
+CONVERSATION_SETTINGS = frozenset({"session", "conversation_id"})
 """Settings of a run with which somebody else remembers the conversation."""
 
 
@@ -32,7 +32,7 @@ class GatedRun(NamedTuple):
     """The SDK's own result, of the revision that passed."""
 
 
-async def gated_run(
+async def run_with_gate(
     agent: Agent[Any],
     input: str | list[TResponseInputItem],  # noqa: A002 - as the SDK calls it
     output_type: Any = None,
@@ -47,7 +47,7 @@ async def gated_run(
     `store` for a record, among them. Raises VerificationExhausted and CouldNotVerify, besides what the SDK raises.
     """
     given = dict(run or {})
-    asked, kind = _asked(agent, output_type, plain="verify" in settings)
+    asked, kind = _prepare_agent(agent, output_type, plain="verify" in settings)
     gate = Gate(kind, **{"deps": given.get("context"), **settings, "agent": agent.name})
     told = AgentContext(run_id=gate.run_id, agent=agent.name, query=input if isinstance(input, str) else "")
     usage, items = Usage(), input
@@ -60,10 +60,10 @@ async def gated_run(
         if isinstance(answer, Passed):
             return GatedRun(answer.result, gate.state.attempts_used, usage, result)
         feedback: TResponseInputItem = {"role": "user", "content": answer.feedback}
-        items = [feedback] if given.keys() & KEPT_ELSEWHERE else [*result.to_input_list(), feedback]
+        items = [feedback] if given.keys() & CONVERSATION_SETTINGS else [*result.to_input_list(), feedback]
 
 
-class _Submitted(AgentOutputSchema):
+class _LenientOutputSchema(AgentOutputSchema):
     """Asks for the output type, and takes whatever comes: what is wrong with it is for the gate to say."""
 
     def validate_json(self, json_str: str) -> Any:
@@ -73,7 +73,7 @@ class _Submitted(AgentOutputSchema):
             return json_str
 
 
-def _asked(agent: Agent[Any], output_type: Any, *, plain: bool) -> tuple[Agent[Any], Any]:
+def _prepare_agent(agent: Agent[Any], output_type: Any, *, plain: bool) -> tuple[Agent[Any], Any]:
     """The agent as it is to be run, and what it must hand in."""
     own, strict = output_type or agent.output_type, True
     if isinstance(own, AgentOutputSchema):
@@ -81,8 +81,8 @@ def _asked(agent: Agent[Any], output_type: Any, *, plain: bool) -> tuple[Agent[A
     if own in (None, str) and plain:
         return agent, str
     if own is None or isinstance(own, AgentOutputSchemaBase):
-        raise AgentError(f"{agent.name} does not say what it is held to; name it: gated_run(…, output_type=…)")
-    return agent.clone(output_type=_Submitted(own, strict_json_schema=strict)), own
+        raise AgentError(f"{agent.name} does not say what it is held to; name it: run_with_gate(…, output_type=…)")
+    return agent.clone(output_type=_LenientOutputSchema(own, strict_json_schema=strict)), own
 
 
 def _candidate(gate: Gate, output: Any) -> Any:

@@ -10,7 +10,7 @@ from meruit.bridges.candidates import candidate_in
 from meruit.gate.context import AgentContext
 from meruit.gate.definition import OUTPUT_TOOL, AgentError
 from meruit.gate.gate import Gate, Passed
-from meruit.gate.limits import Limits
+from meruit.gate.limits import GateLimits
 
 try:
     from pydantic_ai import ModelRetry, RunContext, StructuredDict, ToolOutput
@@ -22,7 +22,7 @@ except ModuleNotFoundError as missing:
 
 
 # Any, here and below: the output and the final result are of the author's own types, as are an agent's deps.
-def gated(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: Any) -> ToolOutput[Any]:
+def gate_output(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: Any) -> ToolOutput[Any]:
     """An `output_type` for an agent, whose run ends when its output is verified, and gives the final result.
 
     Settings are those of `Gate`: `max_attempts`, and `store` for a record, among them. A rejection is the reply to
@@ -30,14 +30,14 @@ def gated(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: Any) ->
     agent need no thought. A streamed run must be one of `run_stream_events` or `event_stream_handler`:
     `run_stream` cannot ask a second time.
     """
-    gates = _Gates(output_type, settings)
+    gates = _RunGates(output_type, settings)
     spec = gates.sample.output.spec
 
     async def agent_output(context: RunContext[Any], arguments: dict[str, Any]) -> Any:
         if context.partial_output:
             return arguments
-        gate = gates.of(context)
-        return await _judged(gate, context, candidate_in(gate.output, msgspec.json.encode(arguments).decode()))
+        gate = gates.gate_for(context)
+        return await _submit(gate, context, candidate_in(gate.output, msgspec.json.encode(arguments).decode()))
 
     try:
         # Whatever the model hands in gets to the gate, which tells it what is wrong and counts such errors apart.
@@ -55,10 +55,10 @@ def gate_validator(output_type: Any, **settings: Any) -> Callable[[RunContext[An
 
     Their retries are the agent's, 1 unless it says more: an agent that has too few is told so with its first output.
     """
-    gates = _Gates(output_type, settings)
+    gates = _RunGates(output_type, settings)
     needed = most_retries(msgspec.structs.replace(gates.sample.state.limits, schema_errors=1))
 
-    async def verified(context: RunContext[Any], output: Any) -> Any:
+    async def validate(context: RunContext[Any], output: Any) -> Any:
         if context.partial_output:
             return output
         if context.max_retries < needed:
@@ -66,20 +66,20 @@ def gate_validator(output_type: Any, **settings: Any) -> Callable[[RunContext[An
                 f"this agent may be asked again {context.max_retries} times, and its verifier may need {needed}: "
                 f'Agent(…, retries={{"output": {needed}}}), and not with run_stream, which never asks again'
             )
-        return await _judged(gates.of(context), context, output)
+        return await _submit(gates.gate_for(context), context, output)
 
-    return verified
+    return validate
 
 
-def most_retries(limits: Limits) -> int:
+def most_retries(limits: GateLimits) -> int:
     """How often a model can be asked again before a gate with these limits ends the run itself."""
     judged = (limits.max_attempts - 1) * limits.no_progress
     return judged + (judged + 1) * (limits.schema_errors - 1)
 
 
-async def _judged(gate: Gate, context: RunContext[Any], candidate: Any) -> Any:
+async def _submit(gate: Gate, context: RunContext[Any], candidate: Any) -> Any:
     query = context.prompt if isinstance(context.prompt, str) else ""
-    told = AgentContext(run_id=gate.run_id, agent=_agent(context), query=query, turn=context.run_step)
+    told = AgentContext(run_id=gate.run_id, agent=_agent_name(context), query=query, turn=context.run_step)
     # Both are the same again where a durable run is recovered.
     submission_id = f"{context.run_step}:{context.tool_call_id or 'text'}"
     answer = await gate.submit(candidate, submission_id=submission_id, agent_ctx=told)
@@ -88,11 +88,11 @@ async def _judged(gate: Gate, context: RunContext[Any], candidate: Any) -> Any:
     raise ModelRetry(answer.feedback)
 
 
-def _agent(context: RunContext[Any]) -> str:
+def _agent_name(context: RunContext[Any]) -> str:
     return (None if context.agent is None else context.agent.name) or "pydantic-ai"
 
 
-class _Gates:
+class _RunGates:
     """A gate for every run, for as long as it goes on."""
 
     def __init__(self, output_type: Any, settings: dict[str, Any]) -> None:
@@ -103,11 +103,11 @@ class _Gates:
         # What can never work is told where it is written.
         self.sample = Gate(output_type, **settings)
 
-    def of(self, context: RunContext[Any]) -> Gate:
+    def gate_for(self, context: RunContext[Any]) -> Gate:
         # A run's usage lives as long as the run does, which has no other end that we hear of.
         key = (context.run_id, id(context.usage))
         if key not in self._open:
-            own = {"run_id": context.run_id, "agent": _agent(context), "deps": context.deps}
+            own = {"run_id": context.run_id, "agent": _agent_name(context), "deps": context.deps}
             self._open[key] = Gate(self._output_type, **own | self._settings)
             weakref.finalize(context.usage, self._open.pop, key, None).atexit = False
         return self._open[key]

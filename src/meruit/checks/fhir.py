@@ -6,22 +6,29 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_validator
 
-from meruit.checks.fhir_types.cardinality import misshapen
-from meruit.checks.fhir_types.reference import made_own
+from meruit.checks.fhir_types.cardinality import cardinality_error
+from meruit.checks.fhir_types.reference import mark_own_references
 from meruit.checks.fhir_types.resource_types import RESOURCE_TYPES
 from meruit.checks.fhir_types.search import Search, compile_search
 from meruit.checks.formats import json_path as dotted
-from meruit.checks.framework.assertion import LATER, Rule, Selecting, as_rule, compiled_rules, fields_of
+from meruit.checks.framework.assertion import (
+    DEFER_BUILD,
+    FieldRule,
+    SelectionAssertion,
+    as_rule,
+    compile_rules,
+    fields_of,
+)
 from meruit.checks.framework.compile import state_check
-from meruit.checks.framework.context import BASE, Scene
+from meruit.checks.framework.context import BASE, CheckContext
 from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.matchers import Dialect, holds_template
-from meruit.checks.values.decimals import numeral, plainly
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.decimals import format_decimal, numeral
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import Item, Snapshot, SourceKind, in_work, item
+from meruit.model.world import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_EXPRESSION = 2_000
@@ -31,10 +38,10 @@ _EXTRA = "; install it with pip install 'meruit[checks]'"
 _SELECTORS = ("resource", "resource_type", "search", "where")
 
 _path = lru_cache(maxsize=4_096)(lambda text: dotted.compile_path(text, choices=True))
-_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=LATER)
+_RULES: TypeAdapter[dict[str, FieldRule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=DEFER_BUILD)
 
 
-class FhirResourceState(Selecting):
+class FhirResourceState(SelectionAssertion):
     """Resources of one type, found by search parameters and fields, and what they must hold."""
 
     resource: str = Field(
@@ -54,7 +61,7 @@ class FhirResourceState(Selecting):
 
     @field_validator("resource")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _check_resource_type(cls, name: str) -> str:
         if "${" not in name and name not in RESOURCE_TYPES:
             raise ValueError(f"no resource type is called {name!r}{nearest(name, RESOURCE_TYPES)}")
         return name
@@ -67,25 +74,25 @@ class FhirResourceState(Selecting):
     @field_validator("fhirpath")
     @classmethod
     def _expressions(cls, written: dict[str, Any]) -> dict[str, Any]:
-        return {text: _told(partial(_expression, text, given)) for text, given in written.items()}
+        return {text: _translate_author_error(partial(_expression, text, given)) for text, given in written.items()}
 
     @model_validator(mode="after")
-    def _searchable(self) -> "FhirResourceState":
+    def _check_search(self) -> "FhirResourceState":
         if not holds_template(self.search) and "${" not in self.resource:
-            _told(lambda: _search(self.resource, self.search))
+            _translate_author_error(lambda: _search(self.resource, self.search))
         if self.valid is not None:
-            _told(_validator)
+            _translate_author_error(_validator)
         return self
 
 
-def _told(compute: Callable[[], Any]) -> Any:
+def _translate_author_error(compute: Callable[[], Any]) -> Any:
     try:
         return compute()
     except AuthorError as problem:
         raise ValueError(str(problem)) from None
 
 
-def _expression(text: str, given: Any) -> Rule:
+def _expression(text: str, given: Any) -> FieldRule:
     if not text.strip() or len(text) > MAX_EXPRESSION:
         raise AuthorError(f"a FHIRPath expression has 1 to {MAX_EXPRESSION:,} characters")
     _evaluator(text)
@@ -119,19 +126,19 @@ def _validator() -> Callable[[str], Any]:
 
 def _search(resource: str, parameters: Mapping[str, Any]) -> Search:
     """The parameters as a test; what YAML read as a number or a truth value is text again."""
-    return compile_search(resource, {name: _texts(value) for name, value in parameters.items()})
+    return compile_search(resource, {name: _search_texts(value) for name, value in parameters.items()})
 
 
-def _texts(value: Any) -> Any:
+def _search_texts(value: Any) -> Any:
     if isinstance(value, list):
-        return [_texts(one) for one in value]
+        return [_search_texts(one) for one in value]
     if isinstance(value, bool):
         return str(value).lower()
     number = None if isinstance(value, str) else numeral(value)
-    return value if number is None else plainly(number)
+    return value if number is None else format_decimal(number)
 
 
-class Resources:
+class ResourceReader:
     """How resources are read."""
 
     def parse(self, item: Item) -> Any:
@@ -139,12 +146,12 @@ class Resources:
         content = item.content()
         document = dotted.read_json(content)
         if not isinstance(document, dict):
-            raise Unreadable.at("no resource: a FHIR resource is a JSON object", content, 0)
-        why = misshapen(document)
+            raise UnreadableContent.at("no resource: a FHIR resource is a JSON object", content, 0)
+        why = cardinality_error(document)
         if why is not None:
-            raise Unreadable.at(why, content, 0)
+            raise UnreadableContent.at(why, content, 0)
         base = item.facts.get(BASE)
-        return document if base is None else made_own(document, str(base))
+        return document if base is None else mark_own_references(document, str(base))
 
     def values(self, document: Any, path: str) -> tuple[Any, ...]:
         """Everything at a dotted path, choice types found by their common name."""
@@ -163,7 +170,7 @@ class Resources:
         if not isinstance(resource, str) or resource not in RESOURCE_TYPES:
             raise AuthorError(f"say which resource type: resource: Observation, not {resource!r}")
         search = _search(resource, selector.get("search") or {})
-        rules = compiled_rules(_RULES, selector.get("where"))
+        rules = compile_rules(_RULES, selector.get("where"))
 
         def fits(_item: Item, document: Any) -> bool:
             return (
@@ -175,13 +182,13 @@ class Resources:
         return fits
 
 
-RESOURCES = Resources()
+RESOURCES = ResourceReader()
 
 
 def _example(asked: Mapping[str, Any], body: bytes, expect: str) -> CheckExample:
     was = {"ehr": Snapshot(SourceKind.FHIR)}
-    now = {"ehr": Snapshot(SourceKind.FHIR, [item("Appointment/1", body, version="1")])}
-    return CheckExample(asked, Work(input=in_work(was), output=in_work(now)), expect)
+    now = {"ehr": Snapshot(SourceKind.FHIR, [make_item("Appointment/1", body, version="1")])}
+    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
 
 
 _BOOKED = b'{"resourceType": "Appointment", "id": "1", "status": "booked", "minutesDuration": 30}'
@@ -199,19 +206,19 @@ _ASKED = {"resource": "Appointment", "changed": "created", "count": 1}
         _example({**_ASKED, "search": {"status": "cancelled"}}, _BOOKED, "0"),
     ],
 )
-def fhir_resource_state(asked: FhirResourceState, scene: Scene) -> Checked | Missing:
+def fhir_resource_state(asked: FhirResourceState, scene: CheckContext) -> Checked | Missing:
     """Resources of a FHIR store are there, as many as asked for, and hold what they must."""
 
     def more(document: Any) -> Iterator[FieldResult]:
         for text, rule in asked.fhirpath.items():
-            yield _at_expression(text, rule, document, asked)
+            yield _expression_result(text, rule, document, asked)
         if asked.valid is not None:
-            yield _validity(document)
+            yield _validity_result(document)
 
     return decide(asked, scene, RESOURCES, {"resource": asked.resource, "search": asked.search}, more)
 
 
-def _at_expression(text: str, rule: Rule, document: Any, asked: FhirResourceState) -> FieldResult:
+def _expression_result(text: str, rule: FieldRule, document: Any, asked: FhirResourceState) -> FieldResult:
     try:
         found = tuple(_evaluator(text)(document))
     except Exception as problem:  # noqa: BLE001 - what it cannot do it says by raising, of any kind
@@ -220,7 +227,7 @@ def _at_expression(text: str, rule: Rule, document: Any, asked: FhirResourceStat
     return field_result(text, rule, found, asked.evidence)
 
 
-def _validity(document: Any) -> FieldResult:
+def _validity_result(document: Any) -> FieldResult:
     name = document.get("resourceType")
     try:
         _validator()(name).model_validate(document)

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from meruit.checks.formats.hl7v2 import Message, Path, compile_path, read_batch, values
-from meruit.checks.framework.assertion import Count, Fields, Range, Selecting, fields_of
-from meruit.checks.framework.batches import Addressed, BatchReader, decide_each
+from meruit.checks.formats.hl7v2 import Hl7Message, Hl7Path, compile_path, read_batch, values
+from meruit.checks.framework.assertion import Count, Fields, Range, SelectionAssertion, fields_of
+from meruit.checks.framework.batches import BatchReader, PathDocument, decide_each
 from meruit.checks.framework.compile import state_check
-from meruit.checks.framework.context import Scene
+from meruit.checks.framework.context import CheckContext
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
-REFUSED = frozenset({"AE", "AR", "CE", "CR"})
+NEGATIVE_ACKS = frozenset({"AE", "AR", "CE", "CR"})
 """What a receiver answers that does not take a message."""
 MAX_SEGMENTS = 100
 """Segments that one assertion may name."""
 
 
 @lru_cache(maxsize=4096)
-def _path(text: str) -> Path:
+def _path(text: str) -> Hl7Path:
     return compile_path(text)
 
 
@@ -36,10 +36,10 @@ else:
 SegmentName = Annotated[str, Field(pattern="^[A-Z][A-Z0-9]{2}$")]
 
 
-class Sent(Addressed):
+class Hl7Document(PathDocument):
     """A message that was sent."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Hl7Message) -> None:
         self.message = message
 
     def at(self, path: str) -> tuple[Any, ...]:
@@ -51,8 +51,8 @@ class Sent(Addressed):
         return list(self.message.texts)
 
 
-def _split(content: bytes) -> list[Sent]:
-    return [Sent(message) for message in read_batch(content)]
+def _split(content: bytes) -> list[Hl7Document]:
+    return [Hl7Document(message) for message in read_batch(content)]
 
 
 class Hl7Selector(BaseModel):
@@ -63,7 +63,7 @@ class Hl7Selector(BaseModel):
     correlate_by: Er7Fields = Field(default_factory=dict)
     where: Er7Fields = Field(default_factory=dict)
 
-    def meant(self) -> Fields:
+    def selection_rules(self) -> Fields:
         """All that a message must be."""
         return {**self.correlate_by, **self.where}
 
@@ -71,7 +71,7 @@ class Hl7Selector(BaseModel):
 READER = BatchReader(_split, Hl7Selector, _path)
 
 
-class Hl7Structural(Selecting):
+class Hl7Structural(SelectionAssertion):
     """Which message must have been sent, and what it must hold."""
 
     correlate_by: Er7Fields = Field(default_factory=dict, description="Which messages are meant: path to matcher.")
@@ -85,7 +85,7 @@ class Hl7Structural(Selecting):
     fields: Er7Fields = Field(default_factory=dict, description="What it must hold: path to matcher.")
 
     @model_validator(mode="after")
-    def _said_once(self) -> Self:
+    def _check_consistency(self) -> Self:
         if twice := self.correlate_by.keys() & self.where.keys():
             raise ValueError(f"{min(twice)} stands in correlate_by and in where; say it once")
         if len({*self.order}) < len(self.order):
@@ -94,7 +94,7 @@ class Hl7Structural(Selecting):
             raise ValueError("count allows for no message, and none has segments; drop one of the two")
         return self
 
-    def meant(self) -> Fields:
+    def selection_rules(self) -> Fields:
         """All that a message must be."""
         return {**self.correlate_by, **self.where}
 
@@ -103,8 +103,8 @@ _SIU = b"MSH|^~\\&|CLINIC||SCHEDAPP||20260303120000||SIU^S13|1|P|2.5.1\rSCH|1034
 
 
 def _example(expect: str, **asked: Any) -> CheckExample:
-    before, after = ({"outbound": Snapshot(SourceKind.HL7, several)} for several in ([], [item("000001", _SIU)]))
-    return CheckExample(asked, Work(input=in_work(before), output=in_work(after)), expect)
+    before, after = ({"outbound": Snapshot(SourceKind.HL7, several)} for several in ([], [make_item("000001", _SIU)]))
+    return CheckExample(asked, Work(input=as_work_part(before), output=as_work_part(after)), expect)
 
 
 @state_check(
@@ -120,27 +120,27 @@ def _example(expect: str, **asked: Any) -> CheckExample:
         _example("0", correlate_by={"MSH-9.2": "S12"}),
     ],
 )
-def hl7_structural(asked: Hl7Structural, scene: Scene) -> Checked | Missing:
+def hl7_structural(asked: Hl7Structural, scene: CheckContext) -> Checked | Missing:
     """An HL7 v2 message was sent that has these segments and fields."""
 
-    def structure(document: Sent) -> Iterator[FieldResult]:
+    def structure(document: Hl7Document) -> Iterator[FieldResult]:
         for name, wanted in asked.segments.items():
-            yield _counted(name, wanted, len(document.message.texts.get(name, ())))
+            yield _segment_count_result(name, wanted, len(document.message.texts.get(name, ())))
         if asked.order:
-            yield _ordered(asked.order, document.message)
+            yield _segment_order_result(asked.order, document.message)
 
-    refused = [one.key for one in scene.after.items if one.facts.get("ack") in REFUSED]
+    refused = [one.key for one in scene.after.items if one.facts.get("ack") in NEGATIVE_ACKS]
     # What the receiver refused was never there for it: neither sent, nor any harm.
-    scene.book.select(scene.source, refused)
-    accepted = scene.only(lambda one: one.key not in refused)
-    return decide_each(asked, asked.meant(), accepted, READER, structure)
+    scene.work_context.select(scene.source, refused)
+    accepted = scene.filter_items(lambda one: one.key not in refused)
+    return decide_each(asked, asked.selection_rules(), accepted, READER, structure)
 
 
-def _counted(name: str, wanted: Range, found: int) -> FieldResult:
+def _segment_count_result(name: str, wanted: Range, found: int) -> FieldResult:
     return FieldResult(name, "segments", str(wanted), found, None if found in wanted else f"stands there {found} times")
 
 
-def _ordered(wanted: Sequence[str], message: Message) -> FieldResult:
+def _segment_order_result(wanted: Sequence[str], message: Hl7Message) -> FieldResult:
     # The names are kept in the order in which they first came.
     found = [name for name in message.texts if name in wanted]
     why = None

@@ -9,25 +9,33 @@ from typing import Any, Self
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from meruit.checks.formats import json_path as dotted
-from meruit.checks.framework.assertion import LATER, Rule, Selecting, Shown, as_rule, compiled_rules, fields_of
+from meruit.checks.framework.assertion import (
+    DEFER_BUILD,
+    EvidenceDisplay,
+    FieldRule,
+    SelectionAssertion,
+    as_rule,
+    compile_rules,
+    fields_of,
+)
 from meruit.checks.framework.compile import state_check
-from meruit.checks.framework.context import Scene, Seen, unread
+from meruit.checks.framework.context import CheckContext, ParsedItem, missing_if_unread
 from meruit.checks.framework.selection import (
     MAX_LISTED,
     FieldResult,
-    as_garbled,
-    blamed,
+    base_evidence,
     decide,
+    describe_unreadable,
     field_result,
-    grounds,
-    not_kept,
-    parsed,
+    missing_if_not_kept,
+    parse_items,
+    split_by_fault,
 )
 from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Item, Snapshot, SourceKind, in_work, item
+from meruit.model.world import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_QUERY = 2_000
@@ -43,10 +51,10 @@ RESOURCE = "resource"
 """The part of a row's key before the slash; everything else that rows are correlated by is a field of theirs."""
 
 _path = lru_cache(maxsize=4_096)(dotted.compile_path)
-_RULES: TypeAdapter[dict[str, Rule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=LATER)
+_RULES: TypeAdapter[dict[str, FieldRule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=DEFER_BUILD)
 
 
-class PortalStateMatch(Selecting):
+class PortalStateMatch(SelectionAssertion):
     """Rows by what they are correlated by, and their fields; or a query and what it must come to."""
 
     correlate_by: Any = Field(
@@ -74,13 +82,13 @@ class PortalStateMatch(Selecting):
         if "${" in written:
             # Whoever wrote the text that is filled in could write more than a text.
             raise ValueError("a query takes no ${…}; put it into expected, or select rows with correlate_by")
-        _told(lambda: compiled(written))
+        _translate_author_error(lambda: compile_query(written))
         return written
 
     @field_validator("expected")
     @classmethod
     def _is_matcher(cls, written: Any) -> Any:
-        return _told(lambda: as_rule(written, Dialect.JSON))
+        return _translate_author_error(lambda: as_rule(written, Dialect.JSON))
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -95,14 +103,14 @@ class PortalStateMatch(Selecting):
         return self
 
 
-def _told(compute: Callable[[], Any]) -> Any:
+def _translate_author_error(compute: Callable[[], Any]) -> Any:
     try:
         return compute()
     except AuthorError as problem:
         raise ValueError(str(problem)) from None
 
 
-class Rows:
+class RowReader:
     """How rows are read."""
 
     def parse(self, item: Item) -> Any:
@@ -122,8 +130,8 @@ class Rows:
         for name in selector:
             if name not in (known := ("correlate_by", "where")):
                 raise AuthorError(f"rows are not found by {name!r}{nearest(name, known)}, but by {' and '.join(known)}")
-        where = compiled_rules(_RULES, selector.get("where"))
-        rules = compiled_rules(_RULES, selector.get("correlate_by"))
+        where = compile_rules(_RULES, selector.get("where"))
+        rules = compile_rules(_RULES, selector.get("correlate_by"))
         resource = rules.pop(RESOURCE, None)
 
         def fits(one: Item, row: Any) -> bool:
@@ -136,7 +144,7 @@ class Rows:
         return fits
 
 
-def _is_of(resource: Rule, one: Item) -> bool:
+def _is_of(resource: FieldRule, one: Item) -> bool:
     return resource.matcher.judge((resource_of(one.key),)) is None
 
 
@@ -145,13 +153,13 @@ def resource_of(key: str) -> str:
     return key.partition("/")[0]
 
 
-ROWS = Rows()
+ROWS = RowReader()
 
 
 def _example(asked: Mapping[str, Any], row: bytes, expect: str) -> CheckExample:
     was = {"payer": Snapshot(SourceKind.ROWS)}
-    now = {"payer": Snapshot(SourceKind.ROWS, [item("prior_auth/1", row)])}
-    return CheckExample(asked, Work(input=in_work(was), output=in_work(now)), expect)
+    now = {"payer": Snapshot(SourceKind.ROWS, [make_item("prior_auth/1", row)])}
+    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
 
 
 _BY_MEMBER = {"correlate_by": {"resource": "prior_auth", "member": "M1"}, "changed": "created", "count": 1}
@@ -173,12 +181,12 @@ _BY_MEMBER = {"correlate_by": {"resource": "prior_auth", "member": "M1"}, "chang
         _example({"query": "prior_auth[?member=='M1'].cpt", "expected": "72148"}, b'{"member": "M2"}', "0"),
     ],
 )
-def portal_state_match(asked: PortalStateMatch, scene: Scene) -> Checked | Missing:
+def portal_state_match(asked: PortalStateMatch, scene: CheckContext) -> Checked | Missing:
     """An application's rows hold what they should, or a query over them comes to what it should."""
     if asked.query is not None:
-        return _answered(asked, asked.query, scene)
+        return _decide_query(asked, asked.query, scene)
     resource = asked.correlate_by[RESOURCE]
-    rows = scene.only(lambda one: _is_of(resource, one))
+    rows = scene.filter_items(lambda one: _is_of(resource, one))
     found = decide(asked, rows, ROWS, {"correlate_by": asked.correlate_by}, lambda _row: ())
     if isinstance(found, Checked) and found.details is not None and not found.details["considered"]:
         known = sorted({resource_of(one.key) for one in scene.after.items})
@@ -189,54 +197,54 @@ def portal_state_match(asked: PortalStateMatch, scene: Scene) -> Checked | Missi
 # The query form
 
 
-def _answered(asked: PortalStateMatch, query: str, scene: Scene) -> Checked | Missing:
-    trouble = unread(scene.source, scene.after, "after")
+def _decide_query(asked: PortalStateMatch, query: str, scene: CheckContext) -> Checked | Missing:
+    trouble = missing_if_unread(scene.source, scene.after, "after")
     if trouble is not None:
         return trouble
     changes = scene.changes()
-    seen, unreadable = parsed(scene, ROWS, changes, deleted_too=False)
-    agents, others = blamed(unreadable, changes)
-    if trouble := not_kept(scene.source, others):
+    seen, unreadable = parse_items(scene, ROWS, changes, deleted_too=False)
+    agents, others = split_by_fault(unreadable, changes)
+    if trouble := missing_if_not_kept(scene.source, others):
         return trouble
-    garbled = [as_garbled(one, asked.evidence) for one in agents]
-    evidence = grounds(scene, len(seen), garbled)
+    garbled = [describe_unreadable(one, asked.evidence) for one in agents]
+    evidence = base_evidence(scene, len(seen), garbled)
     if garbled:
         evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say what the query comes to"
         return Checked("0", evidence, Fault.AGENT)
     state, rows = _state(seen)
     try:
-        answer = compiled(query).search(state)
+        answer = compile_query(query).search(state)
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError) as problem:
         # Most often a function of something that is not there.
         why = "the query cannot be computed"
-        if asked.evidence is Shown.PLAIN:
+        if asked.evidence is EvidenceDisplay.PLAIN:
             why += f": {str(problem)[:MAX_WHY]}"
         wanted = asked.expected.matcher
         failed = FieldResult(query, wanted.op, wanted.expected, None, why)
         return Checked("0", evidence | {"fields": [failed.to_dict()]}, Fault.AGENT)
     several = answer if isinstance(answer, list) else [] if answer is None else [answer]
     # Rows that it gives back whole, and documents that it starts from, are what it looks for.
-    named = _starts(compiled(query).parsed)
+    named = _resources_in_query(compile_query(query).parsed)
     chosen = [one for one in seen if one.item.key in named]
     chosen += [rows[id(one)] for one in several if id(one) in rows]
     keys = {one.item.key: one.item.version for one in chosen}
-    scene.book.select(scene.source, list(keys))
+    scene.work_context.select(scene.source, list(keys))
     if asked.capture is not None and answer is not None:
-        scene.book.names[asked.capture] = _exactly(answer)
-    result = field_result(query, asked.expected, tuple(map(_exactly, several)), asked.evidence)
+        scene.work_context.names[asked.capture] = _to_decimals(answer)
+    result = field_result(query, asked.expected, tuple(map(_to_decimals, several)), asked.evidence)
     evidence["selected"] = [{"key": key, "version": version} for key, version in list(keys.items())[:MAX_LISTED]]
     evidence["fields"] = [result.to_dict()]
     return Checked("1" if result.why is None else "0", evidence, Fault.AGENT)
 
 
-def _state(seen: list[Seen]) -> tuple[dict[str, Any], dict[int, Seen]]:
+def _state(seen: list[ParsedItem]) -> tuple[dict[str, Any], dict[int, ParsedItem]]:
     """`{resource: [rows…]}`, a key without a slash being one document; and whose each row is, by identity."""
     bare: dict[str, Any] = {}
     listed: dict[str, list[Any]] = {}
-    rows: dict[int, Seen] = {}
+    rows: dict[int, ParsedItem] = {}
     for one in seen:
         resource, slash, _ = one.item.key.partition("/")
-        row = _as_queried(one.document)
+        row = _to_floats(one.document)
         if isinstance(row, dict | list):
             rows[id(row)] = one
         if slash:
@@ -247,34 +255,34 @@ def _state(seen: list[Seen]) -> tuple[dict[str, Any], dict[int, Seen]]:
     return listed | {name: [row, *listed[name]] if name in listed else row for name, row in bare.items()}, rows
 
 
-def _as_queried(value: Any) -> Any:
+def _to_floats(value: Any) -> Any:
     """A document with the numbers that JMESPath reckons with."""
     match value:
         case Decimal():
             return float(value)
         case dict():
-            return {name: _as_queried(one) for name, one in value.items()}
+            return {name: _to_floats(one) for name, one in value.items()}
         case list():
-            return [_as_queried(one) for one in value]
+            return [_to_floats(one) for one in value]
         case _:
             return value
 
 
-def _exactly(value: Any) -> Any:
+def _to_decimals(value: Any) -> Any:
     """The same with the numbers that matchers compare."""
     match value:
         case float() if math.isfinite(value):
             return Decimal(repr(value))
         case dict():
-            return {name: _exactly(one) for name, one in value.items()}
+            return {name: _to_decimals(one) for name, one in value.items()}
         case list():
-            return [_exactly(one) for one in value]
+            return [_to_decimals(one) for one in value]
         case _:
             return value
 
 
 @lru_cache(maxsize=1_024)
-def compiled(query: str) -> Any:
+def compile_query(query: str) -> Any:
     """A query, ready to be asked; AuthorError for one that cannot be."""
     import jmespath  # only those who write queries need it
 
@@ -283,11 +291,11 @@ def compiled(query: str) -> Any:
     except (ValueError, RecursionError) as problem:
         why = str(problem).partition("\n")[0] if isinstance(problem, ValueError) else "it is nested too deep"
         raise AuthorError(f"{query!r} is no JMESPath expression: {why}") from None
-    _bounded(query, expression.parsed)
+    _check_query(query, expression.parsed)
     return expression
 
 
-def _bounded(query: str, parsed: Mapping[str, Any]) -> None:
+def _check_query(query: str, parsed: Mapping[str, Any]) -> None:
     """Refuse what JMESPath would only complain about when asked, and what would cost too much."""
     from jmespath.functions import Functions
 
@@ -298,7 +306,7 @@ def _bounded(query: str, parsed: Mapping[str, Any]) -> None:
         if depth > MAX_QUERY_DEPTH:
             raise AuthorError(f"{query!r} is no query that is taken: its parts stand more than {MAX_QUERY_DEPTH} deep")
         if kind == "function_expression":
-            _callable(query, str(name), len(inside), Functions.FUNCTION_TABLE)
+            _check_function_call(query, str(name), len(inside), Functions.FUNCTION_TABLE)
         if kind == "slice" and inside[2] == 0:
             raise AuthorError(f"{query!r}: a slice cannot go on by 0")
         if kind.startswith("multi_select") or name == "to_string":
@@ -308,7 +316,7 @@ def _bounded(query: str, parsed: Mapping[str, Any]) -> None:
         raise AuthorError(f"{query!r} is no query that is taken: it could copy what it finds {copies:,} times")
 
 
-def _callable(query: str, name: str, given: int, known: Mapping[str, Any]) -> None:
+def _check_function_call(query: str, name: str, given: int, known: Mapping[str, Any]) -> None:
     if name not in known:
         raise AuthorError(f"{query!r}: JMESPath has no function {name!r}{nearest(name, known)}")
     signature = known[name]["signature"]
@@ -327,12 +335,12 @@ _BRANCHES = frozenset(
 """Parts of a query whose every part is asked of the same."""
 
 
-def _starts(part: Mapping[str, Any]) -> set[str]:
+def _resources_in_query(part: Mapping[str, Any]) -> set[str]:
     """The resources that a query starts from."""
     if part["type"] == "field":
         return {str(part["value"])}
     inside = [one for one in part["children"] if isinstance(one, Mapping)]
     if part["type"] in _BRANCHES:
-        return {name for one in inside if one["type"] != "expref" for name in _starts(one)}
+        return {name for one in inside if one["type"] != "expref" for name in _resources_in_query(one)}
     following = next((one for one in inside if one["type"] not in ("current", "identity")), None)
-    return set() if following is None else _starts(following)
+    return set() if following is None else _resources_in_query(following)

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from meruit.checks.framework.assertion import Change, Shown, StateAssertion
+from meruit.checks.framework.assertion import EvidenceDisplay, ItemChange, StateAssertion
 from meruit.checks.framework.compile import reader_of, state_check
-from meruit.checks.framework.context import Book, Scene, for_evidence, unread
+from meruit.checks.framework.context import CheckContext, WorkContext, for_evidence, missing_if_unread
 from meruit.errors import AuthorError
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_SHOWN = 20
@@ -31,10 +31,12 @@ class StateUnchanged(StateAssertion):
 
 
 def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
-    was, now = ({"ehr": Snapshot(SourceKind.FHIR, [item("Patient/1", one)])} for one in (b'{"active": true}', after))
+    was, now = (
+        {"ehr": Snapshot(SourceKind.FHIR, [make_item("Patient/1", one)])} for one in (b'{"active": true}', after)
+    )
     changed = after != b'{"active": true}' and not allowed
     asked = {"except": list(allowed)} if allowed else {}
-    return CheckExample(asked, Work(input=in_work(was), output=in_work(now)), "0" if changed else "1")
+    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), "0" if changed else "1")
 
 
 @state_check(
@@ -49,12 +51,14 @@ def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
         _example(b'{"active": false}', ("Patient/*",)),
     ],
 )
-def state_unchanged(asked: StateUnchanged, scene: Scene) -> Checked | Missing:
+def state_unchanged(asked: StateUnchanged, scene: CheckContext) -> Checked | Missing:
     """Everything that no other check of the task selected is as it was before."""
-    book = scene.book
+    book = scene.work_context
     names = [asked.source] if asked.source is not None else book.sources()
     for name in names:
-        trouble = unread(name, book.after.get(name), "after") or unread(name, book.before.get(name), "before")
+        trouble = missing_if_unread(name, book.after.get(name), "after") or missing_if_unread(
+            name, book.before.get(name), "before"
+        )
         if trouble is not None:
             return trouble
     touched = [one for name in names for one in _collateral(name, book, asked.allow, alone=len(names) == 1)]
@@ -70,29 +74,29 @@ def state_unchanged(asked: StateUnchanged, scene: Scene) -> Checked | Missing:
     return Checked("0", evidence, Fault.AGENT)
 
 
-class Touched(NamedTuple):
+class CollateralChange(NamedTuple):
     """An item that is not as it was."""
 
     source: str
     key: str
-    change: Change
+    change: ItemChange
 
     def to_dict(self) -> dict[str, Any]:
         """As a field that does not fit."""
         path = f"{self.source}:{self.key}"
-        kept = str(Change.NONE)
+        kept = str(ItemChange.NONE)
         return {"path": path, "op": "changed", "expected": kept, "actual": str(self.change), "passed": False}
 
-    def in_detail(self, book: Book, shown: Shown) -> dict[str, Any]:
+    def in_detail(self, book: WorkContext, shown: EvidenceDisplay) -> dict[str, Any]:
         """What happened to it, field by field where it can be read."""
         found: dict[str, Any] = {"source": self.source, "key": self.key, "change": str(self.change)}
-        found |= self._said(book)
-        if self.change is Change.UPDATED:
+        found |= self._type_facts(book)
+        if self.change is ItemChange.UPDATED:
             was, now = (self._document(world[self.source], book) for world in (book.before, book.after))
             found["differences"] = _differences(was, now, shown)
         return found
 
-    def _said(self, book: Book) -> dict[str, Any]:
+    def _type_facts(self, book: WorkContext) -> dict[str, Any]:
         """What kind of thing it is, where its system says so: a message's type, an answer's set, a turn's speaker."""
         sides = (world.get(self.source) for world in (book.after, book.before))
         one = next((one for side in sides if side is not None for one in side.items if one.key == self.key), None)
@@ -100,7 +104,7 @@ class Touched(NamedTuple):
             {} if one is None else {name: one.facts[name] for name in ("type", "set", "speaker") if name in one.facts}
         )
 
-    def _document(self, snapshot: Snapshot, book: Book) -> Any:
+    def _document(self, snapshot: Snapshot, book: WorkContext) -> Any:
         item = next(one for one in snapshot.items if one.key == self.key)
         try:
             return book.document(self.source, item, reader_of(snapshot.kind))
@@ -108,15 +112,15 @@ class Touched(NamedTuple):
             return None  # No check that is installed reads such items.
 
 
-def _collateral(name: str, book: Book, allow: tuple[str, ...], *, alone: bool) -> Iterator[Touched]:
-    changes = Scene(name, book.before[name], book.after[name], {}, book).changes() or {}
+def _collateral(name: str, book: WorkContext, allow: tuple[str, ...], *, alone: bool) -> Iterator[CollateralChange]:
+    changes = CheckContext(name, book.before[name], book.after[name], {}, book).changes() or {}
     looked_for = book.selected.get(name, set())
     for key, change in sorted(changes.items()):
-        if change is not Change.NONE and key not in looked_for and not _allowed(name, key, allow, alone=alone):
-            yield Touched(name, key, change)
+        if change is not ItemChange.NONE and key not in looked_for and not _is_allowed(name, key, allow, alone=alone):
+            yield CollateralChange(name, key, change)
 
 
-def _allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> bool:
+def _is_allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> bool:
     """By `source:key`; a bare key is enough where one source is looked at, and would say too much where several are."""
     # A bracket stands for itself: files are called so.
     globs = [pattern.replace("[", "[[]") for pattern in allow]
@@ -125,7 +129,7 @@ def _allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> boo
 
 
 # Any: documents as they were parsed.
-def _differences(was: Any, now: Any, shown: Shown) -> list[dict[str, Any]]:
+def _differences(was: Any, now: Any, shown: EvidenceDisplay) -> list[dict[str, Any]]:
     """The top-level fields that differ."""
     if not isinstance(was, Mapping) or not isinstance(now, Mapping):
         return []

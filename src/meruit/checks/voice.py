@@ -11,20 +11,35 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator, model_validator
 
 from meruit.checks.formats import json_path as dotted
-from meruit.checks.framework.assertion import Credit, Shown, StateAssertion
+from meruit.checks.framework.assertion import Credit, EvidenceDisplay, StateAssertion
 from meruit.checks.framework.compile import state_check
-from meruit.checks.framework.context import Scene, Seen, for_evidence, hidden, unread
-from meruit.checks.framework.selection import as_garbled, blamed, grounds, not_kept, parsed
-from meruit.checks.matching.compare import Given
-from meruit.checks.matching.formulas import GivenText
-from meruit.checks.values.confusables import is_plain, unmasked
-from meruit.checks.values.decimals import numeral, plainly
-from meruit.checks.values.errors import Unreadable
-from meruit.checks.values.speech import Pause, Span, Token, digits_of, hear, negator, spans, units
+from meruit.checks.framework.context import CheckContext, ParsedItem, for_evidence, missing_if_unread, redact_value
+from meruit.checks.framework.selection import (
+    base_evidence,
+    describe_unreadable,
+    missing_if_not_kept,
+    parse_items,
+    split_by_fault,
+)
+from meruit.checks.matching.compare import TemplateValue
+from meruit.checks.matching.formulas import TemplateText
+from meruit.checks.values.confusables import is_plain, unmask
+from meruit.checks.values.decimals import format_decimal, numeral
+from meruit.checks.values.errors import UnreadableContent
+from meruit.checks.values.speech import (
+    SpeechPause,
+    SpeechSpan,
+    SpeechToken,
+    digits_of,
+    find_negator,
+    find_spans,
+    tokenize_speech,
+    units,
+)
 from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Item, Snapshot, SourceKind, in_work, item
+from meruit.model.world import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_PHRASES = 200
@@ -43,13 +58,13 @@ CLOSE = 0.6
 """How much of a phrase must be alike to be told as a near miss."""
 
 
-def _sayable(text: str) -> str:
+def _check_sayable(text: str) -> str:
     if "${" not in text and not units(text):
         raise ValueError(f"{text!r} holds no word that could be said")
     return text
 
 
-def _countable(text: str) -> str:
+def _check_digits(text: str) -> str:
     if "${" not in text and not digits_of(text):
         raise ValueError(f"{text!r} holds no digit")
     return text
@@ -59,12 +74,12 @@ def _countable(text: str) -> str:
 def _as_text(written: Any, understand: Callable[[Any], str]) -> str:
     """Also of a number; and what was filled in stays known as such, because it comes from the world."""
     number = numeral(written) if isinstance(written, int | Decimal) else None
-    text = understand(written if number is None else plainly(number))
-    return GivenText(text) if isinstance(written, Given | Decimal) else text
+    text = understand(written if number is None else format_decimal(number))
+    return TemplateText(text) if isinstance(written, TemplateValue | Decimal) else text
 
 
-Sayable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_sayable), WrapValidator(_as_text)]
-Countable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_countable), WrapValidator(_as_text)]
+Sayable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_check_sayable), WrapValidator(_as_text)]
+Countable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_check_digits), WrapValidator(_as_text)]
 
 
 class Phrase(BaseModel):
@@ -95,14 +110,14 @@ class Phrase(BaseModel):
         """The ways to say it, as they are written."""
         return [one for one in (self.say, self.digits, *self.any_of) if one is not None]
 
-    def wanted(self, *, as_read: bool = False) -> list[tuple[str, ...]]:
+    def unit_sequences(self, *, as_read: bool = False) -> list[tuple[str, ...]]:
         """The same as units; perhaps without look-alike and invisible characters."""
-        ways = [unmasked(one) for one in self.ways] if as_read else self.ways
+        ways = [unmask(one) for one in self.ways] if as_read else self.ways
         return [found for one in ways if (found := digits_of(one) if self.digits is not None else units(one))]
 
-    def text(self, shown: Shown) -> str:
+    def text(self, shown: EvidenceDisplay) -> str:
         """As it is called in the evidence."""
-        return " | ".join(_shown(one, shown) for one in self.ways)
+        return " | ".join(_render_phrase(one, shown) for one in self.ways)
 
 
 def _as_phrase(written: Any) -> Any:
@@ -122,7 +137,7 @@ class VoiceTranscript(StateAssertion):
     forbidden: Phrases = Field(default=(), description="Phrases that must not be said.")
 
 
-class Turns:
+class TurnReader:
     """How turns are read."""
 
     def parse(self, item: Item) -> Any:
@@ -131,9 +146,9 @@ class Turns:
         try:
             text = content.decode()
         except UnicodeDecodeError as fault:
-            raise Unreadable.at("is not UTF-8", content, fault.start) from None
+            raise UnreadableContent.at("is not UTF-8", content, fault.start) from None
         if item.body is None:
-            raise Unreadable.at("was not kept", content, 0)
+            raise UnreadableContent.at("was not kept", content, 0)
         return {"speaker": str(item.facts.get("speaker") or ""), "text": text, "at": item.facts.get("at")}
 
     def values(self, document: Any, path: str) -> tuple[Any, ...]:
@@ -160,7 +175,7 @@ def _is_by(turn: Mapping[str, Any], speaker: str | None) -> bool:
     return speaker is None or _name(turn["speaker"]) == _name(speaker)
 
 
-TURNS = Turns()
+TURNS = TurnReader()
 
 # A call, heard
 
@@ -169,17 +184,17 @@ class Voice(NamedTuple):
     """All that one speaker says."""
 
     speaker: str
-    tokens: Sequence[Token]
+    tokens: Sequence[SpeechToken]
     turns: Sequence[int]
     """Which of the speaker's turns each token is in."""
     places: Sequence[int]
     """Where each of these turns stands in the call, from 0."""
 
 
-class Call(NamedTuple):
+class CallTranscript(NamedTuple):
     """A call, as it is heard."""
 
-    turns: Sequence[Seen]
+    turns: Sequence[ParsedItem]
     voices: Sequence[Voice]
     as_read: Sequence[Voice]
     """The same voices without look-alike and invisible characters."""
@@ -205,7 +220,7 @@ class Mention(NamedTuple):
     """A phrase that was said."""
 
     voice: Voice
-    span: Span
+    span: SpeechSpan
     negated: str | None
     """The word that denies it."""
 
@@ -223,19 +238,19 @@ class Mention(NamedTuple):
         return self.voice.places[self.voice.turns[token]], token
 
 
-def _heard(turns: Sequence[Seen], unreadable: Sequence[Seen]) -> Call:
+def _build_transcript(turns: Sequence[ParsedItem], unreadable: Sequence[ParsedItem]) -> CallTranscript:
     texts = [turn.document["text"] for turn in turns]
     voices = _voices(turns, texts)
-    as_read = voices if all(map(is_plain, texts)) else _voices(turns, list(map(unmasked, texts)))
-    return Call(turns, voices, as_read, frozenset(_name(one.item.facts.get("speaker")) for one in unreadable))
+    as_read = voices if all(map(is_plain, texts)) else _voices(turns, list(map(unmask, texts)))
+    return CallTranscript(turns, voices, as_read, frozenset(_name(one.item.facts.get("speaker")) for one in unreadable))
 
 
-def _voices(turns: Sequence[Seen], texts: Sequence[str]) -> list[Voice]:
-    speakers: dict[str, list[tuple[int, tuple[Token, ...]]]] = {}
+def _voices(turns: Sequence[ParsedItem], texts: Sequence[str]) -> list[Voice]:
+    speakers: dict[str, list[tuple[int, tuple[SpeechToken, ...]]]] = {}
     for place, (turn, text) in enumerate(zip(turns, texts, strict=True)):
-        if tokens := hear(text):
+        if tokens := tokenize_speech(text):
             own = speakers.setdefault(_name(turn.document["speaker"]), [])
-            own.append((place, (tokens[0]._replace(pause=Pause.LONG), *tokens[1:])))
+            own.append((place, (tokens[0]._replace(pause=SpeechPause.LONG), *tokens[1:])))
     return [
         Voice(
             speaker,
@@ -247,10 +262,10 @@ def _voices(turns: Sequence[Seen], texts: Sequence[str]) -> list[Voice]:
     ]
 
 
-def _loosened(voice: Voice) -> Voice:
+def _split_numbers(voice: Voice) -> Voice:
     """The same with every digit a number of its own, so that digits are found inside longer ones."""
     parts = [
-        (token._replace(units=(unit,), pause=Pause.NONE if place else token.pause), turn)
+        (token._replace(units=(unit,), pause=SpeechPause.NONE if place else token.pause), turn)
         for token, turn in zip(voice.tokens, voice.turns, strict=True)
         for place, unit in enumerate(token.units)
     ]
@@ -263,26 +278,28 @@ def _mentions(
     """Wherever a phrase is said, in the order of the call; digits as a whole number, or `anywhere` in one."""
     loose = anywhere and phrase.digits is not None
     found = [
-        Mention(voice, span, negator(voice.tokens, span))
-        for voice in (map(_loosened, voices) if loose else voices)
-        for wanted in phrase.wanted(as_read=as_read)
-        for span in spans(voice.tokens, wanted, near=phrase.near, turns=voice.turns, within_turns=phrase.within_turns)
+        Mention(voice, span, find_negator(voice.tokens, span))
+        for voice in (map(_split_numbers, voices) if loose else voices)
+        for wanted in phrase.unit_sequences(as_read=as_read)
+        for span in find_spans(
+            voice.tokens, wanted, near=phrase.near, turns=voice.turns, within_turns=phrase.within_turns
+        )
         if loose or phrase.digits is None or _is_whole(voice.tokens, span)
     ]
     return sorted(found, key=lambda one: (one.first, one.last))
 
 
-def _is_whole(tokens: Sequence[Token], span: Span) -> bool:
+def _is_whole(tokens: Sequence[SpeechToken], span: SpeechSpan) -> bool:
     """Whether no more digits stand around these: 4471 is not read out by who says 44719."""
-    begins = span.start == 0 or not tokens[span.start - 1].is_number or tokens[span.start].pause is Pause.LONG
-    at_end = span.end == len(tokens) or not tokens[span.end].is_number or tokens[span.end].pause is Pause.LONG
+    begins = span.start == 0 or not tokens[span.start - 1].is_number or tokens[span.start].pause is SpeechPause.LONG
+    at_end = span.end == len(tokens) or not tokens[span.end].is_number or tokens[span.end].pause is SpeechPause.LONG
     return begins and at_end
 
 
 # A call, judged
 
 
-class Kind(StrEnum):
+class PhraseRole(StrEnum):
     """What is asked of a phrase."""
 
     CONTAINS = "contains"
@@ -291,10 +308,10 @@ class Kind(StrEnum):
     FORBIDDEN = "forbidden"
 
 
-class Said(NamedTuple):
+class PhraseResult(NamedTuple):
     """One phrase, held against the call."""
 
-    kind: Kind
+    kind: PhraseRole
     phrase: Phrase
     found: bool
     """Whether it was said as it is meant."""
@@ -303,16 +320,19 @@ class Said(NamedTuple):
     why: str | None = None
     """Why it is not as asked; None when it is."""
 
-    def to_dict(self, call: Call, shown: Shown) -> dict[str, Any]:
+    def to_dict(self, call: CallTranscript, shown: EvidenceDisplay) -> dict[str, Any]:
         """As evidence."""
         phrase, mention = self.phrase, self.mention
         op = str(self.kind)
-        if self.kind is Kind.PHRASES:
+        if self.kind is PhraseRole.PHRASES:
             op = "digits" if phrase.digits is not None else "any_of" if phrase.any_of else "say"
-        ways = [_shown(one, shown) for one in phrase.ways]
+        ways = [_render_phrase(one, shown) for one in phrase.ways]
         text = phrase.text(shown)
         found: dict[str, Any] = {"path": text, "op": op, "expected": ways if phrase.any_of else text}
-        found |= {"actual": None if mention is None else _quoted(call, mention, shown), "passed": self.why is None}
+        found |= {
+            "actual": None if mention is None else _quote_mention(call, mention, shown),
+            "passed": self.why is None,
+        }
         if self.why is not None:
             found["why"] = self.why
         if mention is not None and mention.negated is not None:
@@ -324,72 +344,72 @@ class Said(NamedTuple):
         }
 
 
-def _shown(text: str, shown: Shown) -> str:
-    return str(hidden(text)) if shown is Shown.HASH and isinstance(text, Given) else str(text)
+def _render_phrase(text: str, shown: EvidenceDisplay) -> str:
+    return str(redact_value(text)) if shown is EvidenceDisplay.HASH and isinstance(text, TemplateValue) else str(text)
 
 
-def _quoted(call: Call, mention: Mention, shown: Shown) -> Any:
+def _quote_mention(call: CallTranscript, mention: Mention, shown: EvidenceDisplay) -> Any:
     """What was said in the turns of a mention."""
     voice = mention.voice
     places = voice.places[voice.turns[mention.span.start] : voice.turns[mention.span.end - 1] + 1]
     return for_evidence((" / ".join(call.turns[place].document["text"] for place in places),), shown)
 
 
-def _judged(asked: VoiceTranscript, call: Call) -> Iterator[Said]:
-    for kind, several in ((Kind.CONTAINS, asked.contains), (Kind.PHRASES, asked.phrases)):
+def _judge_phrases(asked: VoiceTranscript, call: CallTranscript) -> Iterator[PhraseResult]:
+    for kind, several in ((PhraseRole.CONTAINS, asked.contains), (PhraseRole.PHRASES, asked.phrases)):
         for phrase in several:
-            yield _required(kind, phrase, call, asked)
+            yield _judge_required(kind, phrase, call, asked)
     reached, previous = (-1, -1), ""
     for phrase in asked.order:
-        found = _required(Kind.ORDER, phrase, call, asked, after=reached, previous=previous)
+        found = _judge_required(PhraseRole.ORDER, phrase, call, asked, after=reached, previous=previous)
         if found.found and found.mention is not None:
             reached, previous = found.mention.last, phrase.text(asked.evidence)
         yield found
     for phrase in asked.forbidden:
-        yield _forbidden(phrase, call, asked)
+        yield _judge_forbidden(phrase, call, asked)
 
 
-def _required(
-    kind: Kind,
+def _judge_required(
+    kind: PhraseRole,
     phrase: Phrase,
-    call: Call,
+    call: CallTranscript,
     asked: VoiceTranscript,
     *,
     after: tuple[int, int] = (-1, -1),
     previous: str = "",
-) -> Said:
+) -> PhraseResult:
     speaker = phrase.speaker or asked.speaker
     voices = call.by(speaker)
     if not voices:
-        return Said(kind, phrase, found=False, mention=None, why=_silence(speaker))
+        return PhraseResult(kind, phrase, found=False, mention=None, why=_silence_reason(speaker))
     mentions = _mentions(voices, phrase)
     meant = mentions
     if phrase.not_negated:
         # A negation that is only read, because of how it is written, counts as one.
-        asserted = _asserted(phrase, call, speaker) if call.is_masked else None
+        asserted = _turns_asserting(phrase, call, speaker) if call.is_masked else None
         meant = [one for one in mentions if one.negated is None and (asserted is None or one.first[0] in asserted)]
     in_time = [one for one in meant if one.first > after]
     if in_time:
-        return Said(kind, phrase, found=True, mention=min(in_time, key=lambda one: one.last))
+        return PhraseResult(kind, phrase, found=True, mention=min(in_time, key=lambda one: one.last))
     if meant:
-        return Said(kind, phrase, found=False, mention=meant[0], why=f"was said, but not after {previous!r}")
+        return PhraseResult(kind, phrase, found=False, mention=meant[0], why=f"was said, but not after {previous!r}")
     if mentions:
-        return Said(kind, phrase, found=False, mention=mentions[0], why=_negated(mentions[0]))
-    close = "" if asked.evidence is Shown.HASH else _closest(voices, phrase)
-    return Said(kind, phrase, found=False, mention=None, why=f"was not said{close}")
+        return PhraseResult(kind, phrase, found=False, mention=mentions[0], why=_negation_reason(mentions[0]))
+    close = "" if asked.evidence is EvidenceDisplay.HASH else _closest(voices, phrase)
+    return PhraseResult(kind, phrase, found=False, mention=None, why=f"was not said{close}")
 
 
-def _asserted(phrase: Phrase, call: Call, speaker: str | None) -> set[int]:
+def _turns_asserting(phrase: Phrase, call: CallTranscript, speaker: str | None) -> set[int]:
     """The turns in which the phrase is read, and not denied."""
     mentions = _mentions(call.by(speaker, as_read=True), phrase, as_read=True)
     return {one.first[0] for one in mentions if one.negated is None}
 
 
-def _negated(mention: Mention) -> str:
+def _negation_reason(mention: Mention) -> str:
     return f"was said, but negated: {mention.negated or 'by characters that are not what they look like'}"
 
 
-def _forbidden(phrase: Phrase, call: Call, asked: VoiceTranscript) -> Said:
+def _judge_forbidden(phrase: Phrase, call: CallTranscript, asked: VoiceTranscript) -> PhraseResult:
     speaker = phrase.speaker or asked.speaker
     voices = call.by(speaker)
     mentions = _mentions(voices, phrase, anywhere=True)
@@ -403,18 +423,18 @@ def _forbidden(phrase: Phrase, call: Call, asked: VoiceTranscript) -> Said:
         why = "a turn cannot be read, so nobody can say that it was not said"
     elif not voices:
         # Who says nothing earns nothing.
-        why = _silence(speaker)
-    return Said(Kind.FORBIDDEN, phrase, found=bool(meant), mention=meant[0] if meant else None, why=why)
+        why = _silence_reason(speaker)
+    return PhraseResult(PhraseRole.FORBIDDEN, phrase, found=bool(meant), mention=meant[0] if meant else None, why=why)
 
 
-def _silence(speaker: str | None) -> str:
+def _silence_reason(speaker: str | None) -> str:
     return "nobody said anything" if speaker is None else f"{speaker} said nothing"
 
 
 def _closest(voices: Sequence[Voice], phrase: Phrase) -> str:
     """What came closest to a phrase, for a reader; it decides nothing."""
     best, place, text = CLOSE, 0, ""
-    for wanted in phrase.wanted():
+    for wanted in phrase.unit_sequences():
         like = SequenceMatcher(None, b=" ".join(wanted))
         for voice, start, said in _stretches(voices, wanted):
             like.set_seq1(said)
@@ -435,9 +455,9 @@ def _stretches(voices: Sequence[Voice], wanted: tuple[str, ...]) -> list[tuple[V
 
 
 def _example(asked: Mapping[str, Any], said: str, expect: str) -> CheckExample:
-    turns = [item("000001", said.encode(), facts={"speaker": "agent"})]
+    turns = [make_item("000001", said.encode(), facts={"speaker": "agent"})]
     was, now = {"call": Snapshot(SourceKind.VOICE)}, {"call": Snapshot(SourceKind.VOICE, turns)}
-    return CheckExample(asked, Work(input=in_work(was), output=in_work(now)), expect)
+    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
 
 
 @state_check(
@@ -453,30 +473,30 @@ def _example(asked: Mapping[str, Any], said: str, expect: str) -> CheckExample:
         _example({"phrases": [{"say": "approved", "not_negated": True}]}, "It was not approved.", "0"),
     ],
 )
-def voice_transcript(asked: VoiceTranscript, scene: Scene) -> Checked | Missing:
+def voice_transcript(asked: VoiceTranscript, scene: CheckContext) -> Checked | Missing:
     """A speaker says what must be said, in order, and nothing that must not be."""
-    trouble = unread(scene.source, scene.after, "after")
+    trouble = missing_if_unread(scene.source, scene.after, "after")
     if trouble is not None:
         return trouble
     changes = scene.changes()
-    turns, unreadable = parsed(scene, TURNS, changes, deleted_too=False)
-    if trouble := not_kept(scene.source, blamed(unreadable, changes)[1]):
+    turns, unreadable = parse_items(scene, TURNS, changes, deleted_too=False)
+    if trouble := missing_if_not_kept(scene.source, split_by_fault(unreadable, changes)[1]):
         return trouble
     # Calling is the task itself, so no turn of the call is collateral.
-    scene.book.select(scene.source, [one.key for one in scene.after.items])
-    call = _heard(turns, unreadable)
+    scene.work_context.select(scene.source, [one.key for one in scene.after.items])
+    call = _build_transcript(turns, unreadable)
     considered = [one for one in turns if _is_by(one.document, asked.speaker)]
-    evidence = grounds(scene, len(considered), [as_garbled(one, asked.evidence) for one in unreadable])
-    results = list(_judged(asked, call))
+    evidence = base_evidence(scene, len(considered), [describe_unreadable(one, asked.evidence) for one in unreadable])
+    results = list(_judge_phrases(asked, call))
     evidence["fields"] = [one.to_dict(call, asked.evidence) for one in results]
     if results:
         score = Fraction(sum(one.why is None for one in results), len(results))
     else:
         score = Fraction(bool(call.by(asked.speaker)))
-        evidence["why"] = "something was said, and no more is asked" if score else _silence(asked.speaker)
+        evidence["why"] = "something was said, and no more is asked" if score else _silence_reason(asked.speaker)
     said = [one.mention.first[0] for one in results if one.mention is not None and one.why is None]
     if asked.capture is not None and said:
-        scene.book.names[asked.capture] = turns[said[0]].document
+        scene.work_context.names[asked.capture] = turns[said[0]].document
     if asked.credit is Credit.ALL and score < 1:
         score = Fraction(0)
     return Checked(str(score), evidence, Fault.AGENT)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from meruit.checks.formats.x12 import Flaw, Interchange, Path, Transaction, compile_path, flaws, read, values
-from meruit.checks.formats.x12_guides import Guide, complaints, guides_of
-from meruit.checks.framework.assertion import Fields, Rule, Selecting, as_rule, fields_of
-from meruit.checks.framework.batches import Addressed, BatchReader, decide_each
+from meruit.checks.formats.x12 import Interchange, TransactionSet, X12Flaw, X12Path, compile_path, flaws, read, values
+from meruit.checks.formats.x12_guides import X12ImplementationGuide, guide_violations, guides_of
+from meruit.checks.framework.assertion import FieldRule, Fields, SelectionAssertion, as_rule, fields_of
+from meruit.checks.framework.batches import BatchReader, PathDocument, decide_each
 from meruit.checks.framework.compile import state_check
-from meruit.checks.framework.context import Scene, for_evidence
+from meruit.checks.framework.context import CheckContext, for_evidence
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect, matcher
 from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, in_work, item
+from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_LISTED = 10
@@ -27,7 +27,7 @@ VERSION = "version"
 
 
 @lru_cache(maxsize=4096)
-def _path(text: str) -> Path:
+def _path(text: str) -> X12Path:
     return compile_path(text)
 
 
@@ -36,7 +36,7 @@ def _text(written: Any) -> Any:
     return str(written) if type(written) is int else written
 
 
-def _rule(written: Any) -> Rule:
+def _rule(written: Any) -> FieldRule:
     try:
         return as_rule(written, Dialect.TEXT)
     except AuthorError as problem:
@@ -45,7 +45,7 @@ def _rule(written: Any) -> Rule:
 
 if TYPE_CHECKING:
     X12Fields = Fields
-    Version = Rule
+    Version = FieldRule
 else:
     X12Fields = fields_of(Dialect.TEXT, _path)
     # Any: a literal or a matcher, as authors write it.
@@ -56,7 +56,7 @@ SetId = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([0-9]{3}|.*\$\{
 # Outcomes: what the codes of an answer come to.
 
 
-class Outcome(NamedTuple):
+class OutcomeCodes(NamedTuple):
     """Where an answer says how it turned out, and by which codes."""
 
     codes: frozenset[str]
@@ -68,18 +68,18 @@ class Outcome(NamedTuple):
 
 def _outcomes(
     words: Mapping[str, str], *paths: str, total: Sequence[str] = (), sifted: bool = False
-) -> dict[str, Outcome]:
+) -> dict[str, OutcomeCodes]:
     """By word; the words of `total` are about all that the last path finds."""
     codes = {word: frozenset(written.split()) for word, written in words.items()}
     among = frozenset[str]().union(*codes.values()) if sifted else None
-    return {word: Outcome(found, paths[-1:] if word in total else paths, among) for word, found in codes.items()}
+    return {word: OutcomeCodes(found, paths[-1:] if word in total else paths, among) for word, found in codes.items()}
 
 
 _REFUSED = _outcomes({"rejected": "N Y"}, "AAA.1")
 _ACKNOWLEDGED = _outcomes(
     {"accepted": "A E", "accepted_with_errors": "E", "partially_accepted": "P", "rejected": "R M W X"}, "AK9.1"
 )
-OUTCOMES: Mapping[str, Mapping[str, Outcome]] = {
+OUTCOMES: Mapping[str, Mapping[str, OutcomeCodes]] = {
     # The plan as a whole is service type 30; other types are looked at where nothing is said of it.
     "271": _REFUSED | _outcomes({"active": "1 2 3 4 5", "inactive": "6 7 8"}, "EB[3=30].1", "EB.1", sifted=True),
     # The event's decision, or its services' where it has none; in total means each of them.
@@ -108,22 +108,22 @@ OUTCOMES: Mapping[str, Mapping[str, Outcome]] = {
 # Reading.
 
 
-class Envelope:
+class X12Envelope:
     """An interchange, and what is wrong with it, looked for once."""
 
     def __init__(self, interchange: Interchange) -> None:
         self._interchange = interchange
 
     @cached_property
-    def flaws(self) -> Sequence[Flaw]:
+    def flaws(self) -> Sequence[X12Flaw]:
         """All of them."""
         return flaws(self._interchange)
 
 
-class Answer(Addressed):
+class X12Document(PathDocument):
     """A transaction set that came in an interchange."""
 
-    def __init__(self, transaction: Transaction, envelope: Envelope) -> None:
+    def __init__(self, transaction: TransactionSet, envelope: X12Envelope) -> None:
         self.transaction = transaction
         self.envelope = envelope
 
@@ -136,18 +136,18 @@ class Answer(Addressed):
         return list(dict.fromkeys(one.name for one in self.transaction.segments))
 
 
-def _split(content: bytes) -> list[Answer]:
+def _split(content: bytes) -> list[X12Document]:
     answers = []
     for interchange in read(content):
-        envelope = Envelope(interchange)
-        answers += [Answer(transaction, envelope) for transaction in interchange.transactions]
+        envelope = X12Envelope(interchange)
+        answers += [X12Document(transaction, envelope) for transaction in interchange.transactions]
     return answers
 
 
-def _meant(set_id: str | None, version: Rule | None, correlate_by: Fields, where: Fields) -> Fields:
-    meant: dict[str, Rule] = {}
+def _selection_rules(set_id: str | None, version: FieldRule | None, correlate_by: Fields, where: Fields) -> Fields:
+    meant: dict[str, FieldRule] = {}
     if set_id is not None:
-        meant["ST.1"] = Rule(matcher(set_id, Dialect.TEXT))
+        meant["ST.1"] = FieldRule(matcher(set_id, Dialect.TEXT))
     if version is not None:
         meant[VERSION] = version
     for fields in (correlate_by, where):
@@ -169,15 +169,15 @@ class X12Selector(BaseModel):
     correlate_by: X12Fields = Field(default_factory=dict)
     where: X12Fields = Field(default_factory=dict)
 
-    def meant(self) -> Fields:
+    def selection_rules(self) -> Fields:
         """All that an answer must be."""
-        return _meant(self.set_id, self.version, self.correlate_by, self.where)
+        return _selection_rules(self.set_id, self.version, self.correlate_by, self.where)
 
 
 READER = BatchReader(_split, X12Selector, _path)
 
 
-class X12Response(Selecting):
+class X12Response(SelectionAssertion):
     """Which answer must have come, and what it must hold."""
 
     set_id: SetId | None = Field(default=None, alias="set", description='The transaction set, as "271".')
@@ -195,8 +195,8 @@ class X12Response(Selecting):
     fields: X12Fields = Field(default_factory=dict, description="What it must hold: path to matcher.")
 
     @model_validator(mode="after")
-    def _can_be_meant(self) -> Self:
-        self.meant()
+    def _check_consistency(self) -> Self:
+        self.selection_rules()
         if self.count.low == 0 and (self.outcome or self.envelope or self.valid):
             raise ValueError("count allows for no answer, and none has an outcome or envelope; drop one of the two")
         if self.outcome is not None and "${" not in f"{self.outcome}{self.set_id}":
@@ -205,11 +205,11 @@ class X12Response(Selecting):
             self.guides()
         return self
 
-    def meant(self) -> Fields:
+    def selection_rules(self) -> Fields:
         """All that an answer must be."""
-        return _meant(self.set_id, self.version, self.correlate_by, self.where)
+        return _selection_rules(self.set_id, self.version, self.correlate_by, self.where)
 
-    def _outcome_of(self, word: str) -> Outcome:
+    def _outcome_of(self, word: str) -> OutcomeCodes:
         words = OUTCOMES.get(self.set_id or "")
         if words is None:
             raise ValueError(f"outcome is known of the sets {', '.join(OUTCOMES)}; say which, or ask for fields")
@@ -219,11 +219,11 @@ class X12Response(Selecting):
             )
         return words[word]
 
-    def asked_outcome(self) -> Outcome | None:
+    def outcome_codes(self) -> OutcomeCodes | None:
         """By which codes the outcome is told."""
         return None if self.outcome is None else self._outcome_of(self.outcome)
 
-    def guides(self) -> list[Guide]:
+    def guides(self) -> list[X12ImplementationGuide]:
         """What a valid answer follows; ValueError where none is known."""
         version = None if self.version is None else self.version.matcher.expected
         if self.set_id is None or not isinstance(version, str):
@@ -247,8 +247,10 @@ _271 = (
 
 
 def _example(expect: str, **asked: Any) -> CheckExample:
-    before, after = ({"clearinghouse": Snapshot(SourceKind.X12, several)} for several in ([], [item("000001", _271)]))
-    return CheckExample(asked, Work(input=in_work(before), output=in_work(after)), expect)
+    before, after = (
+        {"clearinghouse": Snapshot(SourceKind.X12, several)} for several in ([], [make_item("000001", _271)])
+    )
+    return CheckExample(asked, Work(input=as_work_part(before), output=as_work_part(after)), expect)
 
 
 @state_check(
@@ -263,23 +265,23 @@ def _example(expect: str, **asked: Any) -> CheckExample:
         _example("0", set="271", correlate_by={"TRN.2": "93175-012548"}),
     ],
 )
-def x12_response(asked: X12Response, scene: Scene) -> Checked | Missing:
+def x12_response(asked: X12Response, scene: CheckContext) -> Checked | Missing:
     """An X12 answer came that has this outcome and these fields."""
-    outcome = asked.asked_outcome()
+    outcome = asked.outcome_codes()
     guides = asked.guides() if asked.valid else []
 
-    def besides(document: Answer) -> Iterator[FieldResult]:
+    def besides(document: X12Document) -> Iterator[FieldResult]:
         if outcome is not None:
-            yield _turned_out(str(asked.outcome), outcome, document)
+            yield _outcome_result(str(asked.outcome), outcome, document)
         if asked.envelope is not None:
-            yield _faultless("envelope", "ok", list(map(str, document.envelope.flaws)))
+            yield _flaws_result("envelope", "ok", list(map(str, document.envelope.flaws)))
         if asked.valid:
-            yield _faultless("valid", "valid", complaints(document.transaction, guides))
+            yield _flaws_result("valid", "valid", guide_violations(document.transaction, guides))
 
-    return decide_each(asked, asked.meant(), scene, READER, besides)
+    return decide_each(asked, asked.selection_rules(), scene, READER, besides)
 
 
-def _turned_out(word: str, outcome: Outcome, document: Answer) -> FieldResult:
+def _outcome_result(word: str, outcome: OutcomeCodes, document: X12Document) -> FieldResult:
     found, where = list[str](), ""
     for where in outcome.paths:
         found = [code for code in document.at(where) if outcome.among is None or code in outcome.among]
@@ -291,7 +293,7 @@ def _turned_out(word: str, outcome: Outcome, document: Answer) -> FieldResult:
     return FieldResult("outcome", "outcome", word, for_evidence(tuple(found)), why)
 
 
-def _faultless(name: str, wanted: str, faults: Sequence[str]) -> FieldResult:
+def _flaws_result(name: str, wanted: str, faults: Sequence[str]) -> FieldResult:
     if not faults:
         return FieldResult(name, name, wanted, wanted, None)
     listed = [*faults[:MAX_LISTED], *([f"and {len(faults) - MAX_LISTED:,} more"] if faults[MAX_LISTED:] else [])]

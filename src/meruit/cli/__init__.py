@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from meruit.cli.terminal import ExitCode, complain
+from meruit.cli.terminal import ExitCode, print_error
 
 COMMANDS = (
     "agent",
@@ -68,7 +68,7 @@ class LazyCommands(click.Group):
         try:
             return super().invoke(ctx)
         except SystemExit:
-            complain("a plugin tried to end the program")
+            print_error("a plugin tried to end the program")
             return ExitCode.COULD_NOT_VERIFY
 
 
@@ -95,24 +95,28 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         code = ExitCode.INTERRUPTED
     except MeruitError as problem:
-        complain(str(problem))
+        print_error(str(problem))
         code = ExitCode.COULD_NOT_VERIFY if isinstance(problem, Unavailable | Unreachable) else ExitCode.BAD_INPUT
     except OSError as problem:
         where = f"{problem.filename}: " if problem.filename else ""
-        complain(f"could not go on: {where}{problem.strerror or problem}")
+        print_error(f"could not go on: {where}{problem.strerror or problem}")
         code = ExitCode.COULD_NOT_VERIFY
     except Exception as fault:  # noqa: BLE001 - a fault of our own must not end like work that did not pass
-        odd = _no_text(sys.argv[1:] if arguments is None else arguments) if isinstance(fault, UnicodeError) else None
+        odd = (
+            _first_undecodable(sys.argv[1:] if arguments is None else arguments)
+            if isinstance(fault, UnicodeError)
+            else None
+        )
         if odd is not None:
-            complain(f"{odd!a} is no text in UTF-8; write it so")
+            print_error(f"{odd!a} is no text in UTF-8; write it so")
             code = ExitCode.BAD_INPUT
         else:
             traceback.print_exc()
-            complain("this is a fault of Meruit's, not of the work; please report it with the lines above")
+            print_error("this is a fault of Meruit's, not of the work; please report it with the lines above")
             code = ExitCode.COULD_NOT_VERIFY
     sys.exit(code if isinstance(code, int) else ExitCode.PASSED)
 
 
-def _no_text(arguments: list[str]) -> str | None:
+def _first_undecodable(arguments: list[str]) -> str | None:
     """The first word whose bytes are no text; Python keeps them as signs that nothing can write."""
     return next((word for word in arguments if any("\ud800" <= sign <= "\udfff" for sign in word)), None)

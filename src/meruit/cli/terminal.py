@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from meruit.model.text import visible as visible  # noqa: PLC0414 - part of how the command line speaks
+from meruit.model.text import escape_control_characters as escape_control_characters  # noqa: PLC0414 - part of how the command line speaks
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -39,11 +39,11 @@ _database_option = click.option(
 )
 MAX_LABEL = 200
 """Characters of an id or label."""
-MAX_PLACE = 2**63 - 1
+MAX_CURSOR = 2**63 - 1
 """No database counts further."""
 
 
-class Place(NamedTuple):
+class StoreAddress(NamedTuple):
     """Where records are, and whose, as the options say."""
 
     data: str | None
@@ -64,7 +64,7 @@ _limit_option = click.option(
 )
 _before_option = click.option(
     "--before",
-    type=click.IntRange(1, MAX_PLACE),
+    type=click.IntRange(1, MAX_CURSOR),
     metavar="SEQ",
     help="Go on behind this place: the `next` of a page.",
 )
@@ -125,15 +125,15 @@ def say(text: str | bytes = "", *, err: bool = False) -> None:
         os.close(nowhere)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Say on stderr what went wrong."""
     for line in message.split("\n"):
-        say(f"{paint('error', sys.stderr)}: {visible(line)}", err=True)
+        say(f"{paint('error', sys.stderr)}: {escape_control_characters(line)}", err=True)
 
 
 def note(message: str) -> None:
     """Say on stderr what is worth knowing."""
-    say(f"note: {visible(message)}", err=True)
+    say(f"note: {escape_control_characters(message)}", err=True)
 
 
 def paint(word: str, stream: Any = None) -> str:
@@ -150,7 +150,7 @@ def print_json(text: bytes) -> None:
     say(text)
 
 
-def once(*files: str | None) -> None:
+def check_stdin_used_once(*files: str | None) -> None:
     """Refuse a command line that names standard input for two things: it can be read once."""
     if files.count("-") > 1:
         raise click.UsageError("- is standard input, which can be read for one file only")
@@ -163,24 +163,24 @@ def _width(text: str) -> int:
     return sum(0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF") for char in text)
 
 
-def _padded(cell: str, width: int) -> str:
+def _pad(cell: str, width: int) -> str:
     return cell + " " * (width - _width(cell))
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, painted: int | None = None) -> None:
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, painted: int | None = None) -> None:
     """Columns under their headings; the last may be as long as it likes."""
-    shown_rows = [headings, *([visible(cell) for cell in row] for row in rows)]
+    shown_rows = [headings, *([escape_control_characters(cell) for cell in row] for row in rows)]
     widths = [max(_width(row[column]) for row in shown_rows) for column in range(len(headings))]
     widths[-1] = 0
     for number, row in enumerate(shown_rows):
-        cells = [_padded(cell, width) for cell, width in zip(row, widths, strict=True)]
+        cells = [_pad(cell, width) for cell, width in zip(row, widths, strict=True)]
         if painted is not None and number > 0:
             # Colour codes have no width, so a cell is padded first.
             cells[painted] = cells[painted].replace(row[painted], paint(row[painted]), 1)
         say("  ".join(cells).rstrip())
 
 
-def shown(value: Any) -> str:
+def format_cell(value: Any) -> str:
     """Make a value short enough for a table; cut, not rounded, so that it never looks like what it missed."""
     match value:
         case None:
@@ -192,24 +192,24 @@ def shown(value: Any) -> str:
             short = full if "e" in full or "." not in full[: LONGEST_DECIMAL - 1] else full[:LONGEST_DECIMAL]
             return full if full == short else f"{short}…"
         case dict():
-            low, high = shown(value.get("min")), shown(value.get("max"))
+            low, high = format_cell(value.get("min")), format_cell(value.get("max"))
             return f"{low} to {high}"
         case list() | tuple():
-            return ", ".join(shown(item) for item in value)
+            return ", ".join(format_cell(item) for item in value)
         case _:
             return str(value)
 
 
 @contextmanager
-def progress_shown(doing: str) -> Iterator[Callable[[int, int], None]]:
+def show_progress(doing: str) -> Iterator[Callable[[int, int], None]]:
     """How far it is, on stderr: a bar where a person looks, else nothing until the caller sums up."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     with click.progressbar(length=1, label=doing, file=sys.stderr, show_pos=True) as bar:
 
-        def move(done: int, total: int) -> None:
+        def update_bar(done: int, total: int) -> None:
             bar.length = total
             bar.update(done - bar.pos)
 
-        yield move
+        yield update_bar

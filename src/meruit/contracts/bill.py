@@ -11,7 +11,7 @@ from meruit.errors import MeruitError
 from meruit.model.contract import Execution, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Fault
-from meruit.model.money import Bill, Cost, Line, Part, TokenUse, as_decimal, as_micros
+from meruit.model.money import Bill, ContractTokenUse, Cost, Line, PricePart, as_decimal, as_micros
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.threshold import LARGEST_MICROS, MONEY_PLACES, money
 from meruit.model.usage import UsageStatus
@@ -28,7 +28,7 @@ LARGEST_LINE = 2**62
 """In millionths; more is nobody's money, and no record could hold it."""
 
 
-class TooMuch(MeruitError):
+class AmountTooLarge(MeruitError):
     """More money than an exact account can hold."""
 
 
@@ -42,11 +42,13 @@ def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
     hold = _rate(terms) + (bonuses if terms.max_cpa_total is None else min(bonuses, as_micros(terms.max_cpa_total)))
     hold += as_micros(terms.max_token_cost or 0) if terms.prices_tokens else 0
     if hold > LARGEST_MICROS:
-        raise TooMuch(f"the contract could cost more than {LARGEST_MICROS // MICRO}; lower the bonuses or give a cap")
+        raise AmountTooLarge(
+            f"the contract could cost more than {LARGEST_MICROS // MICRO}; lower the bonuses or give a cap"
+        )
     return hold
 
 
-def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[TokenUse] = ()) -> Bill:
+def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[ContractTokenUse] = ()) -> Bill:
     """What is owed for a result and the tokens that it took, rule by rule.
 
     Raises UnknownName for a rule that is not installed, and RuleFailed.
@@ -56,30 +58,30 @@ def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[To
     lines: list[Line] = []
     for name in terms.rules:
         rule = settlement_rules.get(name)
-        added = _applied(rule, result, terms, tuple(lines), *([used] if rule.by_usage else []))
-        if not proven and any(line.part is Part.TOKENS for line in added):
+        added = _apply_rule(rule, result, terms, tuple(lines), *([used] if rule.by_usage else []))
+        if not proven and any(line.part is PricePart.TOKENS for line in added):
             raise RuleFailed(f"the settlement rule {rule.name} bills tokens that are not verified")
         lines += added
-    lines += _guarded(lines, hold)
+    lines += _guard_lines(lines, hold)
     total = sum(line.micros for line in lines)
     fee, payout = fee_and_payout(total, terms.platform_fee_rate)
     return Bill(
         currency=terms.currency,
         lines=lines,
-        base=sum_of(lines, Part.CPC),
-        bonus=sum_of(lines, Part.BONUS),
-        penalty=-sum_of(lines, Part.PENALTY),
+        base=sum_of(lines, PricePart.CPC),
+        bonus=sum_of(lines, PricePart.BONUS),
+        penalty=-sum_of(lines, PricePart.PENALTY),
         total=total,
         fee=fee,
         payout=payout,
         released=hold - total,
-        tokens=sum_of(lines, Part.TOKENS),
+        tokens=sum_of(lines, PricePart.TOKENS),
         usage=used,
     )
 
 
 # Any: what a rule takes.
-def _applied(rule: SettlementRule, *what: Any) -> list[Line]:
+def _apply_rule(rule: SettlementRule, *what: Any) -> list[Line]:
     """What a rule adds to the bill; somebody else's rule may do anything."""
     try:
         added = [*islice(rule.apply(*what), MAX_LINES + 1)]
@@ -100,10 +102,10 @@ def _is_line(line: Any) -> bool:
         whole = isinstance(line, Line) and Line.from_json(line.to_json()) == line
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return False
-    return whole and type(line.micros) is int and isinstance(line.part, Part) and abs(line.micros) <= LARGEST_LINE
+    return whole and type(line.micros) is int and isinstance(line.part, PricePart) and abs(line.micros) <= LARGEST_LINE
 
 
-def sum_of(lines: Sequence[Line], part: Part) -> int:
+def sum_of(lines: Sequence[Line], part: PricePart) -> int:
     """What the lines of one part add up to."""
     return sum(line.micros for line in lines if line.part is part)
 
@@ -119,12 +121,12 @@ def largest_penalty(base: int, rate: Number) -> int:
     return round(base * exact(rate))
 
 
-def _guarded(lines: Sequence[Line], hold: int) -> list[Line]:
+def _guard_lines(lines: Sequence[Line], hold: int) -> list[Line]:
     total = sum(line.micros for line in lines)
     if total < 0:
-        return [Line(GUARD, Part.PENALTY, -total, "a price is never negative")]
+        return [Line(GUARD, PricePart.PENALTY, -total, "a price is never negative")]
     if total > hold:
-        return [Line(GUARD, Part.BONUS, hold - total, "no more is paid than was held")]
+        return [Line(GUARD, PricePart.BONUS, hold - total, "no more is paid than was held")]
     return []
 
 
@@ -143,7 +145,7 @@ def calculate_cost(execution: Execution | Any, verification: VerificationResult 
     known = Execution.model_validate(execution)
     base = as_micros(known.agent.pricing.cpc_rate)
     cap, rate = known.task.budget.max_cpa_total, known.task.budget.max_penalty_rate
-    bonus, penalty = _earned(verification, "bonus"), _earned(verification, "penalty")
+    bonus, penalty = _micros_of(verification, "bonus"), _micros_of(verification, "penalty")
     bonus = bonus if cap is None else min(bonus, as_micros(cap))
     penalty = min(penalty, largest_penalty(base, rate), base + bonus)
     cpc, cpa_bonus, cpa_penalty = (as_decimal(micros) for micros in (base, bonus, penalty))
@@ -156,14 +158,14 @@ def calculate_cost(execution: Execution | Any, verification: VerificationResult 
     )
 
 
-def _earned(verification: VerificationResult | Any, name: str) -> int:
+def _micros_of(verification: VerificationResult | Any, name: str) -> int:
     """Of a result of ours the exact sum; of anyone else's the number as written."""
     micros = _part(verification, f"{name}_micros")
     if isinstance(micros, int) and micros > 0:
         return micros
     written = _part(verification, name)
     try:
-        return as_micros(money(_summed(written)))
+        return as_micros(money(_round_float_noise(written)))
     except ValueError as problem:
         raise MeruitError(f"the {name} of the verification: {problem}") from None
 
@@ -173,7 +175,7 @@ def _part(verification: Any, name: str) -> Any:
     return verification.get(name) if isinstance(verification, Mapping) else getattr(verification, name, None)
 
 
-def _summed(written: Any) -> Any:
+def _round_float_noise(written: Any) -> Any:
     """A float that comes of adding floats up is the amount it stands for: 0.1 + 0.2 is 0.3."""
     if not isinstance(written, float) or not math.isfinite(written):
         return written
@@ -198,7 +200,7 @@ OF_CODE = frozenset(
 OF_VALUES = frozenset({Cause.NOT_A_NUMBER, Cause.WRONG_TYPE, Cause.OUT_OF_DOMAIN})
 
 
-def charged(result: VerificationResult) -> list[CriterionResult]:
+def chargeable_criteria(result: VerificationResult) -> list[CriterionResult]:
     """Those not met; and those that could not be measured, where the criteria say that this costs too."""
     found = [one for one in result.criterion_results if one.status is Status.NOT_MET and one.penalty]
     # The result's own sum is larger than theirs only where criteria penalize what is missing.
@@ -206,11 +208,11 @@ def charged(result: VerificationResult) -> list[CriterionResult]:
         found += [
             one
             for one in result.criterion_results
-            if one.status is Status.INDETERMINATE and one.penalty and not _own_code(one)
+            if one.status is Status.INDETERMINATE and one.penalty and not _is_author_code_failure(one)
         ]
     return found
 
 
-def _own_code(judged: CriterionResult) -> bool:
+def _is_author_code_failure(judged: CriterionResult) -> bool:
     """Whether it is the author's own code that gave nothing, or nothing that can be judged: nobody pays for that."""
     return judged.cause in OF_CODE or (judged.cause in OF_VALUES and judged.fault is Fault.AUTHOR)

@@ -48,7 +48,7 @@ class Books(NamedTuple):
     settlements: Sequence[Settlement]
     verdicts: frozenset[tuple[str, int]]
     """Outcome and version of every verdict in the log."""
-    moves: frozenset[tuple[str, str, int]]
+    operations: frozenset[tuple[str, str, int]]
     """Contract, operation and number of what was done, each of which answers a second request."""
     logged: Sequence[Transfer]
     """The transfers as the audit log tells them."""
@@ -97,7 +97,7 @@ def escrow_is_whole_or_empty(books: Books) -> Iterator[str]:
             yield f"the escrow of {contract.id}, {contract.escrow}, holds {kept}, not {expected}"
 
 
-def paid_within_hold(books: Books) -> Iterator[str]:
+def payments_stay_within_hold(books: Books) -> Iterator[str]:
     """Nobody is paid less than nothing, or more than was held; the rest is released, and the contract says so."""
     holds = {contract.id: contract.hold_micros for contract in books.contracts}
     for one in books.settlements:
@@ -118,7 +118,7 @@ def paid_within_hold(books: Books) -> Iterator[str]:
 
 def one_live_settlement(books: Books) -> Iterator[str]:
     """At most one settlement of a contract is live; each is reversed at most once, and by exactly what it paid."""
-    yield from _made_twice(books)
+    yield from _duplicate_settlements(books)
     settles, reverses = (
         {(one.contract_id, one.number): one for one in books.transfers if one.operation == operation}
         for operation in ("settle", "reverse")
@@ -139,7 +139,7 @@ def one_live_settlement(books: Books) -> Iterator[str]:
             yield f"{contract.id} is settled, and nothing is paid"
 
 
-def _made_twice(books: Books) -> Iterator[str]:
+def _duplicate_settlements(books: Books) -> Iterator[str]:
     """Settlements and reversals that stand there more than once."""
     words = {"settle": "made", "reverse": "reversed"}
     times = Counter((one.operation, one.contract_id, one.number) for one in books.transfers if one.operation in words)
@@ -165,7 +165,7 @@ def transfers_have_grounds(books: Books) -> Iterator[str]:
             agreed = hold if one.operation == "hold" else release
             if sorted(one.postings) != sorted(agreed(_parties(contract), contract.hold_micros)):
                 yield f"the {one.operation} of {one.contract_id} moves something else than was held"
-        if not any((one.contract_id, move, number) in books.moves for move, number in _moves(one)):
+        if not any((one.contract_id, move, number) in books.operations for move, number in _operations_behind(one)):
             yield f"the {one.operation} of {one.contract_id} has no row that answers a second request"
 
 
@@ -173,7 +173,7 @@ def _parties(contract: Contract) -> Parties:
     return Parties(contract.id, contract.consumer_id, contract.agent_id)
 
 
-def _moves(transfer: Transfer) -> list[tuple[str, int]]:
+def _operations_behind(transfer: Transfer) -> list[tuple[str, int]]:
     """What may have moved the money."""
     number = transfer.number
     match transfer.operation:
@@ -231,12 +231,12 @@ def states_fit_the_money(books: Books) -> Iterator[str]:
     """A contract's state says of its money and its outcome what is recorded of them."""
     for contract in books.contracts:
         handed_in = contract.outcome_id is not None
-        if (contract.escrow, handed_in) not in _fitting(contract):
+        if (contract.escrow, handed_in) not in _consistent_escrows(contract):
             told = f"its escrow is {contract.escrow}, {'with an' if handed_in else 'without an'} outcome"
             yield f"{contract.id} is {contract.state}, and {told}"
 
 
-def _fitting(contract: Contract) -> set[tuple[Escrow, bool]]:
+def _consistent_escrows(contract: Contract) -> set[tuple[Escrow, bool]]:
     """Where the money may be, and whether there is an outcome."""
     match contract.state:
         case ContractState.AWARDED | ContractState.EXECUTING:
@@ -259,7 +259,7 @@ INVARIANTS: tuple[Callable[[Books], Iterator[str]], ...] = (
     balances_sum_to_zero,
     transfers_sum_to_zero,
     escrow_is_whole_or_empty,
-    paid_within_hold,
+    payments_stay_within_hold,
     one_live_settlement,
     transfers_have_grounds,
     lines_sum_to_total,
@@ -269,7 +269,7 @@ INVARIANTS: tuple[Callable[[Books], Iterator[str]], ...] = (
 )
 
 
-def broken(books: Books) -> list[str]:
+def find_violations(books: Books) -> list[str]:
     """Every violation, a sentence each; none in sound books."""
     found: list[str] = []
     for rule in INVARIANTS:

@@ -71,19 +71,19 @@ def check(contract: Contract, operation: Operation) -> None:
         raise WrongState("wrong_state", f"the escrow of contract {contract.id} is {contract.escrow}")
 
 
-def started(contract: Contract, now: datetime) -> Contract:
+def start(contract: Contract, now: datetime) -> Contract:
     """The agent has begun."""
     check(contract, Operation.START)
-    _in_time(contract, now)
+    _check_deadline(contract, now)
     return msgspec.structs.replace(contract, state=S.EXECUTING, started_at=now)
 
 
-def completed(
+def complete(
     contract: Contract, now: datetime, outcome_id: str, completion: str, evidence: str | None = None
 ) -> Contract:
     """The output is here and judged; what follows is settled or held."""
     check(contract, Operation.COMPLETE)
-    _in_time(contract, now)
+    _check_deadline(contract, now)
     return msgspec.structs.replace(
         contract,
         state=S.VERIFICATION_PENDING,
@@ -94,17 +94,17 @@ def completed(
     )
 
 
-def held(contract: Contract, reason: str) -> Contract:
+def hold(contract: Contract, reason: str) -> Contract:
     """A person must look before money moves."""
     return msgspec.structs.replace(contract, state=S.VERIFICATION_PENDING, hold_reason=reason)
 
 
-def verified(contract: Contract, *, success: bool) -> Contract:
+def apply_verdict(contract: Contract, *, success: bool) -> Contract:
     """The verdict is clear, one way or the other."""
     return msgspec.structs.replace(contract, state=S.VERIFIED if success else S.FAILED, hold_reason="")
 
 
-def settled(contract: Contract, now: datetime, version: int, total: int) -> Contract:
+def settle(contract: Contract, now: datetime, version: int, total: int) -> Contract:
     """The verdict is paid; raises WrongState where this version was paid already."""
     check(contract, Operation.SETTLE)
     if version <= contract.version:
@@ -127,7 +127,7 @@ def settled(contract: Contract, now: datetime, version: int, total: int) -> Cont
     )
 
 
-def reversed_(contract: Contract, reason: str) -> Contract:
+def reverse(contract: Contract, reason: str) -> Contract:
     """What was paid is back in escrow, waiting for a later verdict."""
     if contract.escrow is not Escrow.PAID:
         raise WrongState("wrong_state", f"nothing was paid on contract {contract.id} that could be reversed")
@@ -142,22 +142,22 @@ def reversed_(contract: Contract, reason: str) -> Contract:
     )
 
 
-def voided(contract: Contract, state: ContractState = S.FAILED) -> Contract:
+def void(contract: Contract, state: ContractState = S.FAILED) -> Contract:
     """The escrow is back with the consumer, for good."""
     if contract.escrow not in OPEN:
         raise WrongState("wrong_state", f"the escrow of contract {contract.id} is {contract.escrow}")
     return msgspec.structs.replace(contract, state=state, escrow=Escrow.RELEASED, hold_reason="")
 
 
-def expired(contract: Contract, now: datetime) -> Contract:
+def expire(contract: Contract, now: datetime) -> Contract:
     """Nobody delivered in time."""
     check(contract, Operation.EXPIRE)
     if now <= contract.expires_at:
         raise WrongState("not_due", f"contract {contract.id} runs until {contract.expires_at.isoformat()}")
-    return voided(contract, S.EXPIRED)
+    return void(contract, S.EXPIRED)
 
 
-def disputed(contract: Contract, now: datetime, terms: Terms) -> Contract:
+def dispute(contract: Contract, now: datetime, terms: Terms) -> Contract:
     """Somebody objects, once a verdict and within the window: what is held is frozen, what was paid may come back."""
     check(contract, Operation.DISPUTE)
     if contract.escrow is Escrow.RELEASED:
@@ -182,7 +182,7 @@ def disputed(contract: Contract, now: datetime, terms: Terms) -> Contract:
     )
 
 
-def upheld(contract: Contract) -> Contract:
+def uphold(contract: Contract) -> Contract:
     """The dispute changes nothing: back to where it stood."""
     check(contract, Operation.RESOLVE)
     assert contract.disputed_from is not None  # noqa: S101 - set by whatever made it disputed
@@ -194,6 +194,6 @@ def upheld(contract: Contract) -> Contract:
     )
 
 
-def _in_time(contract: Contract, now: datetime) -> None:
+def _check_deadline(contract: Contract, now: datetime) -> None:
     if now > contract.expires_at:
         raise WrongState("deadline_passed", f"contract {contract.id} ran until {contract.expires_at.isoformat()}")

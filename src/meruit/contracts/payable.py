@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from meruit.contracts.bill import charged
+from meruit.contracts.bill import chargeable_criteria
 from meruit.contracts.token_terms import why_usage_waits
 from meruit.model.contract import BonusOnFailure, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Provenance
 from meruit.model.kinds import Aggregation
-from meruit.model.money import TokenUse
+from meruit.model.money import ContractTokenUse
 from meruit.model.verdict import BELIEVED, GovernanceStatus, Status, Verdict, VerificationResult
 
 CONCLUSIVE = frozenset({Verdict.PASS, Verdict.PARTIAL, Verdict.FAIL})
@@ -16,23 +16,23 @@ PAYABLE = BELIEVED | {GovernanceStatus.NOT_CHECKED}
 
 
 def why_held(
-    result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms, usage: Sequence[TokenUse] = ()
+    result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms, usage: Sequence[ContractTokenUse] = ()
 ) -> str:
     """Why no money moves on this result yet: a person must look, or tokens are not verified; empty when it may.
 
     `criteria` are those that it was judged by, `usage` are the runs that name the contract.
     """
-    return why_asked(result, criteria, terms) or why_usage_waits(usage, terms)
+    return why_review_needed(result, criteria, terms) or why_usage_waits(usage, terms)
 
 
-def why_asked(result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms) -> str:
+def why_review_needed(result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms) -> str:
     """Why a person must look at this result before money moves; empty when nobody need."""
     if result.governance not in PAYABLE:
         return f"governance {result.governance}: {', '.join(result.governance_flags)}"
     if result.verdict not in CONCLUSIVE:
         return f"the verdict is {result.verdict}: what could not be measured may still change it"
     # What is charged for being missing is decided already.
-    decided = {one.criterion_id for one in charged(result)}
+    decided = {one.criterion_id for one in chargeable_criteria(result)}
     at_stake = [
         one.criterion_id
         for one in result.criterion_results

@@ -40,12 +40,12 @@ class Parties(NamedTuple):
 
 def hold(parties: Parties, micros: int) -> tuple[Posting, ...]:
     """At the award: the most that it can cost is put aside."""
-    return _plain(Posting(parties.consumer, -micros), Posting(parties.escrow, micros))
+    return _without_zeros(Posting(parties.consumer, -micros), Posting(parties.escrow, micros))
 
 
 def settle(parties: Parties, bill: Bill) -> tuple[Posting, ...]:
     """The escrow is emptied: the payout to the agent, the fee to the platform, the rest back."""
-    return _plain(
+    return _without_zeros(
         Posting(parties.escrow, -(bill.total + bill.released)),
         Posting(parties.agent, bill.payout),
         Posting(PLATFORM, bill.fee),
@@ -55,7 +55,7 @@ def settle(parties: Parties, bill: Bill) -> tuple[Posting, ...]:
 
 def release(parties: Parties, micros: int) -> tuple[Posting, ...]:
     """Nobody is paid: all of it goes back."""
-    return _plain(Posting(parties.escrow, -micros), Posting(parties.consumer, micros))
+    return _without_zeros(Posting(parties.escrow, -micros), Posting(parties.consumer, micros))
 
 
 def reverse(postings: Sequence[Posting]) -> tuple[Posting, ...]:
@@ -63,5 +63,5 @@ def reverse(postings: Sequence[Posting]) -> tuple[Posting, ...]:
     return tuple(Posting(account, -micros) for account, micros in postings)
 
 
-def _plain(*postings: Posting) -> tuple[Posting, ...]:
+def _without_zeros(*postings: Posting) -> tuple[Posting, ...]:
     return tuple(posting for posting in postings if posting.micros)

@@ -3,22 +3,22 @@
 from meruit.contracts.lifecycle import WrongState
 from meruit.contracts.marketplace import NO_CRITERIA, Marketplace
 from meruit.contracts.store import read as contracts
-from meruit.contracts.store.read import Standing
+from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.store.transaction import Actor
 from meruit.outcomes.rescore.run import LocalRunner, Skip, rescore
-from meruit.outcomes.store.read import Filter, Narrowed, criteria_from
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField, criteria_from
 
 
-def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: str) -> Standing:
+def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: str) -> ContractSnapshot:
     """Measure and judge the output anew, as one more version of its verdict; moves no money. Raises WrongState."""
     store = marketplace.store
-    case = marketplace.case(actor, contract_id)
+    case = marketplace.find_contract(actor, contract_id)
     if case.contract.outcome_id is None:
         raise WrongState("wrong_state", f"contract {contract_id} has no output yet that could be judged again")
     criteria = NO_CRITERIA if case.work.criteria is None else criteria_from(case.work.criteria)
     summary = rescore(
         *(store, marketplace.registrar.engine, actor.tenant, criteria),
-        narrowed=Narrowed(Filter.CONTRACT, contract_id),
+        narrowed=OutcomeFilter(OutcomeFilterField.CONTRACT, contract_id),
         reason=f"judged again by {actor.by}: {reason}",
         runner=LocalRunner(),
         now=store.surroundings.clock(),
@@ -29,4 +29,4 @@ def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: st
         why = next(iter(summary.skipped), Skip.QUICKER)
         raise WrongState("not_judged", f"contract {contract_id} could not be judged again: {why}")
     with store.database.reading() as connection:
-        return contracts.standing(connection, actor.scope, contract_id)
+        return contracts.load_snapshot(connection, actor.scope, contract_id)

@@ -7,15 +7,15 @@ from meruit.log.entries import AwardEntry, MoneyEntry, ReleaseEntry, ReversalEnt
 from meruit.model.money import Bill
 
 
-def transfer_told(
+def transfer_from_entry(
     index: int, entry: MoneyEntry, parties: Parties, settled: dict[tuple[str, int], tuple[Posting, ...]]
 ) -> Transfer:
     """The transfer that an entry of the log tells; remembers settlements for those that reverse them."""
-    operation, number, postings = _told(entry, parties, settled)
+    operation, number, postings = _postings_from_entry(entry, parties, settled)
     return Transfer(index, entry.contract, operation, number, entry.currency, tuple(sorted(postings)))
 
 
-def _told(
+def _postings_from_entry(
     entry: MoneyEntry, parties: Parties, settled: dict[tuple[str, int], tuple[Posting, ...]]
 ) -> tuple[str, int, tuple[Posting, ...]]:
     match entry:

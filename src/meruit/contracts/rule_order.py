@@ -9,18 +9,18 @@ QUOTED_IN = "USD"
 """In which providers' prices are."""
 
 
-class UnsoundRules(UnknownName):
+class RulesContradictTerms(UnknownName):
     """Rules that would pay otherwise than the terms say; the rule that is missed is named."""
 
 
 def check_rules(terms: Terms) -> None:
     """Raise UnsoundRules for terms whose rules switch off one of their own protections."""
     for problem in _problems(terms):
-        raise UnsoundRules(problem)
+        raise RulesContradictTerms(problem)
 
 
 def _problems(terms: Terms) -> Iterator[str]:
-    yield from _of_tokens(terms)
+    yield from _token_problems(terms)
     rules = terms.rules
     after_bonus = rules[rules.index("cpa_bonus") :] if "cpa_bonus" in rules else None
     if after_bonus is not None:
@@ -34,7 +34,7 @@ def _problems(terms: Terms) -> Iterator[str]:
         yield "cpc must come before cpa_penalty: penalties take a share of it, and nothing of what is not there yet"
 
 
-def _of_tokens(terms: Terms) -> Iterator[str]:
+def _token_problems(terms: Terms) -> Iterator[str]:
     rules = terms.rules
     if not terms.prices_tokens:
         if TOKENS_RULE in rules or terms.max_token_cost is not None:

@@ -12,27 +12,27 @@ from meruit.contracts import lifecycle
 from meruit.contracts import postings as ledger
 from meruit.contracts.bill import RuleFailed, bill
 from meruit.contracts.lifecycle import Operation, WrongState
-from meruit.contracts.payable import why_asked, why_held
+from meruit.contracts.payable import why_held, why_review_needed
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
-from meruit.contracts.store.read import Judgement, terms_of
-from meruit.contracts.store.transaction import Step, fingerprint
-from meruit.contracts.store.work import WorkFound, find_for_writing
-from meruit.contracts.token_terms import settled_of, why_usage_waits
+from meruit.contracts.store.read import ContractJudgement, terms_of
+from meruit.contracts.store.transaction import ContractTransaction, fingerprint
+from meruit.contracts.store.work import WorkRow, find_for_writing
+from meruit.contracts.token_terms import token_payments_by_run, why_usage_waits
 from meruit.errors import UnknownName
-from meruit.governance.store import forget_settled, remember_settled, settled_under
+from meruit.governance.store import find_paid_contract, forget_paid_evidence, record_paid_evidence
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry
 from meruit.model.contract import Contract, ContractState, SettleWhen
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.events import EventType
-from meruit.model.money import Bill, TokenUse
+from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.numbers import in_units
-from meruit.model.prices import Ledger
+from meruit.model.prices import RunCosts
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.read import criteria_from
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store import tables
-from meruit.usage.store.write import Price
+from meruit.usage.store.write import RecordPrices
 
 DUPLICATE = "duplicate_claim"
 RULE_FAILED = "rule_failed"
@@ -42,7 +42,7 @@ BY_USAGE = fingerprint("usage")
 
 
 def pay_or_hold(
-    step: Step, contract: Contract, judgement: Judgement, criteria: bytes | None
+    step: ContractTransaction, contract: Contract, judgement: ContractJudgement, criteria: bytes | None
 ) -> tuple[Contract, Bill | None]:
     """Pay what a new verdict is worth, where nothing stands against it; no bill where it is held or not due."""
     assert judgement.result is not None  # noqa: S101 - just judged
@@ -54,19 +54,19 @@ def pay_or_hold(
         except (RuleFailed, UnknownName) as problem:
             held = str(problem)
     if held:
-        contract = lifecycle.held(contract, held)
-        step.tell(contract, EventType.CONTRACT_HELD, contract.settlements, reason=held)
+        contract = lifecycle.hold(contract, held)
+        step.emit_event(contract, EventType.CONTRACT_HELD, contract.settlements, reason=held)
         return contract, None
-    contract = verified(step, contract, judgement.result)
-    return (contract, None) if owed is None else (_paid(step, contract, judgement.version, owed), owed)
+    contract = record_verdict(step, contract, judgement.result)
+    return (contract, None) if owed is None else (_write_settlement(step, contract, judgement.version, owed), owed)
 
 
-def why_looked_at(contract: Contract, result: VerificationResult, criteria: bytes | None) -> str:
+def why_contract_needs_review(contract: Contract, result: VerificationResult, criteria: bytes | None) -> str:
     """Why a person must look before it is paid; empty where nobody must."""
-    return why_asked(result, None if criteria is None else criteria_of(criteria), terms_of(contract))
+    return why_review_needed(result, None if criteria is None else criteria_of(criteria), terms_of(contract))
 
 
-def refuse_unverified(step: Step, contract: Contract) -> None:
+def refuse_unverified(step: ContractTransaction, contract: Contract) -> None:
     """Raise WrongState while tokens that are priced are not verified; nobody's word stands in for that."""
     waits = why_usage_waits(step.usage(contract), terms_of(contract))
     if waits:
@@ -75,9 +75,9 @@ def refuse_unverified(step: Step, contract: Contract) -> None:
         )
 
 
-def refuse_paid_run(step: Step, contract: Contract, result: VerificationResult) -> None:
+def refuse_paid_run(step: ContractTransaction, contract: Contract, result: VerificationResult) -> None:
     """Raise WrongState where another contract was paid for the same run since governance looked."""
-    other = settled_under(step.writing, step.tenant, contract, contract.evidence)
+    other = find_paid_contract(step.writing, step.tenant, contract, contract.evidence)
     if other is not None and DUPLICATE not in result.governance_flags:
         raise WrongState(DUPLICATE, f"the run of contract {contract.id} was paid under {other} meanwhile; call it off")
 
@@ -88,7 +88,7 @@ def criteria_of(body: bytes) -> SuccessCriteria:
     return criteria_from(body)
 
 
-def criteria_body(step: Step, digest: str) -> bytes:
+def criteria_body(step: ContractTransaction, digest: str) -> bytes:
     """Criteria in canonical form, by their digest; raises WrongState for those that are not to be read yet."""
     table = tables.criteria
     rows = step.writing.read(select(table.c.body).where(table.c.tenant == step.tenant, table.c.digest == digest))
@@ -98,15 +98,15 @@ def criteria_body(step: Step, digest: str) -> bytes:
     return bytes(rows[0].body)
 
 
-def verified(step: Step, contract: Contract, result: VerificationResult) -> Contract:
+def record_verdict(step: ContractTransaction, contract: Contract, result: VerificationResult) -> Contract:
     """The contract with its verdict told, and not paid yet."""
-    contract = lifecycle.verified(contract, success=result.success)
+    contract = lifecycle.apply_verdict(contract, success=result.success)
     kind = EventType.CONTRACT_VERIFIED if result.success else EventType.CONTRACT_FAILED
-    step.tell(contract, kind, contract.settlements, verdict=result.verdict, success=result.success)
+    step.emit_event(contract, kind, contract.settlements, verdict=result.verdict, success=result.success)
     return contract
 
 
-def judged(step: Step, contract: Contract) -> tuple[Judgement, WorkFound]:
+def load_judgement_and_work(step: ContractTransaction, contract: Contract) -> tuple[ContractJudgement, WorkRow]:
     """The latest verdict, its result still there, and the work that it is on; raises WrongState."""
     if contract.outcome_id is None:
         raise WrongState("wrong_state", f"contract {contract.id} has no output yet")
@@ -123,9 +123,9 @@ def judged(step: Step, contract: Contract) -> tuple[Judgement, WorkFound]:
     return judgement, work
 
 
-def renewed(step: Step, contract: Contract, judgement: Judgement) -> Judgement:
+def renew_verdict(step: ContractTransaction, contract: Contract, judgement: ContractJudgement) -> ContractJudgement:
     """The verdict, once more where it was settled before and taken back for its tokens alone: each is paid by once."""
-    if judgement.version > contract.version or not _taken_back_by_usage(step, contract):
+    if judgement.version > contract.version or not _is_reversed_by_usage(step, contract):
         return judgement
     result = judgement.result
     assert result is not None and contract.outcome_id is not None  # noqa: S101, PT018 - just looked
@@ -137,17 +137,19 @@ def renewed(step: Step, contract: Contract, judgement: Judgement) -> Judgement:
     done = AddVersions(step.tenant, body, (new,), "its tokens are verified again")(step.writing)
     if not done:
         raise WrongState("judged_meanwhile", f"contract {contract.id} was judged again just now; ask again")
-    return Judgement(done[0].version, again)
+    return ContractJudgement(done[0].version, again)
 
 
-def pay(step: Step, contract: Contract, judgement: Judgement, reason: str = "") -> tuple[Contract, Bill]:
+def pay(
+    step: ContractTransaction, contract: Contract, judgement: ContractJudgement, reason: str = ""
+) -> tuple[Contract, Bill]:
     """Settle a verdict by the bill that the terms give."""
     assert judgement.result is not None  # noqa: S101 - whoever calls has looked
     owed = _owed(step, contract, judgement.result)
-    return _paid(step, contract, judgement.version, owed, reason), owed
+    return _write_settlement(step, contract, judgement.version, owed, reason), owed
 
 
-def _owed(step: Step, contract: Contract, result: VerificationResult) -> Bill:
+def _owed(step: ContractTransaction, contract: Contract, result: VerificationResult) -> Bill:
     """The bill that the terms give; raises WrongState where a rule gives none."""
     try:
         return bill(result, terms_of(contract), contract.hold_micros, step.usage(contract))
@@ -155,13 +157,15 @@ def _owed(step: Step, contract: Contract, result: VerificationResult) -> Bill:
         raise WrongState(RULE_FAILED, f"contract {contract.id} cannot be billed: {problem}; mend it or void") from None
 
 
-def _paid(step: Step, contract: Contract, version: int, owed: Bill, reason: str = "") -> Contract:
+def _write_settlement(
+    step: ContractTransaction, contract: Contract, version: int, owed: Bill, reason: str = ""
+) -> Contract:
     """Settle a verdict: the bill, the transfer, the entry, the row and the event."""
-    contract = lifecycle.settled(contract, step.now, version, owed.total)
+    contract = lifecycle.settle(contract, step.now, version, owed.total)
     kept = owed.to_json()
     leaf = step.append(
         SettlementEntry(
-            *step.head(contract),
+            *step.entry_header(contract),
             *(contract.settlement, version),
             owed.currency,
             *(owed.base, owed.bonus, owed.penalty, owed.total, owed.fee, owed.payout, owed.released),
@@ -172,14 +176,14 @@ def _paid(step: Step, contract: Contract, version: int, owed: Bill, reason: str 
         *(tables.settlements, step.tenant, contract.id, contract.settlement, contract.outcome_id),
         *(version, step.writing.now.micros, leaf, kept),
     )
-    step.writing.learn(("bill", step.tenant, contract.id, str(contract.settlement)), owed)
+    step.writing.remember(("bill", step.tenant, contract.id, str(contract.settlement)), owed)
     postings = ledger.settle(parties_of(contract), owed)
     move_money(step.writing, Movement(step.tenant, contract, "settle", contract.settlement, postings), leaf)
-    step.note(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(version)), reason)
+    step.record_operation(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(version)), reason)
     if contract.evidence is not None:
-        remember_settled(step.writing, step.tenant, contract, contract.evidence)
-    _tell_runs(step, contract, owed)
-    step.tell(
+        record_paid_evidence(step.writing, step.tenant, contract, contract.evidence)
+    _record_settled_amounts(step, contract, owed)
+    step.emit_event(
         *(contract, EventType.CONTRACT_SETTLED, contract.settlement),
         version=version,
         settlement=contract.settlement,
@@ -191,26 +195,26 @@ def _paid(step: Step, contract: Contract, version: int, owed: Bill, reason: str 
     return contract
 
 
-def _tell_runs(step: Step, contract: Contract, owed: Bill) -> None:
+def _record_settled_amounts(step: ContractTransaction, contract: Contract, owed: Bill) -> None:
     """What was settled for each run's tokens stands beside what they cost, where both are in one currency."""
-    if owed.currency != Ledger().currency:
+    if owed.currency != RunCosts().currency:
         return
-    for run_id, amount in settled_of(owed, terms_of(contract)).items():
-        Price(step.tenant, run_id, ledger=Ledger(settled=amount))(step.writing)
+    for run_id, amount in token_payments_by_run(owed, terms_of(contract)).items():
+        RecordPrices(step.tenant, run_id, ledger=RunCosts(settled=amount))(step.writing)
 
 
-def taken_back(step: Step, contract: Contract, mark: str, reason: str) -> Contract:
+def reverse_payment(step: ContractTransaction, contract: Contract, mark: str, reason: str) -> Contract:
     """Take all of a settlement back into escrow."""
     paid, number = step.bill_of(contract), contract.settlement
-    contract = lifecycle.reversed_(contract, f"reversed: {reason}")
+    contract = lifecycle.reverse(contract, f"reversed: {reason}")
     leaf = step.append(
-        ReversalEntry(*step.head(contract), number, contract.currency, paid.total, step.actor.by, reason)
+        ReversalEntry(*step.entry_header(contract), number, contract.currency, paid.total, step.actor.by, reason)
     )
     postings = ledger.reverse(ledger.settle(parties_of(contract), paid))
     move_money(step.writing, Movement(step.tenant, contract, "reverse", number, postings), leaf)
-    step.note(contract, Operation.REVERSE, number, mark, reason)
-    forget_settled(step.writing, step.tenant, contract)
-    step.tell(
+    step.record_operation(contract, Operation.REVERSE, number, mark, reason)
+    forget_paid_evidence(step.writing, step.tenant, contract)
+    step.emit_event(
         *(contract, EventType.CONTRACT_REVERSED, number),
         settlement=number,
         total=in_units(paid.total),
@@ -221,20 +225,20 @@ def taken_back(step: Step, contract: Contract, mark: str, reason: str) -> Contra
     return contract
 
 
-def _taken_back_by_usage(step: Step, contract: Contract) -> bool:
-    return step.done_before(contract, Operation.REVERSE, contract.settlements, BY_USAGE)
+def _is_reversed_by_usage(step: ContractTransaction, contract: Contract) -> bool:
+    return step.has_operation(contract, Operation.REVERSE, contract.settlements, BY_USAGE)
 
 
-def give_back(step: Step, contract: Contract, why: str, reason: str) -> None:
+def release_escrow(step: ContractTransaction, contract: Contract, why: str, reason: str) -> None:
     """Give the escrow back to whoever put it up."""
     leaf = step.append(
-        ReleaseEntry(*step.head(contract), contract.currency, contract.hold_micros, why, step.actor.by, reason)
+        ReleaseEntry(*step.entry_header(contract), contract.currency, contract.hold_micros, why, step.actor.by, reason)
     )
     postings = ledger.release(parties_of(contract), contract.hold_micros)
     move_money(step.writing, Movement(step.tenant, contract, "release", 0, postings), leaf)
 
 
-def followed(step: Step, contract: Contract) -> Contract:
+def follow_usage(step: ContractTransaction, contract: Contract) -> Contract:
     """The contract after what its tokens come to by now: paid, held, taken back, or as it was."""
     terms = terms_of(contract)
     if not terms.prices_tokens or contract.state not in (ContractState.SETTLED, ContractState.VERIFICATION_PENDING):
@@ -242,33 +246,36 @@ def followed(step: Step, contract: Contract) -> Contract:
     usage = step.usage(contract)
     waits = why_usage_waits(usage, terms)
     if contract.state is ContractState.SETTLED:
-        if not waits and _counted(step.bill_of(contract).usage) == _counted(usage):
+        if not waits and _billing_values(step.bill_of(contract).usage) == _billing_values(usage):
             return contract
-        contract = taken_back(step, contract, BY_USAGE, waits or "its tokens are verified, and differ")
+        contract = reverse_payment(step, contract, BY_USAGE, waits or "its tokens are verified, and differ")
     try:
-        return _follows(step, contract, waits)
+        return _settle_or_wait(step, contract, waits)
     except WrongState as problem:
-        return lifecycle.held(contract, str(problem))
+        return lifecycle.hold(contract, str(problem))
 
 
-def _counted(usage: Sequence[TokenUse]) -> list[tuple[Any, ...]]:
+def _billing_values(usage: Sequence[ContractTokenUse]) -> list[tuple[Any, ...]]:
     """What of usage is billed by; one more look that found the same changes nothing."""
     return [(one.run_id, one.tokens, one.cost) for one in usage]
 
 
-def _follows(step: Step, contract: Contract, waits: str) -> Contract:
+def _settle_or_wait(step: ContractTransaction, contract: Contract, waits: str) -> Contract:
     """What becomes of a contract that is held, by what its tokens wait for; raises WrongState where a person must."""
-    judgement, work = judged(step, contract)
+    judgement, work = load_judgement_and_work(step, contract)
     assert judgement.result is not None  # noqa: S101 - just looked
-    by_usage = judgement.version > contract.version or _taken_back_by_usage(step, contract)
-    if why_looked_at(contract, judgement.result, work.criteria) or not by_usage:
+    by_usage = judgement.version > contract.version or _is_reversed_by_usage(step, contract)
+    if why_contract_needs_review(contract, judgement.result, work.criteria) or not by_usage:
         # Something else holds it, and a person looks at that.
         return contract
     if waits:
-        return lifecycle.held(contract, waits)
+        return lifecycle.hold(contract, waits)
     refuse_paid_run(step, contract, judgement.result)
     if terms_of(contract).settle is SettleWhen.ON_REQUEST:
-        return verified(step, contract, judgement.result)
+        return record_verdict(step, contract, judgement.result)
     owed = _owed(step, contract, judgement.result)
-    contract, version = verified(step, contract, judgement.result), renewed(step, contract, judgement).version
-    return _paid(step, contract, version, owed)
+    contract, version = (
+        record_verdict(step, contract, judgement.result),
+        renew_verdict(step, contract, judgement).version,
+    )
+    return _write_settlement(step, contract, version, owed)

@@ -16,26 +16,33 @@ from meruit.contracts.payable import PAYABLE
 from meruit.contracts.settlement import (
     criteria_body,
     criteria_of,
-    followed,
-    give_back,
-    judged,
+    follow_usage,
+    load_judgement_and_work,
     pay,
     pay_or_hold,
+    record_verdict,
     refuse_paid_run,
     refuse_unverified,
-    renewed,
-    taken_back,
-    verified,
-    why_looked_at,
+    release_escrow,
+    renew_verdict,
+    reverse_payment,
+    why_contract_needs_review,
 )
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
-from meruit.contracts.store.read import Judgement, Standing, row_of, terms_body, terms_of
-from meruit.contracts.store.transaction import Actor, Answer, Request, Step, answered, fingerprint
-from meruit.contracts.store.work import WorkFound, find_for_writing
-from meruit.governance.evaluate import asked_rules, govern, together
-from meruit.governance.history import Marks
-from meruit.governance.store import recalled, remember
-from meruit.judge.verdict import governed, rejudge
+from meruit.contracts.store.read import ContractJudgement, ContractSnapshot, row_of, terms_body, terms_of
+from meruit.contracts.store.transaction import (
+    Actor,
+    ContractReply,
+    ContractRequest,
+    ContractTransaction,
+    fingerprint,
+    run_idempotently,
+)
+from meruit.contracts.store.work import WorkRow, find_for_writing
+from meruit.governance.evaluate import combine_results, govern, rule_versions
+from meruit.governance.history import SubmissionFingerprints
+from meruit.governance.store import add_history, record_history
+from meruit.judge.verdict import apply_governance, rejudge
 from meruit.log.commitment import commitment
 from meruit.log.entries import AwardEntry, DisputeEntry, GovernanceEntry, ResolutionEntry
 from meruit.model.access import Scope
@@ -49,26 +56,26 @@ from meruit.outcomes.store.read import criteria_from
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
 from meruit.store import tables
 from meruit.store.database import NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 UNAVAILABLE = "governance_unavailable"
 
 
-class Award(NamedTuple):
+class AwardContract(NamedTuple):
     """A contract on some work, and the money put aside for it."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
     work_id: str
     agent_id: str
     cpc_rate: Any = None
     """What this agent is paid for completion; what the work offers when not given."""
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Make it; raises NotFound, and WrongState for terms that cannot be."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         work = find_for_writing(step.writing, step.tenant, self.work_id)
         terms = self._terms(work)
         criteria = None if work.criteria is None else criteria_of(work.criteria)
@@ -90,23 +97,23 @@ class Award(NamedTuple):
         )
         leaf = step.append(
             AwardEntry(
-                *step.head(contract),
+                *step.entry_header(contract),
                 *(work.id, sha256(work.body).hexdigest(), self.agent_id, work.consumer_id, work.criteria_digest or ""),
                 *(sha256(body).hexdigest(), terms.currency, hold, step.actor.by),
             )
         )
         contract = msgspec.structs.replace(contract, seq=leaf)
         step.writing.insert(tables.contracts, step.tenant, *row_of(contract).values())
-        step.writing.learn(("contract_row", step.tenant, contract.id), contract)
+        step.writing.remember(("contract_row", step.tenant, contract.id), contract)
         move_money(
             step.writing, Movement(step.tenant, contract, "hold", 0, ledger.hold(parties_of(contract), hold)), leaf
         )
-        step.note(contract, Operation.AWARD, 0, fingerprint(work.id, self.agent_id, str(self.cpc_rate)))
-        step.tell(contract, EventType.CONTRACT_AWARDED, hold=in_units(hold), currency=terms.currency)
-        return Standing(contract)
+        step.record_operation(contract, Operation.AWARD, 0, fingerprint(work.id, self.agent_id, str(self.cpc_rate)))
+        step.emit_event(contract, EventType.CONTRACT_AWARDED, hold=in_units(hold), currency=terms.currency)
+        return ContractSnapshot(contract)
 
-    def _terms(self, work: WorkFound) -> Terms:
-        terms, ceiling = work.submission.in_force(), work.submission.budget.max_cpc
+    def _terms(self, work: WorkRow) -> Terms:
+        terms, ceiling = work.submission.terms_in_force(), work.submission.budget.max_cpc
         rate = terms.cpc_rate if self.cpc_rate is None else self.cpc_rate
         if rate is None:
             raise WrongState("no_rate", f"work {work.id} names no terms.cpc_rate; give cpc_rate with the award")
@@ -116,37 +123,37 @@ class Award(NamedTuple):
         return terms.model_copy(update={"cpc_rate": rate})
 
 
-class Start(NamedTuple):
+class StartContract(NamedTuple):
     """The agent begins; from here on its time is taken."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Mark the beginning; a second time changes nothing."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         mark = fingerprint("start")
         try:
-            contract = lifecycle.started(contract, step.now)
+            contract = lifecycle.start(contract, step.now)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.START, 0, mark, problem)
         step.save(contract)
-        step.note(contract, Operation.START, 0, mark)
-        step.tell(contract, EventType.CONTRACT_STARTED)
-        return Standing(contract)
+        step.record_operation(contract, Operation.START, 0, mark)
+        step.emit_event(contract, EventType.CONTRACT_STARTED)
+        return ContractSnapshot(contract)
 
 
-class Complete(NamedTuple):
+class CompleteContract(NamedTuple):
     """An output with the verdict on it: believed or not, billed and settled, or held."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
     outcome: NewOutcome
     dossier: Dossier
-    marks: Marks
+    fingerprints: SubmissionFingerprints
     completion: str
     """What makes two completions the same."""
     salt: bytes
@@ -155,74 +162,80 @@ class Complete(NamedTuple):
     criteria: bytes | None = None
     """Of the work, in canonical form; None for work that is paid by completion alone."""
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Do all of it at once; the same output a second time is told what the first was."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         if contract.completion is not None:
             if contract.completion == self.completion:
-                return step.standing(contract)
+                return step.load_snapshot(contract)
             raise WrongState(
                 "already_completed",
                 f"contract {contract.id} was completed with another output, or with other metadata; that one counts",
             )
-        contract = lifecycle.completed(contract, step.now, self.outcome.id, self.completion, self.marks.evidence)
-        step.note(contract, Operation.COMPLETE, 0, self.completion)
-        step.tell(contract, EventType.CONTRACT_COMPLETED)
-        checked = self._checked(step, contract)
-        result = self.outcome.result if checked is None else _governed(self.outcome.result, checked.result)
+        contract = lifecycle.complete(contract, step.now, self.outcome.id, self.completion, self.fingerprints.evidence)
+        step.record_operation(contract, Operation.COMPLETE, 0, self.completion)
+        step.emit_event(contract, EventType.CONTRACT_COMPLETED)
+        checked = self._check_governance(step, contract)
+        result = self.outcome.result if checked is None else _apply_governance(self.outcome.result, checked.result)
         key = None if self.request.once is None else self.request.once.key
         self.outcome._replace(result=result, result_json=result.to_json(), idempotency_key=key).write(step.writing)
         if checked is not None:
-            _keep_check(step, contract, 1, checked, self.salt)
-        contract, paid = pay_or_hold(step, contract, Judgement(1, result), self.criteria)
+            _record_check(step, contract, 1, checked, self.salt)
+        contract, paid = pay_or_hold(step, contract, ContractJudgement(1, result), self.criteria)
         self._remember(step, contract, checked, paid)
         step.save(contract)
-        return Standing(contract, Judgement(1, result), paid)
+        return ContractSnapshot(contract, ContractJudgement(1, result), paid)
 
-    def _checked(self, step: Step, contract: Contract) -> GovernanceCheck | None:
+    def _check_governance(self, step: ContractTransaction, contract: Contract) -> GovernanceCheck | None:
         if self.policy is None and self.remote is None:
             return None
-        dossier = recalled(step.writing, step.tenant, contract, self.dossier, self.marks)
+        dossier = add_history(step.writing, step.tenant, contract, self.dossier, self.fingerprints)
         answers = [] if self.policy is None else [govern(dossier, self.policy)]
         answers += [] if self.remote is None else [self.remote]
-        result = answers[0] if len(answers) == 1 else together(*answers)
-        return GovernanceCheck(dossier, self.policy, asked_rules(self.policy), self.remote, result)
+        result = answers[0] if len(answers) == 1 else combine_results(*answers)
+        return GovernanceCheck(dossier, self.policy, rule_versions(self.policy), self.remote, result)
 
-    def _remember(self, step: Step, contract: Contract, checked: GovernanceCheck | None, paid: Bill | None) -> None:
+    def _remember(
+        self, step: ContractTransaction, contract: Contract, checked: GovernanceCheck | None, paid: Bill | None
+    ) -> None:
         flags = [] if checked is None else checked.result.names
-        remember(
-            *(step.writing, step.tenant, contract, self.dossier, self.marks),
+        record_history(
+            *(step.writing, step.tenant, contract, self.dossier, self.fingerprints),
             mismatch="latency_mismatch" in flags,
             bonus=paid is not None and paid.bonus > 0,
             said=None if checked is None else checked.result,
         )
 
 
-def _governed(result: VerificationResult, said: GovernanceResult) -> VerificationResult:
+def _apply_governance(result: VerificationResult, said: GovernanceResult) -> VerificationResult:
     """The result with what governance makes of it."""
     named = ", ".join(said.names)
-    match said.concluded:
+    match said.conclusion:
         case Disposition.CLEAR:
-            return governed(result, GovernanceStatus.CLEAR, said.names)
+            return apply_governance(result, GovernanceStatus.CLEAR, said.names)
         case Disposition.INVALID:
             reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {named}")
-            return governed(result, GovernanceStatus.INVALID, said.names, reason)
+            return apply_governance(result, GovernanceStatus.INVALID, said.names, reason)
         case Disposition.HOLD if UNAVAILABLE in said.names:
             reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, "governance gave no clear answer; a person must look")
-            return governed(result, GovernanceStatus.REVIEW, said.names, reason)
+            return apply_governance(result, GovernanceStatus.REVIEW, said.names, reason)
         case Disposition.HOLD:
             reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must look: {named}")
-            return governed(result, GovernanceStatus.REVIEW, said.names, reason)
+            return apply_governance(result, GovernanceStatus.REVIEW, said.names, reason)
 
 
-def _keep_check(step: Step, contract: Contract, version: int, checked: GovernanceCheck, salt: bytes) -> None:
+def _record_check(
+    step: ContractTransaction, contract: Contract, version: int, checked: GovernanceCheck, salt: bytes
+) -> None:
     body = checked.to_json()
-    disposition = str(checked.result.concluded)
+    disposition = str(checked.result.conclusion)
     leaf = step.append(
-        GovernanceEntry(*step.head(contract), version, disposition, tuple(checked.result.names), commitment(salt, body))
+        GovernanceEntry(
+            *step.entry_header(contract), version, disposition, tuple(checked.result.names), commitment(salt, body)
+        )
     )
     step.writing.insert(
         *(tables.governance_checks, step.tenant, contract.outcome_id, version, disposition),
@@ -230,49 +243,49 @@ def _keep_check(step: Step, contract: Contract, version: int, checked: Governanc
     )
 
 
-class Settle(NamedTuple):
+class SettleContract(NamedTuple):
     """Pay what a clear verdict is worth."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Pay it; what is settled already is told as it was."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         if contract.state is ContractState.SETTLED:
-            return step.standing(contract)
+            return step.load_snapshot(contract)
         lifecycle.check(contract, Operation.SETTLE)
-        judgement, work = judged(step, contract)
+        judgement, work = load_judgement_and_work(step, contract)
         assert judgement.result is not None  # noqa: S101 - just looked
-        held = why_looked_at(contract, judgement.result, work.criteria)
+        held = why_contract_needs_review(contract, judgement.result, work.criteria)
         if held:
             raise WrongState("on_hold", f"contract {contract.id} is held: {held}; release it or void it")
         refuse_unverified(step, contract)
         refuse_paid_run(step, contract, judgement.result)
         if contract.state is ContractState.VERIFICATION_PENDING:
-            contract = verified(step, contract, judgement.result)
-        judgement = renewed(step, contract, judgement)
+            contract = record_verdict(step, contract, judgement.result)
+        judgement = renew_verdict(step, contract, judgement)
         contract, paid = pay(step, contract, judgement)
         step.save(contract)
-        return Standing(contract, judgement, paid)
+        return ContractSnapshot(contract, judgement, paid)
 
 
-class Release(NamedTuple):
+class ReleaseContract(NamedTuple):
     """A person has looked at what was held, and lets it be paid."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
     reason: str
     salt: bytes
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Settle it; where governance objected, as a new version of the verdict that says who overruled it."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         number, mark = contract.settlements + 1, fingerprint("release", self.reason)
         try:
@@ -280,84 +293,90 @@ class Release(NamedTuple):
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RELEASE, contract.settlements, mark, problem)
         refuse_unverified(step, contract)
-        judgement = renewed(step, contract, self._stands(step, contract, judged(step, contract)[0]))
+        judgement = renew_verdict(
+            step, contract, self._overrule_governance(step, contract, load_judgement_and_work(step, contract)[0])
+        )
         assert judgement.result is not None  # noqa: S101 - just judged again
         # Who releases what was flagged as a second claim knows of it; of one that came up since, nobody was told.
         refuse_paid_run(step, contract, judgement.result)
-        step.note(contract, Operation.RELEASE, number, mark, self.reason)
-        step.tell(contract, EventType.CONTRACT_RELEASED, number, reason=self.reason, by=step.actor.by)
-        contract = verified(step, contract, judgement.result)
+        step.record_operation(contract, Operation.RELEASE, number, mark, self.reason)
+        step.emit_event(contract, EventType.CONTRACT_RELEASED, number, reason=self.reason, by=step.actor.by)
+        contract = record_verdict(step, contract, judgement.result)
         contract, paid = pay(step, contract, judgement, f"released: {self.reason}")
         step.save(contract)
-        return Standing(contract, judgement, paid)
+        return ContractSnapshot(contract, judgement, paid)
 
-    def _stands(self, step: Step, contract: Contract, judgement: Judgement) -> Judgement:
+    def _overrule_governance(
+        self, step: ContractTransaction, contract: Contract, judgement: ContractJudgement
+    ) -> ContractJudgement:
         result = judgement.result
         assert result is not None and contract.outcome_id is not None  # noqa: S101, PT018 - just looked
         if result.governance in PAYABLE:
             return judgement
         body = criteria_body(step, result.criteria_digest or "")
         unheld = msgspec.structs.replace(result, governance=GovernanceStatus.NOT_CHECKED, verified_at=step.now)
-        again = governed(rejudge(criteria_from(body), unheld), GovernanceStatus.RELEASED, result.governance_flags)
+        again = apply_governance(
+            rejudge(criteria_from(body), unheld), GovernanceStatus.RELEASED, result.governance_flags
+        )
         new = NewVersion(contract.outcome_id, judgement.version, again, self.salt)
         done = AddVersions(step.tenant, body, (new,), f"released by {step.actor.by}: {self.reason}")(step.writing)
         if not done:
             raise WrongState("judged_meanwhile", f"contract {contract.id} was judged again just now; ask again")
-        return Judgement(done[0].version, again)
+        return ContractJudgement(done[0].version, again)
 
 
-class Void(NamedTuple):
+class VoidContract(NamedTuple):
     """Nobody is paid: the escrow goes back."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
     reason: str
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Give it back; a second time changes nothing."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         mark = fingerprint("void", self.reason)
         try:
             lifecycle.check(contract, Operation.VOID)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.VOID, 0, mark, problem)
-        contract = _called_off(step, contract, mark, self.reason)
+        contract = _void(step, contract, mark, self.reason)
         step.save(contract)
-        return step.standing(contract)
+        return step.load_snapshot(contract)
 
 
-def _called_off(step: Step, contract: Contract, mark: str, reason: str) -> Contract:
-    contract = lifecycle.voided(contract)
-    give_back(step, contract, "void", reason)
-    step.note(contract, Operation.VOID, 0, mark, reason)
-    step.tell(contract, EventType.CONTRACT_VOIDED, reason=reason, by=step.actor.by)
+def _void(step: ContractTransaction, contract: Contract, mark: str, reason: str) -> Contract:
+    contract = lifecycle.void(contract)
+    release_escrow(step, contract, "void", reason)
+    step.record_operation(contract, Operation.VOID, 0, mark, reason)
+    step.emit_event(contract, EventType.CONTRACT_VOIDED, reason=reason, by=step.actor.by)
     return contract
 
 
-class Reverse(NamedTuple):
+class ReverseContract(NamedTuple):
     """What was paid comes back into escrow, to be settled by a later verdict or called off."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
     reason: str
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Take it back; a second time changes nothing."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         mark = fingerprint("reverse", self.reason)
         try:
             lifecycle.check(contract, Operation.REVERSE)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.REVERSE, contract.settlements, mark, problem)
-        contract = taken_back(step, contract, mark, self.reason)
+        contract = reverse_payment(step, contract, mark, self.reason)
         step.save(contract)
-        return step.standing(contract)
+        return step.load_snapshot(contract)
 
 
 class FollowUsage(NamedTuple):
@@ -366,98 +385,98 @@ class FollowUsage(NamedTuple):
     actor: Actor
     contract_id: str
 
-    def __call__(self, writing: Writing) -> Contract | None:
+    def __call__(self, writing: WriteTransaction) -> Contract | None:
         """Do what follows, if anything does; None where there is no such contract: a run may name whatever it likes."""
-        step = Step(writing, self.actor)
+        step = ContractTransaction(writing, self.actor)
         try:
             contract = step.load(self.contract_id)
         except NotFound:
             return None
-        after = followed(step, contract)
+        after = follow_usage(step, contract)
         if after != contract:
             step.save(after)
         return after
 
 
-class Dispute(NamedTuple):
+class DisputeContract(NamedTuple):
     """Somebody objects to how a contract was judged or paid."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
     reason: str
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Freeze it; a second time changes nothing."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         mark = fingerprint("dispute", step.actor.by, self.reason)
         try:
-            contract = lifecycle.disputed(contract, step.now, terms_of(contract))
+            contract = lifecycle.dispute(contract, step.now, terms_of(contract))
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.DISPUTE, contract.disputes, mark, problem)
-        step.append(DisputeEntry(*step.head(contract), step.actor.by, self.reason))
+        step.append(DisputeEntry(*step.entry_header(contract), step.actor.by, self.reason))
         step.save(contract)
-        step.note(contract, Operation.DISPUTE, contract.disputes, mark, self.reason)
-        step.tell(contract, EventType.CONTRACT_DISPUTED, contract.disputes, reason=self.reason, by=step.actor.by)
-        return step.standing(contract)
+        step.record_operation(contract, Operation.DISPUTE, contract.disputes, mark, self.reason)
+        step.emit_event(contract, EventType.CONTRACT_DISPUTED, contract.disputes, reason=self.reason, by=step.actor.by)
+        return step.load_snapshot(contract)
 
 
-class Resolve(NamedTuple):
+class ResolveDispute(NamedTuple):
     """How a dispute ends."""
 
-    request: Request
+    request: ContractRequest
     contract_id: str
     decision: Decision
     reason: str
 
-    def __call__(self, writing: Writing) -> Answer:
+    def __call__(self, writing: WriteTransaction) -> ContractReply:
         """Let it stand, take it back, or call it off; a second time changes nothing."""
-        return answered(writing, self.request, self._act)
+        return run_idempotently(writing, self.request, self._act)
 
-    def _act(self, step: Step) -> Standing:
+    def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
         mark = fingerprint("resolve", str(self.decision), self.reason)
         try:
-            contract = lifecycle.upheld(contract)
+            contract = lifecycle.uphold(contract)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RESOLVE, contract.disputes, mark, problem)
         if self.decision is Decision.REVERSE and contract.escrow is not Escrow.PAID:
             raise WrongState("nothing_paid", f"nothing was paid on contract {contract.id} yet; uphold it or void it")
-        step.append(ResolutionEntry(*step.head(contract), str(self.decision), step.actor.by, self.reason))
-        step.note(contract, Operation.RESOLVE, contract.disputes, mark, self.reason)
+        step.append(ResolutionEntry(*step.entry_header(contract), str(self.decision), step.actor.by, self.reason))
+        step.record_operation(contract, Operation.RESOLVE, contract.disputes, mark, self.reason)
         match self.decision:
             case Decision.UPHOLD:
                 # Its tokens may have changed while nothing could move.
-                contract = followed(step, contract)
+                contract = follow_usage(step, contract)
             case Decision.REVERSE:
-                contract = taken_back(step, contract, mark, self.reason)
+                contract = reverse_payment(step, contract, mark, self.reason)
             case Decision.VOID:
                 if contract.escrow is Escrow.PAID:
-                    contract = taken_back(step, contract, mark, self.reason)
-                contract = _called_off(step, contract, mark, self.reason)
-        step.tell(
+                    contract = reverse_payment(step, contract, mark, self.reason)
+                contract = _void(step, contract, mark, self.reason)
+        step.emit_event(
             *(contract, EventType.CONTRACT_RESOLVED, contract.disputes),
             decision=str(self.decision),
             reason=self.reason,
             by=step.actor.by,
         )
         step.save(contract)
-        return step.standing(contract)
+        return step.load_snapshot(contract)
 
 
-class Expire(NamedTuple):
+class ExpireContracts(NamedTuple):
     """Contracts whose deadline has passed: their escrow goes back."""
 
     by: str
     limit: int = 100
 
-    def __call__(self, writing: Writing) -> int:
+    def __call__(self, writing: WriteTransaction) -> int:
         """Those that are due, the earliest first; answers how many."""
-        return sum(self._expired(writing, tenant, contract_id) for tenant, contract_id in self._due(writing))
+        return sum(self._expire_one(writing, tenant, contract_id) for tenant, contract_id in self._due(writing))
 
-    def _due(self, writing: Writing) -> Iterator[tuple[str, str]]:
+    def _due(self, writing: WriteTransaction) -> Iterator[tuple[str, str]]:
         table, left = tables.contracts, self.limit
         for state in (ContractState.AWARDED, ContractState.EXECUTING):
             query = (
@@ -470,15 +489,15 @@ class Expire(NamedTuple):
             left -= len(rows)
             yield from ((row.tenant, row.id) for row in rows)
 
-    def _expired(self, writing: Writing, tenant: str, contract_id: str) -> bool:
-        step = Step(writing, Actor(Scope(tenant), self.by))
+    def _expire_one(self, writing: WriteTransaction, tenant: str, contract_id: str) -> bool:
+        step = ContractTransaction(writing, Actor(Scope(tenant), self.by))
         try:
-            contract = lifecycle.expired(step.load(contract_id), step.now)
+            contract = lifecycle.expire(step.load(contract_id), step.now)
         except WrongState:
             # A caller of the same group was quicker.
             return False
-        give_back(step, contract, "expire", "the deadline passed")
-        step.note(contract, Operation.EXPIRE, 0, fingerprint("expire"))
-        step.tell(contract, EventType.CONTRACT_EXPIRED)
+        release_escrow(step, contract, "expire", "the deadline passed")
+        step.record_operation(contract, Operation.EXPIRE, 0, fingerprint("expire"))
+        step.emit_event(contract, EventType.CONTRACT_EXPIRED)
         step.save(contract)
         return True

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from meruit.documents.complaints import ABOUT_A_KEY, found, message, short
-from meruit.documents.document import MAX_PROBLEMS, Document, parse, told
-from meruit.documents.tree import DUPLICATE, Path, spelled
+from meruit.documents.complaints import ABOUT_A_KEY, describe_error, describe_value, short
+from meruit.documents.document import MAX_PROBLEMS, Document, parse, sort_and_limit_problems
+from meruit.documents.tree import DUPLICATE, Path, format_path
 from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.contract import WorkSubmission
 from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
@@ -42,7 +42,7 @@ def read_model(
     except ValidationError as refused:
         # A suggestion costs time, and nobody reads more of them than are told.
         details = refused.errors(include_url=False)[: MAX_PROBLEMS + 1]
-    raise error(document.name, told(_problem(document, model, detail, prefix) for detail in details))
+    raise error(document.name, sort_and_limit_problems(_problem(document, model, detail, prefix) for detail in details))
 
 
 def parse_criteria(
@@ -62,24 +62,26 @@ def parse_criteria(
     try:
         document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     except DocumentError as refused:
-        raise CriteriaError(name, map(_of_its_own, refused.problems)) from None
+        raise CriteriaError(name, map(_advise_separate_files, refused.problems)) from None
     whole = document.value
     prefix: Path = (WRAPPER,) if isinstance(whole, dict) and WRAPPER in whole else ()
     content = whole[WRAPPER] if prefix else whole
     problems: list[Problem] = []
     if prefix:
-        problems = [_beside(document, key) for key in whole if key != WRAPPER]
+        problems = [_sibling_key_problem(document, key) for key in whole if key != WRAPPER]
         document = document._replace(value={WRAPPER: content})
     if not isinstance(content, dict):
-        wish = f"expected a mapping, got {found(content)}; for example {_EXAMPLE}"
-        raise CriteriaError(name, told([*problems, Problem(spelled(prefix), wish, document.line_of(prefix))]))
-    beyond = [*_beyond_the_model(content, prefix, known_metrics, max_criteria)]
+        wish = f"expected a mapping, got {describe_value(content)}; for example {_EXAMPLE}"
+        raise CriteriaError(
+            name, sort_and_limit_problems([*problems, Problem(format_path(prefix), wish, document.line_of(prefix))])
+        )
+    beyond = [*_find_raw_problems(content, prefix, known_metrics, max_criteria)]
     if assertions_too:
-        beyond += islice(faulty_assertions(content.get("criteria"), (*prefix, "criteria")), MAX_PROBLEMS + 1)
+        beyond += islice(find_assertion_faults(content.get("criteria"), (*prefix, "criteria")), MAX_PROBLEMS + 1)
     if read_code is not None:
         document, unread = _with_code(document, prefix, read_code)
         beyond += unread
-    problems += [Problem(spelled(path), fault, document.line_of(path)) for path, fault in beyond]
+    problems += [Problem(format_path(path), fault, document.line_of(path)) for path, fault in beyond]
     try:
         criteria = read_model(document, SuccessCriteria, error=CriteriaError, prefix=prefix)
     except CriteriaError as refused:
@@ -87,7 +89,7 @@ def parse_criteria(
     else:
         if not problems:
             return criteria
-    raise CriteriaError(name, told(problems))
+    raise CriteriaError(name, sort_and_limit_problems(problems))
 
 
 def parse_work(
@@ -105,9 +107,9 @@ def parse_work(
         # Whoever pastes a criteria file has its outer key twice, which the model takes as well.
         content, prefix = content[WRAPPER], (WRAPPER, WRAPPER)
     problems = [
-        Problem(spelled(path), fault, document.line_of(path))
+        Problem(format_path(path), fault, document.line_of(path))
         for path, fault in (
-            _beyond_the_model(content, prefix, known_metrics, max_criteria) if isinstance(content, dict) else ()
+            _find_raw_problems(content, prefix, known_metrics, max_criteria) if isinstance(content, dict) else ()
         )
     ]
     try:
@@ -117,7 +119,7 @@ def parse_work(
     else:
         if not problems:
             return work
-    raise DocumentError(name, told(problems))
+    raise DocumentError(name, sort_and_limit_problems(problems))
 
 
 def parse_benchmark(
@@ -141,8 +143,8 @@ def parse_benchmark(
     for number, task in tasks:
         place = ("tasks", number, "criteria")
         problems += [
-            Problem(spelled(path), fault, document.line_of(path))
-            for path, fault in islice(faulty_assertions(task.get("criteria"), place), MAX_PROBLEMS + 1)
+            Problem(format_path(path), fault, document.line_of(path))
+            for path, fault in islice(find_assertion_faults(task.get("criteria"), place), MAX_PROBLEMS + 1)
         ]
     if gather is not None:
         # What is no mapping is told by the model itself.
@@ -159,7 +161,7 @@ def parse_benchmark(
     else:
         if not problems:
             return benchmark
-    raise DocumentError(name, told(problems))
+    raise DocumentError(name, sort_and_limit_problems(problems))
 
 
 def _attachments(
@@ -182,29 +184,29 @@ def _attachments(
                 told_there = [Problem(one.where, one.message, one.line) for one in refused.problems]
                 named = f"{refused.name}: " if isinstance(seed, str) else ""
                 line = document.line_of(path)
-                problems += [Problem(spelled(path), f"{named}{one}", line) for one in told_there]
+                problems += [Problem(format_path(path), f"{named}{one}", line) for one in told_there]
             except MeruitError as refused:
-                problems.append(Problem(spelled(path), str(refused), document.line_of(path)))
+                problems.append(Problem(format_path(path), str(refused), document.line_of(path)))
     return attached, problems
 
 
-def _of_its_own(problem: Problem) -> Problem:
+def _advise_separate_files(problem: Problem) -> Problem:
     """Add what to do about two criteria sets in one file, as the specification prints them."""
     if problem.where == WRAPPER and problem.message.startswith(DUPLICATE):
         return problem._replace(message=f"{problem.message}; put each {WRAPPER} in a file of its own")
     return problem
 
 
-def _beside(document: Document, key: str) -> Problem:
+def _sibling_key_problem(document: Document, key: str) -> Problem:
     return Problem("", f"{short(repr(key))} stands beside {WRAPPER}; move it inside", document.line_of((key,)))
 
 
 # Any, here and below: the document has not been validated yet.
-def _beyond_the_model(
+def _find_raw_problems(
     content: dict[str, Any], prefix: Path, known_metrics: Collection[str] | None, max_criteria: int | None
 ) -> Iterator[tuple[Path, str]]:
     """Find what only the raw document shows, so that it is told even where validation fails."""
-    criteria, declared = content.get("criteria"), _declared(content)
+    criteria, declared = content.get("criteria"), _custom_metric_names(content)
     for number, name in declared:
         if known_metrics is not None and name in known_metrics:
             yield (*prefix, CUSTOM, number, "metrics"), f"{short(name)} is a metric already; give yours another name"
@@ -232,7 +234,7 @@ def _beyond_the_model(
             yield (*place, number, "metric"), f"Unknown metric: {named}; `meruit metrics` lists all"
 
 
-def faulty_assertions(criteria: Any, place: Path) -> Iterator[tuple[Path, str]]:
+def find_assertion_faults(criteria: Any, place: Path) -> Iterator[tuple[Path, str]]:
     """What the checks have to say about the assertions of a list of criteria, before the criteria are read."""
     for number, criterion in enumerate(criteria if isinstance(criteria, list) else ()):
         if not isinstance(criterion, Mapping):
@@ -251,18 +253,18 @@ def faulty_assertions(criteria: Any, place: Path) -> Iterator[tuple[Path, str]]:
             yield (*here, *path), fault
 
 
-def _customs(content: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+def _custom_metrics(content: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     """The custom metrics of a file that can be read as such, numbered."""
     customs = content.get(CUSTOM)
     listed = enumerate(customs) if isinstance(customs, list) else ()
     return [(number, custom) for number, custom in listed if isinstance(custom, dict)]
 
 
-def _declared(content: dict[str, Any]) -> list[tuple[int, str]]:
+def _custom_metric_names(content: dict[str, Any]) -> list[tuple[int, str]]:
     """Every name that a custom metric of the file declares, with the number of that metric."""
     return [
         (number, name)
-        for number, custom in _customs(content)
+        for number, custom in _custom_metrics(content)
         if isinstance(names := custom.get("metrics"), list)
         for name in names
         if isinstance(name, str)
@@ -277,7 +279,7 @@ def _with_code(
     lines, faults = dict(document.lines), list[tuple[Path, str]]()
     customs = content.get(CUSTOM)
     replaced: dict[int, dict[str, Any]] = {}
-    for number, custom in _customs(content):
+    for number, custom in _custom_metrics(content):
         if CODE_FILE not in custom:
             continue
         place = (*prefix, CUSTOM, number)
@@ -300,7 +302,7 @@ def _code_of(custom: dict[str, Any], read_code: Callable[[str], str]) -> tuple[s
     if "code" in custom:
         return _UNREAD, f"either code or {CODE_FILE}, not both"
     if not isinstance(file, str):
-        return _UNREAD, f"expected text, got {found(file)}"
+        return _UNREAD, f"expected text, got {describe_value(file)}"
     try:
         return read_code(file), ""
     except MeruitError as refused:
@@ -312,15 +314,15 @@ _UNREAD = "unread"
 
 
 def _problem(document: Document, model: type[BaseModel], detail: ErrorDetails, prefix: Path) -> Problem:
-    path, known = _located(document, model, detail["loc"], prefix)
+    path, known = _locate(document, model, detail["loc"], prefix)
     line = document.line_of(path)
     if detail["type"] in ABOUT_A_KEY and path[-1:] == detail["loc"][-1:]:
         # The message names the key; the place is the mapping that lacks it or should not have it.
         path = path[:-1]
-    return Problem(spelled(path), message(detail, known), line)
+    return Problem(format_path(path), describe_error(detail, known), line)
 
 
-def _located(document: Document, model: type[BaseModel], loc: Path, prefix: Path) -> tuple[Path, Collection[str]]:
+def _locate(document: Document, model: type[BaseModel], loc: Path, prefix: Path) -> tuple[Path, Collection[str]]:
     """Follow pydantic's location to a path in the file, and to the keys that the model knows there.
 
     Pydantic adds steps that no file has: a union's branches, or the assertion of a criterion in flat form.

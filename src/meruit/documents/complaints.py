@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from meruit.errors import nearest
 
-SHOWN = 60
+MAX_SHOWN_CHARS = 60
 """Characters of a value that a message repeats."""
 
 ABOUT_A_KEY = ("missing", "extra_forbidden")
@@ -44,7 +44,7 @@ _SUBJECTS = {
 }
 
 
-def message(detail: ErrorDetails, known: Collection[str]) -> str:
+def describe_error(detail: ErrorDetails, known: Collection[str]) -> str:
     """Say what was expected and what was found, and the nearest of the keys known at that place."""
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     match kind:
@@ -58,21 +58,21 @@ def message(detail: ErrorDetails, known: Collection[str]) -> str:
         case "value_error" | "assertion_error":
             said = str(context["error"])
         case "string_type" if isinstance(value, int | float | Decimal):
-            said = f"expected text, got {found(value)}; quote it if it is meant as text"
+            said = f"expected text, got {describe_value(value)}; quote it if it is meant as text"
         case _ if kind in _EXPECTED:
-            said = f"expected {_EXPECTED[kind]}, got {found(value)}"
+            said = f"expected {_EXPECTED[kind]}, got {describe_value(value)}"
         case _:
-            said = _reworded(detail["msg"], value)
+            said = _reword(detail["msg"], value)
     return said
 
 
 # Any, here and below: what stands in a document may be of any type.
 def _one_of(names: list[str], value: Any) -> str:
-    got = f"{short(repr(value))}{nearest(value, names)}" if isinstance(value, str) else found(value)
+    got = f"{short(repr(value))}{nearest(value, names)}" if isinstance(value, str) else describe_value(value)
     return f"expected one of {', '.join(map(repr, names))}, got {got}"
 
 
-def _reworded(said: str, value: Any) -> str:
+def _reword(said: str, value: Any) -> str:
     """Turn `String should have at least 1 character` into what was expected and what was found."""
     sentence = _SHOULD.fullmatch(said)
     if sentence is None:
@@ -82,10 +82,10 @@ def _reworded(said: str, value: Any) -> str:
         wish = f"{_SUBJECTS.get(subject, subject.lower())} with {wish}"
     elif wish.startswith(("greater", "less")):
         wish = f"a number {wish}"
-    return f"expected {wish}, got {found(value)}"
+    return f"expected {wish}, got {describe_value(value)}"
 
 
-def found(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Name the kind of a value, and the value where it is short enough to repeat."""
     match value:
         case None:
@@ -107,4 +107,4 @@ def found(value: Any) -> str:
 
 def short(text: str) -> str:
     """Cut what is too long to repeat."""
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from meruit.documents.json_events import NotJson, json_events
-from meruit.documents.tree import Path, Refused, Tree, build
+from meruit.documents.json_events import JsonSyntaxError, json_events
+from meruit.documents.tree import DocumentUnreadable, Path, Tree, build
 from meruit.documents.yaml_events import yaml_events
 from meruit.errors import DocumentError, Problem
 
@@ -36,15 +36,15 @@ class Document(NamedTuple):
 def parse(text: str | bytes, name: str) -> Document:
     """Read the document in the text; DocumentError with every problem and its line."""
     try:
-        tree = _tree(_decoded(text), name)
-    except Refused as refused:
+        tree = _tree(_decode(text), name)
+    except DocumentUnreadable as refused:
         raise DocumentError(name, [refused.problem]) from None
     if tree.problems:
-        raise DocumentError(name, told(tree.problems))
+        raise DocumentError(name, sort_and_limit_problems(tree.problems))
     return Document(name, tree.value, tree.lines)
 
 
-def told(problems: Iterable[Problem]) -> list[Problem]:
+def sort_and_limit_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Order the problems by their lines, as many as a person would read."""
     ordered = sorted(problems, key=lambda problem: (problem.line is None, problem.line))
     rest = [Problem("", "and more; put these right first")] if len(ordered) > MAX_PROBLEMS else []
@@ -56,27 +56,27 @@ def _tree(text: str, name: str) -> Tree:
     if declared or text.lstrip()[:1] in ("{", "["):
         try:
             return build(json_events(text))
-        except NotJson as fault:
+        except JsonSyntaxError as fault:
             # YAML may be written in braces too, without the quotes.
             if declared:
-                raise Refused(str(fault), fault.line) from None
+                raise DocumentUnreadable(str(fault), fault.line) from None
     return build(yaml_events(text))
 
 
-def _decoded(text: str | bytes) -> str:
+def _decode(text: str | bytes) -> str:
     size = len(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     if size > MAX_BYTES:
-        raise Refused(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read")
+        raise DocumentUnreadable(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read")
     if isinstance(text, bytes):
         if text.startswith(_WIDE):
-            raise Refused("the file is UTF-16 or UTF-32; save it as UTF-8")
+            raise DocumentUnreadable("the file is UTF-16 or UTF-32; save it as UTF-8")
         try:
             text = text.decode()
         except UnicodeDecodeError as fault:
             found = f"byte 0x{fault.object[fault.start]:02x} at offset {fault.start}"
             line = fault.object.count(b"\n", 0, fault.start) + 1
-            raise Refused(f"not UTF-8: {found}; save the file as UTF-8", line) from None
+            raise DocumentUnreadable(f"not UTF-8: {found}; save the file as UTF-8", line) from None
     text = text.removeprefix("\ufeff")
     if not text.strip():
-        raise Refused("the file is empty")
+        raise DocumentUnreadable("the file is empty")
     return text

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from meruit.documents.tree import Event, Kind
+from meruit.documents.tree import ParseEvent, ParseEventKind
 from meruit.model.numbers import WRITTEN
 
 # A string ends at its first unescaped quote; possessive repeats make a missing one cost a single pass.
@@ -40,7 +40,7 @@ _IN_WORDS = {
 }
 
 
-class NotJson(Exception):
+class JsonSyntaxError(Exception):
     """The text breaks JSON's grammar."""
 
     def __init__(self, message: str, line: int) -> None:
@@ -55,25 +55,25 @@ class _Token(NamedTuple):
     line: int
 
 
-def json_events(text: str) -> Iterator[Event]:
+def json_events(text: str) -> Iterator[ParseEvent]:
     """Each event of the document; NotJson where its grammar breaks."""
     closers: list[str] = []
     expected = _VALUE
     line = 1
     for kind, found, line in _tokens(text):
         if kind not in expected:
-            raise NotJson(f"expected {_IN_WORDS[expected]}, got {found[:30]!r}", line)
+            raise JsonSyntaxError(f"expected {_IN_WORDS[expected]}, got {found[:30]!r}", line)
         match kind:
             case "{":
-                yield Event(Kind.MAP, line)
+                yield ParseEvent(ParseEventKind.MAP, line)
                 closers.append("}")
                 expected = _KEY_OR_END
             case "[":
-                yield Event(Kind.LIST, line)
+                yield ParseEvent(ParseEventKind.LIST, line)
                 closers.append("]")
                 expected = _VALUE_OR_END
             case "}" | "]":
-                yield Event(Kind.END, line)
+                yield ParseEvent(ParseEventKind.END, line)
                 closers.pop()
                 expected = _after_value(closers)
             case ",":
@@ -81,10 +81,10 @@ def json_events(text: str) -> Iterator[Event]:
             case ":":
                 expected = _VALUE
             case _:
-                yield Event(Kind.SCALAR, line, found, plain=kind == "w")
+                yield ParseEvent(ParseEventKind.SCALAR, line, found, plain=kind == "w")
                 expected = _COLON if expected in (_KEY, _KEY_OR_END) else _after_value(closers)
     if expected:
-        raise NotJson(f"expected {_IN_WORDS[expected]}, got the end of the file", line)
+        raise JsonSyntaxError(f"expected {_IN_WORDS[expected]}, got the end of the file", line)
 
 
 def _after_value(closers: list[str]) -> str:
@@ -103,7 +103,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             return
         token = _TOKEN.match(text, at)
         if token is None:
-            raise NotJson(_oddity(text, at), line)
+            raise JsonSyntaxError(_describe_unexpected(text, at), line)
         at = token.end()
         yield _token(token, line)
 
@@ -111,25 +111,25 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _token(token: re.Match[str], line: int) -> _Token:
     found = token[0]
     if found[0] == '"':
-        return _Token('"', _unescaped(token[1], line), line)
+        return _Token('"', _unescape(token[1], line), line)
     if found[0] in "{}[],:":
         return _Token(found, found, line)
     word = found if WRITTEN.fullmatch(found) else _WORDS.get(found)
     if word is None:
-        raise NotJson(f"expected a value, got {found[:30]!r}", line)
+        raise JsonSyntaxError(f"expected a value, got {found[:30]!r}", line)
     return _Token("w", word, line)
 
 
-def _unescaped(inside: str, line: int) -> str:
+def _unescape(inside: str, line: int) -> str:
     if "\\" not in inside:
         return inside
     try:
         return str(json.loads(f'"{inside}"'))
     except json.JSONDecodeError as fault:
-        raise NotJson(f"{fault.msg.lower()} in a string", line) from None
+        raise JsonSyntaxError(f"{fault.msg.lower()} in a string", line) from None
 
 
-def _oddity(text: str, at: int) -> str:
+def _describe_unexpected(text: str, at: int) -> str:
     if text[at] == '"':
         return "a string without an end, or with a line break or control character inside"
     return f"unexpected character {text[at]!r}"

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from meruit.documents.complaints import found
-from meruit.documents.document import Document, told
-from meruit.documents.tree import Path, spelled
+from meruit.documents.complaints import describe_value
+from meruit.documents.document import Document, sort_and_limit_problems
+from meruit.documents.tree import Path, format_path
 from meruit.errors import DocumentError, Problem
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -28,29 +28,29 @@ MAX_FRACTION = 6
 _PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
-class Places:
+class DocumentReader:
     """What a document says, and all that is wrong with it. Nothing and null are the same everywhere."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self._problems: list[Problem] = []
 
-    def wrong(self, path: Path, said: str) -> None:
+    def add_problem(self, path: Path, said: str) -> None:
         """Something there is not as it must be."""
-        self._problems.append(Problem(spelled(path), said, self.document.line_of(path)))
+        self._problems.append(Problem(format_path(path), said, self.document.line_of(path)))
 
     @property
-    def faults(self) -> int:
+    def problem_count(self) -> int:
         """How much is wrong so far."""
         return len(self._problems)
 
-    def end(self) -> None:
+    def raise_if_invalid(self) -> None:
         """Raises DocumentError where anything was wrong."""
         if self._problems:
-            raise DocumentError(self.document.name, told(self._problems))
+            raise DocumentError(self.document.name, sort_and_limit_problems(self._problems))
 
     # Any: what stands in a file may be of any type.
-    def at(self, path: Path, *, needed: bool = False) -> Any:
+    def value_at(self, path: Path, *, needed: bool = False) -> Any:
         """What stands there."""
         value = self.document.value
         for step in path:
@@ -59,92 +59,92 @@ class Places:
             else:
                 value = value[step] if isinstance(value, list) and isinstance(step, int) else None
         if value is None and needed:
-            self.wrong(path[:-1], f"needs {path[-1]!r}")
+            self.add_problem(path[:-1], f"needs {path[-1]!r}")
         return value
 
     def is_mapping(self, path: Path, *, needed: bool = False) -> bool:
         """Whether there is a mapping; anything else is wrong."""
-        value = self.at(path, needed=needed)
+        value = self.value_at(path, needed=needed)
         if not isinstance(value, dict) and (value is not None or not path):
-            self.wrong(path, f"expected a mapping, got {found(value)}")
+            self.add_problem(path, f"expected a mapping, got {describe_value(value)}")
         return isinstance(value, dict)
 
     def items(self, path: Path, *, needed: bool = False) -> list[Path]:
         """The places of the mappings in the list there."""
-        value = self.at(path, needed=needed)
+        value = self.value_at(path, needed=needed)
         if value is None:
             return []
         if not isinstance(value, list):
-            self.wrong(path, f"expected a list, got {found(value)}")
+            self.add_problem(path, f"expected a list, got {describe_value(value)}")
             return []
         return [(*path, number) for number in range(len(value)) if self._is_item((*path, number))]
 
     def _is_item(self, path: Path) -> bool:
-        value = self.at(path)
+        value = self.value_at(path)
         if not isinstance(value, dict):
-            self.wrong(path, f"expected a mapping, got {found(value)}")
+            self.add_problem(path, f"expected a mapping, got {describe_value(value)}")
         return isinstance(value, dict)
 
     def text(self, path: Path, *, needed: bool = False) -> str | None:
         """A name; a number is one too."""
-        value = self.at(path, needed=needed)
+        value = self.value_at(path, needed=needed)
         if value is None:
             return None
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
-            self.wrong(path, f"expected text, got {found(value)}")
+            self.add_problem(path, f"expected text, got {describe_value(value)}")
         elif not (value.strip() and value.isprintable() and len(value) <= MAX_LABEL):
-            self.wrong(path, f"expected 1 to {MAX_LABEL} printable characters, got {found(value)}")
+            self.add_problem(path, f"expected 1 to {MAX_LABEL} printable characters, got {describe_value(value)}")
         else:
             return value
         return None
 
     def flag(self, path: Path) -> bool | None:
         """Yes or no."""
-        value = self.at(path)
+        value = self.value_at(path)
         if value is None or isinstance(value, bool):
             return value
-        self.wrong(path, f"expected true or false, got {found(value)}")
+        self.add_problem(path, f"expected true or false, got {describe_value(value)}")
         return None
 
     def count(self, path: Path, most: int, *, needed: bool = False) -> int | None:
         """A whole number from 0 on."""
-        value = self.at(path, needed=needed)
+        value = self.value_at(path, needed=needed)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            self.wrong(path, f"expected a whole number, got {found(value)}")
+            self.add_problem(path, f"expected a whole number, got {describe_value(value)}")
         elif not 0 <= value <= most:
-            self.wrong(path, f"expected a number from 0 to {most:,}, got {found(value)}")
+            self.add_problem(path, f"expected a number from 0 to {most:,}, got {describe_value(value)}")
         else:
             return value
         return None
 
     def moment(self, path: Path, *, needed: bool = False) -> datetime | None:
         """A time with its zone, or in seconds since 1970."""
-        value = self.at(path, needed=needed)
+        value = self.value_at(path, needed=needed)
         if value is None:
             return None
         try:
             return read_moment(value)
         except ValueError as fault:
-            self.wrong(path, str(fault))
+            self.add_problem(path, str(fault))
             return None
 
     def record(self, path: Path, kind: type[R]) -> R | None:
         """A record of ours, as a file keeps it."""
-        value = self.at(path)
-        return None if value is None else self.converted(value, path, kind)
+        value = self.value_at(path)
+        return None if value is None else self.convert(value, path, kind)
 
-    def converted(self, value: Any, path: Path, kind: type[R]) -> R | None:
+    def convert(self, value: Any, path: Path, kind: type[R]) -> R | None:
         """What was read there, as a record of ours."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as fault:
             said, _, place = str(fault).partition(" - at `$")
             inside = [int(number) if number else name for name, number in _PLACE.findall(place)]
-            self.wrong((*path, *inside), said[:1].lower() + said[1:])
+            self.add_problem((*path, *inside), said[:1].lower() + said[1:])
             return None
 
 
@@ -152,14 +152,14 @@ def read_moment(value: Any) -> datetime:
     """A time with its zone, or in seconds since 1970; ValueError says what to write instead."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not EARLIEST.timestamp() <= value < LATEST.timestamp():
-            raise ValueError(f"expected seconds since 1970, between 2000 and 2200, got {found(value)}")
+            raise ValueError(f"expected seconds since 1970, between 2000 and 2200, got {describe_value(value)}")
         _check_fraction(value, str(value).partition(".")[2])
         return datetime.fromtimestamp(value, UTC)
     if not isinstance(value, str):
-        raise ValueError(f"expected a time such as 2025-10-15T09:15:00Z, got {found(value)}")  # noqa: TRY004 - a fault of the file
+        raise ValueError(f"expected a time such as 2025-10-15T09:15:00Z, got {describe_value(value)}")  # noqa: TRY004 - a fault of the file
     written = _TIME.fullmatch(value.strip())
     if written is None:
-        raise ValueError(f"expected a time such as 2025-10-15T09:15:00Z, got {found(value)}")
+        raise ValueError(f"expected a time such as 2025-10-15T09:15:00Z, got {describe_value(value)}")
     if written["zone"] is None:
         bare = f"{written['date']}T{written['time']}"
         raise ValueError(f"{value.strip()} has no time zone; write {bare}Z if it is UTC, else its offset: {bare}+02:00")
@@ -176,5 +176,7 @@ def read_moment(value: Any) -> datetime:
 
 def _check_fraction(value: object, digits: str) -> None:
     if len(digits) > MAX_FRACTION:
-        said = f"{found(value)} is finer than a microsecond; write at most {MAX_FRACTION} digits after the second"
+        said = (
+            f"{describe_value(value)} is finer than a microsecond; write at most {MAX_FRACTION} digits after the second"
+        )
         raise ValueError(said)

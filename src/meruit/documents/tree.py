@@ -34,7 +34,7 @@ _EXPONENT_DIGITS = 4
 _OUT_OF_RANGE = f"expected a number between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} in size"
 
 
-class Kind(Enum):
+class ParseEventKind(Enum):
     """What an event says."""
 
     MAP = auto()
@@ -43,10 +43,10 @@ class Kind(Enum):
     END = auto()
 
 
-class Event(NamedTuple):
+class ParseEvent(NamedTuple):
     """One step through a document, in reading order."""
 
-    kind: Kind
+    kind: ParseEventKind
     line: int
     text: str = ""
     """A scalar as written, its quotes and escapes resolved."""
@@ -56,7 +56,7 @@ class Event(NamedTuple):
     """What is wrong with this node, where reading can go on."""
 
 
-class Refused(Exception):
+class DocumentUnreadable(Exception):
     """Reading cannot go on."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -72,12 +72,12 @@ class Tree(NamedTuple):
     problems: list[Problem]
 
 
-def spelled(path: Path) -> str:
+def format_path(path: Path) -> str:
     """`criteria[2].threshold`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
-def build(events: Iterable[Event]) -> Tree:
+def build(events: Iterable[ParseEvent]) -> Tree:
     """Follow the events to their end, or to where reading cannot go on."""
     builder = _Builder()
     try:
@@ -85,12 +85,12 @@ def build(events: Iterable[Event]) -> Tree:
             builder.take(event)
         if not builder.lines:
             builder.problems.append(Problem("", "the file is empty"))
-    except Refused as refused:
+    except DocumentUnreadable as refused:
         builder.problems.append(refused.problem)
     return Tree(builder.value, builder.lines, builder.problems)
 
 
-class _Open:
+class _OpenCollection:
     """A list or mapping whose end has not been seen."""
 
     __slots__ = ("holder", "key", "path")
@@ -109,32 +109,32 @@ class _Builder:
         self.value: Any = None
         self.lines: dict[Path, int] = {}
         self.problems: list[Problem] = []
-        self._opened: list[_Open] = []
+        self._opened: list[_OpenCollection] = []
         self._nodes = 0
 
-    def take(self, event: Event) -> None:
+    def take(self, event: ParseEvent) -> None:
         """Go one step further."""
-        if event.kind is Kind.END:
+        if event.kind is ParseEventKind.END:
             self._opened.pop()
             return
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise Refused(TOO_MANY, event.line)
+            raise DocumentUnreadable(TOO_MANY, event.line)
         parent = self._opened[-1] if self._opened else None
         if parent is not None and isinstance(parent.holder, dict) and parent.key is None:
             self._key(parent, event)
         else:
             self._value(parent, event)
 
-    def _key(self, parent: _Open, event: Event) -> None:
+    def _key(self, parent: _OpenCollection, event: ParseEvent) -> None:
         path = (*parent.path, event.text)
         self._complain(path, event, event.fault)
-        if event.kind is not Kind.SCALAR:
+        if event.kind is not ParseEventKind.SCALAR:
             self._complain(parent.path, event, "a key must be text, not a list or a mapping")
             # What stands in the key is still read, for its own problems; the document is refused anyway.
             parent.key = "?"
             self.lines[*parent.path, "?"] = event.line
-            self._open({} if event.kind is Kind.MAP else [], parent.path, event.line)
+            self._open({} if event.kind is ParseEventKind.MAP else [], parent.path, event.line)
             return
         parent.key = event.text
         self._complain(path, event, _fault_of_text(event.text))
@@ -145,16 +145,16 @@ class _Builder:
         else:
             self.lines[path] = event.line
 
-    def _value(self, parent: _Open | None, event: Event) -> None:
+    def _value(self, parent: _OpenCollection | None, event: ParseEvent) -> None:
         path: Path = ()
-        value: Any = {} if event.kind is Kind.MAP else []
+        value: Any = {} if event.kind is ParseEventKind.MAP else []
         if parent is not None:
             path = (*parent.path, len(parent.holder) if parent.key is None else parent.key)
         # A mapping's entry keeps the line of its key.
         if parent is None or parent.key is None:
             self.lines[path] = event.line
         self._complain(path, event, event.fault)
-        if event.kind is Kind.SCALAR:
+        if event.kind is ParseEventKind.SCALAR:
             try:
                 value = scalar(event.text) if event.plain else event.text
             except ValueError as problem:
@@ -164,7 +164,7 @@ class _Builder:
             self._open(value, path, event.line)
         self._put(parent, value)
 
-    def _put(self, parent: _Open | None, value: Any) -> None:
+    def _put(self, parent: _OpenCollection | None, value: Any) -> None:
         if parent is None:
             self.value = value
         elif isinstance(parent.holder, list):
@@ -175,12 +175,12 @@ class _Builder:
 
     def _open(self, holder: dict[str, Any] | list[Any], path: Path, line: int) -> None:
         if len(self._opened) == MAX_DEPTH:
-            raise Refused(f"nested deeper than {MAX_DEPTH} levels", line)
-        self._opened.append(_Open(holder, path))
+            raise DocumentUnreadable(f"nested deeper than {MAX_DEPTH} levels", line)
+        self._opened.append(_OpenCollection(holder, path))
 
-    def _complain(self, path: Path, event: Event, fault: str) -> None:
+    def _complain(self, path: Path, event: ParseEvent, fault: str) -> None:
         if fault:
-            self.problems.append(Problem(spelled(path), fault, event.line))
+            self.problems.append(Problem(format_path(path), fault, event.line))
 
 
 def scalar(text: str) -> Number | str | bool | None:

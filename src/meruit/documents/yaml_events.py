@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from meruit.documents.tree import MAX_NODES, TOO_MANY, Event, Kind, Refused
+from meruit.documents.tree import MAX_NODES, TOO_MANY, DocumentUnreadable, ParseEvent, ParseEventKind
 
 LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C parser where PyYAML was built with it; only its events are used, never its values."""
@@ -18,12 +18,12 @@ class _Anchors:
     """Every event given so far, and which of them each anchor names."""
 
     def __init__(self) -> None:
-        self.given: list[Event] = []
+        self.given: list[ParseEvent] = []
         self._nodes = 0
         self._ranges: dict[str, tuple[int, int | None]] = {}
         self._opened: list[tuple[str | None, int]] = []
 
-    def give(self, events: list[Event]) -> None:
+    def add_events(self, events: list[ParseEvent]) -> None:
         """Take note of what comes next."""
         self.given += events
         self._nodes += _nodes(events)
@@ -46,24 +46,24 @@ class _Anchors:
         if anchor is not None and self._ranges[anchor] == (start, None):
             self._ranges[anchor] = (start, len(self.given) + 1)
 
-    def events_of(self, anchor: str | None, line: int) -> list[Event]:
+    def events_of(self, anchor: str | None, line: int) -> list[ParseEvent]:
         """Find what an alias stands for; refused before it grows the document past its limit."""
         start, end = self._ranges.get(anchor or "", (0, 0))
         if end == 0:
-            return [Event(Kind.SCALAR, line, fault=f"no anchor &{anchor} stands above *{anchor}")]
+            return [ParseEvent(ParseEventKind.SCALAR, line, fault=f"no anchor &{anchor} stands above *{anchor}")]
         if end is None:
-            return [Event(Kind.SCALAR, line, fault=f"*{anchor} stands inside its own anchor")]
+            return [ParseEvent(ParseEventKind.SCALAR, line, fault=f"*{anchor} stands inside its own anchor")]
         events = self.given[start:end]
         if self._nodes + _nodes(events) > MAX_NODES:
-            raise Refused(TOO_MANY, line)
+            raise DocumentUnreadable(TOO_MANY, line)
         return events
 
 
-def _nodes(events: list[Event]) -> int:
-    return sum(event.kind is not Kind.END for event in events)
+def _nodes(events: list[ParseEvent]) -> int:
+    return sum(event.kind is not ParseEventKind.END for event in events)
 
 
-def yaml_events(text: str) -> Iterator[Event]:
+def yaml_events(text: str) -> Iterator[ParseEvent]:
     """Each event of the one document; Refused where reading cannot go on."""
     _refuse_unprintable(text)
     anchors = _Anchors()
@@ -74,18 +74,20 @@ def yaml_events(text: str) -> Iterator[Event]:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise Refused("one document a file; a second one starts here, so give it its own file", line)
-            events = _translated(event, line, anchors)
-            anchors.give(events)
+                    raise DocumentUnreadable(
+                        "one document a file; a second one starts here, so give it its own file", line
+                    )
+            events = _translate(event, line, anchors)
+            anchors.add_events(events)
             yield from events
     except yaml.YAMLError as fault:
         raise _syntax_error(fault, text) from None
     except (ValueError, OverflowError) as fault:
         # PyYAML's own scanner lets a few impossible escapes and version numbers through to Python.
-        raise Refused(f"not valid YAML: {fault}") from None
+        raise DocumentUnreadable(f"not valid YAML: {fault}") from None
 
 
-def _translated(event: yaml.Event, line: int, anchors: _Anchors) -> list[Event]:
+def _translate(event: yaml.Event, line: int, anchors: _Anchors) -> list[ParseEvent]:
     """Turn one event of PyYAML into ours: none for the stream's own, many for an alias."""
     match event:
         case yaml.ScalarEvent():
@@ -94,14 +96,18 @@ def _translated(event: yaml.Event, line: int, anchors: _Anchors) -> list[Event]:
                 return []
             anchors.scalar(event.anchor)
             # PyYAML calls a scalar implicit where it stands unquoted and without a tag.
-            return [Event(Kind.SCALAR, line, event.value, plain=event.implicit[0], fault=_fault_of_tag(event.tag))]
+            return [
+                ParseEvent(
+                    ParseEventKind.SCALAR, line, event.value, plain=event.implicit[0], fault=_fault_of_tag(event.tag)
+                )
+            ]
         case yaml.CollectionStartEvent():
             anchors.open(event.anchor)
-            kind = Kind.MAP if isinstance(event, yaml.MappingStartEvent) else Kind.LIST
-            return [Event(kind, line, fault=_fault_of_tag(event.tag))]
+            kind = ParseEventKind.MAP if isinstance(event, yaml.MappingStartEvent) else ParseEventKind.LIST
+            return [ParseEvent(kind, line, fault=_fault_of_tag(event.tag))]
         case yaml.CollectionEndEvent():
             anchors.close()
-            return [Event(Kind.END, line)]
+            return [ParseEvent(ParseEventKind.END, line)]
         case yaml.AliasEvent():
             return anchors.events_of(event.anchor, line)
         case _:
@@ -120,12 +126,12 @@ def _refuse_unprintable(text: str) -> None:
     if found is not None:
         hint = "; is the file UTF-16? Save it as UTF-8" if found[0] == "\0" else ""
         line = text.count("\n", 0, found.start()) + 1
-        raise Refused(f"the character U+{ord(found[0]):04X} may not stand in YAML{hint}", line)
+        raise DocumentUnreadable(f"the character U+{ord(found[0]):04X} may not stand in YAML{hint}", line)
 
 
-def _syntax_error(fault: yaml.YAMLError, text: str) -> Refused:
+def _syntax_error(fault: yaml.YAMLError, text: str) -> DocumentUnreadable:
     if not isinstance(fault, yaml.MarkedYAMLError) or fault.problem_mark is None:
-        return Refused(f"not valid YAML: {fault}")
+        return DocumentUnreadable(f"not valid YAML: {fault}")
     message = f"not valid YAML: {fault.problem}"
     line, column = fault.problem_mark.line, fault.problem_mark.column
     if fault.context and fault.context_mark is not None and fault.context_mark.line != line:
@@ -137,4 +143,4 @@ def _syntax_error(fault: yaml.YAMLError, text: str) -> Refused:
     elif culprit and culprit in "@`%":
         message += f"; quote text that starts with {culprit}"
     # The C parser puts the end of a file one line below its last.
-    return Refused(message, min(line + 1, len(lines)))
+    return DocumentUnreadable(message, min(line + 1, len(lines)))

@@ -3,40 +3,40 @@
 import asyncio
 from contextlib import suppress
 
-from meruit.store.recorder import Committed, Recorder
+from meruit.store.recorder import CommitNotice, Recorder
 
 
-class News:
+class CommitSignal:
     """What is newest, and who is to be told of it."""
 
     def __init__(self, recorder: Recorder, gather_s: float) -> None:
         self.newest = 0
         self.nudge = asyncio.Event()
         """Cleared by the one who looks around, before looking."""
-        self.told = asyncio.Event()
+        self.next_commit = asyncio.Event()
         """Set with the next news, and another one put in its place; to be taken before reading."""
         self._recorder = recorder
         self._gather_s = gather_s
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._telling: asyncio.TimerHandle | None = None
-        self._told_at = 0.0
+        self._notification: asyncio.TimerHandle | None = None
+        self._last_notify_at = 0.0
 
     def listen(self) -> asyncio.AbstractEventLoop:
         """Hear of commits from now on, in the running loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-            self._told_at = self._loop.time() - self._gather_s
-            self._recorder.listen(self._committed)
+            self._last_notify_at = self._loop.time() - self._gather_s
+            self._recorder.listen(self._on_commit)
         return self._loop
 
-    def _committed(self, done: Committed) -> None:
+    def _on_commit(self, done: CommitNotice) -> None:
         """Called by the recorder's thread."""
         if self._loop is not None and done.events > self.newest:
             # A loop that is closed has nobody left to tell.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self.hear, done.events)
+                self._loop.call_soon_threadsafe(self.advance_to, done.events)
 
-    def hear(self, newest: int) -> None:
+    def advance_to(self, newest: int) -> None:
         """Wake everybody if it is new."""
         if newest > self.newest:
             self.newest = newest
@@ -44,14 +44,16 @@ class News:
 
     def wake(self) -> None:
         """Soon, but not more often than every `gather_s`."""
-        if self._telling is None:
+        if self._notification is None:
             loop = asyncio.get_running_loop()
-            self._telling = loop.call_at(max(self._told_at + self._gather_s, loop.time()), self._tell, loop)
+            self._notification = loop.call_at(
+                max(self._last_notify_at + self._gather_s, loop.time()), self._notify, loop
+            )
 
-    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._telling = None
-        self._told_at = loop.time()
-        told, self.told = self.told, asyncio.Event()
+    def _notify(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._notification = None
+        self._last_notify_at = loop.time()
+        told, self.next_commit = self.next_commit, asyncio.Event()
         told.set()
         self.nudge.set()
 

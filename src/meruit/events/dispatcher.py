@@ -8,13 +8,21 @@ from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
-from meruit.events.commit_signal import News, first_of
+from meruit.events.commit_signal import CommitSignal, first_of
 from meruit.events.store import deliveries, outbox, webhooks
-from meruit.events.store.deliveries import Busy, Waiting
+from meruit.events.store.deliveries import PendingRetry, PendingWebhook
 from meruit.events.store.outbox import LeaseLost
 from meruit.events.store.webhooks import Target
-from meruit.events.webhook_delivery import UNCOUNTED, USUAL_PACE, Counters, Means, Pace, Post, Turn
-from meruit.model.events import Event, Numbered
+from meruit.events.webhook_delivery import (
+    DEFAULT_TIMING,
+    NO_COUNTERS,
+    DeliveryContext,
+    DeliveryCounters,
+    DeliveryTiming,
+    Post,
+    WebhookTurn,
+)
+from meruit.model.events import Event, OutboxEvent
 from meruit.model.outcome import in_micros
 from meruit.store.store import Store
 
@@ -40,7 +48,7 @@ T = TypeVar("T")
 _MICROS = 1_000_000
 
 
-class _Ended(NamedTuple):
+class _TurnResult(NamedTuple):
     """How a turn went."""
 
     more: bool = False
@@ -50,20 +58,20 @@ class _Ended(NamedTuple):
     slow: bool = False
 
 
-class _Rest(NamedTuple):
+class _Backoff(NamedTuple):
     """What failed or was slow the last time."""
 
     bad_turns: int
     until: float
 
 
-class _Look(NamedTuple):
+class _PendingWork(NamedTuple):
     """What there is to do."""
 
     newest: int
     logged: int
     lease: outbox.Lease | None
-    busy: list[Busy]
+    busy: list[PendingWebhook]
     running: frozenset[str]
 
     @property
@@ -81,8 +89,8 @@ class Dispatcher:
         *,
         log: Callable[[Sequence[Event]], None],
         report: Callable[[Exception], None],
-        counters: Counters = UNCOUNTED,
-        pace: Pace = USUAL_PACE,
+        counters: DeliveryCounters = NO_COUNTERS,
+        pace: DeliveryTiming = DEFAULT_TIMING,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._store = store
@@ -91,31 +99,31 @@ class Dispatcher:
         self._report = report
         self._counters = counters
         self._pace = pace
-        self._means = Means(post, self._clock, jitter, counters, pace, self._may_go_on)
+        self._means = DeliveryContext(post, self._clock, jitter, counters, pace, self._can_continue)
         self._holder = store.surroundings.new_id("dsp")
         self._lease_until = 0
         self._closing = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._turns: dict[str, Turn] = {}
-        self._rests: dict[str, _Rest] = {}
+        self._turns: dict[str, WebhookTurn] = {}
+        self._backoffs: dict[str, _Backoff] = {}
         self._after = ""
         self._reads = asyncio.Semaphore(MAX_READS)
-        self._news = News(store.recorder, pace.gather_s)
+        self._commit_signal = CommitSignal(store.recorder, pace.gather_s)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Deliver until told to stop; then what was begun is finished and kept."""
-        self._news.listen()
+        self._commit_signal.listen()
         self._closing = False
         try:
             while not stopping.is_set():
-                self._news.nudge.clear()
+                self._commit_signal.nudge.clear()
                 try:
-                    await self._look_around()
+                    await self._start_pending_work()
                 except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
                     self._report(problem)
                     await first_of(stopping, within_s=self._pace.pause_s)
                 else:
-                    await first_of(self._news.nudge, stopping, within_s=self._pace.poll_s)
+                    await first_of(self._commit_signal.nudge, stopping, within_s=self._pace.poll_s)
         except asyncio.CancelledError:
             for task in self._tasks.values():
                 task.cancel()
@@ -131,14 +139,14 @@ class Dispatcher:
         stopping: asyncio.Event,
         *,
         subjects: frozenset[str] | None = None,
-    ) -> AsyncGenerator[Numbered | None, None]:
+    ) -> AsyncGenerator[OutboxEvent | None, None]:
         """A tenant's events past a place, as they come while `run` runs; None now and then when there are none."""
-        loop = self._news.listen()
+        loop = self._commit_signal.listen()
         place = after_seq
         beat = loop.time() + self._pace.heartbeat_s
         while not stopping.is_set():
             # Taken before reading: what is written meanwhile wakes us at once.
-            news = self._news.told
+            news = self._commit_signal.next_commit
             page = await self._read(partial(_page, seq=place, tenant=tenant, types=types, subjects=subjects))
             for numbered in page.events:
                 yield numbered
@@ -161,31 +169,31 @@ class Dispatcher:
         async with self._reads:
             return await asyncio.to_thread(reading)
 
-    async def _look_around(self) -> None:
+    async def _start_pending_work(self) -> None:
         """See what there is to do, and begin as much of it as may be done at the same time."""
         now, after, running = in_micros(self._clock()), self._after, list(self._turns)
 
-        def look(connection: Connection) -> _Look:
-            return _Look(
+        def find_pending_work(connection: Connection) -> _PendingWork:
+            return _PendingWork(
                 newest=outbox.newest(connection),
                 logged=outbox.cursor(connection, LOG_CONSUMER),
                 lease=outbox.lease(connection),
-                busy=deliveries.busy(connection, now, after=after, limit=MAX_BUSY),
+                busy=deliveries.pending_webhooks(connection, now, after=after, limit=MAX_BUSY),
                 running=webhooks.existing(connection, running),
             )
 
-        found = await self._read(look)
-        self._news.hear(found.newest)
-        self._counters.lag(found.lag)
+        found = await self._read(find_pending_work)
+        self._commit_signal.advance_to(found.newest)
+        self._counters.set_lag(found.lag)
         for webhook_id, turn in self._turns.items():
             turn.halted = turn.halted or (webhook_id in running and webhook_id not in found.running)
         work = found.logged < found.newest or found.busy or self._tasks
-        self._after = self._begin(found, after) if work and await self._holds(found.lease) else ""
+        self._after = self._begin(found, after) if work and await self._hold_lease(found.lease) else ""
         if after and not self._after:
             # The look began in the middle; those before it are not to wait for the next one.
-            self._news.nudge.set()
+            self._commit_signal.nudge.set()
 
-    async def _holds(self, seen: outbox.Lease | None) -> bool:
+    async def _hold_lease(self, seen: outbox.Lease | None) -> bool:
         """Whether we are the one who delivers; renewed in good time, taken when nobody else is."""
         now = in_micros(self._clock())
         if seen is not None and seen.holder != self._holder and seen.until > now:
@@ -194,71 +202,71 @@ class Dispatcher:
         if self._lease_until - now < self._pace.lease_s * _MICROS * RENEW_AT:
             taken = await self._store.recorder.record(outbox.TakeLease(self._holder, self._pace.lease_s))
             self._lease_until = taken.until if taken.holder == self._holder else 0
-        return self._may_go_on()
+        return self._can_continue()
 
-    def _may_go_on(self) -> bool:
+    def _can_continue(self) -> bool:
         return not self._closing and self._lease_until > in_micros(self._clock())
 
-    def _begin(self, found: _Look, after: str) -> str:
+    def _begin(self, found: _PendingWork, after: str) -> str:
         """Answers after which webhook the next look begins."""
         if found.logged < found.newest and self._is_free(LOG_CONSUMER):
-            self._start(LOG_CONSUMER, found.newest, self._tell_log)
+            self._start(LOG_CONSUMER, found.newest, self._log_events)
         for one in found.busy:
             turns = [key for key in self._tasks if key != LOG_CONSUMER]
             if len(turns) >= MAX_TURNS:
                 # The next look begins with those who found no room.
                 return after
-            slow = sum(1 for key in turns if key in self._rests)
-            if self._is_free(one.id) and (one.id not in self._rests or slow < MAX_SLOW_TURNS):
+            slow = sum(1 for key in turns if key in self._backoffs)
+            if self._is_free(one.id) and (one.id not in self._backoffs or slow < MAX_SLOW_TURNS):
                 self._start(one.id, found.newest, partial(self._serve, one))
             after = one.id
         return after if len(found.busy) >= MAX_BUSY else ""
 
     def _is_free(self, key: str) -> bool:
-        rest = self._rests.get(key)
+        rest = self._backoffs.get(key)
         return key not in self._tasks and (rest is None or rest.until <= asyncio.get_running_loop().time())
 
-    def _start(self, key: str, newest: int, work: Callable[[], Awaitable[_Ended]]) -> None:
-        self._tasks[key] = asyncio.create_task(self._guarded(key, newest, work))
+    def _start(self, key: str, newest: int, work: Callable[[], Awaitable[_TurnResult]]) -> None:
+        self._tasks[key] = asyncio.create_task(self._run_guarded(key, newest, work))
 
-    async def _guarded(self, key: str, newest: int, work: Callable[[], Awaitable[_Ended]]) -> None:
-        ended = _Ended()
+    async def _run_guarded(self, key: str, newest: int, work: Callable[[], Awaitable[_TurnResult]]) -> None:
+        ended = _TurnResult()
         try:
             ended = await work()
         except LeaseLost:
             self._lease_until = 0
         except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
             self._report(problem)
-            self._let_rest(key, self._pace.pause_s)
+            self._back_off(key, self._pace.pause_s)
         else:
-            self._judge(key, ended)
+            self._update_backoff(key, ended)
         finally:
             del self._tasks[key]
             self._turns.pop(key, None)
         if ended.more:
-            self._news.nudge.set()
-        elif self._news.newest > newest:
+            self._commit_signal.nudge.set()
+        elif self._commit_signal.newest > newest:
             # What came meanwhile was looked at while we were not free.
-            self._news.wake()
+            self._commit_signal.wake()
 
-    def _judge(self, key: str, ended: _Ended) -> None:
+    def _update_backoff(self, key: str, ended: _TurnResult) -> None:
         if ended.bad:
-            before = self._rests[key].bad_turns if key in self._rests else 0
-            self._let_rest(key, min(self._pace.rest_s * 2 ** min(before, MAX_DOUBLINGS), MAX_REST_S))
+            before = self._backoffs[key].bad_turns if key in self._backoffs else 0
+            self._back_off(key, min(self._pace.rest_s * 2 ** min(before, MAX_DOUBLINGS), MAX_REST_S))
         elif ended.slow:
-            self._let_rest(key, 0.0)
+            self._back_off(key, 0.0)
         else:
-            self._rests.pop(key, None)
+            self._backoffs.pop(key, None)
 
-    def _let_rest(self, key: str, seconds: float) -> None:
-        before = self._rests.pop(key, None)
+    def _back_off(self, key: str, seconds: float) -> None:
+        before = self._backoffs.pop(key, None)
         bad_turns = 1 if before is None else before.bad_turns + 1
-        self._rests[key] = _Rest(bad_turns if seconds else 0, asyncio.get_running_loop().time() + seconds)
-        if len(self._rests) > MAX_RESTING:
-            del self._rests[next(iter(self._rests))]
+        self._backoffs[key] = _Backoff(bad_turns if seconds else 0, asyncio.get_running_loop().time() + seconds)
+        if len(self._backoffs) > MAX_RESTING:
+            del self._backoffs[next(iter(self._backoffs))]
 
-    async def _tell_log(self) -> _Ended:
-        def read(connection: Connection) -> outbox.Page:
+    async def _log_events(self) -> _TurnResult:
+        def read(connection: Connection) -> outbox.OutboxPage:
             # Read again: what was seen when looking around may have been told since.
             told = outbox.cursor(connection, LOG_CONSUMER)
             return outbox.page_after(connection, told, tenant=None, limit=LOG_PAGE)
@@ -267,43 +275,43 @@ class Dispatcher:
         if page.events:
             self._log([numbered.event for numbered in page.events])
         await self._store.recorder.record(outbox.Advance(LOG_CONSUMER, page.upto, self._holder))
-        return _Ended(more=page.full)
+        return _TurnResult(more=page.full)
 
-    async def _serve(self, one: Busy) -> _Ended:
+    async def _serve(self, one: PendingWebhook) -> _TurnResult:
         """A webhook's turn: what waited first, then a page of what is new."""
         now = in_micros(self._clock())
 
-        def begin(connection: Connection) -> tuple[Target | None, list[Waiting]]:
-            waited = deliveries.due(connection, one.id, now, limit=PAGE) if one.due else []
+        def begin(connection: Connection) -> tuple[Target | None, list[PendingRetry]]:
+            waited = deliveries.due_retries(connection, one.id, now, limit=PAGE) if one.due else []
             return webhooks.target(connection, one.id), waited
 
         target, due = await self._read(begin)
         if target is None:
-            return _Ended()
-        turn = self._turns[one.id] = Turn(target, self._means)
+            return _TurnResult()
+        turn = self._turns[one.id] = WebhookTurn(target, self._means)
         more = False
         if due:
-            settled = await turn.again(due, self._holder)
+            settled = await turn.retry(due, self._holder)
             await self._store.recorder.record(settled)
-            more = turn.late or any(tried.dead_at is not None for tried in settled.again) or bool(settled.done)
-        if one.fresh and turn.goes_on():
+            more = turn.is_late or any(tried.dead_at is not None for tried in settled.again) or bool(settled.done)
+        if one.fresh and turn.can_continue():
             more = await self._send_fresh(turn) or more
         bad = turn.failed > 0 and turn.delivered == 0
-        return _Ended(more, bad, turn.late)
+        return _TurnResult(more, bad, turn.is_late)
 
-    async def _send_fresh(self, turn: Turn) -> bool:
+    async def _send_fresh(self, turn: WebhookTurn) -> bool:
         """Whether there are more."""
         target = turn.target
 
-        def read(connection: Connection) -> tuple[outbox.Page, frozenset[str]]:
+        def read(connection: Connection) -> tuple[outbox.OutboxPage, frozenset[str]]:
             page = _page(connection, target.seq, target.tenant, target.types)
             subjects = [numbered.subject for numbered in page.events]
             return page, deliveries.waiting_subjects(connection, target.id, subjects)
 
         page, waiting = await self._read(read)
-        settled = await turn.fresh(page, waiting, self._holder)
+        settled = await turn.send_new(page, waiting, self._holder)
         await self._store.recorder.record(settled)
-        return page.full or turn.late
+        return page.full or turn.is_late
 
     async def _close(self) -> None:
         self._closing = True
@@ -315,7 +323,7 @@ class Dispatcher:
         if self._lease_until:
             self._lease_until = 0
             try:
-                await self._store.recorder.record(outbox.LetGo(self._holder))
+                await self._store.recorder.record(outbox.ReleaseLease(self._holder))
             except Exception as problem:  # noqa: BLE001 - it ends by itself then
                 self._report(problem)
 
@@ -326,5 +334,5 @@ def _page(
     tenant: str,
     types: frozenset[str] | None,
     subjects: frozenset[str] | None = None,
-) -> outbox.Page:
+) -> outbox.OutboxPage:
     return outbox.page_after(connection, seq, tenant=tenant, limit=PAGE, types=types, subjects=subjects)

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from standardwebhooks import Webhook as Signer
 
-from meruit.events.store.deliveries import BEHIND, Delivery, Settle, Waiting
-from meruit.events.store.outbox import Page
+from meruit.events.store.deliveries import BEHIND, Delivery, PendingRetry, SettleDeliveries
+from meruit.events.store.outbox import OutboxPage
 from meruit.events.store.webhooks import Target
-from meruit.model.events import Event, Numbered
+from meruit.model.events import Event, OutboxEvent
 from meruit.model.outcome import in_micros
 from meruit.sources.http_guard import OutboundRefused
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 _MICROS = 1_000_000
 
 
-class Result(StrEnum):
+class DeliveryResult(StrEnum):
     """How an attempt ended."""
 
     DELIVERED = "delivered"
@@ -52,7 +52,7 @@ class Result(StrEnum):
     DEAD = "dead"
 
 
-class Answered(Protocol):
+class WebhookReply(Protocol):
     """What a webhook's endpoint replied."""
 
     @property
@@ -61,40 +61,40 @@ class Answered(Protocol):
         ...
 
 
-Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Answered]]
+Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[WebhookReply]]
 """Sends bytes to a URL; raises OutboundRefused where trying again is of no use."""
 
 
-class Counters(Protocol):
+class DeliveryCounters(Protocol):
     """What is counted."""
 
-    def attempted(self, result: str) -> None:
+    def count_attempt(self, result: str) -> None:
         """An attempt to deliver has ended."""
         ...
 
-    def died(self) -> None:
+    def count_dead_letter(self) -> None:
         """An event was given up on."""
         ...
 
-    def lag(self, count: int) -> None:
+    def set_lag(self, count: int) -> None:
         """How many events there are past the oldest that somebody was not told of yet."""
         ...
 
 
-class Uncounted:
+class NoCounters:
     """Counts nothing."""
 
-    def attempted(self, result: str) -> None:
+    def count_attempt(self, result: str) -> None:
         """Nothing."""
 
-    def died(self) -> None:
+    def count_dead_letter(self) -> None:
         """Nothing."""
 
-    def lag(self, count: int) -> None:
+    def set_lag(self, count: int) -> None:
         """Nothing."""
 
 
-class Pace(NamedTuple):
+class DeliveryTiming(NamedTuple):
     """How long everything takes; a test is in more of a hurry."""
 
     poll_s: float = POLL_S
@@ -109,23 +109,23 @@ class Pace(NamedTuple):
     retries_s: tuple[float, ...] = RETRIES_S
 
 
-UNCOUNTED = Uncounted()
-USUAL_PACE = Pace()
+NO_COUNTERS = NoCounters()
+DEFAULT_TIMING = DeliveryTiming()
 
 
-class Means(NamedTuple):
+class DeliveryContext(NamedTuple):
     """What an attempt needs besides the event."""
 
     post: Post
     clock: Callable[[], datetime]
     jitter: Callable[[], float]
-    counters: Counters
-    pace: Pace
-    may_go_on: Callable[[], bool]
+    counters: DeliveryCounters
+    pace: DeliveryTiming
+    can_continue: Callable[[], bool]
     """Whether we are still the one who delivers."""
 
 
-class Failure(NamedTuple):
+class DeliveryFailure(NamedTuple):
     """Why an attempt failed."""
 
     reason: str
@@ -133,10 +133,10 @@ class Failure(NamedTuple):
     """Whether trying again is of no use."""
 
 
-class Turn:
+class WebhookTurn:
     """One webhook is sent what it is due: subjects side by side, the events of each in their order."""
 
-    def __init__(self, target: Target, means: Means) -> None:
+    def __init__(self, target: Target, means: DeliveryContext) -> None:
         self.target = target
         self.delivered = 0
         self.failed = 0
@@ -147,37 +147,37 @@ class Turn:
         self._ends = asyncio.get_running_loop().time() + means.pace.turn_s
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """Whether its time is up."""
         return asyncio.get_running_loop().time() >= self._ends
 
-    def goes_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Whether another attempt may begin."""
-        return not (self.halted or self.late or self._in_a_row >= MAX_FAILURES) and self._means.may_go_on()
+        return not (self.halted or self.is_late or self._in_a_row >= MAX_FAILURES) and self._means.can_continue()
 
-    async def again(self, due: list[Waiting], holder: str) -> Settle:
+    async def retry(self, due: list[PendingRetry], holder: str) -> SettleDeliveries:
         """Try what waited; of each subject it is the first."""
         done: list[Delivery] = []
         again: list[Delivery] = []
 
-        async def work(one: Waiting) -> None:
-            missed = await self._attempt(one.numbered, one.attempts)
+        async def work(one: PendingRetry) -> None:
+            missed = await self._attempt(one.outbox_event, one.attempts)
             if missed is None:
-                done.append(Delivery(one.numbered.seq, one.numbered.subject, one.attempts + 1, 0))
+                done.append(Delivery(one.outbox_event.seq, one.outbox_event.subject, one.attempts + 1, 0))
             else:
                 again.append(missed)
 
         await self._each(due, work)
-        return Settle(self.target.id, holder, done=tuple(done), again=tuple(again))
+        return SettleDeliveries(self.target.id, holder, done=tuple(done), again=tuple(again))
 
-    async def fresh(self, page: Page, waiting: frozenset[str], holder: str) -> Settle:
+    async def send_new(self, page: OutboxPage, waiting: frozenset[str], holder: str) -> SettleDeliveries:
         """Try what is new; what comes after something that waits queues behind it."""
         blocked = set(waiting)
         new: list[Delivery] = []
         # Events are taken in their order, and whoever waits for a lock first gets it first.
         in_order: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-        async def work(one: Numbered) -> None:
+        async def work(one: OutboxEvent) -> None:
             async with in_order[one.subject]:
                 if one.subject in blocked:
                     new.append(Delivery(one.seq, one.subject, 0, BEHIND))
@@ -191,16 +191,16 @@ class Turn:
         taken = await self._each(page.events, work)
         # What was not taken stays where it is: beyond the cursor.
         upto = page.upto if taken == len(page.events) else page.events[taken].seq - 1
-        return Settle(self.target.id, holder, upto=upto, new=tuple(new))
+        return SettleDeliveries(self.target.id, holder, upto=upto, new=tuple(new))
 
     async def _each(self, several: Iterable[T], work: Callable[[T], Awaitable[None]]) -> int:
         """Do one after the other, a few at the same time; answers how many were begun, all of which are done."""
         taken = 0
         queue = iter(several)
 
-        async def lane() -> None:
+        async def worker() -> None:
             nonlocal taken
-            while self.goes_on():
+            while self.can_continue():
                 one = next(queue, None)
                 if one is None:
                     return
@@ -209,30 +209,30 @@ class Turn:
 
         async with asyncio.TaskGroup() as lanes:
             for _ in range(MAX_POSTS):
-                lanes.create_task(lane())
+                lanes.create_task(worker())
         return taken
 
-    async def _attempt(self, numbered: Numbered, before: int) -> Delivery | None:
+    async def _attempt(self, numbered: OutboxEvent, before: int) -> Delivery | None:
         """Where the event stands after one more attempt; None when it was delivered."""
         failure = await self._send(numbered.event)
         counters, pace = self._means.counters, self._means.pace
         if failure is None:
             self.delivered += 1
             self._in_a_row = 0
-            counters.attempted(Result.DELIVERED)
+            counters.count_attempt(DeliveryResult.DELIVERED)
             return None
         self.failed += 1
         self._in_a_row += 1
         now = in_micros(self._means.clock())
         if failure.final or before >= len(pace.retries_s):
-            counters.attempted(Result.DEAD)
-            counters.died()
+            counters.count_attempt(DeliveryResult.DEAD)
+            counters.count_dead_letter()
             return Delivery(numbered.seq, numbered.subject, before + 1, now, failure.reason, dead_at=now)
-        counters.attempted(Result.FAILED)
+        counters.count_attempt(DeliveryResult.FAILED)
         delay_s = pace.retries_s[before] * (1 + JITTER * self._means.jitter())
         return Delivery(numbered.seq, numbered.subject, before + 1, now + int(delay_s * _MICROS), failure.reason)
 
-    async def _send(self, event: Event) -> Failure | None:
+    async def _send(self, event: Event) -> DeliveryFailure | None:
         body = event.to_json()
         now = self._means.clock()
         headers = {
@@ -246,11 +246,11 @@ class Turn:
             async with asyncio.timeout(self._means.pace.post_s):
                 reply = await self._means.post(self.target.url, body, headers)
         except OutboundRefused as refusal:
-            return Failure(str(refusal), final=True)
+            return DeliveryFailure(str(refusal), final=True)
         except TimeoutError:
-            return Failure(f"no answer within {self._means.pace.post_s:g} s")
+            return DeliveryFailure(f"no answer within {self._means.pace.post_s:g} s")
         except Exception as problem:  # noqa: BLE001 - whatever it was, the event was not delivered and others wait
-            return Failure(str(problem) or type(problem).__name__)
+            return DeliveryFailure(str(problem) or type(problem).__name__)
         if HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
             return None
-        return Failure(f"answered {reply.status}", final=reply.status == HTTPStatus.GONE)
+        return DeliveryFailure(f"answered {reply.status}", final=reply.status == HTTPStatus.GONE)

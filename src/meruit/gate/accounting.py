@@ -2,31 +2,31 @@
 
 import msgspec
 
-from meruit.gate.feedback import feedback, repair
+from meruit.gate.feedback import feedback, schema_error_feedback
 from meruit.gate.run import SubmissionOutcome
 from meruit.gate.state import (
-    Action,
-    Complete,
-    Count,
-    Decided,
-    Ending,
-    Misshapen,
+    CompleteVerification,
+    CountAttempt,
+    GateAction,
     OutOfTurns,
-    Repair,
-    Replay,
-    Retry,
-    Revise,
+    ReplayAnswer,
+    RequestRepair,
+    RequestRevision,
+    RetryVerifier,
+    SchemaErrorFound,
+    VerdictGiven,
+    VerificationEnding,
     VerificationOutcome,
     VerificationState,
-    next,  # noqa: A004 - what it is
+    advance,
 )
 from meruit.gate.verdict import Rejection
 from meruit.model.record import Record
 
-BROKEN = VerificationOutcome.SYSTEM_ERROR.value
+SYSTEM_ERROR = VerificationOutcome.SYSTEM_ERROR.value
 
 
-class Accounted(Record, frozen=True):
+class SubmissionResult(Record, frozen=True):
     """What became of a submission."""
 
     submission_id: str
@@ -39,7 +39,7 @@ class Accounted(Record, frozen=True):
     """Whether it used an attempt of the budget."""
     feedback: str | None = None
     """What the model is told."""
-    ending: Ending | None = None
+    ending: VerificationEnding | None = None
     """Where it ended the run without a result."""
     pause_s: float | None = None
     """How long to wait before the verifier is asked again, where it broke."""
@@ -47,57 +47,59 @@ class Accounted(Record, frozen=True):
     """Whether it was answered before, or came too late, and nothing was counted now."""
 
     @property
-    def passed(self) -> bool:
+    def is_pass(self) -> bool:
         """Whether the run is done."""
         return self.outcome == SubmissionOutcome.PASSED
 
 
 def account(
-    state: VerificationState, happening: Decided | Misshapen, *, problems: str = ""
-) -> tuple[VerificationState, Accounted | None]:
+    state: VerificationState, happening: VerdictGiven | SchemaErrorFound, *, problems: str = ""
+) -> tuple[VerificationState, SubmissionResult | None]:
     """The state after a submission and its answer; None where it was answered before, and counts no more."""
-    moment = happening.at if isinstance(happening, Decided) else state.last_attempt_at or 0.0
+    moment = happening.at if isinstance(happening, VerdictGiven) else state.last_attempt_at or 0.0
     over = state.ended
-    state, actions = next(state, happening)
-    if isinstance(actions[0], Replay):
+    state, actions = advance(state, happening)
+    if isinstance(actions[0], ReplayAnswer):
         return state, None
     used = state.attempts_used
     if over is not None:
-        late = Accounted(happening.submission_id, SubmissionOutcome.REJECTED, used, used, moment, replayed=True)
+        late = SubmissionResult(happening.submission_id, SubmissionOutcome.REJECTED, used, used, moment, replayed=True)
         return state, msgspec.structs.replace(late, ending=over)
-    if isinstance(happening, Misshapen):
-        told = repair(problems, _left(actions))
+    if isinstance(happening, SchemaErrorFound):
+        told = schema_error_feedback(problems, _repairs_left(actions))
         outcome = SubmissionOutcome.SCHEMA_ERROR.value
-        return state, Accounted(
+        return state, SubmissionResult(
             *(happening.submission_id, outcome, used, used, moment), feedback=told, ending=state.ended
         )
-    return state, _decided(state, happening, actions)
+    return state, _account_for_verdict(state, happening, actions)
 
 
-def give_up(state: VerificationState, at: float) -> tuple[VerificationState, Accounted]:
+def give_up(state: VerificationState, at: float) -> tuple[VerificationState, SubmissionResult]:
     """The host has no turn left for another submission."""
-    state, _ = next(state, OutOfTurns())
+    state, _ = advance(state, OutOfTurns())
     used = state.attempts_used
-    return state, Accounted("", SubmissionOutcome.REJECTED, used, used, at, ending=state.ended)
+    return state, SubmissionResult("", SubmissionOutcome.REJECTED, used, used, at, ending=state.ended)
 
 
-def _decided(state: VerificationState, verdict: Decided, actions: tuple[Action, ...]) -> Accounted:
+def _account_for_verdict(
+    state: VerificationState, verdict: VerdictGiven, actions: tuple[GateAction, ...]
+) -> SubmissionResult:
     used = state.attempts_used
-    done = Accounted(verdict.submission_id, BROKEN, used + 1, used, verdict.at, ending=state.ended)
+    done = SubmissionResult(verdict.submission_id, SYSTEM_ERROR, used + 1, used, verdict.at, ending=state.ended)
     if isinstance(verdict.said, Rejection):
-        revise = [one for one in actions if isinstance(one, Revise)]
+        revise = [one for one in actions if isinstance(one, RequestRevision)]
         return msgspec.structs.replace(
             done,
             outcome=SubmissionOutcome.REJECTED.value,
             attempt=used,
-            counted=any(isinstance(one, Count) for one in actions),
+            counted=any(isinstance(one, CountAttempt) for one in actions),
             feedback=feedback(verdict.said, revise[0] if revise else None).text,
         )
-    if any(isinstance(one, Complete) for one in actions):
+    if any(isinstance(one, CompleteVerification) for one in actions):
         return msgspec.structs.replace(done, outcome=SubmissionOutcome.PASSED.value, ending=None)
-    pauses = [one.after_s for one in actions if isinstance(one, Retry)]
+    pauses = [one.after_s for one in actions if isinstance(one, RetryVerifier)]
     return msgspec.structs.replace(done, pause_s=pauses[0] if pauses else None)
 
 
-def _left(actions: tuple[Action, ...]) -> int:
-    return sum(one.left for one in actions if isinstance(one, Repair))
+def _repairs_left(actions: tuple[GateAction, ...]) -> int:
+    return sum(one.left for one in actions if isinstance(one, RequestRepair))

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.gate.context import ExecutionContext
-from meruit.gate.definition import AgentError, Definition
+from meruit.gate.definition import AgentDefinition, AgentError
 from meruit.gate.journal import MemoryJournal
-from meruit.gate.loop import Done, Failed, drive
-from meruit.gate.run import AgentRun, Request, RunState
-from meruit.gate.state import Ending, VerificationState
+from meruit.gate.loop import RunDone, RunFailed, drive
+from meruit.gate.run import AgentRun, RunRequest, RunState
+from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.gate.verdict import CouldNotVerify, VerificationExhausted
 from meruit.model.chat import Usage
 from meruit.model.outcome import from_micros
@@ -27,7 +27,7 @@ class RunResult(NamedTuple):
     turns: int
 
 
-class Agent(Definition):
+class Agent(AgentDefinition):
     """A model with instructions and tools, whose output counts once it is verified."""
 
     async def run(
@@ -41,16 +41,16 @@ class Agent(Definition):
         """Run here and now, without a record; raises VerificationExhausted, CouldNotVerify or AgentError."""
         if not query.strip():
             raise AgentError(f"agent {self.name!r} is asked nothing; say something")
-        request = Request(query, payload or {}, verify_max_attempts)
+        request = RunRequest(query, payload or {}, verify_max_attempts)
         state = VerificationState(limits=self.limits(verify_max_attempts))
         run = AgentRun("run", 0, self.name, RunState.RUNNING, request, from_micros(0), "", verification=state)
         journal = MemoryJournal(run, time.time)
         while True:
             end = await drive(self, journal, ExecutionContext(run_id=run.id, deps=deps))
             match end:
-                case Done():
+                case RunDone():
                     return self._result(end, journal)
-                case Failed():
+                case RunFailed():
                     raise _failure(end, journal.state.attempts_used)
                 case _ if end.waiting_for is not None:
                     raise AgentError(f"a tool of {self.name!r} waits for others: run it with a worker, which can wait")
@@ -65,15 +65,15 @@ class Agent(Definition):
             return asyncio.run(self.run(query, **named))
         raise AgentError("an event loop runs here: write `await agent.run(…)`")
 
-    def _result(self, end: Done, journal: MemoryJournal) -> RunResult:
+    def _result(self, end: RunDone, journal: MemoryJournal) -> RunResult:
         output = end.returned
         if end.result is not None:
             plain = msgspec.json.decode(end.result)
-            output = plain if self.output is None else self.output.restored(plain)
+            output = plain if self.output is None else self.output.restore(plain)
         return RunResult(output, journal.state.attempts_used, end.usage, end.turn)
 
 
-def _failure(end: Failed, attempts_used: int) -> Exception:
-    if end.ending == Ending.SYSTEM_ERROR:
+def _failure(end: RunFailed, attempts_used: int) -> Exception:
+    if end.ending == VerificationEnding.SYSTEM_ERROR:
         return CouldNotVerify(end.error)
     return VerificationExhausted(end.ending, attempts_used, end.error, end.code)

@@ -6,93 +6,100 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from meruit.errors import AuthorError
-from meruit.gate.candidate import NotJson, jsonable
-from meruit.gate.context import ExecutionContext, Judgement
+from meruit.gate.candidate import NotJsonSerializable, to_json_value
+from meruit.gate.context import CriteriaJudgement, ExecutionContext
 from meruit.gate.definition import Candidate
-from meruit.gate.feedback import hidden, shown_metadata
-from meruit.gate.tools import OutOfTime, called, in_a_task
-from meruit.gate.verdict import MAX_CODE, Accepted, Breakage, Rejection, Said, VerificationRejected
+from meruit.gate.feedback import redact_metadata, redact_secrets
+from meruit.gate.tools import OutOfTime, await_in_task, call_author_function
+from meruit.gate.verdict import (
+    MAX_CODE,
+    Acceptance,
+    Rejection,
+    SystemErrorVerdict,
+    VerificationRejected,
+    VerifierVerdict,
+)
 from meruit.gate.verifier import Verifier
 from meruit.model.record import Record
 from meruit.verify.sanitize import describe, text_of
 
-MAX_KEPT = 10_000
+MAX_MESSAGE_CHARS = 10_000
 """Characters of a rejection's message that are kept; the model is told fewer."""
 
 
-class Verdict(Record, frozen=True):
+class VerifierReport(Record, frozen=True):
     """What a verifier said, and what its criteria have to say for the record."""
 
-    said: Said
-    judgement: Judgement | None = None
+    said: VerifierVerdict
+    judgement: CriteriaJudgement | None = None
 
 
-class Told(NamedTuple):
+class VerifierCallResult(NamedTuple):
     """A verdict, and what the verifier returned as it is, for whoever asked in this process."""
 
-    verdict: Verdict
+    verdict: VerifierReport
     returned: Any = None
 
 
-async def verdict_on(
+async def ask_verifier(
     candidate: Candidate, verifier: Verifier, supply: Mapping[str, Any], timeout_s: float | None = None
-) -> Told:
+) -> VerifierCallResult:
     """Ask the verifier; a rejection, a crash and a time-out are answers, a cancellation is none."""
     result = None
-    judgements: list[Judgement] = []
+    judgements: list[CriteriaJudgement] = []
     execution = supply.get("execution_ctx")
     if isinstance(execution, ExecutionContext):
-        supply = {**supply, "execution_ctx": execution.recording(judgements.append)}
+        supply = {**supply, "execution_ctx": execution.with_record(judgements.append)}
     try:
-        result = await _asked(verifier, candidate.output, supply, timeout_s)
-        said = _accepted(result, verifier)
+        result = await _call_verifier(verifier, candidate.output, supply, timeout_s)
+        said = _verdict_from_result(result, verifier)
     except asyncio.CancelledError:
         raise
     except OutOfTime:
-        said = Breakage(f"verify took longer than {timeout_s:g} s")
+        said = SystemErrorVerdict(f"verify took longer than {timeout_s:g} s")
     except BaseException as crash:  # noqa: BLE001 - whatever it raises, it must not end the worker
-        said = _turned_down(crash)
-    judgement = judgements[-1] if judgements and not isinstance(said, Breakage) else None
-    return Told(Verdict(said, judgement), result)
+        said = _verdict_from_exception(crash)
+    judgement = judgements[-1] if judgements and not isinstance(said, SystemErrorVerdict) else None
+    return VerifierCallResult(VerifierReport(said, judgement), result)
 
 
-async def _asked(verifier: Verifier, output: Any, supply: Mapping[str, Any], timeout_s: float | None) -> Any:
+async def _call_verifier(verifier: Verifier, output: Any, supply: Mapping[str, Any], timeout_s: float | None) -> Any:
     if inspect.iscoroutinefunction(verifier.call):
-        return await in_a_task(verifier.ask(output, supply), timeout_s)
+        return await await_in_task(verifier.ask(output, supply), timeout_s)
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
             # It may run somebody's test suite: meanwhile, other runs go on.
-            return await called(verifier.ask, output, supply)
+            return await call_author_function(verifier.ask, output, supply)
     except TimeoutError:
         if limit.expired():
             raise OutOfTime from None
         raise
 
 
-def _accepted(result: Any, verifier: Verifier) -> Said:
+def _verdict_from_result(result: Any, verifier: Verifier) -> VerifierVerdict:
     if result is None and not verifier.may_be_none:
-        return Breakage(
-            "verify returned None; return the final result, or annotate verify with `-> None`", lasting=True
+        return SystemErrorVerdict(
+            "verify returned None; return the final result, or annotate verify with `-> None`", permanent=True
         )
     try:
-        return Accepted(jsonable(result))
-    except NotJson as problem:
+        return Acceptance(to_json_value(result))
+    except NotJsonSerializable as problem:
         kind = type(result).__name__
-        return Breakage(f"verify returned a {kind} that cannot be kept as JSON: {problem}", lasting=True)
+        return SystemErrorVerdict(f"verify returned a {kind} that cannot be kept as JSON: {problem}", permanent=True)
 
 
-def _turned_down(crash: BaseException) -> Said:
+def _verdict_from_exception(crash: BaseException) -> VerifierVerdict:
     """A rejection, also one that a task group has wrapped; anything else is no judgement."""
     leaves = [*_leaves(crash)]
     rejected = [one for one in leaves if isinstance(one, VerificationRejected)]
     if len(rejected) < len(leaves):
         # What an author wrote wrong stays wrong, however often it is asked.
-        return Breakage(describe(crash), lasting=isinstance(crash, AuthorError))
+        return SystemErrorVerdict(describe(crash), permanent=isinstance(crash, AuthorError))
     first, *more = map(rejection_of, rejected)
     if not more:
         return first
-    message = "\n".join(one.message for one in (first, *more))[:MAX_KEPT]
+    message = "\n".join(one.message for one in (first, *more))[:MAX_MESSAGE_CHARS]
     return Rejection(message, first.code, all(one.retryable for one in (first, *more)), first.metadata)
 
 
@@ -109,11 +116,11 @@ def rejection_of(rejected: VerificationRejected) -> Rejection:
     code = getattr(rejected, "code", None)
     metadata = getattr(rejected, "metadata", None)
     return Rejection(
-        text_of(getattr(rejected, "message", rejected))[:MAX_KEPT],
+        text_of(getattr(rejected, "message", rejected))[:MAX_MESSAGE_CHARS],
         # Also those who watch are told it.
-        None if code is None else hidden(text_of(code).replace("\0", ""))[:MAX_CODE],
+        None if code is None else redact_secrets(text_of(code).replace("\0", ""))[:MAX_CODE],
         _truth(getattr(rejected, "retryable", True)),
-        shown_metadata(metadata) if isinstance(metadata, Mapping) else {},
+        redact_metadata(metadata) if isinstance(metadata, Mapping) else {},
     )
 
 

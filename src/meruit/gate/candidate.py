@@ -19,31 +19,31 @@ _VERSION = b"\x01"
 """Of the recipe below."""
 
 
-class NotJson(ValueError):
+class NotJsonSerializable(ValueError):
     """A value that JSON cannot hold."""
 
 
-def jsonable(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON has it, its sets sorted; raises NotJson for what JSON cannot hold, NaN included."""
-    return _written(value)[0]
+    return _serialize(value)[0]
 
 
-def jsonable_and_hash(model: str, value: Any) -> tuple[Any, str]:
+def to_json_value_and_hash(model: str, value: Any) -> tuple[Any, str]:
     """The same, and what tells it from other outputs of that model."""
-    plain, written = _written(value)
+    plain, written = _serialize(value)
     # Of several models that an output may be of, each has its own.
     return plain, _hash_of(type(value).__name__ if isinstance(value, BaseModel) else model, written)
 
 
-def _written(value: Any) -> tuple[Any, bytes]:
+def _serialize(value: Any) -> tuple[Any, bytes]:
     try:
-        plain = _settled(to_jsonable_python(value, by_alias=False, fallback=_built_in), value)
+        plain = _sort_sets(to_jsonable_python(value, by_alias=False, fallback=_to_builtins), value)
         return plain, canonical(plain)
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as problem:
-        raise NotJson(str(problem).partition("\n")[0]) from None
+        raise NotJsonSerializable(str(problem).partition("\n")[0]) from None
 
 
-def _built_in(value: Any) -> Any:
+def _to_builtins(value: Any) -> Any:
     """What pydantic does not know and msgspec does: our own records are among it."""
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
@@ -51,7 +51,7 @@ def _built_in(value: Any) -> Any:
 
 
 # Any: JSON, and the value that it was written from.
-def _settled(plain: Any, value: Any) -> Any:
+def _sort_sets(plain: Any, value: Any) -> Any:
     """JSON with every set in one order: the one in which a set is written differs between processes."""
     if isinstance(value, RootModel):
         value = value.root
@@ -59,13 +59,13 @@ def _settled(plain: Any, value: Any) -> Any:
         case dict(), Mapping() if len({*map(str, value)}) < len(value):
             raise ValueError("two of its keys are one in JSON")
         case dict(), Mapping() if len(plain) == len(value):
-            return {key: _settled(one, said) for (key, one), said in zip(plain.items(), value.values(), strict=True)}
+            return {key: _sort_sets(one, said) for (key, one), said in zip(plain.items(), value.values(), strict=True)}
         case dict(), _:
-            return {key: _settled(one, getattr(value, key, None)) for key, one in plain.items()}
+            return {key: _sort_sets(one, getattr(value, key, None)) for key, one in plain.items()}
         case list(), Iterator():
             raise ValueError(f"a {type(value).__name__} can be read only once; give a list")
         case list(), list() | tuple() | set() | frozenset() | deque() if len(plain) == len(value):
-            settled = [_settled(one, said) for one, said in zip(plain, value, strict=True)]
+            settled = [_sort_sets(one, said) for one, said in zip(plain, value, strict=True)]
             return sorted(settled, key=canonical) if isinstance(value, set | frozenset) else settled
         case None, float():
             # Pydantic writes null for what is no number, and must not be taken for it.
@@ -75,18 +75,18 @@ def _settled(plain: Any, value: Any) -> Any:
 
 
 # Any: an output, and its JSON.
-def is_whole(output: Any, plain: Any) -> bool:  # noqa: PLR0911 - one a kind of value
+def is_lossless(output: Any, plain: Any) -> bool:  # noqa: PLR0911 - one a kind of value
     """Whether the JSON of an output shows all of it: nothing is hidden, rounded, left out or added on the way."""
     match output:
         case RootModel():
-            return is_whole(output.root, plain)
+            return is_lossless(output.root, plain)
         case BaseModel():
             fields = {name: getattr(output, name) for name in type(output).model_fields} | (output.model_extra or {})
-            return _is_each(fields, plain)
+            return _is_each_lossless(fields, plain)
         case Mapping():
-            return _is_each(output, plain)
+            return _is_each_lossless(output, plain)
         case list() | tuple() | deque():
-            return isinstance(plain, list) and len(plain) == len(output) and all(map(is_whole, output, plain))
+            return isinstance(plain, list) and len(plain) == len(output) and all(map(is_lossless, output, plain))
         case Enum() | Decimal() | UUID() | date() | time() | timedelta():
             return bool(to_jsonable_python(output) == plain)
         case bool() | int() | float() | str() | None:
@@ -96,11 +96,11 @@ def is_whole(output: Any, plain: Any) -> bool:  # noqa: PLR0911 - one a kind of 
             return False
 
 
-def _is_each(output: Mapping[Any, Any], plain: Any) -> bool:
+def _is_each_lossless(output: Mapping[Any, Any], plain: Any) -> bool:
     return (
         isinstance(plain, dict)
         and output.keys() == plain.keys()
-        and all(is_whole(one, plain[name]) for name, one in output.items())
+        and all(is_lossless(one, plain[name]) for name, one in output.items())
     )
 
 
@@ -109,7 +109,7 @@ def candidate_hash(output: Any) -> str:
 
     1 and 1.0 are one number, and the order of keys says nothing.
     """
-    return jsonable_and_hash(type(output).__name__, output)[1]
+    return to_json_value_and_hash(type(output).__name__, output)[1]
 
 
 def hash_of(model: str, plain: Any) -> str:

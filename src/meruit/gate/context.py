@@ -11,7 +11,7 @@ from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
 
 
-class Judgement(Record, frozen=True):
+class CriteriaJudgement(Record, frozen=True):
     """What criteria said of a candidate, with all that it rests on."""
 
     criteria: dict[str, Any]
@@ -49,9 +49,9 @@ class ExecutionContext:
     deps: Any = None
     progress: Callable[[str], None] = field(default=lambda _text: None)
     """Tells whoever watches what goes on."""
-    record: Callable[[Judgement], None] = field(default=lambda _judgement: None)
+    record: Callable[[CriteriaJudgement], None] = field(default=lambda _judgement: None)
     """Takes what criteria said of a candidate; it becomes an outcome together with the verdict."""
 
-    def recording(self, record: Callable[[Judgement], None]) -> "ExecutionContext":
+    def with_record(self, record: Callable[[CriteriaJudgement], None]) -> "ExecutionContext":
         """The same, with somebody else to take what criteria say."""
         return ExecutionContext(self.run_id, self.owner, self.retries, self.deps, self.progress, record)

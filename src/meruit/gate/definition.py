@@ -8,9 +8,9 @@ import msgspec
 from pydantic import BaseModel, PydanticUserError, RootModel, TypeAdapter, ValidationError
 
 from meruit.errors import MeruitError
-from meruit.gate.candidate import NotJson, is_whole, jsonable_and_hash
+from meruit.gate.candidate import NotJsonSerializable, is_lossless, to_json_value_and_hash
 from meruit.gate.context import AgentContext
-from meruit.gate.limits import ATTRIBUTE, Limits, budget, checked, checked_seconds
+from meruit.gate.limits import ATTRIBUTE, GateLimits, budget, validate_count, validate_seconds
 from meruit.gate.run import AgentRun
 from meruit.gate.tools import Tool, tool
 from meruit.gate.verifier import Verifier, verifier_from, verifier_of
@@ -38,12 +38,12 @@ class Candidate(NamedTuple):
     hash: str
 
     @property
-    def is_whole(self) -> bool:
+    def is_lossless(self) -> bool:
         """Whether an equal hash is an equal output: its JSON shows all of it."""
-        return is_whole(self.output, self.plain)
+        return is_lossless(self.output, self.plain)
 
 
-class Misfit(NamedTuple):
+class SchemaMismatch(NamedTuple):
     """A payload that is not of the output's shape."""
 
     problems: str
@@ -79,34 +79,34 @@ class OutputType:
         """What the model class itself says of its budget."""
         return getattr(self.kind, ATTRIBUTE, None)
 
-    def read(self, arguments: str) -> Candidate | Misfit:
+    def read(self, arguments: str) -> Candidate | SchemaMismatch:
         """The output in a model's call of the tool."""
         try:
             if self._wraps:
-                return self.candidate(_Wrapped.validate_json(arguments or "{}").get(WRAPPED))
-            return self._made(self._adapter.validate_json(arguments or "{}"))
+                return self.candidate(_ARGUMENTS_ADAPTER.validate_json(arguments or "{}").get(WRAPPED))
+            return self._to_candidate(self._adapter.validate_json(arguments or "{}"))
         except ValidationError as problem:
-            return Misfit(told(problem))
+            return SchemaMismatch(describe_problems(problem))
         except Exception as crash:  # noqa: BLE001 - an author's validator may raise anything
-            return Misfit(describe(crash))
+            return SchemaMismatch(describe(crash))
 
-    def candidate(self, payload: Any) -> Candidate | Misfit:
+    def candidate(self, payload: Any) -> Candidate | SchemaMismatch:
         """The output in what a host hands in: an instance, or data that makes one."""
         try:
-            return self._made(self._adapter.validate_python(payload))
+            return self._to_candidate(self._adapter.validate_python(payload))
         except ValidationError as problem:
-            return Misfit(told(problem))
+            return SchemaMismatch(describe_problems(problem))
         except Exception as crash:  # noqa: BLE001 - as above
-            return Misfit(describe(crash))
+            return SchemaMismatch(describe(crash))
 
-    def _made(self, output: Any) -> Candidate | Misfit:
+    def _to_candidate(self, output: Any) -> Candidate | SchemaMismatch:
         try:
-            plain, hashed = jsonable_and_hash(self.name, output)
-        except NotJson as problem:
-            return Misfit(f"it holds what JSON cannot: {problem}")
+            plain, hashed = to_json_value_and_hash(self.name, output)
+        except NotJsonSerializable as problem:
+            return SchemaMismatch(f"it holds what JSON cannot: {problem}")
         return Candidate(output, plain, hashed)
 
-    def restored(self, plain: Any) -> Any:
+    def restore(self, plain: Any) -> Any:
         """The output from its JSON."""
         return _read_back(self._adapter, plain)
 
@@ -137,23 +137,23 @@ def _read_back(adapter: TypeAdapter[Any], plain: Any) -> Any:
 
 def output_type_of(kind: Any, verify: Callable[..., Any] | None = None) -> OutputType:
     """The output type, made once: a gate is opened for every run."""
-    return _remembered(kind, verify) if isinstance(kind, Hashable) else OutputType(kind, verify)
+    return _build_output_type(kind, verify) if isinstance(kind, Hashable) else OutputType(kind, verify)
 
 
 @lru_cache(maxsize=256)
-def _remembered(kind: Hashable, verify: Callable[..., Any] | None) -> OutputType:
+def _build_output_type(kind: Hashable, verify: Callable[..., Any] | None) -> OutputType:
     return OutputType(kind, verify)
 
 
-_Wrapped: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_ARGUMENTS_ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
-def told(problem: ValidationError) -> str:
+def describe_problems(problem: ValidationError) -> str:
     """What is wrong with a payload, place by place."""
     return "\n".join(f"{'.'.join(map(str, one['loc'])) or 'output'}: {one['msg']}" for one in problem.errors()[:10])
 
 
-class Definition:
+class AgentDefinition:
     """A model with instructions and tools, whose output counts once it is verified."""
 
     def __init__(  # noqa: PLR0913 - one a thing that an author may say
@@ -187,23 +187,23 @@ class Definition:
         self.tools = {one.spec.name: one for one in map(tool, tools)}
         self.output = None if output_type is None else OutputType(output_type, verify)
         self.verify_max_attempts = verify_max_attempts
-        self.verify_timeout_s = checked_seconds(verify_timeout_s, "verify_timeout_s")
-        self.max_turns = checked(max_turns, "max_turns")
+        self.verify_timeout_s = validate_seconds(verify_timeout_s, "verify_timeout_s")
+        self.max_turns = validate_count(max_turns, "max_turns")
         self.context_type = context_type
         self._others = {
-            "no_progress": checked(no_progress_limit, "no_progress_limit"),
-            "schema_errors": checked(schema_error_limit, "schema_error_limit"),
-            "system_errors": checked(system_error_limit, "system_error_limit"),
+            "no_progress": validate_count(no_progress_limit, "no_progress_limit"),
+            "schema_errors": validate_count(schema_error_limit, "schema_error_limit"),
+            "system_errors": validate_count(system_error_limit, "system_error_limit"),
         }
         if OUTPUT_TOOL in self.tools:
             raise AgentError(f"a tool of agent {name!r} is named {OUTPUT_TOOL}, which is how output is handed in")
         # A wrong budget is told where it is written, not when a run needs it.
         self.limits()
 
-    def limits(self, max_attempts: int | None = None) -> Limits:
+    def limits(self, max_attempts: int | None = None) -> GateLimits:
         """What a run may use up; its own word on attempts counts before the agent's."""
         own = None if self.output is None else self.output.budget
-        return Limits(max_attempts=budget(max_attempts, self.verify_max_attempts, own), **self._others)
+        return GateLimits(max_attempts=budget(max_attempts, self.verify_max_attempts, own), **self._others)
 
     def specs(self) -> list[ToolSpec]:
         """The tools as its model is told of them."""
@@ -230,7 +230,7 @@ class Definition:
         )
 
 
-def carried(context: AgentContext) -> dict[str, Any]:
+def dump_context(context: AgentContext) -> dict[str, Any]:
     """What of a context is kept from turn to turn: all but what follows from the journal."""
     derived = {"run_id", "agent", "query", "messages", "turn", "verification"}
     return BaseModel.model_dump(context, mode="json", exclude=derived)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.gate.state import Revise
+from meruit.gate.state import RequestRevision
 from meruit.gate.verdict import MAX_CODE, Rejection
 from meruit.model.canonical import LARGEST_INTEGER
 
@@ -20,7 +20,7 @@ MAX_ITEMS, MAX_DEPTH = 10, 4
 """Items of a list or mapping, and lists or mappings inside each other."""
 MAX_METADATA_BYTES = 8192
 """What of a rejection's metadata is kept beside events and runs."""
-HIDDEN = "[hidden]"
+REDACTED = "[hidden]"
 MAX_REMEMBERED = 1024
 """Names and codes whose form is remembered: a verifier has a few, and says them again and again."""
 
@@ -57,7 +57,7 @@ _SIGNS_OF_SECRETS = (
     "-----begin",
 )
 """Of which each of the above has one, in small letters."""
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 """Letters and marks that nobody sees, though Unicode does not count them among the invisible."""
@@ -67,43 +67,43 @@ class Feedback(NamedTuple):
     """One rejection, as the model reads it and as programs do."""
 
     text: str
-    twin: dict[str, Any]
+    json_object: dict[str, Any]
     """The same as JSON."""
 
 
-class _Name(NamedTuple):
+class _MetadataName(NamedTuple):
     """What is known of a value by its name alone."""
 
-    shown: str
+    label: str
     is_secret: bool
     is_secret_text: bool
 
 
-def _named(name: str) -> _Name:
+def _classify_name(name: str) -> _MetadataName:
     # As people read it: without signs that nobody sees, and word by word where capitals begin them.
-    words = _HUMP.sub("_", _cleaned(name[: MAX_ITEM * 4]))
+    words = _HUMP.sub("_", _strip_invisible(name[: MAX_ITEM * 4]))
     is_secret, is_secret_text = (one.search(words) is not None for one in (_SECRET_NAME, _SECRET_TEXT_NAME))
-    return _Name(_line(name, MAX_ITEM), is_secret, is_secret_text)
+    return _MetadataName(_sanitize_line(name, MAX_ITEM), is_secret, is_secret_text)
 
 
-_NAMELESS = _Name("", is_secret=False, is_secret_text=False)
-_remembered = lru_cache(maxsize=MAX_REMEMBERED)(_named)
+_NAMELESS = _MetadataName("", is_secret=False, is_secret_text=False)
+_classify_name_cached = lru_cache(maxsize=MAX_REMEMBERED)(_classify_name)
 
 
-def _name(name: str) -> _Name:
+def _name_of(name: str) -> _MetadataName:
     # A long one is no name that is said again.
-    return _remembered(name) if len(name) <= MAX_ITEM else _named(name)
+    return _classify_name_cached(name) if len(name) <= MAX_ITEM else _classify_name(name)
 
 
-def feedback(rejection: Rejection, revise: Revise | None = None) -> Feedback:
+def feedback(rejection: Rejection, revise: RequestRevision | None = None) -> Feedback:
     """The block for a rejection; `revise` says what is left of the budget, None that nothing is."""
-    code = _code((rejection.code or "")[: MAX_CODE * 5])
-    summary = _text(rejection.message, MAX_MESSAGE) or "no reason was given"
-    metadata = shown_metadata(rejection.metadata)
+    code = _sanitize_code((rejection.code or "")[: MAX_CODE * 5])
+    summary = _sanitize_text(rejection.message, MAX_MESSAGE) or "no reason was given"
+    metadata = redact_metadata(rejection.metadata)
     # Lines that go on are set in, so that only our own words begin one.
     said = [
         "Summary: " + summary.replace("\n", "\n  "),
-        *(line for name, value in metadata.items() for line in _listed(_title(name), value)),
+        *(line for name, value in metadata.items() for line in _format_item(_title(name), value)),
     ]
     twin: dict[str, Any] = {
         "type": "verification_rejected",
@@ -115,26 +115,26 @@ def feedback(rejection: Rejection, revise: Revise | None = None) -> Feedback:
     if revise is not None:
         twin |= revise._asdict()
     retryable = "true" if rejection.retryable else "false"
-    head = f'<verification_rejected code="{_quoted(code)}" retryable="{retryable}">'
-    ours = [*_standing(revise), "</verification_rejected>"]
+    head = f'<verification_rejected code="{_escape_attribute(code)}" retryable="{retryable}">'
+    ours = [*_attempt_lines(revise), "</verification_rejected>"]
     room = MAX_BLOCK - sum(len(line) + 1 for line in (head, *ours))
-    return Feedback("\n".join([head, _escaped("\n".join(said), room), *ours]), twin)
+    return Feedback("\n".join([head, _escape("\n".join(said), room), *ours]), twin)
 
 
-def repair(problems: str, left: int) -> str:
+def schema_error_feedback(problems: str, left: int) -> str:
     """What the model is told of a payload that is not of the output's shape."""
     head, tail = f'<output_invalid tries_left="{left}">', "</output_invalid>"
-    body = _escaped(_text(problems, MAX_MESSAGE), MAX_BLOCK - len(head) - len(tail) - 2)
+    body = _escape(_sanitize_text(problems, MAX_MESSAGE), MAX_BLOCK - len(head) - len(tail) - 2)
     return f"{head}\n{body}\n{tail}"
 
 
-def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def redact_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as it may be kept and told: sorted, without secrets, and never large."""
     kept: dict[str, Any] = {}
     room = MAX_METADATA_BYTES - len(msgspec.json.encode(_MORE))
-    for key in sorted(metadata, key=_written):
-        name = _name(_written(key))
-        item = {name.shown: _shown(metadata[key], name, MAX_DEPTH)}
+    for key in sorted(metadata, key=_to_text):
+        name = _name_of(_to_text(key))
+        item = {name.label: _redact_value(metadata[key], name, MAX_DEPTH)}
         room -= 0 if item == _MORE else len(msgspec.json.encode(item))
         if room < 0:
             return kept | _MORE
@@ -143,9 +143,9 @@ def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Any: metadata is whatever a verifier wrote, and becomes JSON here.
-def _shown(value: Any, name: _Name, depth: int) -> Any:
+def _redact_value(value: Any, name: _MetadataName, depth: int) -> Any:
     if _is_secret(name, value):
-        return HIDDEN
+        return REDACTED
     match value:
         case None | bool():
             return value
@@ -155,36 +155,36 @@ def _shown(value: Any, name: _Name, depth: int) -> Any:
         case float() if isfinite(value):
             return float(value)
         case Mapping() | list() | tuple() | set() | frozenset():
-            return _nested_or_named(value, depth - 1) if depth else "…"
+            return _redact_nested_safely(value, depth - 1) if depth else "…"
         case _:
-            return _text(_written(value), MAX_ITEM)
+            return _sanitize_text(_to_text(value), MAX_ITEM)
 
 
-def _nested_or_named(value: Any, depth: int) -> Any:
+def _redact_nested_safely(value: Any, depth: int) -> Any:
     try:
-        return _nested(value, depth)
+        return _redact_nested(value, depth)
     except Exception:  # noqa: BLE001 - an author's own, which may fail when it is read: no reason to lose the rejection
         return f"a value of type {type(value).__name__}"
 
 
-def _nested(value: Any, depth: int) -> Any:
+def _redact_nested(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
-        keys = sorted(value, key=_written)[:MAX_ITEMS]
-        named = ((key, _name(_written(key))) for key in keys)
-        return {name.shown: _shown(value[key], name, depth) for key, name in named}
-    items = sorted(value, key=_written) if isinstance(value, set | frozenset) else value
+        keys = sorted(value, key=_to_text)[:MAX_ITEMS]
+        named = ((key, _name_of(_to_text(key))) for key in keys)
+        return {name.label: _redact_value(value[key], name, depth) for key, name in named}
+    items = sorted(value, key=_to_text) if isinstance(value, set | frozenset) else value
     if len(items) <= MAX_ITEMS:
-        return [_shown(item, _NAMELESS, depth) for item in items]
+        return [_redact_value(item, _NAMELESS, depth) for item in items]
     # The last place tells of the rest, so that what was shown before is shown the same again.
     first = MAX_ITEMS - 1
-    return [*(_shown(item, _NAMELESS, depth) for item in items[:first]), f"… and {len(items) - first} more"]
+    return [*(_redact_value(item, _NAMELESS, depth) for item in items[:first]), f"… and {len(items) - first} more"]
 
 
-def _is_secret(name: _Name, value: Any) -> bool:
+def _is_secret(name: _MetadataName, value: Any) -> bool:
     return name.is_secret or (name.is_secret_text and not isinstance(value, int | float | NoneType))
 
 
-def _written(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     kind = f"a value of type {type(value).__name__}"
@@ -196,40 +196,42 @@ def _written(value: Any) -> str:
     return kind if _PLACE_IN_MEMORY.search(text) else text
 
 
-def _listed(name: str, value: Any) -> list[str]:
+def _format_item(name: str, value: Any) -> list[str]:
     """A value under its name: on one line where it is simple, below it where it is not."""
     match value:
-        case dict() if value and not all(map(_is_sign, value.values())):
-            return [f"{name}:", *(f"  {line}" for line in _lines(value))]
+        case dict() if value and not all(map(_is_scalar, value.values())):
+            return [f"{name}:", *(f"  {line}" for line in _format_lines(value))]
         case list() if value:
-            return [f"{name}:", *_lines(value)]
+            return [f"{name}:", *_format_lines(value)]
         case _:
-            return [f"{name}: {_plain(value)}"]
+            return [f"{name}: {_format_inline(value)}"]
 
 
-def _lines(value: Any) -> list[str]:
+def _format_lines(value: Any) -> list[str]:
     match value:
         case dict() if value:
-            return [line for name, one in sorted(value.items()) for line in _listed(name, one)]
+            return [line for name, one in sorted(value.items()) for line in _format_item(name, one)]
         case list() if value:
             # What goes on below an item is set in like it.
-            return [f"{'  ' if place else '- '}{line}" for item in value for place, line in enumerate(_lines(item))]
+            return [
+                f"{'  ' if place else '- '}{line}" for item in value for place, line in enumerate(_format_lines(item))
+            ]
         case _:
-            return [_plain(value)]
+            return [_format_inline(value)]
 
 
-def _is_sign(value: Any) -> bool:
+def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-def _plain(value: Any) -> str:
+def _format_inline(value: Any) -> str:
     match value:
         case str():
             return " ".join(value.split())
         case dict() | list() if not value:
             return "none"
         case dict():
-            return ", ".join(f"{name} {_plain(one)}" for name, one in sorted(value.items()))
+            return ", ".join(f"{name} {_format_inline(one)}" for name, one in sorted(value.items()))
         case _:
             return msgspec.json.encode(value).decode()
 
@@ -240,7 +242,7 @@ def _title(name: str) -> str:
     return " ".join(_NO_NAME.sub(" ", name).split()).capitalize() or "More"
 
 
-def _standing(revise: Revise | None) -> list[str]:
+def _attempt_lines(revise: RequestRevision | None) -> list[str]:
     if revise is None:
         return []
     left = revise.attempts_left
@@ -252,27 +254,27 @@ def _standing(revise: Revise | None) -> list[str]:
     return lines
 
 
-def _text(text: str, most: int) -> str:
+def _sanitize_text(text: str, most: int) -> str:
     """Lines of text without secrets and without signs that nobody sees."""
     # As long as it is, it must be cut before anything slow looks at it.
     looked_at = most * 4
-    clean = hidden(_cleaned(text[:looked_at]).strip())
+    clean = redact_secrets(_strip_invisible(text[:looked_at]).strip())
     if len(text) > looked_at and len(clean) <= most:
         # The last word may be half of a secret, and then cannot be known for one.
         clean = _LAST_WORD.sub("…", clean, count=1)
-    return _cut(clean, most)
+    return _truncate(clean, most)
 
 
-def _cleaned(text: str) -> str:
+def _strip_invisible(text: str) -> str:
     # Most text has nothing that nobody sees, and Python knows that at once.
     if text.isascii() and text.isprintable():
         return text
-    return _UNSEEN.sub("", "".join(sign for sign in text if sign in "\n\t" or _visible(sign)))
+    return _INVISIBLE.sub("", "".join(sign for sign in text if sign in "\n\t" or _is_visible(sign)))
 
 
-def hidden(text: str) -> str:
+def redact_secrets(text: str) -> str:
     """Text without what looks like a secret."""
-    return _SECRET.sub(HIDDEN, text) if _may_hold_secrets(text) else text
+    return _SECRET.sub(REDACTED, text) if _may_hold_secrets(text) else text
 
 
 def _may_hold_secrets(text: str) -> bool:
@@ -284,27 +286,27 @@ def _may_hold_secrets(text: str) -> bool:
     return any(sign in small for sign in _SIGNS_OF_SECRETS)
 
 
-def _line(text: str, most: int) -> str:
-    return " ".join(_text(text, most).split())
+def _sanitize_line(text: str, most: int) -> str:
+    return " ".join(_sanitize_text(text, most).split())
 
 
-def _visible(sign: str) -> bool:
+def _is_visible(sign: str) -> bool:
     return unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _code(code: str) -> str:
-    return _line(code, MAX_CODE) or "rejected"
+def _sanitize_code(code: str) -> str:
+    return _sanitize_line(code, MAX_CODE) or "rejected"
 
 
-def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', "&quot;")
+def _escape_attribute(text: str) -> str:
+    return _escape(text).replace('"', "&quot;")
 
 
-def _escaped(text: str, most: int = MAX_BLOCK) -> str:
+def _escape(text: str, most: int = MAX_BLOCK) -> str:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped if len(escaped) <= most else f"{_HALF_ESCAPE.sub('', escaped[: most - 1])}…"

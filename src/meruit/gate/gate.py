@@ -8,19 +8,33 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from meruit.gate.accounting import Accounted, account
-from meruit.gate.ask_verifier import MAX_KEPT, Verdict, verdict_on
+from meruit.gate.accounting import SubmissionResult, account
+from meruit.gate.ask_verifier import MAX_MESSAGE_CHARS, VerifierReport, ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import VERIFY_TIMEOUT_S, AgentError, Candidate, Misfit, output_type_of
-from meruit.gate.journal import Answered, outcome_of
-from meruit.gate.limits import Limits, budget, checked, checked_seconds
-from meruit.gate.run import Request
-from meruit.gate.state import Decided, Ending, Misshapen, Recall, Submitted, VerificationState
-from meruit.gate.state import next as after
+from meruit.gate.definition import VERIFY_TIMEOUT_S, AgentError, Candidate, SchemaMismatch, output_type_of
+from meruit.gate.journal import AnsweredSubmission, outcome_of
+from meruit.gate.limits import GateLimits, budget, validate_count, validate_seconds
+from meruit.gate.run import RunRequest
+from meruit.gate.state import (
+    CandidateSubmitted,
+    RecallRejection,
+    SchemaErrorFound,
+    VerdictGiven,
+    VerificationEnding,
+    VerificationState,
+)
+from meruit.gate.state import advance as after
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import QueueRun
 from meruit.gate.store.submissions import HostSubmit, Submit
-from meruit.gate.verdict import Accepted, Breakage, CouldNotVerify, Rejection, Said, VerificationExhausted
+from meruit.gate.verdict import (
+    Acceptance,
+    CouldNotVerify,
+    Rejection,
+    SystemErrorVerdict,
+    VerificationExhausted,
+    VerifierVerdict,
+)
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import DEFAULT_TENANT
 from meruit.store.database import NotFound
@@ -29,7 +43,7 @@ from meruit.verify.sanitize import text_of
 
 MAX_NAME = 200
 """Characters of a submission's name."""
-MISSHAPEN = "the output is not of its shape"
+SCHEMA_ERROR = "the output is not of its shape"
 """What is known of such a payload once it was answered."""
 
 
@@ -52,29 +66,29 @@ class Rejected(NamedTuple):
     replayed: bool = False
 
 
-class Kept(NamedTuple):
+class PriorAnswer(NamedTuple):
     """An answer that was given before."""
 
-    done: Accounted
-    said: Said | None
+    done: SubmissionResult
+    said: VerifierVerdict | None
 
 
-class Ledger(Protocol):
+class SubmissionLog(Protocol):
     """Where a gate keeps what it decided."""
 
     async def state(self) -> VerificationState | None:
         """How far the run has come; None for a new one."""
         ...
 
-    async def kept(self, submission_id: str) -> Kept | None:
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
         """What a submission was answered before."""
         ...
 
-    async def submit(self, answered: Answered) -> tuple[Accounted, VerificationState]:
+    async def submit(self, answered: AnsweredSubmission) -> tuple[SubmissionResult, VerificationState]:
         """Account for a submission, once; answers also where the run stands now, whoever else submits to it."""
         ...
 
-    def new_name(self) -> str:
+    def new_submission_id(self) -> str:
         """For a submission that its host does not name."""
         ...
 
@@ -110,17 +124,21 @@ class Gate:
                 "give the model a verify method, or the gate a function"
             )
         self.verifier = self.output.verifier
-        limits = Limits(
+        limits = GateLimits(
             budget(max_attempts, None, self.output.budget),
-            checked(no_progress_limit, "no_progress_limit"),
-            checked(schema_error_limit, "schema_error_limit"),
-            checked(system_error_limit, "system_error_limit"),
+            validate_count(no_progress_limit, "no_progress_limit"),
+            validate_count(schema_error_limit, "schema_error_limit"),
+            validate_count(system_error_limit, "system_error_limit"),
         )
         self.state = VerificationState(limits=limits)
         self.run_id = run_id or ("run" if store is None else store.surroundings.new_id("run"))
-        self._ledger: Ledger = _Memory(limits) if store is None else _Stored(store, tenant, self.run_id, agent, limits)
+        self._submission_log: SubmissionLog = (
+            _MemorySubmissionLog(limits)
+            if store is None
+            else _StoreSubmissionLog(store, tenant, self.run_id, agent, limits)
+        )
         self._context = AgentContext(run_id=self.run_id, agent=agent)
-        self._timeout_s, self._deps, self._sleep = checked_seconds(timeout_s, "timeout_s"), deps, sleep
+        self._timeout_s, self._deps, self._sleep = validate_seconds(timeout_s, "timeout_s"), deps, sleep
         # Nobody else can have a run whose name was made here; one with a name of its own may be somebody else's too.
         self._shared = store is not None and run_id is not None
         self._turn = asyncio.Lock()
@@ -136,61 +154,73 @@ class Gate:
         # One after the other: an attempt is counted before the next one is judged.
         async with self._turn:
             if self._shared:
-                self.state = await self._ledger.state() or self.state
-            named = self._ledger.new_name() if submission_id is None else _fitting(submission_id)
-            kept = await self._before(named)
+                self.state = await self._submission_log.state() or self.state
+            named = (
+                self._submission_log.new_submission_id()
+                if submission_id is None
+                else _normalize_submission_id(submission_id)
+            )
+            kept = await self._find_prior_answer(named)
             if kept is not None:
                 return kept
             read = self.output.candidate(candidate)
-            if isinstance(read, Misfit):
-                plain = msgspec.json.encode(text_of(candidate)[:MAX_KEPT])
-                done = await self._accounted(Answered(Misshapen(named), 0, plain, problems=read.problems))
+            if isinstance(read, SchemaMismatch):
+                plain = msgspec.json.encode(text_of(candidate)[:MAX_MESSAGE_CHARS])
+                done = await self._account(
+                    AnsweredSubmission(SchemaErrorFound(named), 0, plain, problems=read.problems)
+                )
                 if done is None:
-                    return await self._answered_elsewhere(named)
+                    return await self._answer_from_elsewhere(named)
                 return self._answer(done, None, None, problems=read.problems)
-            return await self._judged(named, read, agent_ctx or self._context)
+            return await self._judge(named, read, agent_ctx or self._context)
 
-    async def _before(self, submission_id: str) -> Passed | Rejected | None:
+    async def _find_prior_answer(self, submission_id: str) -> Passed | Rejected | None:
         """What was answered before; None for a submission that is new. Raises where the run is over without a pass."""
-        kept = await self._ledger.kept(submission_id)
-        if kept is None and self.state.ended is Ending.PASSED:
+        kept = await self._submission_log.find_answer(submission_id)
+        if kept is None and self.state.ended is VerificationEnding.PASSED:
             # Nothing comes after a pass, so that one is the last.
-            kept = await self._ledger.kept(self.state.submission_ids[-1])
+            kept = await self._submission_log.find_answer(self.state.submission_ids[-1])
         if kept is not None:
-            return self._answer(kept.done, kept.said, self._restored(kept.said), replayed=True)
+            return self._answer(kept.done, kept.said, self._restore_result(kept.said), replayed=True)
         if self.state.ended is not None:
-            raise self._over(self.state.ended, "the run is over")
+            raise self._exhaustion_error(self.state.ended, "the run is over")
         return None
 
-    async def _judged(self, submission_id: str, read: Candidate, context: AgentContext) -> Passed | Rejected:
-        new = Submitted(submission_id, read.hash, self.verifier.version, self.verifier.deterministic and read.is_whole)
+    async def _judge(self, submission_id: str, read: Candidate, context: AgentContext) -> Passed | Rejected:
+        new = CandidateSubmitted(
+            submission_id, read.hash, self.verifier.version, self.verifier.deterministic and read.is_lossless
+        )
         self.state, actions = after(self.state, new)
         while True:
             returned = None
-            recalled = await self._ledger.kept(actions[0].submission_id) if isinstance(actions[0], Recall) else None
+            recalled = (
+                await self._submission_log.find_answer(actions[0].submission_id)
+                if isinstance(actions[0], RecallRejection)
+                else None
+            )
             if recalled is not None and isinstance(recalled.said, Rejection):
-                verdict = Verdict(recalled.said)
+                verdict = VerifierReport(recalled.said)
             else:
-                verdict, returned = await verdict_on(
+                verdict, returned = await ask_verifier(
                     read, self.verifier, self._supply(submission_id, context), self._timeout_s
                 )
-            happening = Decided(submission_id, read.hash, verdict.said, 0.0, self.verifier.version)
+            happening = VerdictGiven(submission_id, read.hash, verdict.said, 0.0, self.verifier.version)
             written = msgspec.json.encode(read.plain)
-            answered = Answered(happening, 0, written, self.verifier.version, judgement=verdict.judgement)
-            done = await self._accounted(answered)
+            answered = AnsweredSubmission(happening, 0, written, self.verifier.version, judgement=verdict.judgement)
+            done = await self._account(answered)
             if done is None:
-                return await self._answered_elsewhere(submission_id)
+                return await self._answer_from_elsewhere(submission_id)
             if done.pause_s is None:
                 return self._answer(done, verdict.said, returned)
             await self._sleep(done.pause_s)
 
-    async def _accounted(self, answered: Answered) -> Accounted | None:
+    async def _account(self, answered: AnsweredSubmission) -> SubmissionResult | None:
         """What becomes of a submission; None where another process has answered it, or ended the run, meanwhile."""
-        done, self.state = await self._ledger.submit(answered)
+        done, self.state = await self._submission_log.submit(answered)
         return None if done.replayed else done
 
-    async def _answered_elsewhere(self, submission_id: str) -> Passed | Rejected:
-        before = await self._before(submission_id)
+    async def _answer_from_elsewhere(self, submission_id: str) -> Passed | Rejected:
+        before = await self._find_prior_answer(submission_id)
         # It was answered, or the run is over: else it would be counted now.
         assert before is not None  # noqa: S101
         return before
@@ -207,57 +237,63 @@ class Gate:
         }
 
     def _answer(
-        self, done: Accounted, said: Said | None, returned: Any, *, problems: str = MISSHAPEN, replayed: bool = False
+        self,
+        done: SubmissionResult,
+        said: VerifierVerdict | None,
+        returned: Any,
+        *,
+        problems: str = SCHEMA_ERROR,
+        replayed: bool = False,
     ) -> Passed | Rejected:
         replayed = replayed or done.replayed
-        if done.passed:
+        if done.is_pass:
             return Passed(returned, done.attempt, replayed)
-        if isinstance(said, Breakage):
+        if isinstance(said, SystemErrorVerdict):
             raise CouldNotVerify(said.error)
         code = said.code if isinstance(said, Rejection) else None
         if done.ending is not None:
-            raise self._over(done.ending, said.message if isinstance(said, Rejection) else problems, code)
+            raise self._exhaustion_error(done.ending, said.message if isinstance(said, Rejection) else problems, code)
         return Rejected(done.feedback or "", done.attempt, done.attempts_used, done.counted, code, replayed)
 
-    def _over(self, ending: Ending, message: str, code: str | None = None) -> Exception:
-        if ending is Ending.SYSTEM_ERROR:
+    def _exhaustion_error(self, ending: VerificationEnding, message: str, code: str | None = None) -> Exception:
+        if ending is VerificationEnding.SYSTEM_ERROR:
             return CouldNotVerify(message)
         return VerificationExhausted(ending.value, self.state.attempts_used, message, code)
 
-    def _restored(self, said: Said | None) -> Any:
-        return self.output.final(said.result) if isinstance(said, Accepted) else None
+    def _restore_result(self, said: VerifierVerdict | None) -> Any:
+        return self.output.final(said.result) if isinstance(said, Acceptance) else None
 
 
-class _Memory:
-    def __init__(self, limits: Limits) -> None:
+class _MemorySubmissionLog:
+    def __init__(self, limits: GateLimits) -> None:
         self._state = VerificationState(limits=limits)
-        self._answers: dict[str, Kept] = {}
+        self._answers: dict[str, PriorAnswer] = {}
 
     async def state(self) -> VerificationState:
         return self._state
 
-    async def kept(self, submission_id: str) -> Kept | None:
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
         return self._answers.get(submission_id)
 
-    async def submit(self, answered: Answered) -> tuple[Accounted, VerificationState]:
-        happening, said = answered.happening, None
-        if isinstance(happening, Decided):
-            happening, said = happening.decided_at(time.time()), happening.said
+    async def submit(self, answered: AnsweredSubmission) -> tuple[SubmissionResult, VerificationState]:
+        happening, said = answered.event, None
+        if isinstance(happening, VerdictGiven):
+            happening, said = happening.with_time(time.time()), happening.said
         self._state, done = account(self._state, happening, problems=answered.problems)
         # The gate has looked for an earlier answer before it asked.
         assert done is not None  # noqa: S101
-        if not isinstance(said, Breakage):
-            self._answers[done.submission_id] = Kept(done, said)
+        if not isinstance(said, SystemErrorVerdict):
+            self._answers[done.submission_id] = PriorAnswer(done, said)
         return done, self._state
 
-    def new_name(self) -> str:
+    def new_submission_id(self) -> str:
         return f"#{len(self._state.submission_ids) + 1}"
 
 
-class _Stored:
-    def __init__(self, store: Store, tenant: str, run_id: str, agent: str, limits: Limits) -> None:
+class _StoreSubmissionLog:
+    def __init__(self, store: Store, tenant: str, run_id: str, agent: str, limits: GateLimits) -> None:
         self._store, self._tenant, self._run_id = store, tenant, run_id
-        self._open = QueueRun(tenant, agent, run_id, agent, Request(""), limits, owner=f"host:{run_id}")
+        self._open = QueueRun(tenant, agent, run_id, agent, RunRequest(""), limits, owner=f"host:{run_id}")
         self._decided: frozenset[str] = frozenset()
 
     async def state(self) -> VerificationState | None:
@@ -269,22 +305,22 @@ class _Stored:
         self._decided = frozenset(found.submission_ids)
         return found
 
-    async def kept(self, submission_id: str) -> Kept | None:
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
         if submission_id not in self._decided:
             return None
         with self._store.database.reading() as connection:
-            done = agent_reading.accounted(connection, self._tenant, self._run_id, submission_id)
-            said = agent_reading.said(connection, self._tenant, self._run_id, submission_id)
-        return None if done is None else Kept(done, said)
+            done = agent_reading.find_submission_result(connection, self._tenant, self._run_id, submission_id)
+            said = agent_reading.find_verdict(connection, self._tenant, self._run_id, submission_id)
+        return None if done is None else PriorAnswer(done, said)
 
-    async def submit(self, answered: Answered) -> tuple[Accounted, VerificationState]:
+    async def submit(self, answered: AnsweredSubmission) -> tuple[SubmissionResult, VerificationState]:
         judgement = answered.judgement
         write = Submit(
-            *(self._tenant, self._run_id, answered.happening, self._store.surroundings.entropy(SALT_BYTES)),
+            *(self._tenant, self._run_id, answered.event, self._store.surroundings.entropy(SALT_BYTES)),
             candidate=answered.candidate,
             verifier_version=answered.verifier_version,
             problems=answered.problems,
-            tell_started=True,
+            emit_started=True,
             outcome=None if judgement is None else outcome_of(self._store, self._tenant, judgement),
             open=self._open,
         )
@@ -292,12 +328,12 @@ class _Stored:
         self._decided = frozenset(state.submission_ids)
         return done, state
 
-    def new_name(self) -> str:
+    def new_submission_id(self) -> str:
         # Not the next number: another process that submits to the run would give the same to a candidate of its own.
         return self._store.surroundings.new_id("sub")
 
 
-def _fitting(submission_id: str) -> str:
+def _normalize_submission_id(submission_id: str) -> str:
     """A host's name for a submission, as a database keeps it; some providers' ids of calls are very long."""
     if not isinstance(submission_id, str):
         raise AgentError(f"submission_id is of type {type(submission_id).__name__}; give text")

@@ -17,7 +17,7 @@ class BudgetError(MeruitError):
     """A budget that cannot be meant."""
 
 
-class Limits(Record, frozen=True):
+class GateLimits(Record, frozen=True):
     """Four meters, each of its own: only rejections are attempts."""
 
     max_attempts: int = DEFAULT_ATTEMPTS
@@ -33,18 +33,18 @@ def budget(run: Any = None, agent: Any = None, model: Any = None) -> int:
     """The attempts that a run has: its own word before its agent's, the agent's before its output model's, or 5."""
     for said, whose in ((run, "the run's"), (agent, "the agent's"), (model, "the output model's")):
         if said is not None:
-            return checked(said, f"{whose} {ATTRIBUTE}")
+            return validate_count(said, f"{whose} {ATTRIBUTE}")
     return DEFAULT_ATTEMPTS
 
 
-def checked_seconds(said: Any, what: str) -> float | None:
+def validate_seconds(said: Any, what: str) -> float | None:
     """A time limit, None for no limit; raises BudgetError."""
     if said is None or (isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < inf):
         return said
     raise BudgetError(f"{what} is {said!r}; it must be a number of seconds above 0, or None for no limit")
 
 
-def checked(said: Any, what: str, most: int = MAX_ATTEMPTS) -> int:
+def validate_count(said: Any, what: str, most: int = MAX_ATTEMPTS) -> int:
     """A count that can be used up; raises BudgetError."""
     # True is an int to Python, and never a budget.
     if isinstance(said, bool) or not isinstance(said, int) or not 1 <= said <= most:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from meruit.gate.state import Ending, VerificationState
+from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.model.chat import Usage
 from meruit.model.record import Record
 
@@ -24,10 +24,10 @@ class RunState(StrEnum):
     CANCELLED = "cancelled"
 
 
-OVER = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
+FINAL_STATES = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED})
 
 
-class FailedFor(StrEnum):
+class RunFailureReason(StrEnum):
     """Why a run failed, besides what its verifier may end it for."""
 
     ERROR = "error"
@@ -40,7 +40,7 @@ class FailedFor(StrEnum):
     """A member of a team failed, and the team cannot go on."""
 
 
-class Request(Record, frozen=True):
+class RunRequest(Record, frozen=True):
     """What a run is asked to do, kept as it was asked."""
 
     query: str
@@ -61,7 +61,7 @@ class SubmissionOutcome(StrEnum):
     """Not of the output's shape; no attempt."""
 
 
-class SubmissionTold(Record, frozen=True):
+class GateSubmissionSummary(Record, frozen=True):
     """One candidate and what became of it, as far as whoever handed it in may know."""
 
     submission_id: str
@@ -75,12 +75,12 @@ class SubmissionTold(Record, frozen=True):
     at: datetime
     code: str | None = None
     retryable: bool = True
-    ending: Ending | None = None
+    ending: VerificationEnding | None = None
     """Where it ended its run."""
     feedback: str | None = None
 
 
-class Submission(SubmissionTold, frozen=True):
+class GateSubmission(GateSubmissionSummary, frozen=True):
     """The same with what it was judged by: the digest of private criteria could be guessed at."""
 
     verifier_version: str | None = None
@@ -95,7 +95,7 @@ class AgentRun(Record, frozen=True):
     seq: int
     agent: str
     status: RunState
-    request: Request
+    request: RunRequest
     created_at: datetime
     created_by: str
     parent_id: str | None = None

@@ -5,8 +5,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from meruit.gate.limits import Limits
-from meruit.gate.verdict import Accepted, Breakage, Rejection, Said
+from meruit.gate.limits import GateLimits
+from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.model.record import Record
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -21,7 +21,7 @@ class VerificationOutcome(StrEnum):
     SYSTEM_ERROR = "system_error"
 
 
-class Ending(StrEnum):
+class VerificationEnding(StrEnum):
     """Why nothing more can be submitted."""
 
     PASSED = "passed"
@@ -41,7 +41,7 @@ class Ending(StrEnum):
     """The host's own limit of turns, time or tokens."""
 
 
-class Tried(Record, frozen=True):
+class PriorRejection(Record, frozen=True):
     """When a candidate was rejected last."""
 
     attempt: int
@@ -61,7 +61,7 @@ class VerificationState(Record, frozen=True):
     """In seconds since 1970."""
     submission_ids: tuple[str, ...] = ()
     """Of every submission that is decided, in order: the same one again is a replay."""
-    rejected: dict[str, Tried] = msgspec.field(default_factory=dict)
+    rejected: dict[str, PriorRejection] = msgspec.field(default_factory=dict)
     """Every candidate that was rejected, by its hash."""
     verifier_version: str | None = None
     """Of the verifier that was asked last."""
@@ -71,11 +71,11 @@ class VerificationState(Record, frozen=True):
     """In a row."""
     system_errors: int = 0
     """In a row."""
-    limits: Limits = Limits()
-    ended: Ending | None = None
+    limits: GateLimits = GateLimits()
+    ended: VerificationEnding | None = None
 
 
-class Submitted(NamedTuple):
+class CandidateSubmitted(NamedTuple):
     """The model hands in a candidate."""
 
     submission_id: str
@@ -85,22 +85,22 @@ class Submitted(NamedTuple):
     """Whether the verifier says of itself that equal candidates get equal verdicts."""
 
 
-class Decided(NamedTuple):
+class VerdictGiven(NamedTuple):
     """The verifier has spoken, or broken."""
 
     submission_id: str
     candidate_hash: str
-    said: Said
+    said: VerifierVerdict
     at: float
     verifier_version: str | None = None
     """None for the one that was asked when the candidate was submitted."""
 
-    def decided_at(self, moment: float) -> "Decided":
+    def with_time(self, moment: float) -> "VerdictGiven":
         """The same, when it was written down."""
-        return Decided(self.submission_id, self.candidate_hash, self.said, moment, self.verifier_version)
+        return VerdictGiven(self.submission_id, self.candidate_hash, self.said, moment, self.verifier_version)
 
 
-class Misshapen(NamedTuple):
+class SchemaErrorFound(NamedTuple):
     """A payload that is not of the output's shape, and so no candidate."""
 
     submission_id: str
@@ -110,35 +110,35 @@ class OutOfTurns(NamedTuple):
     """The host has no turn left in which a revision could come."""
 
 
-Happening: TypeAlias = Submitted | Decided | Misshapen | OutOfTurns
+GateEvent: TypeAlias = CandidateSubmitted | VerdictGiven | SchemaErrorFound | OutOfTurns
 
 
-class Verify(NamedTuple):
+class AskVerifier(NamedTuple):
     """Ask the verifier."""
 
     attempt: int
     max_attempts: int
 
 
-class Recall(NamedTuple):
+class RecallRejection(NamedTuple):
     """Reject as that submission was rejected: an equal candidate, and a verifier that always says the same."""
 
     submission_id: str
 
 
-class Replay(NamedTuple):
+class ReplayAnswer(NamedTuple):
     """Answer what this submission was answered before; nothing is counted."""
 
     submission_id: str
 
 
-class Complete(NamedTuple):
+class CompleteVerification(NamedTuple):
     """The run is done, and its result is what the verifier returned."""
 
     attempt: int
 
 
-class Revise(NamedTuple):
+class RequestRevision(NamedTuple):
     """Tell the model why, and let it go on."""
 
     attempt: int
@@ -148,112 +148,122 @@ class Revise(NamedTuple):
     identical: int
 
 
-class Repair(NamedTuple):
+class RequestRepair(NamedTuple):
     """Tell the model what is wrong with its payload, and let it go on."""
 
     left: int
 
 
-class Retry(NamedTuple):
+class RetryVerifier(NamedTuple):
     """Ask the verifier again after a pause."""
 
     after_s: float
 
 
-class Count(NamedTuple):
+class CountAttempt(NamedTuple):
     """One attempt of the budget is used."""
 
     attempt: int
 
 
-class End(NamedTuple):
+class EndVerification(NamedTuple):
     """The run is over: with nothing, or, asked again after it passed, with the result it has."""
 
-    reason: Ending
+    reason: VerificationEnding
 
 
-Action: TypeAlias = Verify | Recall | Replay | Complete | Revise | Repair | Retry | Count | End
+GateAction: TypeAlias = (
+    AskVerifier
+    | RecallRejection
+    | ReplayAnswer
+    | CompleteVerification
+    | RequestRevision
+    | RequestRepair
+    | RetryVerifier
+    | CountAttempt
+    | EndVerification
+)
 
 
-def next(  # noqa: A001 - what it is
-    state: VerificationState, happening: Happening
-) -> tuple[VerificationState, tuple[Action, ...]]:
+def advance(state: VerificationState, happening: GateEvent) -> tuple[VerificationState, tuple[GateAction, ...]]:
     """The state after a happening, and what is to be done now; the same twice never counts twice."""
     if not isinstance(happening, OutOfTurns) and happening.submission_id in state.submission_ids:
-        return state, (Replay(happening.submission_id),)
+        return state, (ReplayAnswer(happening.submission_id),)
     if state.ended is not None:
-        return state, (End(state.ended),)
+        return state, (EndVerification(state.ended),)
     match happening:
         case OutOfTurns():
-            return _over(state, Ending.TURNS)
-        case Submitted():
-            return _submitted(state, happening)
-        case Misshapen():
-            return _misshapen(state, happening)
-        case Decided():
-            return _decided(state, happening)
+            return _end(state, VerificationEnding.TURNS)
+        case CandidateSubmitted():
+            return _apply_submission(state, happening)
+        case SchemaErrorFound():
+            return _apply_schema_error(state, happening)
+        case VerdictGiven():
+            return _apply_verdict(state, happening)
 
 
-def _decided(state: VerificationState, verdict: Decided) -> tuple[VerificationState, tuple[Action, ...]]:
+def _apply_verdict(state: VerificationState, verdict: VerdictGiven) -> tuple[VerificationState, tuple[GateAction, ...]]:
     match verdict.said:
-        case Accepted():
-            return _passed(state, verdict)
+        case Acceptance():
+            return _apply_pass(state, verdict)
         case Rejection() as rejection:
-            return _rejected(state, verdict, rejection)
-        case Breakage() as breakage:
-            return _broke(state, verdict, breakage)
+            return _apply_rejection(state, verdict, rejection)
+        case SystemErrorVerdict() as breakage:
+            return _apply_system_error(state, verdict, breakage)
 
 
-def _submitted(state: VerificationState, new: Submitted) -> tuple[VerificationState, tuple[Action, ...]]:
+def _apply_submission(
+    state: VerificationState, new: CandidateSubmitted
+) -> tuple[VerificationState, tuple[GateAction, ...]]:
     before = state.rejected.get(new.candidate_hash)
     state = msgspec.structs.replace(state, verifier_version=new.verifier_version)
     if new.deterministic and before is not None and before.verifier_version == new.verifier_version:
-        return state, (Recall(before.submission_id),)
-    return state, (Verify(state.attempts_used + 1, state.limits.max_attempts),)
+        return state, (RecallRejection(before.submission_id),)
+    return state, (AskVerifier(state.attempts_used + 1, state.limits.max_attempts),)
 
 
-def _passed(state: VerificationState, verdict: Decided) -> tuple[VerificationState, tuple[Action, ...]]:
+def _apply_pass(state: VerificationState, verdict: VerdictGiven) -> tuple[VerificationState, tuple[GateAction, ...]]:
     state = msgspec.structs.replace(
-        _judged(state, verdict, VerificationOutcome.PASSED), ended=Ending.PASSED, identical=0
+        _record_verdict(state, verdict, VerificationOutcome.PASSED), ended=VerificationEnding.PASSED, identical=0
     )
-    return state, (Complete(state.attempts_used + 1),)
+    return state, (CompleteVerification(state.attempts_used + 1),)
 
 
-def _rejected(
-    state: VerificationState, verdict: Decided, rejection: Rejection
-) -> tuple[VerificationState, tuple[Action, ...]]:
+def _apply_rejection(
+    state: VerificationState, verdict: VerdictGiven, rejection: Rejection
+) -> tuple[VerificationState, tuple[GateAction, ...]]:
     """As specified: a candidate that differs from the last one costs an attempt; the same one again only patience."""
     counted = verdict.candidate_hash != state.last_candidate_hash
     before = state.rejected.get(verdict.candidate_hash)
     used = state.attempts_used + counted
-    state = _judged(state, verdict, VerificationOutcome.REJECTED)
-    tried = Tried(used, verdict.submission_id, state.verifier_version)
+    state = _record_verdict(state, verdict, VerificationOutcome.REJECTED)
+    tried = PriorRejection(used, verdict.submission_id, state.verifier_version)
     state = msgspec.structs.replace(
         state,
         attempts_used=used,
         identical=0 if counted else state.identical + 1,
         rejected={**state.rejected, verdict.candidate_hash: tried},
     )
-    count = (Count(used),) if counted else ()
-    reason = _exhausted(state, rejection)
+    count = (CountAttempt(used),) if counted else ()
+    reason = _ending_after(state, rejection)
     if reason is not None:
-        state, end = _over(state, reason)
+        state, end = _end(state, reason)
         return state, (*count, *end)
     left = state.limits.max_attempts - used
-    return state, (*count, Revise(used, left, None if before is None else before.attempt, state.identical))
+    return state, (*count, RequestRevision(used, left, None if before is None else before.attempt, state.identical))
 
 
-def _exhausted(state: VerificationState, rejection: Rejection) -> Ending | None:
+def _ending_after(state: VerificationState, rejection: Rejection) -> VerificationEnding | None:
     if not rejection.retryable:
-        return Ending.REJECTED_FINAL
+        return VerificationEnding.REJECTED_FINAL
     if state.attempts_used >= state.limits.max_attempts:
-        return Ending.ATTEMPTS
-    return Ending.NO_PROGRESS if state.identical >= state.limits.no_progress else None
+        return VerificationEnding.ATTEMPTS
+    return VerificationEnding.NO_PROGRESS if state.identical >= state.limits.no_progress else None
 
 
-def _broke(
-    state: VerificationState, verdict: Decided, breakage: Breakage
-) -> tuple[VerificationState, tuple[Action, ...]]:
+def _apply_system_error(
+    state: VerificationState, verdict: VerdictGiven, breakage: SystemErrorVerdict
+) -> tuple[VerificationState, tuple[GateAction, ...]]:
     """Nobody was judged: nothing is counted, and the candidate is still to be verified."""
     state = msgspec.structs.replace(
         state,
@@ -261,22 +271,24 @@ def _broke(
         last_outcome=VerificationOutcome.SYSTEM_ERROR,
         last_attempt_at=verdict.at,
     )
-    if breakage.lasting or state.system_errors >= state.limits.system_errors:
-        return _over(state, Ending.SYSTEM_ERROR)
-    return state, (Retry(pause_s(state.system_errors)),)
+    if breakage.permanent or state.system_errors >= state.limits.system_errors:
+        return _end(state, VerificationEnding.SYSTEM_ERROR)
+    return state, (RetryVerifier(pause_s(state.system_errors)),)
 
 
-def _misshapen(state: VerificationState, payload: Misshapen) -> tuple[VerificationState, tuple[Action, ...]]:
+def _apply_schema_error(
+    state: VerificationState, payload: SchemaErrorFound
+) -> tuple[VerificationState, tuple[GateAction, ...]]:
     state = msgspec.structs.replace(
         state,
         schema_errors=state.schema_errors + 1,
         submission_ids=(*state.submission_ids, payload.submission_id),
     )
     left = state.limits.schema_errors - state.schema_errors
-    return (state, (Repair(left),)) if left > 0 else _over(state, Ending.SCHEMA_ERRORS)
+    return (state, (RequestRepair(left),)) if left > 0 else _end(state, VerificationEnding.SCHEMA_ERRORS)
 
 
-def _judged(state: VerificationState, verdict: Decided, outcome: VerificationOutcome) -> VerificationState:
+def _record_verdict(state: VerificationState, verdict: VerdictGiven, outcome: VerificationOutcome) -> VerificationState:
     return msgspec.structs.replace(
         state,
         last_candidate_hash=verdict.candidate_hash,
@@ -289,8 +301,8 @@ def _judged(state: VerificationState, verdict: Decided, outcome: VerificationOut
     )
 
 
-def _over(state: VerificationState, reason: Ending) -> tuple[VerificationState, tuple[Action, ...]]:
-    return msgspec.structs.replace(state, ended=reason), (End(reason),)
+def _end(state: VerificationState, reason: VerificationEnding) -> tuple[VerificationState, tuple[GateAction, ...]]:
+    return msgspec.structs.replace(state, ended=reason), (EndVerification(reason),)
 
 
 def pause_s(errors: int) -> float:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.gate.definition import AgentError, Definition
-from meruit.gate.limits import MAX_ATTEMPTS, Limits, checked
-from meruit.gate.loop import Done, End, Failed, Resting
-from meruit.gate.run import OVER, AgentRun, FailedFor, Request, RunState
+from meruit.gate.definition import AgentDefinition, AgentError
+from meruit.gate.limits import MAX_ATTEMPTS, GateLimits, validate_count
+from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended
+from meruit.gate.run import FINAL_STATES, AgentRun, RunFailureReason, RunRequest, RunState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import MEMBERS, QueueRun, left_s_of
+from meruit.gate.store.runs import MEMBERS, QueueRun, remaining_s
 from meruit.model.chat import Usage
 from meruit.store.store import Store
 
@@ -20,7 +20,7 @@ MAX_ITEMS = 200
 ITEM_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 """It is part of a run's id, which stands in URLs."""
 
-PLACES = re.compile(r"\{query\}|\{results\}")
+PLACEHOLDERS = re.compile(r"\{query\}|\{results\}")
 """What is filled in where a member is asked."""
 
 
@@ -40,7 +40,7 @@ class WorkItem(NamedTuple):
     """One item of a plan."""
 
     name: str
-    agent: Definition
+    agent: AgentDefinition
     query: str
     """What the member is asked; `{results}` becomes the results that it needs, as JSON, and `{query}` the team's."""
     needs: Sequence[str] = ()
@@ -64,20 +64,20 @@ class Team:
         self.output = output
         """The item whose result is the team's; all of them by name where none is named."""
         most = MAX_ATTEMPTS * MAX_ITEMS
-        attempts = most if verify_max_attempts is None else checked(verify_max_attempts, "the team's budget")
-        self._limits = Limits(max_attempts=attempts)
+        attempts = most if verify_max_attempts is None else validate_count(verify_max_attempts, "the team's budget")
+        self._limits = GateLimits(max_attempts=attempts)
         twice = [item.name for item in items if self.plan[item.name] is not item]
         if twice:
             raise AgentError(f"two items of team {name!r} are named {twice[0]!r}; rename one")
         _check(self)
 
-    def limits(self, max_attempts: int | None = None) -> Limits:
+    def limits(self, max_attempts: int | None = None) -> GateLimits:
         """What all members together may use up."""
         if max_attempts is None:
             return self._limits
-        return Limits(max_attempts=checked(max_attempts, "the run's budget"))
+        return GateLimits(max_attempts=validate_count(max_attempts, "the run's budget"))
 
-    def agents(self) -> list[Definition]:
+    def agents(self) -> list[AgentDefinition]:
         """The members."""
         return [item.agent for item in self.plan.values()]
 
@@ -114,47 +114,49 @@ def signal_of(run: AgentRun | None) -> Signal:
         return Signal.WAITING
     if run.status is RunState.COMPLETED:
         return Signal.SUCCESS
-    if run.status in OVER:
+    if run.status in FINAL_STATES:
         return Signal.FAILURE
     return Signal.REVISION if run.verification.attempts_used else Signal.WORKING
 
 
-async def drive_team(team: Team, store: Store, tenant: str, run: AgentRun) -> tuple[End, tuple[str, ...]]:
+async def drive_team(team: Team, store: Store, tenant: str, run: AgentRun) -> tuple[DriveResult, tuple[str, ...]]:
     """Queue what can be done now; answers how the team stands, and which members' ends it waits for."""
     with store.database.reading() as connection:
         found = {one.item: one for one in agent_reading.members(connection, tenant, run.id)}
     usage = sum((one.usage for one in found.values()), Usage())
     signals = {name: signal_of(found.get(name)) for name in team.plan}
     lost = [name for name, signal in signals.items() if signal is Signal.FAILURE]
-    open_ids = tuple(one.id for one in found.values() if one.status not in OVER)
+    open_ids = tuple(one.id for one in found.values() if one.status not in FINAL_STATES)
     if lost:
         if open_ids:
             # What others have begun is theirs to finish; nothing new is begun.
-            return Resting(None, MEMBERS, usage, 0), open_ids
+            return RunSuspended(None, MEMBERS, usage, 0), open_ids
         first = found[lost[0]]
         why = f"{lost[0]}: {first.error or first.ending or first.status}"
-        return Failed(FailedFor.MEMBER.value, why, usage, 0), ()
+        return RunFailed(RunFailureReason.MEMBER.value, why, usage, 0), ()
     if all(signal is Signal.SUCCESS for signal in signals.values()):
         results = {name: found[name].result for name in team.plan}
         whole = results if team.output is None else results[team.output]
-        return Done(msgspec.json.encode(whole), usage, 0), ()
+        return RunDone(msgspec.json.encode(whole), usage, 0), ()
     results = {name: found[name].result for name, signal in signals.items() if signal is Signal.SUCCESS}
     for item in team.plan.values():
         if item.name not in found and results.keys() >= set(item.needs):
             queued = await store.recorder.record(
-                _queue(item, tenant, run, results, left_s_of(run, store.surroundings.clock()))
+                _queue_item(item, tenant, run, results, remaining_s(run, store.surroundings.clock()))
             )
             assert isinstance(queued, AgentRun)  # noqa: S101 - without an idempotency key there is nothing to replay
             open_ids = (*open_ids, queued.id)
-    return Resting(None, MEMBERS, usage, 0), open_ids
+    return RunSuspended(None, MEMBERS, usage, 0), open_ids
 
 
-def _queue(item: WorkItem, tenant: str, run: AgentRun, results: Mapping[str, Any], left_s: float | None) -> QueueRun:
+def _queue_item(
+    item: WorkItem, tenant: str, run: AgentRun, results: Mapping[str, Any], left_s: float | None
+) -> QueueRun:
     given = msgspec.json.encode({name: results[name] for name in item.needs}).decode()
     # Not str.format, and in one go: a query may well hold braces of its own.
     told = {"{query}": run.request.query, "{results}": given}
-    query = PLACES.sub(lambda place: told[place[0]], item.query)
-    request = Request(query, dict(run.request.payload), max_seconds=left_s)
+    query = PLACEHOLDERS.sub(lambda place: told[place[0]], item.query)
+    request = RunRequest(query, dict(run.request.payload), max_seconds=left_s)
     member = f"{run.id}.{item.name}"
     return QueueRun(
         *(tenant, run.created_by, member, item.agent.name, request, item.agent.limits()),

@@ -13,8 +13,8 @@ import msgspec
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from meruit.errors import MeruitError
-from meruit.gate.candidate import NotJson, jsonable
-from meruit.gate.verifier import Parameter, injected
+from meruit.gate.candidate import NotJsonSerializable, to_json_value
+from meruit.gate.verifier import FunctionParameter, inspect_parameters
 from meruit.model.chat import ToolCall, ToolSpec
 from meruit.verify.sanitize import describe
 
@@ -25,7 +25,7 @@ MAX_PROBLEMS, MAX_PROBLEM = 10, 300
 GRACE_S = 2.0
 """How long a coroutine that was cancelled may take to end; then nobody waits for it any more."""
 T = TypeVar("T")
-_theirs: ContextVar[bool] = ContextVar("meruit_authors_code", default=False)
+_in_author_code: ContextVar[bool] = ContextVar("meruit_authors_code", default=False)
 
 
 class ToolError(MeruitError):
@@ -66,11 +66,11 @@ class Tool(NamedTuple):
         try:
             given = self.arguments.validate_json(call.arguments or "{}")
         except ValidationError as problem:
-            return f"error: the arguments do not fit: {_problems(problem)}"
+            return f"error: the arguments do not fit: {_describe_problems(problem)}"
         arguments = {name: getattr(given, name) for name in type(given).model_fields}
         arguments |= {name: supply.get(what) for name, what in self.wants}
         try:
-            answer = await called(self.call, **arguments)
+            answer = await call_author_function(self.call, **arguments)
             return answer if isinstance(answer, Deferred | Pause) else reply_of(answer)
         except asyncio.CancelledError:
             raise
@@ -86,7 +86,7 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
     if not name.isidentifier():
         raise ToolError(f"{function!r} has no name that a model could call it by; write it with def")
     try:
-        parameters = injected(function)
+        parameters = inspect_parameters(function)
         kinds = {one.name: one.kind for one in inspect.signature(function).parameters.values()}
     except (TypeError, ValueError) as problem:
         raise ToolError(f"the signature of {name} cannot be read: {problem}") from None
@@ -108,7 +108,7 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
     return Tool(spec, function, adapter, tuple((one.name, one.what) for one in parameters if one.what is not None))
 
 
-def _field(tool_name: str, parameter: Parameter) -> Any:
+def _field(tool_name: str, parameter: FunctionParameter) -> Any:
     if parameter.variadic:
         raise ToolError(f"{tool_name} takes *{parameter.name}; name each parameter, so that a model knows them")
     annotation = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
@@ -116,25 +116,25 @@ def _field(tool_name: str, parameter: Parameter) -> Any:
     return (annotation, Field() if required else Field(default=parameter.default))
 
 
-async def called(function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+async def call_author_function(function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
     """Call an author's function of either kind; one that may block does it in a thread of its own.
 
     CancelledError comes only to a caller who is cancelled, whatever the function itself raises.
     """
     if inspect.iscoroutinefunction(function):
-        return await in_a_task(function(*positional, **named))
-    answer = await in_a_thread(partial(function, *positional, **named))
-    return await in_a_task(answer) if inspect.isawaitable(answer) else answer
+        return await await_in_task(function(*positional, **named))
+    answer = await run_in_thread(partial(function, *positional, **named))
+    return await await_in_task(answer) if inspect.isawaitable(answer) else answer
 
 
-async def in_a_task(working: Awaitable[T], limit_s: float | None = None) -> T:
+async def await_in_task(working: Awaitable[T], limit_s: float | None = None) -> T:
     """Await what an author wrote; who is cancelled meanwhile is free soon, also where it does not let itself be.
 
     Raises OutOfTime after so many seconds.
     """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[T] = loop.create_future()
-    task = asyncio.ensure_future(_settled(working, waiting))
+    task = asyncio.ensure_future(_run_into_future(working, waiting))
     try:
         # Most are done with their first step, and need no alarm.
         await asyncio.sleep(0)
@@ -158,9 +158,9 @@ async def in_a_task(working: Awaitable[T], limit_s: float | None = None) -> T:
         raise
 
 
-async def _settled(working: Awaitable[T], waiting: asyncio.Future[T]) -> None:
+async def _run_into_future(working: Awaitable[T], waiting: asyncio.Future[T]) -> None:
     """Not raised from here: a task that raises SystemExit ends the loop, with everybody who is on it."""
-    _theirs.set(True)
+    _in_author_code.set(True)
     try:
         _settle(waiting, await working)
     except BaseException as crash:  # noqa: BLE001 - whoever waits is told, whatever it is
@@ -182,13 +182,13 @@ _abandoned: set[asyncio.Task[Any]] = set()
 
 
 @contextmanager
-def harmless_tasks(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+def contain_exits(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """Meanwhile, a task that authors' code starts cannot end the loop by SystemExit or KeyboardInterrupt."""
     before = loop.get_task_factory()
 
     # Any: whatever asyncio hands to the makers of tasks.
     def make(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> Any:
-        told = _harmless(work) if _theirs.get() else work
+        told = _contain_exit(work) if _in_author_code.get() else work
         return asyncio.Task(told, loop=loop, **named) if before is None else before(loop, told, **named)
 
     loop.set_task_factory(make)
@@ -198,14 +198,14 @@ def harmless_tasks(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         loop.set_task_factory(before)
 
 
-async def _harmless(work: Awaitable[T]) -> T:
+async def _contain_exit(work: Awaitable[T]) -> T:
     try:
         return await work
     except (SystemExit, KeyboardInterrupt) as crash:
-        raise _because(crash, f"it raised {describe(crash)}") from crash
+        raise _wrap_crash(crash, f"it raised {describe(crash)}") from crash
 
 
-async def in_a_thread(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T]) -> T:
     """Call what may block; who gives up waiting for it is free at once, and the process may end while it still runs.
 
     Not `asyncio.to_thread`: the loop's own threads are few, the worker's heartbeat needs them, and who ends the loop
@@ -241,13 +241,13 @@ def _fail(waiting: asyncio.Future[T], crash: BaseException) -> None:
 def _fit_for_a_future(crash: BaseException) -> BaseException:
     """No future can hold a StopIteration, and an interruption in here is nobody's at the keyboard or of any loop's."""
     if isinstance(crash, StopIteration):
-        return _because(crash, "StopIteration: next() found nothing")
+        return _wrap_crash(crash, "StopIteration: next() found nothing")
     if isinstance(crash, KeyboardInterrupt | asyncio.CancelledError | GeneratorExit):
-        return _because(crash, f"it raised {type(crash).__name__}")
+        return _wrap_crash(crash, f"it raised {type(crash).__name__}")
     return crash
 
 
-def _because(crash: BaseException, text: str) -> RuntimeError:
+def _wrap_crash(crash: BaseException, text: str) -> RuntimeError:
     told = RuntimeError(text)
     told.__cause__ = crash
     return told
@@ -259,13 +259,13 @@ def reply_of(answer: Any) -> str:
         text = answer
     else:
         try:
-            text = msgspec.json.encode(jsonable(answer)).decode()
-        except NotJson:
+            text = msgspec.json.encode(to_json_value(answer)).decode()
+        except NotJsonSerializable:
             text = str(answer)
     return text if len(text) <= MAX_REPLY else f"{text[:MAX_REPLY]}… ({len(text):,} characters in all)"
 
 
-def _problems(problem: ValidationError) -> str:
+def _describe_problems(problem: ValidationError) -> str:
     found = problem.errors(include_url=False, include_context=False, include_input=False)
     told = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}"[:MAX_PROBLEM] for one in found]
     more = [f"and {len(told) - MAX_PROBLEMS} more"] if len(told) > MAX_PROBLEMS else []

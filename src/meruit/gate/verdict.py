@@ -28,10 +28,10 @@ class VerificationRejected(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel whole and without `__init__`, which an author's subclass may have given other parameters."""
-        return _remade, (type(self), self.args), vars(self)
+        return _rebuild_rejection, (type(self), self.args), vars(self)
 
 
-def _remade(kind: type[VerificationRejected], args: tuple[Any, ...]) -> VerificationRejected:
+def _rebuild_rejection(kind: type[VerificationRejected], args: tuple[Any, ...]) -> VerificationRejected:
     return kind.__new__(kind, *args)
 
 
@@ -54,7 +54,7 @@ class CouldNotVerify(MeruitError):
     """The verifier broke, and nobody was judged."""
 
 
-class Accepted(Record, frozen=True, tag_field="outcome", tag="passed"):
+class Acceptance(Record, frozen=True, tag_field="outcome", tag="passed"):
     """Good enough."""
 
     # Any: whatever the verifier returned, as JSON has it.
@@ -70,18 +70,18 @@ class Rejection(Record, frozen=True, tag_field="outcome", tag="rejected"):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Breakage(Record, frozen=True, tag_field="outcome", tag="system_error"):
+class SystemErrorVerdict(Record, frozen=True, tag_field="outcome", tag="system_error"):
     """Nobody could tell."""
 
     error: str
-    lasting: bool = False
+    permanent: bool = False
     """Whether asking again cannot help."""
 
 
-Said: TypeAlias = Accepted | Rejection | Breakage
-_READER: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
+VerifierVerdict: TypeAlias = Acceptance | Rejection | SystemErrorVerdict
+_READER: msgspec.json.Decoder[VerifierVerdict] = msgspec.json.Decoder(VerifierVerdict)
 
 
-def read_said(written: bytes) -> Said:
+def parse_verdict(written: bytes) -> VerifierVerdict:
     """What a verifier said, from where it was kept."""
     return _READER.decode(written)

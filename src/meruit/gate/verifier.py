@@ -27,7 +27,7 @@ class VerifierError(MeruitError):
     """A `verify` that cannot be called as it is written."""
 
 
-class Parameter(NamedTuple):
+class FunctionParameter(NamedTuple):
     """One parameter of a tool or a verifier."""
 
     name: str
@@ -69,14 +69,14 @@ def verifier_of(model: Any) -> Verifier | None:
         return None
     function = found.__func__ if isinstance(found, classmethod) else found
     if not isinstance(function, FunctionType) or function.__name__ == _LAMBDA:
-        raise VerifierError(_advice(f"{model.__name__}.{METHOD} is {_kind(function)}, not a method"))
+        raise VerifierError(_advice(f"{model.__name__}.{METHOD} is {_describe_kind(function)}, not a method"))
     return _verifier(function, model, on_class=isinstance(found, classmethod))
 
 
 def verifier_from(function: Callable[..., Any]) -> Verifier:
     """A plain function of the output, or a bound method, as a verifier; raises VerifierError."""
     if not isinstance(function, FunctionType | MethodType):
-        raise VerifierError(_advice(f"the verifier is {_kind(function)}, not a function"))
+        raise VerifierError(_advice(f"the verifier is {_describe_kind(function)}, not a function"))
     return _verifier(function, None, on_class=False)
 
 
@@ -90,8 +90,10 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
         missing = "cls and the output" if on_class else "the output"
         raise VerifierError(_advice(f"{name} does not take {missing}"))
     names = _names(function, owner)
-    wants = tuple((one.name, what) for one in parameters[own:] if (what := _wanted(name, one, names)) is not None)
-    annotation = _resolved(function.__annotations__.get("return", _NOTHING), names)
+    wants = tuple(
+        (one.name, what) for one in parameters[own:] if (what := _injection_for(name, one, names)) is not None
+    )
+    annotation = _resolve_annotation(function.__annotations__.get("return", _NOTHING), names)
     return Verifier(
         call=function,
         owner=owner,
@@ -105,15 +107,15 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
     )
 
 
-def injected(function: Callable[..., Any]) -> list[Parameter]:
+def inspect_parameters(function: Callable[..., Any]) -> list[FunctionParameter]:
     """The parameters of a tool, each with what of a run it is given."""
     names = _names(function, None)
     return [
-        Parameter(
+        FunctionParameter(
             one.name,
-            _resolved(one.annotation, names),
+            _resolve_annotation(one.annotation, names),
             one.default,
-            _what(one, names),
+            _injection_name(one, names),
             one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD),
         )
         for one in inspect.signature(function).parameters.values()
@@ -125,11 +127,11 @@ def _takes_the_output(parameter: inspect.Parameter) -> bool:
     return parameter.kind not in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name not in INJECTED
 
 
-def _wanted(verifier: str, parameter: inspect.Parameter, names: Mapping[str, Any]) -> str | None:
+def _injection_for(verifier: str, parameter: inspect.Parameter, names: Mapping[str, Any]) -> str | None:
     """What a parameter is given; None where it is left alone."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
-    what = _what(parameter, names)
+    what = _injection_name(parameter, names)
     if what is None:
         if parameter.default is _NOTHING:
             raise VerifierError(_advice(f"{verifier} wants {parameter.name!r}, which nobody can give it"))
@@ -139,12 +141,12 @@ def _wanted(verifier: str, parameter: inspect.Parameter, names: Mapping[str, Any
     return what
 
 
-def _what(parameter: inspect.Parameter, names: Mapping[str, Any]) -> str | None:
+def _injection_name(parameter: inspect.Parameter, names: Mapping[str, Any]) -> str | None:
     if parameter.name in INJECTED:
         return parameter.name
-    annotation = _resolved(parameter.annotation, names)
+    annotation = _resolve_annotation(parameter.annotation, names)
     for what, kind in BY_TYPE.items():
-        if any(_is(kind, one) for one in _alternatives(annotation)):
+        if any(_is_annotation_of(kind, one) for one in _alternatives(annotation)):
             return what
     return None
 
@@ -156,7 +158,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
-def _is(kind: type, annotation: Any) -> bool:
+def _is_annotation_of(kind: type, annotation: Any) -> bool:
     if isinstance(annotation, str):
         # A name that only a type checker sees.
         return annotation.rpartition(".")[2].strip("'\" ") == kind.__name__
@@ -169,7 +171,7 @@ def _names(function: Callable[..., Any], owner: type | None) -> dict[str, Any]:
     return getattr(written, "__globals__", {}) | ({} if owner is None else {owner.__name__: owner})
 
 
-def _resolved(annotation: Any, names: Mapping[str, Any]) -> Any:
+def _resolve_annotation(annotation: Any, names: Mapping[str, Any]) -> Any:
     """An annotation, looked up where it is text; the text itself where that cannot be done."""
     if not isinstance(annotation, str):
         return annotation
@@ -192,9 +194,9 @@ def _allows_none(annotation: Any) -> bool:
 def _fingerprint(function: FunctionType | MethodType) -> str:
     """What the verifier's own code says; a change of it is another verifier."""
     written = inspect.unwrap(function)
-    said = [_said_by(getattr(written, part, None)) for part in ("__code__", "__defaults__", "__kwdefaults__")]
+    said = [_describe_code(getattr(written, part, None)) for part in ("__code__", "__defaults__", "__kwdefaults__")]
     # One made by a function of its own goes by what that was given.
-    said += [_said_by(_content(cell)) for cell in getattr(written, "__closure__", None) or ()]
+    said += [_describe_code(_content(cell)) for cell in getattr(written, "__closure__", None) or ()]
     return sha256(f"{function.__module__}.{function.__qualname__}:{said}".encode()).hexdigest()[:16]
 
 
@@ -208,24 +210,24 @@ def _content(cell: CellType) -> Any:
 
 
 # Any: code holds whatever can be written in it.
-def _said_by(part: Any) -> str:
+def _describe_code(part: Any) -> str:
     """A part of a verifier's code in words that are the same in every process."""
     match part:
         case CodeType():
-            return f"{part.co_code.hex()}{part.co_names}{_said_by(part.co_consts)}"
+            return f"{part.co_code.hex()}{part.co_names}{_describe_code(part.co_consts)}"
         case tuple():
-            return f"({'|'.join(map(_said_by, part))})"
+            return f"({'|'.join(map(_describe_code, part))})"
         case frozenset():
-            return f"{{{'|'.join(sorted(map(_said_by, part)))}}}"
+            return f"{{{'|'.join(sorted(map(_describe_code, part)))}}}"
         case dict():
-            return _said_by(tuple(part.items()))
+            return _describe_code(tuple(part.items()))
         case None | bool() | int() | float() | complex() | str() | bytes():
             return repr(part)
         case _:
             return type(part).__name__
 
 
-def _kind(found: Any) -> str:
+def _describe_kind(found: Any) -> str:
     if isinstance(found, staticmethod):
         return "a static method"
     return "a lambda" if getattr(found, "__name__", None) == _LAMBDA else f"of type {type(found).__name__}"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from meruit.governance.history import Marks, normalised, sketch
+from meruit.governance.history import SubmissionFingerprints, normalise_text, sketch
 from meruit.metrics.support.rouge import rouge_l, words_alphanumeric
 from meruit.model.canonical import digest, payload_bytes, payload_digest
 from meruit.model.contract import MIN_CANARY, Contract
@@ -31,7 +31,7 @@ AGENT = "agent"
 _LARGEST = 10**MAX_DIGITS
 
 
-class Planted(NamedTuple):
+class CheatTraps(NamedTuple):
     """What the buyer hid in the work to catch cheats."""
 
     canaries: tuple[str, ...] = ()
@@ -50,19 +50,19 @@ class HandedIn(NamedTuple):
     size: int = 0
 
 
-def judged_metadata(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
+def metadata_to_judge(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
     """The metadata that is judged and recorded: what was seen, and apart from it what the agent says."""
     received = {"received_at": now.astimezone(UTC).isoformat(timespec="microseconds")}
     claims = {"claimed_metrics": dict(handed.claims)} if handed.claims else {}
     if not handed.by_agent:
-        return {**handed.metadata, **claims, **received, "told_by": "operator"}
+        return {**handed.metadata, **claims, **received, "reported_by": "operator"}
     # Whatever else an agent writes could pass for what was seen here, or for what only an operator knows.
     said = {name: value for name, value in handed.metadata.items() if name in OF_AGENTS}
-    seen = {} if seen_ms is None else {"observed_ms": seen_ms, "duration_ms": _credible(said, seen_ms)}
-    return {**seen, **claims, **received, "told_by": AGENT, **({CLAIMED: said} if said else {})}
+    seen = {} if seen_ms is None else {"observed_ms": seen_ms, "duration_ms": _credible_duration_ms(said, seen_ms)}
+    return {**seen, **claims, **received, "reported_by": AGENT, **({CLAIMED: said} if said else {})}
 
 
-def _credible(said: Mapping[str, Any], seen_ms: float) -> float:
+def _credible_duration_ms(said: Mapping[str, Any], seen_ms: float) -> float:
     """How long it took: the agent's word where it agrees with the clock here, which also saw what lies around it."""
     claimed_ms = number(said.get("duration_ms"))
     if claimed_ms is None or claimed_ms < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
@@ -70,7 +70,7 @@ def _credible(said: Mapping[str, Any], seen_ms: float) -> float:
     return claimed_ms
 
 
-class About(NamedTuple):
+class OutcomeIdentity(NamedTuple):
     """Whose outcome it is."""
 
     contract_id: str
@@ -80,15 +80,15 @@ class About(NamedTuple):
 
 
 def dossier_of(
-    about: About, work: Work, result: VerificationResult, planted: Planted, *, claimed_may_earn: bool
+    about: OutcomeIdentity, work: Work, result: VerificationResult, planted: CheatTraps, *, claimed_may_earn: bool
 ) -> Dossier:
     """All that can be said of the outcome by itself; what earlier ones say is added where it is recorded.
 
     It goes by what is recorded as evidence, so that a stranger can draw it up again.
     """
     metadata, text = work.metadata, text_of(work.output)
-    by_agent = metadata.get(CLAIMED) if metadata.get("told_by") == AGENT else None
-    said = by_agent if isinstance(by_agent, Mapping) else {} if metadata.get("told_by") == AGENT else metadata
+    by_agent = metadata.get(CLAIMED) if metadata.get("reported_by") == AGENT else None
+    said = by_agent if isinstance(by_agent, Mapping) else {} if metadata.get("reported_by") == AGENT else metadata
     evaluator, usage = _of_operator(metadata, "evaluator"), _of_operator(metadata, "usage")
     intact = evaluator.get("canary_intact")
     return Dossier(
@@ -112,7 +112,7 @@ def dossier_of(
         evaluator_after=_hashes(evaluator.get("after")),
         canary_intact=intact if isinstance(intact, bool) else None,
         canaries=len(planted.canaries),
-        leaked=leaked(planted.canaries, work.output),
+        leaked=find_leaked_canaries(planted.canaries, work.output),
         output_chars=len(text),
         reference_similarity=similarity(text, work.input.get("reference")),
         impossible=planted.impossible,
@@ -120,34 +120,34 @@ def dossier_of(
     )
 
 
-def public_mark(work_input: Mapping[str, Any]) -> str:
+def public_input_fingerprint(work_input: Mapping[str, Any]) -> str:
     """What tells one input from another, going by what agents see of it."""
     return payload_digest({name: value for name, value in work_input.items() if name not in PRIVATE_INPUTS}) or ""
 
 
-def marks_of(
+def fingerprints_of(
     contract: Contract, work_input: Mapping[str, Any], handed: HandedIn, task: Sequence[str | None] = ()
-) -> Marks:
+) -> SubmissionFingerprints:
     """What tells this output, its input and its run from others.
 
     The task is what is asked about the input: title, description and domain.
     """
     text = text_of(handed.output)
-    seen = normalised(text)
-    given = public_mark(work_input)
-    return Marks(
+    seen = normalise_text(text)
+    given = public_input_fingerprint(work_input)
+    return SubmissionFingerprints(
         given,
         sha256(seen.encode("utf-8", "surrogatepass")).hexdigest() if len(seen) >= LONG_CHARS else None,
-        _run_mark(contract.agent_id, given, handed),
+        _run_fingerprint(contract.agent_id, given, handed),
         sketch(text),
         (payload_digest(["task", *task, given]) if task else None) or given,
     )
 
 
-def _run_mark(agent_id: str, given: str, handed: HandedIn) -> str | None:
+def _run_fingerprint(agent_id: str, given: str, handed: HandedIn) -> str | None:
     """Names of runs are often counted from one by each agent for itself, so that they are nobody else's."""
     run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))
-    named = normalised(run_id) if isinstance(run_id, str) else _written(run_id)
+    named = normalise_text(run_id) if isinstance(run_id, str) else _number_text(run_id)
     if named:
         return digest(["run", agent_id, named.encode("utf-8", "surrogatepass").hex()])
     if start is None or end is None:
@@ -165,17 +165,17 @@ def text_of(output: Mapping[str, Any]) -> str:
     return "\n".join(leaves) if leaves else (payload_bytes(output) or b"").decode()
 
 
-def leaked(canaries: tuple[str, ...], output: Mapping[str, Any]) -> list[str]:
+def find_leaked_canaries(canaries: tuple[str, ...], output: Mapping[str, Any]) -> list[str]:
     """SHA-256 of the planted strings that occur anywhere in the output, however they are dressed up."""
     if not canaries:
         return []
-    said = [*_said(output)]
-    plain, seen = "\n".join(said), "\n".join(map(normalised, said))
+    said = [*_texts_in(output)]
+    plain, seen = "\n".join(said), "\n".join(map(normalise_text, said))
     return [sha256(canary.encode()).hexdigest() for canary in canaries if _occurs(canary, plain, seen)]
 
 
 def _occurs(canary: str, plain: str, seen: str) -> bool:
-    undressed = normalised(canary)
+    undressed = normalise_text(canary)
     # What hardly shows at all would be found everywhere.
     return canary in plain or (len(undressed) >= MIN_CANARY and undressed in seen)
 
@@ -184,7 +184,7 @@ def similarity(text: str, reference: Any) -> float | None:
     """How much of two texts is the same in the same order, from 0 to 1; None without a reference."""
     if not isinstance(reference, str) or not reference:
         return None
-    wanted, given = normalised(reference), normalised(text)
+    wanted, given = normalise_text(reference), normalise_text(text)
     one, other = words_alphanumeric(wanted), words_alphanumeric(given)
     if not one or not other:
         return 1.0 if wanted == given else 0.0
@@ -198,10 +198,10 @@ def similarity(text: str, reference: Any) -> float | None:
 def _of_operator(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """What only whoever ran the agent can know; from an agent it says nothing."""
     found = metadata.get(name)
-    return found if isinstance(found, Mapping) and metadata.get("told_by") != AGENT else {}
+    return found if isinstance(found, Mapping) and metadata.get("reported_by") != AGENT else {}
 
 
-def _said(output: Mapping[str, Any]) -> Iterator[str]:
+def _texts_in(output: Mapping[str, Any]) -> Iterator[str]:
     """Every text and number in an output, and what they are called."""
     waiting: list[Any] = [output]
     while waiting:
@@ -213,7 +213,7 @@ def _said(output: Mapping[str, Any]) -> Iterator[str]:
             waiting.extend(part.values())
         elif isinstance(part, list | tuple):
             waiting.extend(part)
-        elif (written := _written(part)) is not None:
+        elif (written := _number_text(part)) is not None:
             yield written
 
 
@@ -230,7 +230,7 @@ def _leaves(output: Mapping[str, Any]) -> Iterator[Any]:
             yield part
 
 
-def _written(number: Any) -> str | None:
+def _number_text(number: Any) -> str | None:
     """A number as text, 1.0 as 1; None for what is none, or has more digits than anybody means."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not -_LARGEST < number < _LARGEST:
         return None

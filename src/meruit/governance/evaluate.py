@@ -23,7 +23,7 @@ from meruit.model.governance import (
 )
 from meruit.model.limits import MAX_EXPRESSION
 from meruit.model.outcome import MAX_LABEL
-from meruit.model.text import visible
+from meruit.model.text import escape_control_characters
 from meruit.registry import FlagRule, flags
 
 MAX_COUNT = 10**9
@@ -63,8 +63,8 @@ def govern(
 
     With `only`, those rules are asked and no others that are installed here.
     """
-    names = asked_rules(policy).keys() if only is None else only
-    answers = [_asked(rule, dossier, policy) for rule in flags if rule.name in names]
+    names = rule_versions(policy).keys() if only is None else only
+    answers = [_ask_rule(rule, dossier, policy) for rule in flags if rule.name in names]
     found = [flag for answer in answers for flag in answer.flags]
     disposition = max((disposition_of(flag.action) for flag in found), key=WORST.index, default=Disposition.CLEAR)
     return GovernanceResult(
@@ -75,14 +75,14 @@ def govern(
     )
 
 
-def asked_rules(policy: Policy | None) -> dict[str, str]:
+def rule_versions(policy: Policy | None) -> dict[str, str]:
     """The rules that a policy asks, with their versions."""
     return {} if policy is None else {rule.name: rule.version for rule in flags if rule.name not in policy.off}
 
 
-def together(one: GovernanceResult, other: GovernanceResult) -> GovernanceResult:
+def combine_results(one: GovernanceResult, other: GovernanceResult) -> GovernanceResult:
     """Two answers about one outcome: all flags, and the worse of the two dispositions."""
-    worse = max(one.concluded, other.concluded, key=WORST.index)
+    worse = max(one.conclusion, other.conclusion, key=WORST.index)
     return GovernanceResult(
         valid=worse is not Disposition.INVALID,
         flags=[*one.flags, *other.flags],
@@ -91,7 +91,7 @@ def together(one: GovernanceResult, other: GovernanceResult) -> GovernanceResult
     )
 
 
-def _asked(rule: FlagRule, dossier: Dossier, policy: Policy) -> _Answer:
+def _ask_rule(rule: FlagRule, dossier: Dossier, policy: Policy) -> _Answer:
     try:
         suspect = rule.judge(dossier, {**rule.limits, **policy.limits.get(rule.name, {})})
         if suspect is None:
@@ -107,7 +107,7 @@ def _flag(rule: FlagRule, one: Suspicion) -> Flag:
     return Flag(one.name or rule.name, rule.version, one.action or rule.action, one.metric, one.evidence, one.statistic)
 
 
-def excesses(dossier: Dossier) -> Iterator[Problem]:
+def find_excesses(dossier: Dossier) -> Iterator[Problem]:
     """What of a dossier is more than any outcome has, or contradicts itself; a stranger's is not judged then."""
     for where, name, value in _parts(dossier):
         why = _too_much(name, value)
@@ -132,7 +132,7 @@ def _parts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, s
             yield from _parts(one, f"{where}[{number}]")
     elif isinstance(value, dict):
         for key, one in islice(value.items(), MAX_ENTRIES):
-            place = f"{where}.{visible(key[:MAX_KEY_SHOWN])}"
+            place = f"{where}.{escape_control_characters(key[:MAX_KEY_SHOWN])}"
             yield place, "metric", key
             yield from _parts(one, place)
 

@@ -43,7 +43,7 @@ MAX_MARKS = 30
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 
 
-class Marks(NamedTuple):
+class SubmissionFingerprints(NamedTuple):
     """What tells an output, an input and a run from others, without telling what they are."""
 
     input: str
@@ -57,7 +57,7 @@ class Marks(NamedTuple):
     """Of the input and of what is asked about it; empty where nothing but the input is known."""
 
 
-class Day(Record, frozen=True, array_like=True):
+class DailyStatistics(Record, frozen=True, array_like=True):
     """One day's values of one metric, as far as their mean and their spread go."""
 
     day: int
@@ -68,7 +68,7 @@ class Day(Record, frozen=True, array_like=True):
     """The sum of the squared distances from the mean, which stays exact where a sum of squares would not."""
 
 
-class AgentMemory(Record, frozen=True):
+class AgentHistory(Record, frozen=True):
     """An agent's past, of bounded size."""
 
     margins: list[float] = msgspec.field(default_factory=list)
@@ -77,35 +77,35 @@ class AgentMemory(Record, frozen=True):
     """The last 60, the oldest first."""
     mismatches: int = 0
     """How often the agent claimed to be faster than it was seen to be."""
-    days: dict[str, list[Day]] = msgspec.field(default_factory=dict)
+    days: dict[str, list[DailyStatistics]] = msgspec.field(default_factory=dict)
     """By metric, for at most 64 of them: those of the last 30 days that had values, the oldest first."""
 
 
-def baselines(memory: AgentMemory, metrics: Iterable[str], day: int) -> dict[str, Baseline]:
+def baselines(memory: AgentHistory, metrics: Iterable[str], day: int) -> dict[str, Baseline]:
     """What the values were like in the 30 days up to this one, for the metrics that had any."""
     found = {}
     for metric in metrics:
-        whole = Day(day)
+        whole = DailyStatistics(day)
         for part in memory.days.get(metric, ()):
             if day - MAX_DAYS < part.day <= day:
-                whole = _merged(whole, part)
+                whole = _merge_days(whole, part)
         if whole.n:
             deviation = math.sqrt(whole.squares / (whole.n - 1)) if whole.n > 1 else 0.0
             found[metric] = Baseline(whole.n, whole.mean, deviation)
     return found
 
 
-def remembered(memory: AgentMemory, facts: Sequence[MetricFact], day: int, *, mismatch: bool) -> AgentMemory:
+def update_history(memory: AgentHistory, facts: Sequence[MetricFact], day: int, *, mismatch: bool) -> AgentHistory:
     """The memory after one more outcome."""
     margins, accuracies = recent(memory, facts)
     days = dict(memory.days)
     for fact in facts:
         if fact.value is not None and abs(fact.value) <= LARGEST:
-            days[fact.metric] = _added(days.get(fact.metric, []), day, float(fact.value))
-    return AgentMemory(margins, accuracies, memory.mismatches + mismatch, _bounded(days))
+            days[fact.metric] = _add_value(days.get(fact.metric, []), day, float(fact.value))
+    return AgentHistory(margins, accuracies, memory.mismatches + mismatch, _prune_days(days))
 
 
-def recent(memory: AgentMemory, facts: Sequence[MetricFact]) -> tuple[list[float], list[float]]:
+def recent(memory: AgentHistory, facts: Sequence[MetricFact]) -> tuple[list[float], list[float]]:
     """The last margins and accuracies, this outcome's included."""
     margins = [fact.margin for fact in facts if fact.margin is not None and math.isfinite(fact.margin)]
     accuracies = [fact.value for fact in facts if fact.value is not None and _is_accuracy(fact)]
@@ -117,21 +117,21 @@ def _is_accuracy(fact: MetricFact) -> bool:
     return named and fact.value is not None and math.isfinite(fact.value)
 
 
-def _added(days: list[Day], day: int, value: float) -> list[Day]:
-    today = next((one for one in days if one.day == day), Day(day))
+def _add_value(days: list[DailyStatistics], day: int, value: float) -> list[DailyStatistics]:
+    today = next((one for one in days if one.day == day), DailyStatistics(day))
     others = [one for one in days if one.day != day]
-    return sorted([*others, _merged(today, Day(day, 1, value))], key=lambda one: one.day)
+    return sorted([*others, _merge_days(today, DailyStatistics(day, 1, value))], key=lambda one: one.day)
 
 
-def _merged(one: Day, other: Day) -> Day:
+def _merge_days(one: DailyStatistics, other: DailyStatistics) -> DailyStatistics:
     """Both together, by Chan's formula; the other holds something."""
     n = one.n + other.n
     apart = other.mean - one.mean
     squares = one.squares + other.squares + apart * apart * (one.n * other.n / n)
-    return Day(one.day, n, one.mean + apart * (other.n / n), squares)
+    return DailyStatistics(one.day, n, one.mean + apart * (other.n / n), squares)
 
 
-def _bounded(days: Mapping[str, list[Day]]) -> dict[str, list[Day]]:
+def _prune_days(days: Mapping[str, list[DailyStatistics]]) -> dict[str, list[DailyStatistics]]:
     newest = max((several[-1].day for several in days.values()), default=0)
     kept = {metric: [one for one in several if one.day > newest - MAX_DAYS] for metric, several in days.items()}
     kept = {metric: several for metric, several in kept.items() if several}
@@ -145,30 +145,30 @@ def _bounded(days: Mapping[str, list[Day]]) -> dict[str, list[Day]]:
     return {metric: kept[metric] for metric in sorted(kept, key=worth)[-MAX_METRICS:]}
 
 
-def is_sighting(said: GovernanceResult | None) -> bool:
+def is_first_output(said: GovernanceResult | None) -> bool:
     """Whether an output is remembered as its agent's own: not one that is not believed, nor one seen before.
 
     Otherwise a copy that nobody is paid for would make a copy of what it was taken from.
     """
-    return said is None or (said.concluded is not Disposition.INVALID and not COPIES & {*said.names})
+    return said is None or (said.conclusion is not Disposition.INVALID and not COPIES & {*said.names})
 
 
-def normalised(text: str) -> str:
+def normalise_text(text: str) -> str:
     """A text as its readers see it: without case, hidden characters, kinds of dashes and of spaces."""
     if text.isascii():
         seen = _CONTROLS.sub("", text).lower()
     else:
-        seen = _composed(_composed(_stripped(text)).casefold())
+        seen = _compose_unicode(_compose_unicode(_strip_invisible(text)).casefold())
         for dash in DASHES:
             seen = seen.replace(dash, "-")
     return " ".join(seen.split())
 
 
-def _composed(text: str) -> str:
+def _compose_unicode(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
-def _stripped(text: str) -> str:
+def _strip_invisible(text: str) -> str:
     """Without what is not seen, and without accents upon accents."""
     chars = {*text}
     hidden = "".join(char for char in chars if _is_hidden(char))
@@ -195,7 +195,7 @@ def sketch(text: str) -> str:
     """A 64-bit simhash of the words, three at a time, as 16 hex digits: nearly equal texts differ in few bits."""
     shingles = [
         " ".join(block[start : start + SHINGLE])
-        for block in _blocks(normalised(text).split())
+        for block in _blocks(normalise_text(text).split())
         for start in range(max(1, len(block) - SHINGLE + 1))
     ]
     digests = b"".join(

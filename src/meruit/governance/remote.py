@@ -48,7 +48,7 @@ class RemoteGovernance:
         try:
             asked = msgspec.json.encode(question)
             # Reading all certificates takes long enough to hold up everybody else.
-            tls = self._tls or await asyncio.to_thread(self._trusted)
+            tls = self._tls or await asyncio.to_thread(self._load_tls_context)
             # A client for each question: it belongs to the event loop of whoever asks.
             async with Outbound(allowed_networks=self._networks, timeout_s=self._timeout_s, tls=tls) as outbound:
                 reply = await outbound.post(self._url, asked, self._headers)
@@ -57,11 +57,11 @@ class RemoteGovernance:
         if reply.status != OK:
             raise Unreachable(f"governance answered with status {reply.status}")
         try:
-            return msgspec.json.decode(reply.body, type=GovernanceResult).bounded()
+            return msgspec.json.decode(reply.body, type=GovernanceResult).limit_flags()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             raise Unreachable(f"governance gave an answer that cannot be read: {problem}") from None
 
-    def _trusted(self) -> ssl.SSLContext:
+    def _load_tls_context(self) -> ssl.SSLContext:
         """Whom we trust, read once."""
         with self._making:
             if self._tls is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from meruit.governance.evaluate import govern
-from meruit.governance.history import AgentMemory, baselines, is_near, is_sighting, recent, remembered, sketch
+from meruit.governance.history import AgentHistory, baselines, is_first_output, is_near, recent, sketch, update_history
 from meruit.model.evidence import Provenance
 from meruit.model.governance import (
     Action,
@@ -115,7 +115,7 @@ class TrialReport(Record, frozen=True):
     kinds: list[KindTrial]
 
 
-class Agent(NamedTuple):
+class SimulatedAgent(NamedTuple):
     """One who offers work."""
 
     id: str
@@ -129,10 +129,10 @@ class Agent(NamedTuple):
     """How often it does."""
 
 
-class Deed(NamedTuple):
+class SimulatedOutcome(NamedTuple):
     """One outcome as it truly is."""
 
-    agent: Agent
+    agent: SimulatedAgent
     dossier: Dossier
     """Without a history, which the market knows."""
     output: str
@@ -152,11 +152,11 @@ def trial(
     """Let a market of honest agents and cheats make so many outcomes, and count what the rules say of each."""
     rng = random.Random(seed)  # noqa: S311 - the same market for the same seed, nothing secret
     agents = [*_agents(rng, outcomes)]
-    market = Market()
-    count = Count()
+    market = SimulatedMarket()
+    count = TrialCounts()
     for number in range(outcomes):
-        deed = _deed(rng, rng.choice(agents), market, number, FIRST_DAY + number * DAYS // outcomes)
-        dossier = market.known(deed)
+        deed = _simulate_outcome(rng, rng.choice(agents), market, number, FIRST_DAY + number * DAYS // outcomes)
+        dossier = market.add_history(deed)
         result = govern(dossier, policy)
         market.remember(deed, dossier, result)
         count.add(deed, result)
@@ -165,7 +165,7 @@ def trial(
     return count.report(seed)
 
 
-def _agents(rng: random.Random, outcomes: int) -> Iterator[Agent]:
+def _agents(rng: random.Random, outcomes: int) -> Iterator[SimulatedAgent]:
     """A few cheats of each kind, the rest honest."""
     wanted = outcomes // OUTCOMES_PER_AGENT
     cheats = [kind for kind in CHEATS for _ in range(max(2, round(wanted * CHEAT_SHARE)))]
@@ -176,14 +176,14 @@ def _agents(rng: random.Random, outcomes: int) -> Iterator[Agent]:
         # Customers are loyal to the excellent as well, who earn a bonus nearly every time.
         skill = rng.choice((0.9, 1.0)) if loyal else min(0.96, rng.gauss(0.9, 0.03))
         loyalty = rng.uniform(0.6, 0.97) if loyal else 0.85 if kind == "concentrated_pair" else 0.0
-        yield Agent(f"agent-{number}", kind, skill, f"consumer-{rng.randrange(CONSUMERS)}", loyalty)
+        yield SimulatedAgent(f"agent-{number}", kind, skill, f"consumer-{rng.randrange(CONSUMERS)}", loyalty)
 
 
-class Market:
+class SimulatedMarket:
     """What is remembered between outcomes: only what can be looked up, never a list to search."""
 
     def __init__(self) -> None:
-        self.memories: defaultdict[str, AgentMemory] = defaultdict(AgentMemory)
+        self.memories: defaultdict[str, AgentHistory] = defaultdict(AgentHistory)
         self.given: dict[tuple[str, str], tuple[str, str]] = {}
         """By agent and output, the first input and contract."""
         self.first: dict[str, tuple[str, str]] = {}
@@ -194,10 +194,10 @@ class Market:
         """By agent and input."""
         self.dealt: Counter[tuple[str, ...]] = Counter()
         self.earned: Counter[tuple[str, ...]] = Counter()
-        self.last: dict[str, Deed] = {}
+        self.last: dict[str, SimulatedOutcome] = {}
         """By agent, what was settled last; a cheat may hand it in again."""
 
-    def known(self, deed: Deed) -> Dossier:
+    def add_history(self, deed: SimulatedOutcome) -> Dossier:
         """The dossier with all that earlier outcomes say."""
         agent, dossier = deed.agent, deed.dossier
         memory = self.memories[agent.id]
@@ -218,15 +218,15 @@ class Market:
         )
         return replace(dossier, history=history)
 
-    def remember(self, deed: Deed, dossier: Dossier, result: GovernanceResult) -> None:
+    def remember(self, deed: SimulatedOutcome, dossier: Dossier, result: GovernanceResult) -> None:
         """Bring all of it up to date with one more outcome."""
         agent = deed.agent.id
         mismatch = "latency_mismatch" in result.names
-        self.memories[agent] = remembered(self.memories[agent], dossier.metrics, deed.day, mismatch=mismatch)
-        if is_sighting(result):
+        self.memories[agent] = update_history(self.memories[agent], dossier.metrics, deed.day, mismatch=mismatch)
+        if is_first_output(result):
             self.given.setdefault((agent, deed.output), (deed.input_id, dossier.contract_id))
             self.first.setdefault(deed.output, (agent, deed.input_id))
-        if result.concluded is Disposition.CLEAR:
+        if result.conclusion is Disposition.CLEAR:
             self.settled.setdefault(deed.evidence_id, dossier.contract_id)
             self.last[agent] = deed
         sketches = self.sketches[agent, deed.input_id]
@@ -237,7 +237,7 @@ class Market:
             self.dealt[party] += 1
             self.earned[party] += bonus
 
-    def _near_duplicates(self, deed: Deed) -> int:
+    def _near_duplicates(self, deed: SimulatedOutcome) -> int:
         earlier = self.sketches.get((deed.agent.id, deed.input_id))
         if not earlier:
             return 0
@@ -255,7 +255,7 @@ def _parties(agent: str, consumer: str) -> tuple[tuple[str, ...], ...]:
     return ("pair", agent, consumer), ("agent", agent), ("consumer", consumer), ()
 
 
-class Count:
+class TrialCounts:
     """What the rules said, outcome by outcome."""
 
     def __init__(self) -> None:
@@ -270,9 +270,9 @@ class Count:
         self.kinds_flagged: Counter[str] = Counter()
         self.kinds_by_end: Counter[tuple[str, Disposition]] = Counter()
 
-    def add(self, deed: Deed, result: GovernanceResult) -> None:
+    def add(self, deed: SimulatedOutcome, result: GovernanceResult) -> None:
         """Count one outcome."""
-        kind, end = deed.agent.kind, result.concluded
+        kind, end = deed.agent.kind, result.conclusion
         raised = {(_rule_of(flag.rule), flag.action) for flag in result.flags if isinstance(flag, Flag)}
         rules = {rule for rule, _ in raised}
         self.flagged.update(rules)
@@ -339,14 +339,16 @@ def _per_10k(some: int, honest: int) -> float:
 # Honest work.
 
 
-def _deed(rng: random.Random, agent: Agent, market: Market, number: int, day: int) -> Deed:
-    deed = _honest(rng, agent, number, day)
-    if agent.kind not in CHEATS or not _tempted(rng, deed, market):
+def _simulate_outcome(
+    rng: random.Random, agent: SimulatedAgent, market: SimulatedMarket, number: int, day: int
+) -> SimulatedOutcome:
+    deed = _honest_outcome(rng, agent, number, day)
+    if agent.kind not in CHEATS or not _is_cheat_attempt(rng, deed, market):
         return deed
     return CHEATS[agent.kind](rng, deed, market)._replace(cheats=True)
 
 
-def _honest(rng: random.Random, agent: Agent, number: int, day: int) -> Deed:
+def _honest_outcome(rng: random.Random, agent: SimulatedAgent, number: int, day: int) -> SimulatedOutcome:
     """One outcome of an agent that does what it says."""
     input_id, work = f"input-{number}", rng
     if agent.kind == "repeated inputs":
@@ -376,16 +378,16 @@ def _honest(rng: random.Random, agent: Agent, number: int, day: int) -> Deed:
         impossible=impossible,
     )
     timed = replace(dossier, **_times(rng, agent, latency_ms, day), **_usage(rng, output))
-    return Deed(agent, timed, output, input_id, f"run-{number}", day)
+    return SimulatedOutcome(agent, timed, output, input_id, f"run-{number}", day)
 
 
-def _output(rng: random.Random, agent: Agent) -> str:
+def _output(rng: random.Random, agent: SimulatedAgent) -> str:
     if agent.kind == "short answers":
         return rng.choice(SHORT_ANSWERS)
     return " ".join(rng.choices(WORDS, k=rng.randint(25, 60)))
 
 
-def _accuracy(rng: random.Random, agent: Agent) -> float:
+def _accuracy(rng: random.Random, agent: SimulatedAgent) -> float:
     match agent.kind:
         case "specialist":
             return 1.0 if rng.random() < 0.92 else round(rng.uniform(0.94, 1.0), 4)
@@ -397,7 +399,7 @@ def _accuracy(rng: random.Random, agent: Agent) -> float:
             return round(min(1.0, max(0.0, rng.gauss(agent.skill, 0.03))), 4)
 
 
-def _claim(rng: random.Random, agent: Agent, accuracy: float) -> float:
+def _claim(rng: random.Random, agent: SimulatedAgent, accuracy: float) -> float:
     match agent.kind:
         case "percent claims":
             return round(accuracy * 100, rng.choice((0, 1, 2)))
@@ -407,7 +409,7 @@ def _claim(rng: random.Random, agent: Agent, accuracy: float) -> float:
             return accuracy
 
 
-def _similarity(rng: random.Random, agent: Agent) -> float | None:
+def _similarity(rng: random.Random, agent: SimulatedAgent) -> float | None:
     if agent.kind == "short answers":
         return 1.0 if rng.random() < 0.9 else 0.2
     return rng.betavariate(6, 4) if rng.random() < 0.7 else None
@@ -439,7 +441,7 @@ def _facts(accuracy: float, latency_ms: float, words: int) -> list[MetricFact]:
     ]
 
 
-def _times(rng: random.Random, agent: Agent, latency_ms: float, day: int) -> dict[str, float]:
+def _times(rng: random.Random, agent: SimulatedAgent, latency_ms: float, day: int) -> dict[str, float]:
     """Durations and clocks: what is seen includes the way here, which stalls now and then."""
     way_ms = rng.expovariate(1 / 15) + (rng.uniform(200, 2000) if rng.random() < 0.005 else 0)
     start = day * DAY_S + rng.uniform(0, DAY_S)
@@ -470,25 +472,25 @@ def _usage(rng: random.Random, output: str) -> dict[str, Any]:
 
 # Cheats.
 
-Cheat = Callable[[random.Random, Deed, Market], Deed]
+Cheat = Callable[[random.Random, SimulatedOutcome, SimulatedMarket], SimulatedOutcome]
 
 
-def _with(deed: Deed, **changes: Any) -> Deed:
+def _with(deed: SimulatedOutcome, **changes: Any) -> SimulatedOutcome:
     return deed._replace(dossier=replace(deed.dossier, **changes))
 
 
-def _scored(deed: Deed, accuracy: float) -> Deed:
+def _with_accuracy(deed: SimulatedOutcome, accuracy: float) -> SimulatedOutcome:
     """The same with another accuracy, measured and claimed."""
     latency_ms, words = deed.dossier.metrics[1].value or 0.0, len(deed.output.split())
     facts = _facts(accuracy, latency_ms, words)
     return _with(deed, metrics=facts, claims={"accuracy": accuracy}, success=all(fact.met for fact in facts))
 
 
-def _answered(deed: Deed, output: str) -> Deed:
+def _with_output(deed: SimulatedOutcome, output: str) -> SimulatedOutcome:
     return _with(deed, output_chars=len(output))._replace(output=output)
 
 
-def _tempted(rng: random.Random, deed: Deed, market: Market) -> bool:
+def _is_cheat_attempt(rng: random.Random, deed: SimulatedOutcome, market: SimulatedMarket) -> bool:
     """Whether this is one of the outcomes at which the agent cheats."""
     agent, dossier = deed.agent, deed.dossier
     match agent.kind:
@@ -505,7 +507,7 @@ def _tempted(rng: random.Random, deed: Deed, market: Market) -> bool:
             return rng.random() < 0.7
 
 
-def _range_impossible(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_range_impossible(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     match rng.randrange(3):
         case 0:
             return _with(deed, claims={"accuracy": rng.uniform(101, 200)})
@@ -515,116 +517,122 @@ def _range_impossible(rng: random.Random, deed: Deed, _market: Market) -> Deed:
             return _with(deed, output_tokens=rng.uniform(2, 20) * 3 * (deed.dossier.claimed_ms or 0.0))
 
 
-def _clock_order(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_clock_order(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     if rng.random() < 0.5:
         return _with(deed, ended_at=(deed.dossier.started_at or 0.0) - rng.expovariate(0.5))
     return _with(deed, ended_at=(deed.dossier.received_at or 0.0) + rng.uniform(3, 600))
 
 
-def _latency_mismatch(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_latency_mismatch(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     return _with(deed, claimed_ms=rng.uniform(0.2, 0.95) * (deed.dossier.observed_ms or 0.0))
 
 
-def _usage_mismatch(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_usage_mismatch(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     return _with(deed, claimed_tokens=round((deed.dossier.provider_tokens or 0.0) * rng.uniform(1.01, 1.6)))
 
 
-def _claimed_vs_measured(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_claimed_vs_measured(
+    rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket
+) -> SimulatedOutcome:
     measured = deed.dossier.metrics[0].value or 0.0
-    return _with(_scored(deed, round(measured * rng.uniform(0.6, 0.98), 4)), claims={"accuracy": measured})
+    return _with(_with_accuracy(deed, round(measured * rng.uniform(0.6, 0.98), 4)), claims={"accuracy": measured})
 
 
-def _evaluator_tamper(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_evaluator_tamper(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     if rng.random() < 0.3:
         return _with(deed, canary_intact=False)
     return _with(deed, evaluator_after={"tests": "0bad", "reference": "a0c3"})
 
 
-def _canary_leak(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_canary_leak(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     # Some rewrite what they copied.
     return _with(deed, leaked=["c0ffee"] if rng.random() < 0.8 else [])
 
 
-def _reference_copy(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_reference_copy(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     return _with(deed, reference_similarity=rng.uniform(0.95, 1.0))
 
 
-def _replayed_output(rng: random.Random, deed: Deed, market: Market) -> Deed:
+def _cheat_replayed_output(rng: random.Random, deed: SimulatedOutcome, market: SimulatedMarket) -> SimulatedOutcome:
     earlier = market.last.get(deed.agent.id, deed).output
-    return _answered(deed, earlier if rng.random() < 0.8 else f"{earlier} {rng.choice(WORDS)}")
+    return _with_output(deed, earlier if rng.random() < 0.8 else f"{earlier} {rng.choice(WORDS)}")
 
 
-def _sybil_output(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_sybil_output(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     # One operator behind several names keeps a drawer of answers.
     drawer = random.Random(f"drawer {rng.randrange(100)}")  # noqa: S311 - as above
-    return _answered(deed, _output(drawer, deed.agent))
+    return _with_output(deed, _output(drawer, deed.agent))
 
 
-def _duplicate_claim(rng: random.Random, deed: Deed, market: Market) -> Deed:
+def _cheat_duplicate_claim(rng: random.Random, deed: SimulatedOutcome, market: SimulatedMarket) -> SimulatedOutcome:
     again = market.last[deed.agent.id]
     new_run = rng.random() < 0.1
     dossier = replace(again.dossier, contract_id=deed.dossier.contract_id)
     return again._replace(dossier=dossier, day=deed.day, evidence_id=deed.evidence_id if new_run else again.evidence_id)
 
 
-def _impossible_task_pass(_rng: random.Random, deed: Deed, _market: Market) -> Deed:
-    return _with(_scored(deed, 0.97), impossible=True, success=True)
+def _cheat_impossible_task_pass(
+    _rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket
+) -> SimulatedOutcome:
+    return _with(_with_accuracy(deed, 0.97), impossible=True, success=True)
 
 
-def _null_agent_pass(_rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_null_agent_pass(_rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     return _with(deed, null_passes=["empty text"])
 
 
-def _claimed_only(_rng: random.Random, deed: Deed, _market: Market) -> Deed:
-    said = [replace(fact, provenance=Provenance.CLAIMED) for fact in _scored(deed, 0.96).dossier.metrics]
+def _cheat_claimed_only(_rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
+    said = [replace(fact, provenance=Provenance.CLAIMED) for fact in _with_accuracy(deed, 0.96).dossier.metrics]
     return _with(deed, metrics=said, claims={"accuracy": 0.96})
 
 
-def _retry_farming(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_retry_farming(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     # A few inputs, each tried more than ten times with one word changed at most.
     input_id = f"farmed-{deed.agent.id}-{rng.randrange(4)}"
     words = _output(random.Random(input_id), deed.agent).split()  # noqa: S311 - as above
     if rng.random() < 0.5:
         words[rng.randrange(len(words))] = rng.choice(WORDS)
-    return _answered(deed, " ".join(words))._replace(input_id=input_id)
+    return _with_output(deed, " ".join(words))._replace(input_id=input_id)
 
 
-def _threshold_bunching(rng: random.Random, deed: Deed, _market: Market) -> Deed:
+def _cheat_threshold_bunching(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     aimed = rng.random() < 0.85
-    return _scored(deed, round(ACCURACY_MIN * (1 + (rng.uniform(0, 0.01) if aimed else rng.uniform(0, 0.1))), 4))
+    return _with_accuracy(deed, round(ACCURACY_MIN * (1 + (rng.uniform(0, 0.01) if aimed else rng.uniform(0, 0.1))), 4))
 
 
-def _concentrated_pair(rng: random.Random, deed: Deed, _market: Market) -> Deed:
-    return _scored(deed, round(rng.uniform(0.955, 0.995), 4) if rng.random() < 0.98 else 0.92)
+def _cheat_concentrated_pair(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
+    return _with_accuracy(deed, round(rng.uniform(0.955, 0.995), 4) if rng.random() < 0.98 else 0.92)
 
 
-def _anomaly(rng: random.Random, deed: Deed, _market: Market) -> Deed:
-    return _scored(deed, round(rng.uniform(0.6, 0.85), 4))
+def _cheat_anomaly(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
+    return _with_accuracy(deed, round(rng.uniform(0.6, 0.85), 4))
 
 
-def _perfect_accuracy_streak(rng: random.Random, deed: Deed, _market: Market) -> Deed:
-    return _scored(deed, 1.0 if rng.random() < 0.97 else 0.99)
+def _cheat_perfect_accuracy_streak(
+    rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket
+) -> SimulatedOutcome:
+    return _with_accuracy(deed, 1.0 if rng.random() < 0.97 else 0.99)
 
 
 CHEATS: dict[str, Cheat] = {
-    "range_impossible": _range_impossible,
-    "clock_order": _clock_order,
-    "latency_mismatch": _latency_mismatch,
-    "usage_mismatch": _usage_mismatch,
-    "claimed_vs_measured": _claimed_vs_measured,
-    "evaluator_tamper": _evaluator_tamper,
-    "canary_leak": _canary_leak,
-    "reference_copy": _reference_copy,
-    "replayed_output": _replayed_output,
-    "sybil_output": _sybil_output,
-    "duplicate_claim": _duplicate_claim,
-    "impossible_task_pass": _impossible_task_pass,
-    "null_agent_pass": _null_agent_pass,
-    "claimed_only": _claimed_only,
-    "retry_farming": _retry_farming,
-    "threshold_bunching": _threshold_bunching,
-    "concentrated_pair": _concentrated_pair,
-    "anomaly": _anomaly,
-    "perfect_accuracy_streak": _perfect_accuracy_streak,
+    "range_impossible": _cheat_range_impossible,
+    "clock_order": _cheat_clock_order,
+    "latency_mismatch": _cheat_latency_mismatch,
+    "usage_mismatch": _cheat_usage_mismatch,
+    "claimed_vs_measured": _cheat_claimed_vs_measured,
+    "evaluator_tamper": _cheat_evaluator_tamper,
+    "canary_leak": _cheat_canary_leak,
+    "reference_copy": _cheat_reference_copy,
+    "replayed_output": _cheat_replayed_output,
+    "sybil_output": _cheat_sybil_output,
+    "duplicate_claim": _cheat_duplicate_claim,
+    "impossible_task_pass": _cheat_impossible_task_pass,
+    "null_agent_pass": _cheat_null_agent_pass,
+    "claimed_only": _cheat_claimed_only,
+    "retry_farming": _cheat_retry_farming,
+    "threshold_bunching": _cheat_threshold_bunching,
+    "concentrated_pair": _cheat_concentrated_pair,
+    "anomaly": _cheat_anomaly,
+    "perfect_accuracy_streak": _cheat_perfect_accuracy_streak,
 }
 """How to cheat, by the rule that is about it."""

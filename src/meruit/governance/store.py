@@ -6,11 +6,19 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import bindparam, delete, update
 
-from meruit.governance.history import AgentMemory, Marks, baselines, is_near, is_sighting, recent, remembered
+from meruit.governance.history import (
+    AgentHistory,
+    SubmissionFingerprints,
+    baselines,
+    is_first_output,
+    is_near,
+    recent,
+    update_history,
+)
 from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
 from meruit.store import tables
-from meruit.store.transaction import Merged, Writing
+from meruit.store.transaction import MergeRule, WriteTransaction
 
 DAY_MICROS = 86_400 * 1_000_000
 MAX_SKETCHES = 20
@@ -19,18 +27,20 @@ NOBODY = ""
 """Whose evidence is that was settled once and no longer is."""
 
 
-def recalled(writing: Writing, tenant: str, contract: Contract, dossier: Dossier, marks: Marks) -> Dossier:
+def add_history(
+    writing: WriteTransaction, tenant: str, contract: Contract, dossier: Dossier, marks: SubmissionFingerprints
+) -> Dossier:
     """The dossier with what is remembered of its agent, its output and its evidence."""
-    memory = _memory(writing, tenant, contract.agent_id)
+    memory = _load_history(writing, tenant, contract.agent_id)
     margins, accuracies = recent(memory, dossier.metrics)
-    replayed, shared = _seen(writing, tenant, contract, marks)
+    replayed, shared = _earlier_outputs(writing, tenant, contract, marks)
     names = {fact.metric for fact in dossier.metrics}
     return msgspec.structs.replace(
         dossier,
         history=History(
             replayed_in=replayed,
             shared_with=shared,
-            settled_under=settled_under(writing, tenant, contract, marks.evidence),
+            settled_under=find_paid_contract(writing, tenant, contract, marks.evidence),
             latency_mismatches=memory.mismatches,
             near_duplicates=sum(
                 is_near(marks.sketch, one) for one in _sketches(writing, tenant, contract.agent_id, marks.input)
@@ -43,12 +53,12 @@ def recalled(writing: Writing, tenant: str, contract: Contract, dossier: Dossier
     )
 
 
-def remember(  # noqa: PLR0913 - all that there is to remember
-    writing: Writing,
+def record_history(  # noqa: PLR0913 - all that there is to remember
+    writing: WriteTransaction,
     tenant: str,
     contract: Contract,
     dossier: Dossier,
-    marks: Marks,
+    marks: SubmissionFingerprints,
     *,
     mismatch: bool,
     bonus: bool,
@@ -56,21 +66,21 @@ def remember(  # noqa: PLR0913 - all that there is to remember
 ) -> None:
     """Keep what later outcomes are compared with; what governance said decides whether the output is the agent's."""
     agent, consumer = contract.agent_id, contract.consumer_id
-    memory = remembered(
-        *(_memory(writing, tenant, agent), dossier.metrics, writing.now.micros // DAY_MICROS), mismatch=mismatch
+    memory = update_history(
+        *(_load_history(writing, tenant, agent), dossier.metrics, writing.now.micros // DAY_MICROS), mismatch=mismatch
     )
-    writing.learn(("memory", tenant, agent), memory)
-    writing.merge(tables.agent_memories, Merged.REPLACED, tenant, agent, memory.to_json())
+    writing.remember(("memory", tenant, agent), memory)
+    writing.merge(tables.agent_histories, MergeRule.REPLACED, tenant, agent, memory.to_json())
     for one, other in ((agent, consumer), (agent, ""), ("", consumer), ("", "")):
-        writing.merge(tables.dealings, Merged.ADDED, tenant, one, other, 1, int(bonus))
-    if marks.output is not None and is_sighting(said):
-        writing.merge(tables.sightings, Merged.KEPT, tenant, marks.output, agent, _task(marks), contract.id)
-        known = writing.known(("sighting", tenant, marks.output)) or ()
-        writing.learn(("sighting", tenant, marks.output), (*known, (agent, _task(marks), contract.id)))
-    note_attempt(writing, tenant, Attempt(agent, marks.input, marks.sketch))
+        writing.merge(tables.dealings, MergeRule.ADDED, tenant, one, other, 1, int(bonus))
+    if marks.output is not None and is_first_output(said):
+        writing.merge(tables.first_outputs, MergeRule.KEPT, tenant, marks.output, agent, _task(marks), contract.id)
+        known = writing.recall(("sighting", tenant, marks.output)) or ()
+        writing.remember(("sighting", tenant, marks.output), (*known, (agent, _task(marks), contract.id)))
+    record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
 
 
-class Attempt(NamedTuple):
+class OutputAttempt(NamedTuple):
     """An agent's output to one input, by their marks; counted whether it is paid for or only tried."""
 
     agent_id: str
@@ -78,51 +88,53 @@ class Attempt(NamedTuple):
     sketch: str
 
 
-def note_attempt(writing: Writing, tenant: str, attempt: Attempt) -> None:
+def record_attempt(writing: WriteTransaction, tenant: str, attempt: OutputAttempt) -> None:
     """Keep what an output looked like, so that many nearly equal ones are seen for what they are."""
     agent_id, given, sketch = attempt
     sketches = [*_sketches(writing, tenant, agent_id, given), sketch][-MAX_SKETCHES:]
-    writing.learn(("sketches", tenant, agent_id, given), sketches)
-    writing.merge(tables.attempts, Merged.REPLACED, tenant, agent_id, given, " ".join(sketches))
+    writing.remember(("sketches", tenant, agent_id, given), sketches)
+    writing.merge(tables.output_sketches, MergeRule.REPLACED, tenant, agent_id, given, " ".join(sketches))
 
 
-def remember_settled(writing: Writing, tenant: str, contract: Contract, evidence: str) -> None:
+def record_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str) -> None:
     """Nobody else is paid for the same run."""
-    writing.merge(tables.settled_evidence, Merged.KEPT, tenant, evidence, contract.id)
-    known = writing.known(("evidence", tenant, evidence))
+    writing.merge(tables.settled_evidence, MergeRule.KEPT, tenant, evidence, contract.id)
+    known = writing.recall(("evidence", tenant, evidence))
     if known == NOBODY:
         # Its row goes only when all of the group is written; whoever comes meanwhile takes it over.
         writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=contract.id)
     if not known:
-        writing.learn(("evidence", tenant, evidence), contract.id)
+        writing.remember(("evidence", tenant, evidence), contract.id)
 
 
-def forget_settled(writing: Writing, tenant: str, contract: Contract) -> None:
+def forget_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract) -> None:
     """What this contract was paid for was taken back: its run may be paid for again, under whichever contract."""
     evidence = contract.evidence
-    if evidence is None or settled_under(writing, tenant, contract, evidence) is not None:
+    if evidence is None or find_paid_contract(writing, tenant, contract, evidence) is not None:
         return
     writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=NOBODY)
     writing.change(_FORGET, of_tenant=tenant, of_evidence=evidence)
-    writing.learn(("evidence", tenant, evidence), NOBODY)
+    writing.remember(("evidence", tenant, evidence), NOBODY)
 
 
-def _memory(writing: Writing, tenant: str, agent_id: str) -> AgentMemory:
-    known: AgentMemory | None = writing.known(("memory", tenant, agent_id))
+def _load_history(writing: WriteTransaction, tenant: str, agent_id: str) -> AgentHistory:
+    known: AgentHistory | None = writing.recall(("memory", tenant, agent_id))
     if known is None:
         rows = writing.ask(_MEMORY, tenant, agent_id)
-        known = AgentMemory.from_json(rows[0][0]) if rows else AgentMemory()
-        writing.learn(("memory", tenant, agent_id), known)
+        known = AgentHistory.from_json(rows[0][0]) if rows else AgentHistory()
+        writing.remember(("memory", tenant, agent_id), known)
     return known
 
 
-def _seen(writing: Writing, tenant: str, contract: Contract, marks: Marks) -> tuple[str | None, str | None]:
+def _earlier_outputs(
+    writing: WriteTransaction, tenant: str, contract: Contract, marks: SubmissionFingerprints
+) -> tuple[str | None, str | None]:
     """The contract in which this agent gave the same output for another task, and another agent that did."""
     if marks.output is None:
         return None, None
     replayed = shared = None
     task = _task(marks)
-    for agent, other, where in writing.known(("sighting", tenant, marks.output)) or ():
+    for agent, other, where in writing.recall(("sighting", tenant, marks.output)) or ():
         if other != task and agent == contract.agent_id:
             replayed = replayed or where
         elif other != task:
@@ -136,32 +148,32 @@ def _seen(writing: Writing, tenant: str, contract: Contract, marks: Marks) -> tu
     return replayed, shared
 
 
-def _task(marks: Marks) -> str:
-    """What tells one task from another; the column of sightings is named after a part of it."""
+def _task(marks: SubmissionFingerprints) -> str:
+    """What tells one task from another; the column of first_outputs is named after a part of it."""
     return marks.task or marks.input
 
 
-def settled_under(writing: Writing, tenant: str, contract: Contract, evidence: str | None) -> str | None:
+def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str | None) -> str | None:
     """The other contract that was paid for the same run; None where there is none."""
     if evidence is None:
         return None
-    found: str | None = writing.known(("evidence", tenant, evidence))
+    found: str | None = writing.recall(("evidence", tenant, evidence))
     if found is None:
         rows = writing.ask(_SETTLED, tenant, evidence)
         found = rows[0][0] if rows else None
     return None if found in (contract.id, NOBODY) else found
 
 
-def _sketches(writing: Writing, tenant: str, agent_id: str, given: str) -> Sequence[str]:
-    known: Sequence[str] | None = writing.known(("sketches", tenant, agent_id, given))
+def _sketches(writing: WriteTransaction, tenant: str, agent_id: str, given: str) -> Sequence[str]:
+    known: Sequence[str] | None = writing.recall(("sketches", tenant, agent_id, given))
     if known is None:
         rows = writing.ask(_SKETCHES, tenant, agent_id, given)
         known = str(rows[0][0]).split() if rows else ()
-        writing.learn(("sketches", tenant, agent_id, given), known)
+        writing.remember(("sketches", tenant, agent_id, given), known)
     return known
 
 
-def _dealings(writing: Writing, tenant: str, contract: Contract) -> Dealings:
+def _dealings(writing: WriteTransaction, tenant: str, contract: Contract) -> Dealings:
     """How often the two dealt before; those of the same group are not among them yet, which changes no statistic."""
     agent, consumer = contract.agent_id, contract.consumer_id
     rows = writing.ask(_DEALINGS, tenant, agent, consumer, tenant, agent, tenant, consumer, tenant)
@@ -177,12 +189,12 @@ _OF_RUN = (
 # The first is done before the second, however often each is asked for in a group.
 _TAKE_OVER = update(tables.settled_evidence).where(*_OF_RUN).values(contract_id=bindparam("new_contract"))
 _FORGET = delete(tables.settled_evidence).where(*_OF_RUN, tables.settled_evidence.c.contract_id == NOBODY)
-_MEMORY = "SELECT body FROM agent_memories WHERE tenant = ? AND agent_id = ?"
-_SIGHTED = "SELECT agent_id, contract_id FROM sightings WHERE tenant = ? AND output_mark = ? AND agent_id"
-_REPLAYED = f"{_SIGHTED} = ? AND input_mark <> ? LIMIT 1"
-_SHARED = f"{_SIGHTED} <> ? AND input_mark <> ? LIMIT 1"
+_MEMORY = "SELECT body FROM agent_histories WHERE tenant = ? AND agent_id = ?"
+_SIGHTED = "SELECT agent_id, contract_id FROM first_outputs WHERE tenant = ? AND output_hash = ? AND agent_id"
+_REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT 1"
+_SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT 1"
 _SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ?"
-_SKETCHES = "SELECT sketches FROM attempts WHERE tenant = ? AND agent_id = ? AND input_mark = ?"
+_SKETCHES = "SELECT sketches FROM attempts WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
 _DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="
 # Four looks by the whole key; a condition with OR would look at every row.
 _DEALINGS = " UNION ALL ".join(

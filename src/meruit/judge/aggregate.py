@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
-from meruit.judge.plan import Plan, Rule
+from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.kinds import Aggregation
 from meruit.model.verdict import AxisScore, Bounds, Status, Verdict
 
@@ -21,7 +21,7 @@ PASS_SCORE = Fraction(9, 10)
 _PASS_PARTS, _PASS_WHOLE = PASS_SCORE.as_integer_ratio()
 
 
-class Judged(Protocol):
+class ScoredCriterion(Protocol):
     """What adding up needs to know of a criterion's result."""
 
     @property
@@ -35,7 +35,7 @@ class Judged(Protocol):
         ...
 
 
-class Tally(NamedTuple):
+class CriteriaTally(NamedTuple):
     """The sums over a group of criteria."""
 
     earned: int | Fraction
@@ -69,7 +69,7 @@ class Tally(NamedTuple):
 class Aggregate(NamedTuple):
     """Everything about the whole that follows from how each criterion ended."""
 
-    sums: Tally
+    sums: CriteriaTally
     verdict: Verdict
     success: bool
     exact: str
@@ -82,19 +82,19 @@ class Aggregate(NamedTuple):
     penalty: int
 
 
-class World(NamedTuple):
+class OverallOutcome(NamedTuple):
     """The outcome, once everything unmeasured is taken as met or as failed."""
 
     verdict: Verdict
     success: bool
 
 
-def aggregate(plan: Plan, judged: Sequence[tuple[Rule, Judged]]) -> Aggregate:
+def aggregate(plan: Plan, judged: Sequence[tuple[CriterionRule, ScoredCriterion]]) -> Aggregate:
     """Bring the criteria of one work together."""
     sums = tally(judged)
     verdict, success = outcome(plan, sums)
     bounds = _bounds(sums)
-    bonus, penalty = _owed(judged) if plan.has_money else (0, 0)
+    bonus, penalty = _bonus_and_penalty(judged) if plan.has_money else (0, 0)
     return Aggregate(
         sums=sums,
         verdict=verdict,
@@ -108,7 +108,7 @@ def aggregate(plan: Plan, judged: Sequence[tuple[Rule, Judged]]) -> Aggregate:
     )
 
 
-def tally(judged: Iterable[tuple[Rule, Judged]]) -> Tally:
+def tally(judged: Iterable[tuple[CriterionRule, ScoredCriterion]]) -> CriteriaTally:
     """Add up criteria that were judged. The order never matters: all of it is sums."""
     earned: int | Fraction = 0
     unknown_weight = total = met = unknown = gates = gates_failed = gates_open = caps_failed = caps_open = 0
@@ -131,10 +131,12 @@ def tally(judged: Iterable[tuple[Rule, Judged]]) -> Tally:
             unknown_weight += rule.weight
             gates_open += rule.gates
             caps_open += rule.caps
-    return Tally(earned, unknown_weight, total, met, unknown, gates, gates_failed, gates_open, caps_failed, caps_open)
+    return CriteriaTally(
+        earned, unknown_weight, total, met, unknown, gates, gates_failed, gates_open, caps_failed, caps_open
+    )
 
 
-def _owed(judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
+def _bonus_and_penalty(judged: Iterable[tuple[CriterionRule, ScoredCriterion]]) -> tuple[int, int]:
     """Bonus and penalty in millionths. What could not be measured moves no money, unless the criteria say so."""
     bonus = penalty = 0
     for rule, result in judged:
@@ -147,20 +149,20 @@ def _owed(judged: Iterable[tuple[Rule, Judged]]) -> tuple[int, int]:
     return bonus, penalty
 
 
-def outcome(plan: Plan, sums: Tally) -> World:
+def outcome(plan: Plan, sums: CriteriaTally) -> OverallOutcome:
     """The verdict and success on which the low and the high world agree."""
     if not plan.total_weight:
-        return World(Verdict.FAIL, success=False)
+        return OverallOutcome(Verdict.FAIL, success=False)
     if not sums.total:
-        return World(Verdict.INCONCLUSIVE, success=False)
-    low = _world(plan, sums)
+        return OverallOutcome(Verdict.INCONCLUSIVE, success=False)
+    low = _outcome_if_open_failed(plan, sums)
     if not sums.unknown:
         return low
-    high = _world(plan, _with_all_open_met(sums))
-    return low if low == high else World(Verdict.INCONCLUSIVE, success=False)
+    high = _outcome_if_open_failed(plan, _with_all_open_met(sums))
+    return low if low == high else OverallOutcome(Verdict.INCONCLUSIVE, success=False)
 
 
-def _with_all_open_met(sums: Tally) -> Tally:
+def _with_all_open_met(sums: CriteriaTally) -> CriteriaTally:
     return sums._replace(
         earned=sums.earned + sums.open,
         met=sums.met + sums.unknown,
@@ -171,7 +173,7 @@ def _with_all_open_met(sums: Tally) -> Tally:
     )
 
 
-def _world(plan: Plan, sums: Tally) -> World:
+def _outcome_if_open_failed(plan: Plan, sums: CriteriaTally) -> OverallOutcome:
     """The outcome if whatever is still open were failed."""
     if sums.caps_failed or sums.caps_open:
         verdict = Verdict.FAIL
@@ -179,10 +181,10 @@ def _world(plan: Plan, sums: Tally) -> World:
         verdict = Verdict.PASS
     else:
         verdict = Verdict.PARTIAL if sums.earned > 0 else Verdict.FAIL
-    return World(verdict, _succeeds(plan, sums))
+    return OverallOutcome(verdict, _succeeds(plan, sums))
 
 
-def _succeeds(plan: Plan, sums: Tally) -> bool:
+def _succeeds(plan: Plan, sums: CriteriaTally) -> bool:
     if sums.gates_failed or sums.gates_open:
         return False
     match plan.aggregation:
@@ -196,21 +198,23 @@ def _succeeds(plan: Plan, sums: Tally) -> bool:
             return sums.earned * whole >= sums.total * parts
 
 
-def _bounds(sums: Tally) -> Bounds:
+def _bounds(sums: CriteriaTally) -> Bounds:
     return Bounds(float(sums.low), float(sums.high))
 
 
-def _axes(plan: Plan, judged: Sequence[tuple[Rule, Judged]], whole: Tally, bounds: Bounds) -> dict[str, AxisScore]:
+def _axes(
+    plan: Plan, judged: Sequence[tuple[CriterionRule, ScoredCriterion]], whole: CriteriaTally, bounds: Bounds
+) -> dict[str, AxisScore]:
     if len(plan.axes) == 1:
         return {plan.axes[0]: _axis_score(plan, whole, bounds, len(judged))}
-    groups: dict[str, list[tuple[Rule, Judged]]] = {axis: [] for axis in plan.axes}
+    groups: dict[str, list[tuple[CriterionRule, ScoredCriterion]]] = {axis: [] for axis in plan.axes}
     for rule, result in judged:
         groups[rule.axis].append((rule, result))
     sums = {axis: tally(members) for axis, members in groups.items()}
     return {axis: _axis_score(plan, sums[axis], _bounds(sums[axis]), len(groups[axis])) for axis in plan.axes}
 
 
-def _axis_score(plan: Plan, sums: Tally, bounds: Bounds, members: int) -> AxisScore:
+def _axis_score(plan: Plan, sums: CriteriaTally, bounds: Bounds, members: int) -> AxisScore:
     if not sums.total:
         # Guards that weigh nothing still held or did not: then each counts alike.
         bounds = Bounds(sums.met / members, (sums.met + sums.unknown) / members)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from meruit.errors import MeruitError
 from meruit.judge.aggregate import aggregate
-from meruit.judge.compare import EXACT_INTEGERS, Bracket, Interval
-from meruit.judge.plan import Plan, Rule
+from meruit.judge.compare import EXACT_INTEGERS, Bracket, FloatInterval
+from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.verdict import Status, Verdict
 
 BLOCK_ROWS = 32_768
@@ -49,7 +49,7 @@ class BatchResult(NamedTuple):
     """One row a criterion: 0 not met, 1 met, 2 unknown."""
 
 
-class _Held(NamedTuple):
+class _CriterionState(NamedTuple):
     """A criterion's state in one combination, as the tally reads it."""
 
     status: Status
@@ -57,12 +57,12 @@ class _Held(NamedTuple):
 
 
 _NOT_MET, _MET, _UNKNOWN = range(3)
-_HELD = {
-    _NOT_MET: _Held(Status.NOT_MET, "0"),
-    _MET: _Held(Status.MET, "1"),
-    _UNKNOWN: _Held(Status.INDETERMINATE, "0"),
+_STATE_BY_CODE = {
+    _NOT_MET: _CriterionState(Status.NOT_MET, "0"),
+    _MET: _CriterionState(Status.MET, "1"),
+    _UNKNOWN: _CriterionState(Status.INDETERMINATE, "0"),
 }
-_EXCLUDED = _Held(Status.EXCLUDED, "0")
+_EXCLUDED = _CriterionState(Status.EXCLUDED, "0")
 
 
 _DTYPES: tuple[type[np.generic], ...] = (np.bool_, np.int8, np.float64, np.float64, np.int64, np.int64)
@@ -72,7 +72,7 @@ _DTYPES: tuple[type[np.generic], ...] = (np.bool_, np.int8, np.float64, np.float
 class _Question(NamedTuple):
     """A criterion, the numbers that decide it, and the values it is asked of."""
 
-    rule: Rule
+    rule: CriterionRule
     bracket: Bracket
     values: npt.NDArray[Any]
 
@@ -182,7 +182,7 @@ def _compare(values: npt.NDArray[Any], bracket: Bracket) -> npt.NDArray[np.uint8
     return state
 
 
-def _inside(values: npt.NDArray[np.float64], interval: Interval) -> npt.NDArray[np.bool_]:
+def _inside(values: npt.NDArray[np.float64], interval: FloatInterval) -> npt.NDArray[np.bool_]:
     """Which values lie between the ends; an end at infinity need not be asked for."""
     if interval.high == math.inf:
         return values >= interval.low
@@ -207,10 +207,10 @@ def _distinct(codes: Codes, possible: int) -> tuple[list[int], Callable[[Codes],
 
 def _outcome(plan: Plan, code: int) -> tuple[bool, int, float, float, int, int]:
     """One combination of met, not met and unknown, judged like a single work."""
-    held: list[_Held] = []
+    held: list[_CriterionState] = []
     for rule in reversed(plan.rules):
         code, state = divmod(code, 3)
-        held.append(_EXCLUDED if state == _UNKNOWN and rule.excludable else _HELD[state])
+        held.append(_EXCLUDED if state == _UNKNOWN and rule.excludable else _STATE_BY_CODE[state])
     whole = aggregate(plan, list(zip(plan.rules, reversed(held), strict=True)))
     bounds = whole.bounds
     return whole.success, VERDICTS.index(whole.verdict), bounds.low, bounds.high, whole.bonus, whole.penalty

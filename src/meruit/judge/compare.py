@@ -27,7 +27,7 @@ EXACT_INTEGERS = 2**53
 """Beyond this, a JSON number no longer says which integer it is."""
 
 
-class Interval(NamedTuple):
+class FloatInterval(NamedTuple):
     """The floats from low to high, both included; all others when negated."""
 
     low: float
@@ -42,8 +42,8 @@ class Interval(NamedTuple):
 class Bracket(NamedTuple):
     """A numeric criterion as numbers: what meets it, and what is possible at all."""
 
-    meets: Interval
-    possible: Interval
+    meets: FloatInterval
+    possible: FloatInterval
     whole: bool
     """Whether only whole numbers are possible."""
     yes_or_no: bool
@@ -65,7 +65,9 @@ def compile_test(criterion: SuccessCriterion, bracket: Bracket | None, blame: Fa
         return _text_test(criterion.threshold, blame, negated=comparison is ComparisonOperator.NEQ)
     numeric = _numeric_test(bracket, blame)
     if comparison in CONTAINMENT:
-        return _containment_test(wanted(criterion), numeric, every=comparison is ComparisonOperator.CONTAINS_ALL)
+        return _containment_test(
+            items_to_contain(criterion), numeric, every=comparison is ComparisonOperator.CONTAINS_ALL
+        )
     return numeric
 
 
@@ -86,7 +88,7 @@ def bracket(criterion: SuccessCriterion, natural: MetricType | None) -> Bracket 
     )
 
 
-def wanted(criterion: SuccessCriterion) -> tuple[str, ...]:
+def items_to_contain(criterion: SuccessCriterion) -> tuple[str, ...]:
     """What the criterion's own threshold says must be contained; nothing where it names nothing."""
     threshold = criterion.threshold
     if isinstance(threshold, str):
@@ -94,23 +96,23 @@ def wanted(criterion: SuccessCriterion) -> tuple[str, ...]:
     return tuple(str(item) for item in threshold) if isinstance(threshold, list) else ()
 
 
-def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> Interval:  # noqa: PLR0911 - one an operator
+def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> FloatInterval:  # noqa: PLR0911 - one an operator
     """The values that meet a numeric criterion."""
     # A share written in percent of a metric that counts in fractions is one number on two scales.
     unit = Fraction(1, 100) if _in_percent(criterion) and _counts_in_fractions(natural) else Fraction(1)
     threshold = criterion.threshold
     match criterion.comparison:
         case ComparisonOperator.GTE:
-            return Interval(_at_least(_exact(threshold) * unit), math.inf)
+            return FloatInterval(_at_least(_exact(threshold) * unit), math.inf)
         case ComparisonOperator.GT:
-            return Interval(_above(_exact(threshold) * unit), math.inf)
+            return FloatInterval(_above(_exact(threshold) * unit), math.inf)
         case ComparisonOperator.LTE:
-            return Interval(-math.inf, _at_most(_exact(threshold) * unit))
+            return FloatInterval(-math.inf, _at_most(_exact(threshold) * unit))
         case ComparisonOperator.LT:
-            return Interval(-math.inf, _below(_exact(threshold) * unit))
+            return FloatInterval(-math.inf, _below(_exact(threshold) * unit))
         case ComparisonOperator.IN_RANGE:
             low, high = threshold["min"], threshold["max"]
-            return Interval(
+            return FloatInterval(
                 -math.inf if low is None else _at_least(_exact(low) * unit),
                 math.inf if high is None else _at_most(_exact(high) * unit),
             )
@@ -118,28 +120,28 @@ def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> Interv
             negated = criterion.comparison is ComparisonOperator.NEQ
             return _around(threshold, criterion.tolerance, unit)._replace(negated=negated)
         case ComparisonOperator.CONTAINS_ALL:
-            return Interval(1.0, math.inf)
+            return FloatInterval(1.0, math.inf)
         case _:  # CONTAINS_ANY: a metric that counted what it found says a share of it.
-            return Interval(math.nextafter(0.0, 1.0), math.inf)
+            return FloatInterval(math.nextafter(0.0, 1.0), math.inf)
 
 
-def _domain(criterion: SuccessCriterion, natural: MetricType | None) -> Interval:
+def _domain(criterion: SuccessCriterion, natural: MetricType | None) -> FloatInterval:
     """The values that are possible for the criterion's type, on the scale that the metric counts in."""
     if criterion.comparison in CONTAINMENT:
         # Whatever the type, a number is then the share that was found.
-        return Interval(0.0, 1.0)
+        return FloatInterval(0.0, 1.0)
     if _in_percent(criterion) and not _counts_in_fractions(natural):
-        return Interval(0.0, 100.0)
+        return FloatInterval(0.0, 100.0)
     return domain_of(criterion.metric_type or MetricType.NUMERIC)
 
 
-def domain_of(kind: MetricType) -> Interval:
+def domain_of(kind: MetricType) -> FloatInterval:
     """The values that are possible at all for a type; shares on the scale of 1."""
     if kind in SHARES or kind in YES_OR_NO:
-        return Interval(0.0, 1.0)
+        return FloatInterval(0.0, 1.0)
     if kind in (MetricType.LATENCY, MetricType.COUNT):
-        return Interval(0.0, LARGEST_FLOAT)
-    return Interval(-LARGEST_FLOAT, LARGEST_FLOAT)
+        return FloatInterval(0.0, LARGEST_FLOAT)
+    return FloatInterval(-LARGEST_FLOAT, LARGEST_FLOAT)
 
 
 def _numeric_test(bracket: Bracket, blame: Fault) -> Test:
@@ -158,8 +160,8 @@ def _numeric_test(bracket: Bracket, blame: Fault) -> Test:
             return (low <= value <= high) is not negated
         try:
             number = _as_number(value, yes_or_no=bracket.yes_or_no)
-            _possible(number, possible, bracket.kind, whole=whole)
-        except _Unfit as unfit:
+            _check_possible(number, possible, bracket.kind, whole=whole)
+        except _UnfitValue as unfit:
             return Missing(unfit.why, unfit.cause, blame)
         return (low <= number <= high) is not negated
 
@@ -190,7 +192,7 @@ def _containment_test(needed: tuple[str, ...], numeric: Test, *, every: bool) ->
     return test
 
 
-class _Unfit(Exception):
+class _UnfitValue(Exception):
     """The value is none that its type can have."""
 
     def __init__(self, why: str, cause: Cause) -> None:
@@ -200,25 +202,25 @@ class _Unfit(Exception):
 def _as_number(value: Any, *, yes_or_no: bool) -> int | float:
     if isinstance(value, bool):
         if not yes_or_no:
-            raise _Unfit(f"the value is {str(value).lower()}, not a number", Cause.WRONG_TYPE)
+            raise _UnfitValue(f"the value is {str(value).lower()}, not a number", Cause.WRONG_TYPE)
         return int(value)
     if not isinstance(value, int | float):
-        raise _Unfit(f"the value is {type(value).__name__}, not a number", Cause.WRONG_TYPE)
+        raise _UnfitValue(f"the value is {type(value).__name__}, not a number", Cause.WRONG_TYPE)
     if isinstance(value, int) and abs(value) > EXACT_INTEGERS:
-        raise _Unfit("the integer is beyond 2^53, where numbers are no longer exact", Cause.OUT_OF_DOMAIN)
+        raise _UnfitValue("the integer is beyond 2^53, where numbers are no longer exact", Cause.OUT_OF_DOMAIN)
     if not math.isfinite(value):
-        raise _Unfit(f"the value is {value}", Cause.NOT_A_NUMBER)
+        raise _UnfitValue(f"the value is {value}", Cause.NOT_A_NUMBER)
     return value
 
 
-def _possible(number: float, possible: Interval, kind: MetricType, *, whole: bool) -> None:
+def _check_possible(number: float, possible: FloatInterval, kind: MetricType, *, whole: bool) -> None:
     if not possible.holds(number):
         if kind in SHARES:
             why = f"{number!r} is no share between 0 and {possible.high:g}: another scale than the threshold's?"
-            raise _Unfit(why, Cause.OUT_OF_DOMAIN)
-        raise _Unfit(f"{number!r} is impossible for {kind}", Cause.OUT_OF_DOMAIN)
+            raise _UnfitValue(why, Cause.OUT_OF_DOMAIN)
+        raise _UnfitValue(f"{number!r} is impossible for {kind}", Cause.OUT_OF_DOMAIN)
     if whole and number != int(number):
-        raise _Unfit(f"{number!r} is no whole number", Cause.WRONG_TYPE)
+        raise _UnfitValue(f"{number!r} is no whole number", Cause.WRONG_TYPE)
 
 
 def _in_percent(criterion: SuccessCriterion) -> bool:
@@ -233,15 +235,15 @@ def _exact(threshold: bool | Number) -> Fraction:  # noqa: FBT001 - a threshold 
     return Fraction(int(threshold)) if isinstance(threshold, bool) else exact(threshold)
 
 
-def _around(threshold: bool | Number, tolerance: Number | None, unit: Fraction) -> Interval:  # noqa: FBT001 - as above
+def _around(threshold: bool | Number, tolerance: Number | None, unit: Fraction) -> FloatInterval:  # noqa: FBT001 - as above
     centre = _exact(threshold) * unit
     if tolerance is not None:
         reach = exact(tolerance) * unit
-        return Interval(_at_least(centre - reach), _at_most(centre + reach))
+        return FloatInterval(_at_least(centre - reach), _at_most(centre + reach))
     if isinstance(threshold, bool):
-        return Interval(float(centre), float(centre))
+        return FloatInterval(float(centre), float(centre))
     reach = DEFAULT_TOLERANCE * unit
-    return Interval(_above(centre - reach), _below(centre + reach))
+    return FloatInterval(_above(centre - reach), _below(centre + reach))
 
 
 def _at_least(bound: Fraction) -> float:

@@ -27,7 +27,7 @@ class Trait(NamedTuple):
 
 # Comparison to error as specified, then id, index, status, score, exact, required, axis, cause, fault.
 # fmt: off
-Foregone = tuple[
+FixedResultFields = tuple[
     ComparisonOperator | None, bool, float, float | None, float | None, None,
     str, int, Status, float, str, bool, str, None, Fault,
 ]
@@ -39,7 +39,7 @@ COMPUTED_HERE = Trait(None, Provenance.COMPUTED)
 """Of whatever the author's own code or expression computes."""
 
 
-class Rule(NamedTuple):
+class CriterionRule(NamedTuple):
     """One criterion, ready to be judged."""
 
     position: int
@@ -73,15 +73,15 @@ class Rule(NamedTuple):
     axis: str
     provenance: Provenance | None
     natural: MetricType | None
-    when_met: Foregone
-    when_not: Foregone
+    when_met: FixedResultFields
+    when_not: FixedResultFields
 
 
 class Plan(NamedTuple):
     """A set of criteria that can judge any number of works."""
 
     criteria: SuccessCriteria
-    rules: tuple[Rule, ...]
+    rules: tuple[CriterionRule, ...]
     aggregation: Aggregation
     minimum: tuple[int, int]
     """The weighted score that succeeds, as numerator and denominator."""
@@ -95,7 +95,7 @@ class Plan(NamedTuple):
     slots: tuple[str, ...]
     digest: str
     """SHA-256 of the criteria's canonical form."""
-    known: dict[tuple[Status, ...], object]
+    outcome_cache: dict[tuple[Status, ...], object]
     """Outcomes already computed, by how each criterion ended; a memory, not a part of the plan's meaning."""
 
 
@@ -131,7 +131,7 @@ def compile_plan(
         has_money=any(rule.bonus or rule.penalty for rule in rules),
         partial_credit=any(rule.test is None for rule in rules),
         slots=tuple(rule.slot for rule in rules),
-        known={},
+        outcome_cache={},
         digest=digest(criteria.model_dump(exclude_defaults=True)),
     )
 
@@ -145,7 +145,7 @@ def _rule(
     weight: int,
     trait: Trait,
     own_code: bool,
-) -> Rule:
+) -> CriterionRule:
     criterion = criteria.criteria[position]
     # Who claims a value answers for it, and so does whoever wrote the code; else it is the measurement's fault.
     blame = Fault.AGENT if trait.provenance is Provenance.CLAIMED else Fault.AUTHOR if own_code else Fault.SYSTEM
@@ -157,7 +157,7 @@ def _rule(
     shown_bonus = None if criterion.bonus is None else float(criterion.bonus)
     shown_penalty = None if criterion.penalty is None else float(criterion.penalty)
     numbers = bracket(criterion, trait.natural) if criterion.assertion is None else None
-    return Rule(
+    return CriterionRule(
         position=position,
         id=name,
         subject=criterion.subject,

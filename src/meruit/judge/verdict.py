@@ -9,8 +9,8 @@ from typing import NamedTuple, cast
 import msgspec
 
 from meruit.errors import MeruitError
-from meruit.judge.aggregate import Aggregate, Tally, aggregate
-from meruit.judge.plan import Plan, Rule, Trait, compile_plan
+from meruit.judge.aggregate import Aggregate, CriteriaTally, aggregate
+from meruit.judge.plan import CriterionRule, Plan, Trait, compile_plan
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Skipped, Value
 from meruit.model.kinds import Aggregation
@@ -26,7 +26,7 @@ from meruit.model.verdict import (
     VerificationResult,
 )
 
-MAX_KNOWN = 65_536
+MAX_CACHED_STATUSES = 65_536
 """How many ended criteria, in all combinations together, a plan remembers the outcomes of."""
 
 
@@ -44,7 +44,7 @@ class Circumstances(NamedTuple):
 def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstances) -> VerificationResult:
     """Judge one work: one piece of evidence for each criterion, in the plan's order."""
     results = [_judge(rule, found) for rule, found in zip(plan.rules, evidence, strict=True)]
-    whole = _brought_together(plan, results)
+    whole = _aggregate_results(plan, results)
     flawless = whole.sums.met == len(results) and whole.success
     return VerificationResult(
         contract_id=circumstances.contract_id,
@@ -77,21 +77,21 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
     )
 
 
-def _brought_together(plan: Plan, results: Sequence[CriterionResult]) -> Aggregate:
+def _aggregate_results(plan: Plan, results: Sequence[CriterionResult]) -> Aggregate:
     """What the results amount to; works whose criteria ended alike share it, so it is computed once."""
     if plan.partial_credit:
         return aggregate(plan, list(zip(plan.rules, results, strict=True)))
     ended = tuple([result.status for result in results])
-    whole = plan.known.get(ended)
+    whole = plan.outcome_cache.get(ended)
     if whole is None:
-        if len(plan.known) * len(results) >= MAX_KNOWN:
-            plan.known.clear()
-        whole = plan.known[ended] = aggregate(plan, list(zip(plan.rules, results, strict=True)))
+        if len(plan.outcome_cache) * len(results) >= MAX_CACHED_STATUSES:
+            plan.outcome_cache.clear()
+        whole = plan.outcome_cache[ended] = aggregate(plan, list(zip(plan.rules, results, strict=True)))
     # The plan keeps it without knowing its type, which is defined above it.
     return cast("Aggregate", whole)
 
 
-def governed(
+def apply_governance(
     result: VerificationResult, status: GovernanceStatus, flags: list[str], reason: Reason | None = None
 ) -> VerificationResult:
     """The result, once somebody was asked whether it can be believed: only a clear answer leaves success as it was."""
@@ -110,7 +110,7 @@ def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> Ver
     Needs no metric installed: all that judging depends on is in the record. Raises MeruitError when the result was
     judged by other criteria, because its evidence answers other questions.
     """
-    plan = criteria if isinstance(criteria, Plan) else _recorded_plan(criteria, result)
+    plan = criteria if isinstance(criteria, Plan) else _plan_from_record(criteria, result)
     if plan.digest != result.criteria_digest:
         raise MeruitError("the result was judged by other criteria, or not at all")
     again = conclude(
@@ -128,10 +128,10 @@ def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> Ver
     if result.governance is GovernanceStatus.NOT_CHECKED:
         return again
     said = next((reason for reason in result.reasons if reason.code in OF_GOVERNANCE), None)
-    return governed(again, result.governance, result.governance_flags, said)
+    return apply_governance(again, result.governance, result.governance_flags, said)
 
 
-def _recorded_plan(criteria: SuccessCriteria, result: VerificationResult) -> Plan:
+def _plan_from_record(criteria: SuccessCriteria, result: VerificationResult) -> Plan:
     """The plan as it was, from what the record says of each metric."""
     traits = {
         judged.metric: Trait(judged.natural, judged.provenance)
@@ -161,19 +161,19 @@ def evidence_of(result: CriterionResult) -> Evidence:
     return Measured(cast("Value", result.value), result.details, result.provenance)
 
 
-def _judge(rule: Rule, found: Evidence) -> CriterionResult:
+def _judge(rule: CriterionRule, found: Evidence) -> CriterionResult:
     """One criterion: its value and its test, or the reason that there is none."""
     details, provenance = None, rule.provenance
     # Bare numbers are the usual case; asking for their class is quicker than asking what they are not.
     if found.__class__ is not float and found.__class__ is not int:
         if isinstance(found, Missing | Skipped | Checked):
-            return _unmeasured(rule, found)
+            return _result_without_value(rule, found)
         if isinstance(found, Measured):
             details, provenance, found = found.details, found.provenance or provenance, found.value
     met = rule.test(found) if rule.test is not None else _NO_FINDING
     if isinstance(met, Missing):
         # How a value came about is worth knowing above all where the value cannot be judged.
-        return _unmeasured(rule, met if details is None else Missing(met.why, met.cause, met.fault, details))
+        return _result_without_value(rule, met if details is None else Missing(met.why, met.cause, met.fault, details))
     threshold = rule.threshold.copy() if rule.shared else rule.threshold
     decided = rule.when_met if met else rule.when_not
     return CriterionResult(rule.subject, found, threshold, *decided, provenance, details, rule.natural)
@@ -182,21 +182,21 @@ def _judge(rule: Rule, found: Evidence) -> CriterionResult:
 _NO_FINDING = Missing("an assertion needs what its check found, not a value", Cause.CHECK_ERROR, Fault.SYSTEM)
 
 
-def _unmeasured(rule: Rule, found: Missing | Skipped | Checked) -> CriterionResult:
+def _result_without_value(rule: CriterionRule, found: Missing | Skipped | Checked) -> CriterionResult:
     """No value: an assertion with a score of its own, or a reason."""
     match found:
         case Checked():
-            return _checked(rule, found)
+            return _result_of_check(rule, found)
         case Missing():
-            return _open(rule, found, Status.EXCLUDED if rule.excludable else Status.INDETERMINATE)
+            return _inconclusive_result(rule, found, Status.EXCLUDED if rule.excludable else Status.INDETERMINATE)
         case Skipped():
-            return _open(rule, found, Status.EXCLUDED)
+            return _inconclusive_result(rule, found, Status.EXCLUDED)
 
 
 _SCORE = re.compile(r"[0-9]{1,30}(/[0-9]{1,30}|\.[0-9]{1,30})?")
 
 
-def _checked(rule: Rule, found: Checked) -> CriterionResult:
+def _result_of_check(rule: CriterionRule, found: Checked) -> CriterionResult:
     """An assertion's own score; one outside 0 and 1 is refused, and so is one that would take long to read."""
     try:
         score = Fraction(found.score) if _SCORE.fullmatch(found.score) else Fraction(-1)
@@ -204,7 +204,7 @@ def _checked(rule: Rule, found: Checked) -> CriterionResult:
         score = Fraction(-1)
     if not 0 <= score <= 1:
         why = f"the check gave the score {found.score!r}, not one from 0 to 1"
-        return _unmeasured(rule, Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM))
+        return _result_without_value(rule, Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM))
     met = score == 1
     return CriterionResult(
         metric=rule.subject,
@@ -228,7 +228,7 @@ def _checked(rule: Rule, found: Checked) -> CriterionResult:
     )
 
 
-def _open(rule: Rule, found: Missing | Skipped, status: Status) -> CriterionResult:
+def _inconclusive_result(rule: CriterionRule, found: Missing | Skipped, status: Status) -> CriterionResult:
     """Neither a pass nor a failure; what is at stake stays written on it."""
     cause, fault, details = (
         (found.cause, found.fault, found.details) if isinstance(found, Missing) else (None, Fault.NONE, None)
@@ -258,7 +258,7 @@ def _open(rule: Rule, found: Missing | Skipped, status: Status) -> CriterionResu
     )
 
 
-def _reasons(plan: Plan, results: Sequence[CriterionResult], sums: Tally) -> list[Reason]:
+def _reasons(plan: Plan, results: Sequence[CriterionResult], sums: CriteriaTally) -> list[Reason]:
     """Why this is no plain pass, in the order a reader asks."""
     if not results:
         return [Reason(ReasonCode.NO_CRITERIA, "there are no criteria, and nothing passes by default")]

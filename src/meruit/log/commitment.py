@@ -38,6 +38,6 @@ def matches(committed: str, salt: bytes, content: bytes) -> bool:
     return len(salt) == SALT_BYTES and committed == commitment(salt, content)
 
 
-def committed(run: bytes, looks: Iterable[bytes]) -> bytes:
+def usage_evidence_bytes(run: bytes, looks: Iterable[bytes]) -> bytes:
     """What the audit log commits to: the run, and the looks that were kept by then, in their order."""
     return b"\n".join((run, *looks))

@@ -21,25 +21,25 @@ OUR_CONTRACT = re.compile(r"con_[0-9a-f]{34}")
 _WRITER = msgspec.json.Encoder(order="sorted")
 
 
-class _Entry(Record, frozen=True, tag_field="kind", forbid_unknown_fields=True):
+class _LogEntry(Record, frozen=True, tag_field="kind", forbid_unknown_fields=True):
     at: str
     """When, in UTC."""
 
 
-class KeyEntry(_Entry, frozen=True, tag="key"):
+class KeyEntry(_LogEntry, frozen=True, tag="key"):
     """A key may sign checkpoints from here on."""
 
     vkey: str
 
 
-class CriteriaEntry(_Entry, frozen=True, tag="criteria"):
+class CriteriaEntry(_LogEntry, frozen=True, tag="criteria"):
     """Criteria, committed before anybody is judged by them."""
 
     tenant: str
     digest: str
 
 
-class _OfContract(_Entry, frozen=True):
+class _ContractEntry(_LogEntry, frozen=True):
     tenant: str
     outcome: str
     contract: str
@@ -47,7 +47,7 @@ class _OfContract(_Entry, frozen=True):
     """Without a gap in one contract, so that nothing can be left out."""
 
 
-class EvidenceEntry(_OfContract, frozen=True, tag="evidence"):
+class EvidenceEntry(_ContractEntry, frozen=True, tag="evidence"):
     """What was handed in, as salted hashes."""
 
     input: str
@@ -55,7 +55,7 @@ class EvidenceEntry(_OfContract, frozen=True, tag="evidence"):
     metadata: str
 
 
-class VerdictEntry(_OfContract, frozen=True, tag="verdict"):
+class VerdictEntry(_ContractEntry, frozen=True, tag="verdict"):
     """What was decided on it, as a version that is never changed."""
 
     version: int
@@ -75,14 +75,14 @@ class VerdictEntry(_OfContract, frozen=True, tag="verdict"):
     """Why there is a version after the first."""
 
 
-class ErasureEntry(_OfContract, frozen=True, tag="erasure"):
+class ErasureEntry(_ContractEntry, frozen=True, tag="erasure"):
     """What of the evidence was erased; its hashes stay, and say nothing without their salt."""
 
     parts: tuple[str, ...]
     reason: str
 
 
-class AwardEntry(_OfContract, frozen=True, tag="award"):
+class AwardEntry(_ContractEntry, frozen=True, tag="award"):
     """A contract is made, and its money put aside; the first entry of the contract, before there is an outcome."""
 
     work: str
@@ -99,7 +99,7 @@ class AwardEntry(_OfContract, frozen=True, tag="award"):
     by: str
 
 
-class GovernanceEntry(_OfContract, frozen=True, tag="governance"):
+class GovernanceEntry(_ContractEntry, frozen=True, tag="governance"):
     """Whether a verdict was believed."""
 
     version: int
@@ -109,7 +109,7 @@ class GovernanceEntry(_OfContract, frozen=True, tag="governance"):
     """All that it rests on, as a salted hash."""
 
 
-class SettlementEntry(_OfContract, frozen=True, tag="settlement"):
+class SettlementEntry(_ContractEntry, frozen=True, tag="settlement"):
     """What was paid for a version of the verdict."""
 
     number: int
@@ -129,7 +129,7 @@ class SettlementEntry(_OfContract, frozen=True, tag="settlement"):
     """Why it was paid although something held it; empty when nothing did."""
 
 
-class ReversalEntry(_OfContract, frozen=True, tag="reversal"):
+class ReversalEntry(_ContractEntry, frozen=True, tag="reversal"):
     """A settlement is taken back, all of it."""
 
     number: int
@@ -139,7 +139,7 @@ class ReversalEntry(_OfContract, frozen=True, tag="reversal"):
     reason: str
 
 
-class ReleaseEntry(_OfContract, frozen=True, tag="release"):
+class ReleaseEntry(_ContractEntry, frozen=True, tag="release"):
     """The escrow goes back to the consumer, and nobody is paid."""
 
     currency: str
@@ -150,14 +150,14 @@ class ReleaseEntry(_OfContract, frozen=True, tag="release"):
     reason: str
 
 
-class DisputeEntry(_OfContract, frozen=True, tag="dispute"):
+class DisputeEntry(_ContractEntry, frozen=True, tag="dispute"):
     """Somebody objects."""
 
     by: str
     reason: str
 
 
-class ResolutionEntry(_OfContract, frozen=True, tag="resolution"):
+class ResolutionEntry(_ContractEntry, frozen=True, tag="resolution"):
     """How a dispute ended."""
 
     decision: str
@@ -165,7 +165,7 @@ class ResolutionEntry(_OfContract, frozen=True, tag="resolution"):
     reason: str
 
 
-class GateEntry(_Entry, frozen=True, tag="gate"):
+class GateEntry(_LogEntry, frozen=True, tag="gate"):
     """What a verifier made of one submission of an agent's run."""
 
     tenant: str
@@ -179,7 +179,7 @@ class GateEntry(_Entry, frozen=True, tag="gate"):
     """The candidate and all that was said of it, as a salted hash."""
 
 
-class UsageEntry(_Entry, frozen=True, tag="usage"):
+class UsageEntry(_LogEntry, frozen=True, tag="usage"):
     """What may be claimed of a run's tokens from here on."""
 
     tenant: str
@@ -213,7 +213,7 @@ Entry: TypeAlias = (
     | DisputeEntry
     | ResolutionEntry
 )
-OfContract: TypeAlias = (
+ContractEntry: TypeAlias = (
     EvidenceEntry
     | VerdictEntry
     | ErasureEntry

@@ -34,7 +34,7 @@ class Frontier(NamedTuple):
     peaks: tuple[bytes, ...]
     """One for each bit of the size, the largest subtree first."""
 
-    def grown(self, hashes: Sequence[bytes]) -> Self:
+    def extend(self, hashes: Sequence[bytes]) -> Self:
         """The frontier once entries with these leaf hashes are appended."""
         if {*map(len, hashes)} - {HASH_BYTES}:
             raise ValueError(f"a log grows by hashes of {HASH_BYTES} bytes: hash each entry with `leaf_hash` first")
@@ -53,7 +53,7 @@ class Frontier(NamedTuple):
 
     def root(self) -> bytes:
         """The root of the whole log."""
-        return _joined(self.peaks)
+        return _join_subtrees(self.peaks)
 
     def to_bytes(self) -> bytes:
         """The peaks, one after the other; the size is kept beside them."""
@@ -81,7 +81,7 @@ def range_root(start: int, end: int, subtree: Subtree) -> bytes:
         if length >> level & 1:
             parts.append(subtree(start, level))
             start += 1 << level
-    return _joined(parts)
+    return _join_subtrees(parts)
 
 
 def inclusion_proof(index: int, size: int, subtree: Subtree) -> list[bytes]:
@@ -172,7 +172,7 @@ def is_consistent(old: int, new: int, proof: Sequence[bytes], old_root: bytes, n
     return last == 0 and found_old == old_root and found_new == new_root
 
 
-def finished_tiles(old_size: int, new_size: int) -> Iterator[tuple[int, int]]:
+def new_full_tiles(old_size: int, new_size: int) -> Iterator[tuple[int, int]]:
     """The nodes worth storing that become complete as the log grows, as (level, index), the lowest level first.
 
     Node (level, index) covers the leaves from `index * 256**level` to `(index + 1) * 256**level`.
@@ -187,7 +187,7 @@ def finished_tiles(old_size: int, new_size: int) -> Iterator[tuple[int, int]]:
         level += 1
 
 
-def _joined(parts: Sequence[bytes]) -> bytes:
+def _join_subtrees(parts: Sequence[bytes]) -> bytes:
     """The root over complete subtrees, each smaller than the one before it."""
     return reduce(lambda right, left: node_hash(left, right), reversed(parts)) if parts else EMPTY_ROOT
 

@@ -11,8 +11,8 @@ import orjson
 
 from meruit.errors import AuthorError
 from meruit.metrics.support.extractor import Family
-from meruit.metrics.support.keywords import Search, check_params, flag, share
-from meruit.metrics.support.pattern import matching, pattern
+from meruit.metrics.support.keywords import PresenceSearch, check_params, flag, measure_share
+from meruit.metrics.support.pattern import compile_pattern, matching_patterns
 from meruit.metrics.support.schema import SafeSchema, compile_schema
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import MetricType
@@ -47,13 +47,13 @@ def _text(work: Work) -> str | Missing:
         return Missing(f"the output has no text and is not JSON: {problem}")
 
 
-def _folded(work: Work) -> str | Missing:
+def _casefold_text(work: Work) -> str | Missing:
     """The text without regard to case."""
     text = work.derive(_text)
     return text if isinstance(text, Missing) else text.casefold()
 
 
-def _encoded(work: Work) -> bytes | Missing:
+def _encode_text(work: Work) -> bytes | Missing:
     """The text as patterns see it."""
     text = work.derive(_text)
     if isinstance(text, Missing):
@@ -73,8 +73,8 @@ def _words(work: Work) -> "Words | Missing":
     return text if isinstance(text, Missing) else Words(text)
 
 
-def _folded_words(work: Work) -> "Words | Missing":
-    text = work.derive(_folded)
+def _casefold_words(work: Work) -> "Words | Missing":
+    text = work.derive(_casefold_text)
     return text if isinstance(text, Missing) else Words(text)
 
 
@@ -90,9 +90,9 @@ class Words:
         return frozenset(word[0] for word in _word_pattern(self.text).finditer(self.text))
 
     @cached_property
-    def marked(self) -> str:
+    def text_with_marks(self) -> str:
         """The text with a mark at both ends of each word."""
-        return _marked(self.text, _word_pattern(self.text))
+        return _mark_words(self.text, _word_pattern(self.text))
 
 
 def _word_pattern(text: str) -> re.Pattern[str]:
@@ -102,19 +102,19 @@ def _word_pattern(text: str) -> re.Pattern[str]:
     return re.compile(f"([\\w{''.join(accents)}]+)")
 
 
-def _marked(text: str, words: re.Pattern[str]) -> str:
+def _mark_words(text: str, words: re.Pattern[str]) -> str:
     return MARK.join(words.split(text))
 
 
 # How keywords are searched for; each is given as it is searched for, and as it was written.
 
 
-def _anywhere(
+def _substring_finder(
     keywords: Mapping[str, str], read: Callable[[Work], str | Missing]
 ) -> Callable[[Work], list[str] | Missing]:
     """Find the keywords that are a part of the text."""
 
-    def found(work: Work) -> list[str] | Missing:
+    def find(work: Work) -> list[str] | Missing:
         text = work.derive(read)
         if isinstance(text, Missing):
             return text
@@ -122,33 +122,33 @@ def _anywhere(
             return _too_many(keywords)
         return [name for keyword, name in keywords.items() if keyword in text]
 
-    return found
+    return find
 
 
-def _as_words(
+def _whole_word_finder(
     keywords: Mapping[str, str], read: Callable[[Work], Words | Missing]
 ) -> Callable[[Work], list[str] | Missing]:
     """Find the keywords that the text holds with no letter, digit or accent next to theirs."""
     word = _word_pattern("".join(keywords))
     # A single word is looked up. For others, both sides are marked: then they are equal only where both words end.
-    phrases = {keyword: _marked(keyword, word) for keyword in keywords if not word.fullmatch(keyword)}
+    phrases = {keyword: _mark_words(keyword, word) for keyword in keywords if not word.fullmatch(keyword)}
     for keyword in phrases:
         if MARK in keyword:
             raise AuthorError(f"the keyword {keyword!r} holds the character NUL, which is in no word; remove it")
 
-    def found(work: Work) -> list[str] | Missing:
+    def find(work: Work) -> list[str] | Missing:
         words = work.derive(read)
         if isinstance(words, Missing):
             return words
-        if phrases and len(words.marked) * len(phrases) > MAX_SEARCH_WORK:
+        if phrases and len(words.text_with_marks) * len(phrases) > MAX_SEARCH_WORK:
             return _too_many(phrases)
         return [
             name
             for keyword, name in keywords.items()
-            if (phrases[keyword] in words.marked if keyword in phrases else keyword in words.distinct)
+            if (phrases[keyword] in words.text_with_marks if keyword in phrases else keyword in words.distinct)
         ]
 
-    return found
+    return find
 
 
 def _too_many(keywords: Mapping[str, str]) -> Missing:
@@ -185,17 +185,17 @@ def contains_keywords(ask: Ask) -> Measure:
     check_params(ask, "contains_keywords", KEYWORD_PARAMS)
     whole, sensitive = flag(ask, "whole_word"), flag(ask, "case_sensitive")
 
-    def make(keywords: tuple[str, ...]) -> Search:
+    def make(keywords: tuple[str, ...]) -> PresenceSearch:
         distinct: dict[str, str] = {}
         for keyword in keywords:
             distinct.setdefault(keyword if sensitive else keyword.casefold(), keyword)
         if whole:
-            found = _as_words(distinct, _words if sensitive else _folded_words)
+            found = _whole_word_finder(distinct, _words if sensitive else _casefold_words)
         else:
-            found = _anywhere(distinct, _text if sensitive else _folded)
-        return Search(tuple(distinct.values()), found)
+            found = _substring_finder(distinct, _text if sensitive else _casefold_text)
+        return PresenceSearch(tuple(distinct.values()), found)
 
-    return share(ask, ("keywords",), ("required_keywords",), make)
+    return measure_share(ask, ("keywords",), ("required_keywords",), make)
 
 
 PATTERN_PARAMS = {
@@ -222,16 +222,16 @@ def matches_pattern(ask: Ask) -> Measure:
     check_params(ask, "matches_pattern", PATTERN_PARAMS)
     full, ignore_case = flag(ask, "full"), flag(ask, "ignore_case")
 
-    def make(texts: tuple[str, ...]) -> Search:
-        patterns = [(text, pattern(text, ignore_case=ignore_case)) for text in texts]
+    def make(texts: tuple[str, ...]) -> PresenceSearch:
+        patterns = [(text, compile_pattern(text, ignore_case=ignore_case)) for text in texts]
 
-        def found(work: Work) -> list[str] | Missing:
-            text = work.derive(_encoded)
-            return text if isinstance(text, Missing) else matching(text, patterns, full=full)
+        def find(work: Work) -> list[str] | Missing:
+            text = work.derive(_encode_text)
+            return text if isinstance(text, Missing) else matching_patterns(text, patterns, full=full)
 
-        return Search(texts, found)
+        return PresenceSearch(texts, find)
 
-    return share(ask, ("pattern", "patterns"), ("pattern", "output_pattern"), make)
+    return measure_share(ask, ("pattern", "patterns"), ("pattern", "output_pattern"), make)
 
 
 FIELD_PARAMS = {
@@ -256,14 +256,14 @@ def has_required_fields(ask: Ask) -> Measure:
     check_params(ask, "has_required_fields", FIELD_PARAMS)
     null_ok = flag(ask, "null_ok")
 
-    def make(fields: tuple[str, ...]) -> Search:
-        def found(work: Work) -> list[str]:
+    def make(fields: tuple[str, ...]) -> PresenceSearch:
+        def find(work: Work) -> list[str]:
             output = work.output
             return [name for name in fields if name in output and (null_ok or output[name] is not None)]
 
-        return Search(fields, found)
+        return PresenceSearch(fields, find)
 
-    return share(ask, ("fields",), ("required_fields",), make)
+    return measure_share(ask, ("fields",), ("required_fields",), make)
 
 
 SCHEMA_PARAMS = {"schema": "the JSON Schema, where the work's input holds no output_schema; `format` is not checked"}

@@ -14,7 +14,7 @@ from meruit.sandbox.contract import ContextError, Failure, SandboxResult, code_d
 if TYPE_CHECKING:
     from meruit.sandbox.sandbox import Sandbox
 
-Found = dict[str, Measured | Missing]
+ExtractedMetrics = dict[str, Measured | Missing]
 
 
 class CustomExtractor(MetricExtractor):
@@ -47,27 +47,27 @@ class CustomExtractor(MetricExtractor):
 
     async def extract(
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
-    ) -> Found:
+    ) -> ExtractedMetrics:
         """Each declared metric of one piece of work, with the evidence of the run; or why it has none."""
         context = {"input": task_input, "output": task_output, "metadata": metadata}
         try:
             result = await self.sandbox.execute(self.code, context, self.timeout_ms)
         except ContextError as refused:
-            return self._kept_out(context, refused)
-        return self._found(result)
+            return self._missing_for_context_error(context, refused)
+        return self._to_metrics(result)
 
     def extract_sync(
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
-    ) -> Found:
+    ) -> ExtractedMetrics:
         """The same for callers without an event loop."""
         context = {"input": task_input, "output": task_output, "metadata": metadata}
         try:
             result = self.sandbox.execute_sync(self.code, context, self.timeout_ms)
         except ContextError as refused:
-            return self._kept_out(context, refused)
-        return self._found(result)
+            return self._missing_for_context_error(context, refused)
+        return self._to_metrics(result)
 
-    def _found(self, result: SandboxResult) -> Found:
+    def _to_metrics(self, result: SandboxResult) -> ExtractedMetrics:
         if result.failure is not None:
             fault = Fault.SYSTEM if result.failure is Failure.SANDBOX_UNAVAILABLE else Fault.AUTHOR
             why = f"custom code (tier {self.sandbox.tier}): {result.message or result.failure}"
@@ -86,7 +86,7 @@ class CustomExtractor(MetricExtractor):
         why = f"custom code (tier {self.sandbox.tier}): metric() returned no {name!r}"
         return Missing(why, Cause(failure), Fault.AUTHOR, {"sandbox": {**evidence, "failure": str(failure)}})
 
-    def _kept_out(self, context: Mapping[str, Any], refused: ContextError) -> Found:
+    def _missing_for_context_error(self, context: Mapping[str, Any], refused: ContextError) -> ExtractedMetrics:
         """What it means that the work could not cross: it is no JSON, or too much of it."""
         cause = Cause.WRONG_TYPE if payload_bytes(context) is None else Cause.TOO_COSTLY
         return dict.fromkeys(self.metrics, Missing(f"custom code: {refused}", cause, Fault.AGENT))

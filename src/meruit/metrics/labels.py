@@ -45,7 +45,7 @@ def _scores(work: Work) -> Scores | Missing:
     predictions = work.output.get("predictions")
     if not isinstance(predictions, (list, tuple)):
         return _absent("output", "predictions", predictions, Fault.AGENT)
-    return _quick(truth, predictions) or _careful(truth, predictions)
+    return _score_text_labels(truth, predictions) or _score_any_labels(truth, predictions)
 
 
 def _absent(where: str, name: str, found: Any, fault: Fault) -> Missing:
@@ -56,7 +56,7 @@ def _absent(where: str, name: str, found: Any, fault: Fault) -> Missing:
     return Missing(f"the {where}'s {name} is not a list but {type(found).__name__}", fault=fault)
 
 
-def _quick(truth: Sequence[Any], predictions: Sequence[Any]) -> Scores | None:
+def _score_text_labels(truth: Sequence[Any], predictions: Sequence[Any]) -> Scores | None:
     """The usual case, in one pass: as many answers as questions, and every label a text."""
     if len(truth) != len(predictions):
         return None
@@ -77,10 +77,10 @@ def _quick(truth: Sequence[Any], predictions: Sequence[Any]) -> Scores | None:
         "".join([*right, *overlooked, *misplaced])
     except (LookupError, TypeError):
         return None
-    return _scored(right, overlooked, misplaced, len(truth))
+    return _compute_scores(right, overlooked, misplaced, len(truth))
 
 
-def _careful(truth: Sequence[Any], predictions: Sequence[Any]) -> Scores | Missing:
+def _score_any_labels(truth: Sequence[Any], predictions: Sequence[Any]) -> Scores | Missing:
     """Labels of any kind, answers that are lacking, answers nobody asked for."""
     due = _labels(truth)
     if None in due:
@@ -101,9 +101,9 @@ def _careful(truth: Sequence[Any], predictions: Sequence[Any]) -> Scores | Missi
     answered = len(due) - misplaced[None]
     ignored = max(0, len(predictions) - len(due))
     if answered == len(due) and not ignored:
-        return _scored(right, overlooked, misplaced, len(due))
+        return _compute_scores(right, overlooked, misplaced, len(due))
     details = {"expected": len(due), "answered": answered, "ignored": ignored}
-    return _explained(_scored(right, overlooked, misplaced, len(due)), details)
+    return _with_details(_compute_scores(right, overlooked, misplaced, len(due)), details)
 
 
 def _labels(items: Sequence[Any]) -> list[Label | None]:
@@ -119,7 +119,7 @@ def _label(item: Any) -> Label | None:
     return value if isinstance(value, str | int | float) and value == value else None
 
 
-def _scored(right: Counts, overlooked: Counts, misplaced: Counts, expected: int) -> Scores:
+def _compute_scores(right: Counts, overlooked: Counts, misplaced: Counts, expected: int) -> Scores:
     """The means over true labels, each weighing as often as it was due.
 
     Sums of fractions are kept as whole numbers and divided once: Python rounds that correctly, so that 9 of
@@ -144,7 +144,7 @@ def _scored(right: Counts, overlooked: Counts, misplaced: Counts, expected: int)
     return Scores(correct / expected, precision / (per_given * expected), f1 / (per_both * expected))
 
 
-def _explained(scores: Scores, details: Mapping[str, int]) -> Scores:
+def _with_details(scores: Scores, details: Mapping[str, int]) -> Scores:
     return Scores(*(Measured(value, details=details) for value in msgspec.structs.astuple(scores)))
 
 

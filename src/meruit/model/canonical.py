@@ -111,15 +111,15 @@ def _number(number: Decimal) -> int | dict[str, str]:
 
 def from_canonical(written: bytes) -> Any:
     """What `canonical` wrote, every digit kept; ValueError for anything else."""
-    return _restored(loads(written))
+    return _restore(loads(written))
 
 
-def _restored(value: Any) -> Any:
+def _restore(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"$decimal"}:
             return _decimal(value["$decimal"])
-        return {_name(key): _restored(item) for key, item in value.items()}
-    return [_restored(item) for item in value] if isinstance(value, list) else value
+        return {_name(key): _restore(item) for key, item in value.items()}
+    return [_restore(item) for item in value] if isinstance(value, list) else value
 
 
 def _name(key: str) -> str:

@@ -236,7 +236,7 @@ class WorkSubmission(BaseModel):
 
     @field_validator("title", "accept_null_agent")
     @classmethod
-    def _said(cls, text: str | None, info: ValidationInfo) -> str | None:
+    def _require_text(cls, text: str | None, info: ValidationInfo) -> str | None:
         if text is not None and not text.strip() and info.context != RECORDED:
             raise ValueError("there is nothing but spaces; say it in words")
         return text
@@ -262,11 +262,11 @@ class WorkSubmission(BaseModel):
             raise ValueError(f"{deeper!r} inside of input would be shown to agents; put what is private under private")
         return self
 
-    def judged_input(self) -> dict[str, Any]:
+    def input_for_judge(self) -> dict[str, Any]:
         """All that the judge is given: what agents see, and what they do not."""
         return {**self.input, **self.private}
 
-    def in_force(self) -> Terms:
+    def terms_in_force(self) -> Terms:
         """The terms, with the budget's cap among them."""
         cap = self.budget.max_cpa_total
         return self.terms if cap is None else self.terms.model_copy(update={"max_cpa_total": cap})
@@ -284,7 +284,7 @@ def _names(value: Any) -> Iterator[str]:
             waiting.extend(part)
 
 
-class KeptWork(NamedTuple):
+class StoredWorkSubmission(NamedTuple):
     """Work as it is kept, and as contracts on it commit to it."""
 
     submission: WorkSubmission
@@ -298,13 +298,13 @@ def work_body(submission: WorkSubmission) -> bytes:
     return canonical({**submission.model_dump(exclude={*SEPARATE}), "private_names": sorted(submission.private)})
 
 
-def kept_work(body: bytes) -> KeptWork:
+def parse_stored_work(body: bytes) -> StoredWorkSubmission:
     """Read back what `work_body` wrote; raises ValueError for anything else."""
     document = from_canonical(body)
     names = document.pop("private_names", []) if isinstance(document, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("it is no work")
-    return KeptWork(WorkSubmission.model_validate(document, context=RECORDED), frozenset(names))
+    return StoredWorkSubmission(WorkSubmission.model_validate(document, context=RECORDED), frozenset(names))
 
 
 class Execution(BaseModel):

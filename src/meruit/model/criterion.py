@@ -32,7 +32,7 @@ from meruit.model.kinds import (
 )
 from meruit.model.limits import MAX_CODE_BYTES, MAX_CUSTOM_METRICS, MAX_EXPRESSION, MAX_METRICS, MAX_NAME
 from meruit.model.numbers import Number
-from meruit.model.threshold import at_least_zero, fitting, money, numbers_in, plain_json, scale_of, share
+from meruit.model.threshold import at_least_zero, money, numbers_in, plain_json, scale_of, share, validate_threshold
 
 _POSITIVE_SCHEMA = WithJsonSchema({"type": ["number", "string"], "minimum": 0})
 Weight = Annotated[Number, BeforeValidator(at_least_zero), _POSITIVE_SCHEMA]
@@ -101,7 +101,7 @@ class CustomMetric(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _itself(cls, data: Any) -> Any:
+    def _refuse_code_file(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "code_file" in data:
             raise ValueError("code_file is read only beside a criteria file; put the code itself in `code`")
         return data
@@ -123,7 +123,7 @@ class CustomMetric(BaseModel):
 
     @field_validator("code")
     @classmethod
-    def _bounded(cls, code: str) -> str:
+    def _check_code_size(cls, code: str) -> str:
         if not code.strip():
             raise ValueError("the code is empty")
         size = len(code.encode())
@@ -195,7 +195,7 @@ class SuccessCriterion(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _labelled(cls, data: Any) -> Any:
+    def _accept_label(cls, data: Any) -> Any:
         """Take `label` for `name`, as tasks have it."""
         if not isinstance(data, Mapping) or "label" not in data or "name" in data:
             return data
@@ -203,7 +203,7 @@ class SuccessCriterion(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _as_its_check_has_it(cls, data: Any) -> Any:
+    def _apply_check_defaults(cls, data: Any) -> Any:
         """Fill in what authors mean who name a check and say no more."""
         assertion = data.get("assertion", data) if isinstance(data, Mapping) else None
         name = assertion.check if isinstance(assertion, Assertion) else None
@@ -213,7 +213,7 @@ class SuccessCriterion(BaseModel):
 
     @field_validator("expr")
     @classmethod
-    def _written(cls, expr: str | None) -> str | None:
+    def _check_expr(cls, expr: str | None) -> str | None:
         if expr is None:
             return None
         if not expr.strip():
@@ -234,14 +234,14 @@ class SuccessCriterion(BaseModel):
         if kind is None or comparison is None:
             return threshold
         try:
-            return fitting(threshold, kind, comparison)
+            return validate_threshold(threshold, kind, comparison)
         except ValueError as problem:
             named = info.data.get("metric") or info.data.get("expr")
             raise ValueError(f"Invalid threshold for metric: {named}: {problem}") from None
 
     @field_validator("scale")
     @classmethod
-    def _scaled(cls, scale: Scale | None, info: ValidationInfo) -> Scale | None:
+    def _resolve_scale(cls, scale: Scale | None, info: ValidationInfo) -> Scale | None:
         if "metric_type" not in info.data:
             return scale
         kind = info.data["metric_type"]

@@ -19,19 +19,19 @@ OF_CRITERIA = (
 """What of two judged criteria is compared."""
 
 
-class Change(Record, frozen=True):
+class FieldChange(Record, frozen=True):
     """One field that differs."""
 
     field: str
     before: Any
     after: Any
 
-    def turned(self) -> "Change":
+    def inverse(self) -> "FieldChange":
         """The same change, seen from its end."""
-        return Change(self.field, self.after, self.before)
+        return FieldChange(self.field, self.after, self.before)
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """What happened to a criterion."""
 
     ADDED = "added"
@@ -39,25 +39,29 @@ class Kind(StrEnum):
     CHANGED = "changed"
 
 
-_OPPOSITE = {Kind.ADDED: Kind.REMOVED, Kind.REMOVED: Kind.ADDED, Kind.CHANGED: Kind.CHANGED}
+_OPPOSITE = {
+    DifferenceKind.ADDED: DifferenceKind.REMOVED,
+    DifferenceKind.REMOVED: DifferenceKind.ADDED,
+    DifferenceKind.CHANGED: DifferenceKind.CHANGED,
+}
 
 
 class CriterionDifference(Record, frozen=True):
     """One criterion that is new, gone, or judged otherwise."""
 
     criterion_id: str
-    kind: Kind
-    changes: tuple[Change, ...]
+    kind: DifferenceKind
+    changes: tuple[FieldChange, ...]
     """Of an added or removed criterion, all that it has: the other side is None."""
 
-    def turned(self) -> "CriterionDifference":
+    def inverse(self) -> "CriterionDifference":
         """The same difference, seen from its end."""
         return CriterionDifference(
-            self.criterion_id, _OPPOSITE[self.kind], tuple(change.turned() for change in self.changes)
+            self.criterion_id, _OPPOSITE[self.kind], tuple(change.inverse() for change in self.changes)
         )
 
 
-class Ending(Record, frozen=True):
+class VerdictSummary(Record, frozen=True):
     """How a verification ended."""
 
     verdict: Verdict
@@ -68,9 +72,9 @@ class Ending(Record, frozen=True):
 class Difference(Record, frozen=True):
     """All that differs between an earlier and a later verdict."""
 
-    before: Ending
-    after: Ending
-    changes: tuple[Change, ...]
+    before: VerdictSummary
+    after: VerdictSummary
+    changes: tuple[FieldChange, ...]
     criteria: tuple[CriterionDifference, ...]
     """By criterion id, only those that differ."""
 
@@ -79,13 +83,13 @@ class Difference(Record, frozen=True):
         """Whether both say the same."""
         return not self.changes and not self.criteria
 
-    def turned(self) -> "Difference":
+    def inverse(self) -> "Difference":
         """The same difference, seen from its end."""
         return Difference(
             self.after,
             self.before,
-            tuple(change.turned() for change in self.changes),
-            tuple(criterion.turned() for criterion in self.criteria),
+            tuple(change.inverse() for change in self.changes),
+            tuple(criterion.inverse() for criterion in self.criteria),
         )
 
 
@@ -95,8 +99,8 @@ def difference(old: VerificationResult, new: VerificationResult) -> Difference:
     after = {judged.criterion_id: judged for judged in new.criterion_results}
     both = ((name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
     return Difference(
-        Ending(old.verdict, old.success, old.score),
-        Ending(new.verdict, new.success, new.score),
+        VerdictSummary(old.verdict, old.success, old.score),
+        VerdictSummary(new.verdict, new.success, new.score),
         _changes(OF_RESULTS, old, new),
         tuple(found for one in both if (found := _of_criterion(*one)) is not None),
     )
@@ -105,15 +109,15 @@ def difference(old: VerificationResult, new: VerificationResult) -> Difference:
 def _of_criterion(name: str, old: CriterionResult | None, new: CriterionResult | None) -> CriterionDifference | None:
     changes = _changes(OF_CRITERIA, old, new)
     if old is None:
-        return CriterionDifference(name, Kind.ADDED, changes)
+        return CriterionDifference(name, DifferenceKind.ADDED, changes)
     if new is None:
-        return CriterionDifference(name, Kind.REMOVED, changes)
-    return CriterionDifference(name, Kind.CHANGED, changes) if changes else None
+        return CriterionDifference(name, DifferenceKind.REMOVED, changes)
+    return CriterionDifference(name, DifferenceKind.CHANGED, changes) if changes else None
 
 
-def _changes(fields: Sequence[str], old: Record | None, new: Record | None) -> tuple[Change, ...]:
+def _changes(fields: Sequence[str], old: Record | None, new: Record | None) -> tuple[FieldChange, ...]:
     pairs = ((field, getattr(old, field, None), getattr(new, field, None)) for field in fields)
-    return tuple(Change(*pair) for pair in pairs if _differ(*pair[1:]))
+    return tuple(FieldChange(*pair) for pair in pairs if _differ(*pair[1:]))
 
 
 def _differ(before: Any, after: Any) -> bool:

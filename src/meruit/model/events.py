@@ -77,7 +77,7 @@ class Event(Record, frozen=True):
     data: dict[str, Any]
 
 
-class Numbered(Record, frozen=True):
+class OutboxEvent(Record, frozen=True):
     """An event and its place in the outbox."""
 
     seq: int

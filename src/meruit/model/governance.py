@@ -10,7 +10,7 @@ import msgspec
 from meruit.model.evidence import Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.record import Record
-from meruit.model.text import visible
+from meruit.model.text import escape_control_characters
 
 UNAVAILABLE = "governance_unavailable"
 """The flag of an outcome that somebody who was asked said nothing about."""
@@ -80,7 +80,7 @@ class GovernanceResult(Record, frozen=True):
     """How much of what could be checked was: the share of the rules that had what they need."""
 
     @property
-    def concluded(self) -> Disposition:
+    def conclusion(self) -> Disposition:
         """What follows: the worst of validity, disposition and what the flags do."""
         said = [
             Disposition.CLEAR if self.valid else Disposition.INVALID,
@@ -94,13 +94,13 @@ class GovernanceResult(Record, frozen=True):
         """The flags as a result lists them: printable, and no longer than anybody reads."""
         named = (flag.rule if isinstance(flag, Flag) else flag for flag in self.flags)
         # Cut twice: what is spelled out grows.
-        return [visible(name[:MAX_NAME_CHARS])[:MAX_NAME_CHARS] for name in named]
+        return [escape_control_characters(name[:MAX_NAME_CHARS])[:MAX_NAME_CHARS] for name in named]
 
-    def bounded(self) -> Self:
+    def limit_flags(self) -> Self:
         """The same with no more flags than are kept of a stranger; what follows from all of them stands."""
         if len(self.flags) <= MAX_FLAGS:
             return self
-        return msgspec.structs.replace(self, flags=self.flags[:MAX_FLAGS], disposition=self.concluded)
+        return msgspec.structs.replace(self, flags=self.flags[:MAX_FLAGS], disposition=self.conclusion)
 
 
 class GovernanceClient(Protocol):

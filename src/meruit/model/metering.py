@@ -10,9 +10,18 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from meruit.errors import MeruitError
-from meruit.model.prices import Ledger, PriceQuote
+from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.record import Record
-from meruit.model.usage import Acknowledgement, FetchError, Moment, Tokens, UsageRun, UsageStep, UsageVerdict, summed
+from meruit.model.usage import (
+    Acknowledgement,
+    FetchError,
+    Moment,
+    Tokens,
+    UsageRun,
+    UsageStep,
+    UsageVerdict,
+    sum_tokens,
+)
 
 MAX_STEPS = 10_000
 MAX_CALLS = 100_000
@@ -32,7 +41,7 @@ class CallState(StrEnum):
     """Broken off: what it used, only the provider knows."""
 
 
-class LaneKind(StrEnum):
+class AttributionKind(StrEnum):
     """By what the provider can tell one user's calls from another's."""
 
     KEY = "key"
@@ -45,10 +54,10 @@ class LaneKind(StrEnum):
     """By nothing but the time."""
 
 
-class Lane(Record, frozen=True):
+class AttributionKey(Record, frozen=True):
     """Where the run's calls are found again at its provider."""
 
-    kind: LaneKind = LaneKind.WINDOW
+    kind: AttributionKind = AttributionKind.WINDOW
     value: Label = ""
     """The provider's id of the key, project or session, never the secret itself; empty for the other two kinds."""
 
@@ -92,7 +101,7 @@ class MeteredStep(Record, frozen=True):
             return self.tokens
         known = [one.tokens for one in self.calls if one.tokens is not None]
         unknown = any(one.tokens is None and one.state is not CallState.FAILED for one in self.calls)
-        return None if unknown else summed(known)
+        return None if unknown else sum_tokens(known)
 
     @property
     def by_model(self) -> dict[str, Tokens]:
@@ -105,7 +114,7 @@ class MeteredStep(Record, frozen=True):
                 return {}
             if call.model:
                 found.setdefault(call.model, []).append(call.tokens)
-        return {model: summed(several) for model, several in found.items()}
+        return {model: sum_tokens(several) for model, several in found.items()}
 
 
 class MeteredRun(Record, frozen=True):
@@ -116,7 +125,7 @@ class MeteredRun(Record, frozen=True):
     """The agent or framework, by which runs are compared."""
     source: Name = "default"
     """The configured account at a provider that counts it."""
-    lane: Lane = Lane()
+    attribution_key: AttributionKey = AttributionKey()
     started_at: Moment | None = None
     ended_at: Moment | None = None
     """None while it is open."""
@@ -160,7 +169,7 @@ class MeteredRun(Record, frozen=True):
 
 
 class UsageRow(Record, frozen=True):
-    """What a provider counted in one span of time, for one lane and model, or for one call."""
+    """What a provider counted in one span of time, for one attribution key and model, or for one call."""
 
     start: Moment
     end: Moment
@@ -236,7 +245,7 @@ class UsageSource(Protocol):
     """Something that counts tokens for others."""
 
     @property
-    def kinds(self) -> frozenset[LaneKind]:
+    def kinds(self) -> frozenset[AttributionKind]:
         """By what it can tell one user's calls from another's."""
         ...
 
@@ -272,9 +281,9 @@ class UsageRecord(Record, frozen=True):
     attempts: int
     """How many looks are kept; whoever adds one names this number."""
     verdict: UsageVerdict
-    next_look_at: Moment | None = None
+    next_observation_at: Moment | None = None
     """None where nobody looks any more by itself."""
-    last_look_at: Moment | None = None
+    last_observation_at: Moment | None = None
     """When it was looked at last, an early equal look included, which is no attempt."""
     exhausted: bool = False
     acknowledged: tuple[Acknowledgement, ...] = ()
@@ -282,23 +291,23 @@ class UsageRecord(Record, frozen=True):
     """What it waits for where that is not time: `credential`, `person`."""
     quotes: tuple[PriceQuote, ...] = ()
     """The prices of its models; a later one of a model says why there is one."""
-    ledger: Ledger = Ledger()
+    ledger: RunCosts = RunCosts()
 
 
-NAMED = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.SESSION})
-"""Kinds of lanes that the provider has an id for."""
+NAMED = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION})
+"""Kinds of attribution keys that the provider has an id for."""
 
 
 _SECRET = "sk-"  # noqa: S105 - how providers' secrets begin, and none itself
 
 
-def why_no_lane(lane: Lane) -> str:
-    """What keeps it from being a lane, and what to do; empty where it is one."""
-    value = lane.value.strip()
-    if lane.kind in NAMED and not value:
-        return f"the lane {lane.kind} needs the provider's id of it, as {lane.kind}:ID"
-    if lane.kind not in NAMED and lane.value:
-        return f"the lane {lane.kind} takes no value"
+def attribution_key_problem(attribution_key: AttributionKey) -> str:
+    """What keeps it from being an attribution key, and what to do; empty where it is one."""
+    value = attribution_key.value.strip()
+    if attribution_key.kind in NAMED and not value:
+        return f"the attribution key {attribution_key.kind} needs the provider's id of it, as {attribution_key.kind}:ID"
+    if attribution_key.kind not in NAMED and attribution_key.value:
+        return f"the attribution key {attribution_key.kind} takes no value"
     if value.lower().startswith(_SECRET):
-        return "the lane looks like a key itself; give the provider's id of the key, never the secret"
+        return "the attribution key looks like a key itself; give the provider's id of the key, never the secret"
     return ""

@@ -32,7 +32,7 @@ def as_decimal(micros: int) -> Decimal:
     return Decimal(micros).scaleb(-6).normalize() + 0
 
 
-class Part(StrEnum):
+class PricePart(StrEnum):
     """Which part of the price a line belongs to."""
 
     CPC = "cpc"
@@ -45,14 +45,14 @@ class Line(Record, frozen=True):
     """One line of a bill: how much, by which rule, and why."""
 
     rule: str
-    part: Part
+    part: PricePart
     micros: int
     """What it adds to the price; a penalty is negative."""
     reason: str
     criterion_id: str | None = None
 
 
-class TokenUse(Record, frozen=True):
+class ContractTokenUse(Record, frozen=True):
     """The tokens of one run, as a contract is billed by them."""
 
     run_id: str
@@ -84,7 +84,7 @@ class Bill(Record, frozen=True, omit_defaults=True):
     """Of the escrow, back to the consumer."""
     tokens: int = 0
     """For tokens, beside the three others: base + bonus − penalty + tokens is the total."""
-    usage: tuple[TokenUse, ...] = ()
+    usage: tuple[ContractTokenUse, ...] = ()
     """The runs that the tokens are of, as they stood when the bill was made."""
 
 

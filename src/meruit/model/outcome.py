@@ -107,6 +107,6 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + micros * _MICROSECOND
 
 
-def written(moment: datetime) -> str:
+def to_rfc3339(moment: datetime) -> str:
     """A moment as RFC 3339 text in UTC, one text for one moment."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

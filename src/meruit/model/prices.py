@@ -30,7 +30,7 @@ class PriceQuote(Record, frozen=True):
     """Why there is a quote after the first."""
 
 
-class Ledger(Record, frozen=True):
+class RunCosts(Record, frozen=True):
     """The three costs of a run, side by side; none overwrites another, and what is unknown is None."""
 
     quoted: Decimal | None = None

@@ -56,16 +56,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     def __get_pydantic_json_schema__(cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler") -> "JsonSchemaValue":
         """The struct's own JSON Schema, its parts inlined so that it can stand anywhere."""
         (found,), definitions = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
-        return dict(_inlined(found, definitions))
+        return dict(_inline(found, definitions))
 
 
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
     """Replace each reference by what it refers to; our records are never recursive."""
     if isinstance(schema, dict):
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            return _inlined(definitions[reference.rsplit("/", 1)[-1]], definitions)
-        return {key: _inlined(value, definitions) for key, value in schema.items()}
+            return _inline(definitions[reference.rsplit("/", 1)[-1]], definitions)
+        return {key: _inline(value, definitions) for key, value in schema.items()}
     if isinstance(schema, list):
-        return [_inlined(value, definitions) for value in schema]
+        return [_inline(value, definitions) for value in schema]
     return schema

@@ -123,7 +123,7 @@ class Task(BaseModel):
 
     @field_validator("seed")
     @classmethod
-    def _sowable(cls, seed: Any) -> Any:
+    def _check_seed(cls, seed: Any) -> Any:
         several = seed if isinstance(seed, list) else [seed]
         if seed is not None and not all(isinstance(one, str | dict) for one in several):
             raise ValueError("a seed is the name of a file, or what such a file says, or a list of these")

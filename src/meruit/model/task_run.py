@@ -143,7 +143,7 @@ class TaskScore(Record, frozen=True):
     verdicts: dict[str, int]
 
 
-class Interval(Record, frozen=True):
+class ConfidenceInterval(Record, frozen=True):
     """Between which two numbers the truth lies, 95 times of 100."""
 
     low: float
@@ -158,8 +158,8 @@ class BenchmarkScore(Record, frozen=True):
     exact: str
     bounds: Bounds
     pass_rate: float
-    pass_rate_interval: Interval | None
-    score_interval: Interval | None
+    pass_rate_interval: ConfidenceInterval | None
+    score_interval: ConfidenceInterval | None
     worst_task: str | None
     coverage: float
     """The share of the weight that could be measured, over all runs."""

@@ -3,7 +3,7 @@
 import unicodedata
 
 
-def visible(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """Spell out control characters, so that no stranger's text fakes a line or moves the cursor."""
     if text.isprintable():
         return text

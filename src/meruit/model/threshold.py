@@ -90,13 +90,13 @@ def share(value: Any) -> Number:
     return number
 
 
-def fitting(threshold: Any, kind: MetricType, comparison: ComparisonOperator) -> Any:
+def validate_threshold(threshold: Any, kind: MetricType, comparison: ComparisonOperator) -> Any:
     """The threshold as the judge will read it, or ValueError saying what would fit."""
     match comparison:
         case ComparisonOperator.IN_RANGE:
             return _range(threshold)
         case ComparisonOperator.CONTAINS_ALL | ComparisonOperator.CONTAINS_ANY:
-            return _wanted(threshold)
+            return _check_keywords(threshold)
         case ComparisonOperator.EQ | ComparisonOperator.NEQ:
             if kind is MetricType.CUSTOM and isinstance(threshold, bool | str):
                 return threshold
@@ -136,7 +136,7 @@ def _range(threshold: Any) -> dict[str, Number | None]:
     return {"min": low, "max": high}
 
 
-def _wanted(threshold: Any) -> Any:
+def _check_keywords(threshold: Any) -> Any:
     """What must be contained: a list, or one word; anything else leaves it to the work's input."""
     if isinstance(threshold, str) and not threshold.strip():
         raise ValueError("an empty keyword is contained in everything")

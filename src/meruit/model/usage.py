@@ -70,10 +70,10 @@ class Assurance(StrEnum):
 
     REQUEST = "A"
     """A record for each very call."""
-    LANE = "B"
+    ATTRIBUTION_KEY = "B"
     """The run alone used a key, a project or a session for its minutes."""
     COHORT = "C"
-    """Several runs share a lane, and their sum ties out."""
+    """Several runs share an attribution key, and their sum ties out."""
     LOCAL = "D"
     """Only what the run says of itself; never verified."""
 
@@ -103,7 +103,7 @@ class Tokens(Record, frozen=True):
         return self.input + self.output
 
 
-def summed(several: Iterable[Tokens]) -> Tokens:
+def sum_tokens(several: Iterable[Tokens]) -> Tokens:
     """All together; what one of them does not know is not known of the sum."""
     together: list[int | None] | None = None
     for one in several:
@@ -152,7 +152,7 @@ class UsageRun(Record, frozen=True):
         """What all steps say; None where one that may have used something does not. Who declares no usage says zero."""
         said = [one.local for one in self.steps if one.local is not None or one.expects_usage is not False]
         known = [one for one in said if one is not None]
-        return summed(known) if len(known) == len(said) and (said or self.uses_none) else None
+        return sum_tokens(known) if len(known) == len(said) and (said or self.uses_none) else None
 
     @property
     def by_model(self) -> dict[str, Tokens] | None:
@@ -163,11 +163,11 @@ class UsageRun(Record, frozen=True):
         for step in self.steps:
             for model, tokens in step.by_model.items():
                 found.setdefault(model, []).append(tokens)
-        return {model: summed(several) for model, several in found.items()}
+        return {model: sum_tokens(several) for model, several in found.items()}
 
 
 class Cohort(Record, frozen=True):
-    """Runs that share a lane, so that the provider counts them together."""
+    """Runs that share an attribution key, so that the provider counts them together."""
 
     runs: Count
     local: Tokens | None = None
@@ -177,7 +177,7 @@ class Cohort(Record, frozen=True):
     """Whether one of them has not ended, and may yet use more."""
 
 
-class Attempt(Record, frozen=True):
+class Observation(Record, frozen=True):
     """One look at what the provider counted."""
 
     id: str
@@ -191,7 +191,7 @@ class Attempt(Record, frozen=True):
     total_steps: Count | None = None
     """As files count steps without telling which."""
     unattributed: Count = 0
-    """Tokens in the run's lane and in none of its steps."""
+    """Tokens in the run's attribution key and in none of its steps."""
     models: tuple[str, ...] = ()
     cohort: Cohort | None = None
     """The runs that `total` counts, where this one is not alone."""
@@ -205,7 +205,7 @@ class Attempt(Record, frozen=True):
     """Of the pages that it was read from."""
     by_model: dict[str, Tokens] | None = None
     """The same total by model, where the source can tell; of a file that does not, None."""
-    told_by: str = ""
+    reported_by: str = ""
     """Who says that this was seen, where we did not ask the provider ourselves: `file`."""
 
 
@@ -242,7 +242,7 @@ class UsageChange(Record, frozen=True):
     at: Moment
     status: UsageStatus
     code: UsageCode
-    attempt_id: str = ""
+    observation_id: str = ""
     """Empty where a person's word made the change."""
 
 
@@ -271,6 +271,6 @@ class UsageVerdict(Record, frozen=True):
     """Whether the latest look failed, and what stood before it stands."""
     interval_min: float = INTERVAL_MIN
     """By which it was judged: less than 60 is weaker than specified."""
-    told_by: str = ""
+    reported_by: str = ""
     """Who says so of a look that decided, where we did not ask the provider ourselves."""
     history: tuple[UsageChange, ...] = ()

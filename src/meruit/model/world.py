@@ -13,9 +13,9 @@ import msgspec
 
 from meruit.model.record import Record
 
-WORLD = "world"
+ENVIRONMENT_KEY = "world"
 """The key under which work carries the world: before, in its input, and after, in its output."""
-FACTS = "facts"
+FACTS_KEY = "facts"
 """The key of the input under which a task's own names stand, for `${…}`."""
 
 
@@ -95,11 +95,11 @@ class Snapshot(Record, frozen=True):
         return {item.key: item.version for item in self.items}
 
 
-World = dict[str, Snapshot]
+EnvironmentState = dict[str, Snapshot]
 """Each source's snapshot, by the name that the task gives it."""
 
 
-def item(key: str, content: bytes, *, version: str | None = None, facts: Mapping[str, Any] | None = None) -> Item:
+def make_item(key: str, content: bytes, *, version: str | None = None, facts: Mapping[str, Any] | None = None) -> Item:
     """An item of some content; its version is a digest unless the system has one of its own."""
     try:
         body, encoding = content.decode(), Encoding.TEXT
@@ -108,17 +108,17 @@ def item(key: str, content: bytes, *, version: str | None = None, facts: Mapping
     return Item(key, version or sha256(content).hexdigest(), body, encoding, facts or {})
 
 
-def left(key: str, version: str, *, size: int, limit: int, facts: Mapping[str, Any] | None = None) -> Item:
+def too_large_item(key: str, version: str, *, size: int, limit: int, facts: Mapping[str, Any] | None = None) -> Item:
     """An item that is too large to keep; it stands there all the same, so that one such item spoils no reading."""
     return Item(key, version, None, Encoding.LEFT, {**(facts or {}), "size": size, "limit": limit})
 
 
-def compacted(before: World, after: World) -> World:
+def compact_state(before: EnvironmentState, after: EnvironmentState) -> EnvironmentState:
     """The world after, without the bodies that stand in the world before already."""
-    return {name: _compacted(before.get(name), found) for name, found in after.items()}
+    return {name: _compact_snapshot(before.get(name), found) for name, found in after.items()}
 
 
-def _compacted(before: Snapshot | None, after: Snapshot) -> Snapshot:
+def _compact_snapshot(before: Snapshot | None, after: Snapshot) -> Snapshot:
     if before is None:
         return after
     known = {one.key: one for one in before.items}
@@ -128,12 +128,12 @@ def _compacted(before: Snapshot | None, after: Snapshot) -> Snapshot:
     return msgspec.structs.replace(after, items=items)
 
 
-def restored(before: World, after: World) -> World:
+def restore_state(before: EnvironmentState, after: EnvironmentState) -> EnvironmentState:
     """What `compacted` was given; an item that refers to nothing loses its body."""
-    return {name: _restored(before.get(name), found) for name, found in after.items()}
+    return {name: _restore_snapshot(before.get(name), found) for name, found in after.items()}
 
 
-def _restored(before: Snapshot | None, after: Snapshot) -> Snapshot:
+def _restore_snapshot(before: Snapshot | None, after: Snapshot) -> Snapshot:
     known = {one.key: one for one in before.items} if before is not None else {}
     items = [_body_of(one, known) if one.encoding is Encoding.BEFORE else one for one in after.items]
     return msgspec.structs.replace(after, items=items)
@@ -146,12 +146,12 @@ def _body_of(one: Item, known: Mapping[str, Item]) -> Item:
     return found
 
 
-def world_of(part: Mapping[str, Any]) -> World:
+def environment_in(part: Mapping[str, Any]) -> EnvironmentState:
     """The world in a work's input or output; raises `msgspec.ValidationError` for what is none."""
-    found = part.get(WORLD)
-    return {} if found is None else msgspec.convert(found, World)
+    found = part.get(ENVIRONMENT_KEY)
+    return {} if found is None else msgspec.convert(found, EnvironmentState)
 
 
-def in_work(world: World) -> dict[str, Any]:
+def as_work_part(world: EnvironmentState) -> dict[str, Any]:
     """A world as a work's input or output carries it."""
-    return {WORLD: msgspec.to_builtins(world)}
+    return {ENVIRONMENT_KEY: msgspec.to_builtins(world)}

@@ -16,7 +16,7 @@ from meruit.model.access import Scope
 from meruit.model.numbers import in_units
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store import batches
-from meruit.outcomes.store.read import Evidence, Narrowed, criteria_body, criteria_from
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, criteria_body, criteria_from
 from meruit.store.database import StoreError
 from meruit.store.store import Store
 
@@ -64,19 +64,19 @@ class _Line(msgspec.Struct):
     work_output: msgspec.Raw
 
 
-class _Found(NamedTuple):
+class _VersionWithWork(NamedTuple):
     """One version of an outcome, with its work."""
 
     summary: OutcomeSummary
-    version: batches.KeptVersion
+    version: batches.StoredVersion
     criteria: bytes
-    work: Evidence
+    work: OutcomeWork
 
 
 def export_jsonl(
     store: Store,
     scope: Scope,
-    narrowed: Narrowed | None,
+    narrowed: OutcomeFilter | None,
     file: BinaryIO,
     progress: Progress,
     *,
@@ -86,7 +86,7 @@ def export_jsonl(
     lines = 0
     encode = msgspec.json.Encoder().encode
     with store.database.reading() as connection:
-        for found, done, total in _found(connection, store, scope, narrowed, every_version=every_version):
+        for found, done, total in _versions_with_work(connection, store, scope, narrowed, every_version=every_version):
             file.writelines(encode(_line(one)) + b"\n" for one in found)
             lines += len(found)
             progress(done, total)
@@ -96,7 +96,7 @@ def export_jsonl(
 def export_parquet(
     store: Store,
     scope: Scope,
-    narrowed: Narrowed | None,
+    narrowed: OutcomeFilter | None,
     file: BinaryIO,
     progress: Progress,
     *,
@@ -117,7 +117,9 @@ def export_parquet(
         with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             group: dict[str, list[Any]] = {name: [] for name in schema.names}
             size = 0
-            for found, done, total in _found(connection, store, scope, narrowed, every_version=every_version):
+            for found, done, total in _versions_with_work(
+                connection, store, scope, narrowed, every_version=every_version
+            ):
                 for one in found:
                     size += _add_row(group, one, metrics)
                 rows += len(found)
@@ -131,7 +133,7 @@ def export_parquet(
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file that appears under its name only once all of it is on disk; a device or a pipe is written to as it is."""
     path = path.resolve()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -157,29 +159,29 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 # What is read.
 
 
-def _found(
-    connection: Connection, store: Store, scope: Scope, narrowed: Narrowed | None, *, every_version: bool
-) -> Iterator[tuple[list[_Found], int, int]]:
+def _versions_with_work(
+    connection: Connection, store: Store, scope: Scope, narrowed: OutcomeFilter | None, *, every_version: bool
+) -> Iterator[tuple[list[_VersionWithWork], int, int]]:
     """Versions with their work, a bounded number at a time, and how many outcomes of how many are done with them."""
     written: OrderedDict[str, bytes] = OrderedDict()
     done = 0
     for page, total in _pages(connection, scope, narrowed):
         by_id = {one.id: one for one in page}
         kept = batches.versions(connection, scope.tenant, [*by_id], every=every_version)
-        for group in batches.works(connection, scope.tenant, [*by_id], store.shelf):
+        for group in batches.works(connection, scope.tenant, [*by_id], store.blobs):
             found = []
             for name, work in group.items():
                 if isinstance(work, StoreError):
                     raise work
                 for version in kept[name]:
                     criteria = _criteria(connection, scope.tenant, version.criteria_digest, written)
-                    found.append(_Found(by_id[name], version, criteria, work))
+                    found.append(_VersionWithWork(by_id[name], version, criteria, work))
             done += len(group)
             yield found, done, total
 
 
 def _pages(
-    connection: Connection, scope: Scope, narrowed: Narrowed | None
+    connection: Connection, scope: Scope, narrowed: OutcomeFilter | None
 ) -> Iterator[tuple[list[OutcomeSummary], int]]:
     end = batches.end_of(connection, scope, narrowed)
     total = batches.count(connection, scope, narrowed, end)
@@ -203,7 +205,7 @@ def _criteria(connection: Connection, tenant: str, digest: str, written: Ordered
 # Lines.
 
 
-def _line(found: _Found) -> _Line:
+def _line(found: _VersionWithWork) -> _Line:
     summary, version, work = found.summary, found.version, found.work
     figures = _figures(version.result)
     return _Line(
@@ -253,7 +255,7 @@ def _arrow() -> tuple[Any, Any]:
 
 
 def _metric_kinds(
-    connection: Connection, scope: Scope, narrowed: Narrowed | None, *, every_version: bool
+    connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, *, every_version: bool
 ) -> dict[str, set[type]]:
     """Every metric that was measured, and of which kinds its values were; all numbers are one kind."""
     seen: dict[str, set[type]] = {}
@@ -290,7 +292,7 @@ def _schema(arrow: Any, metrics: dict[str, type]) -> Any:
     )
 
 
-def _add_row(group: dict[str, list[Any]], found: _Found, metrics: dict[str, type]) -> int:
+def _add_row(group: dict[str, list[Any]], found: _VersionWithWork, metrics: dict[str, type]) -> int:
     """Put a row at the end of each column; answers about how many bytes that is."""
     summary, version, work = found.summary, found.version, found.work
     figures = _figures(version.result)

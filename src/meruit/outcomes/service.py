@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable
-from meruit.governance.dossier import public_mark, text_of
+from meruit.governance.dossier import public_input_fingerprint, text_of
 from meruit.governance.history import sketch
-from meruit.governance.store import Attempt
+from meruit.governance.store import OutputAttempt
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import canonical, payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
@@ -20,13 +20,20 @@ from meruit.model.work import Work
 from meruit.outcomes.store import criteria as named
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.criteria import NamedCriteria
-from meruit.outcomes.store.write import SALTS, Idempotent, NewOutcome, RecordAll, Recorded, Replay
+from meruit.outcomes.store.write import (
+    SALTS,
+    IdempotentReplay,
+    IdempotentRequest,
+    NewOutcome,
+    RecordAll,
+    RecordedVersion,
+)
 from meruit.registry import faults_of
-from meruit.store.blobs import Part
+from meruit.store.blobs import EvidencePart
 from meruit.store.store import Store
 from meruit.verify.catalogue import Prepared
-from meruit.verify.engine import Refusal, VerificationEngine
-from meruit.verify.lint.custom_code import Trouble, try_out
+from meruit.verify.engine import VerificationEngine, VerificationRefusal
+from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
 
 MAX_READY, MAX_READY_BYTES = 256, 16 * 1024 * 1024
 """Sets of criteria that are kept compiled, and how large all of them together may be as they are written."""
@@ -34,11 +41,11 @@ SMALL_BYTES = 64 * 1024
 """Work up to this size is judged where it arrives; larger work must not hold up everybody else."""
 
 
-class Unsupported(CriteriaError):
+class UnsupportedCriteria(CriteriaError):
     """Criteria that can be read, and whose code or assertions do not do what they must."""
 
 
-class Ready(NamedTuple):
+class CompiledCriteria(NamedTuple):
     """Criteria compiled, and in the form in which they are kept."""
 
     prepared: Prepared
@@ -62,12 +69,12 @@ class Submission(NamedTuple):
     """Of all of it, in bytes, where that is known."""
 
 
-class Judged(NamedTuple):
+class JudgedWork(NamedTuple):
     """Work with its verdict, not yet recorded."""
 
     outcome_id: str
     submission: Submission
-    ready: Ready
+    criteria: CompiledCriteria
     result: VerificationResult
     result_json: bytes
 
@@ -79,69 +86,69 @@ class Registrar:
         self.engine = engine
         self.store = store
         self._max_criteria = max_criteria
-        self._ready: OrderedDict[str, Ready] = OrderedDict()
-        self._ready_bytes = 0
+        self._cache: OrderedDict[str, CompiledCriteria] = OrderedDict()
+        self._cache_bytes = 0
         self._remembering = threading.Lock()
 
-    def ready(self, written: Mapping[str, Any] | SuccessCriteria) -> Ready:
+    def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
         """Criteria that somebody wrote, compiled; raises CriteriaError with every problem."""
         if isinstance(written, SuccessCriteria):
-            return self._compiled(written, None)
+            return self._compile(written, None)
         key = payload_digest(written)
-        found = self._recalled(key)
+        found = self._find_compiled(key)
         if found is not None:
             return found
         known = self.engine.catalogue.names()
-        return self._compiled(parse_criteria(written, known_metrics=known, max_criteria=self._max_criteria), key)
+        return self._compile(parse_criteria(written, known_metrics=known, max_criteria=self._max_criteria), key)
 
-    def named(self, tenant: str, name: str, version: int | None = None) -> tuple[NamedCriteria, Ready]:
+    def load_named(self, tenant: str, name: str, version: int | None = None) -> tuple[NamedCriteria, CompiledCriteria]:
         """Registered criteria, compiled; raises NotFound, and Unavailable for what ran where they were registered."""
         with self.store.database.reading() as connection:
             found = named.find(connection, tenant, name, version)
-            known = self._recalled(found.digest)
+            known = self._find_compiled(found.digest)
             if known is not None:
                 return found, known
             body = outcomes.criteria_body(connection, tenant, found.digest)
-        return found, self.committed(found.digest, body)
+        return found, self.load_committed(found.digest, body)
 
-    def committed(self, digest: str, body: bytes) -> Ready:
+    def load_committed(self, digest: str, body: bytes) -> CompiledCriteria:
         """Criteria that were committed to, compiled; raises Unavailable for what ran where they were registered."""
-        known = self._recalled(digest)
+        known = self._find_compiled(digest)
         if known is not None:
             return known
         try:
-            return self._compiled(outcomes.criteria_from(body), digest)
+            return self._compile(outcomes.criteria_from(body), digest)
         except CriteriaError as refused:
             raise Unavailable("criteria", refused.problems) from None
-        except Refusal as refused:
+        except VerificationRefusal as refused:
             raise Unavailable("criteria", [Problem("criteria", str(refused))]) from None
 
-    def _recalled(self, key: str | None) -> Ready | None:
+    def _find_compiled(self, key: str | None) -> CompiledCriteria | None:
         if key is None:
             return None
         with self._remembering:
-            found = self._ready.get(key)
+            found = self._cache.get(key)
             if found is not None:
-                self._ready.move_to_end(key)
+                self._cache.move_to_end(key)
             return found
 
-    def _compiled(self, criteria: SuccessCriteria, key: str | None) -> Ready:
+    def _compile(self, criteria: SuccessCriteria, key: str | None) -> CompiledCriteria:
         body = canonical(criteria.model_dump(exclude_defaults=True))
-        made = Ready(self.engine.compile_or_raise(criteria), body)
+        made = CompiledCriteria(self.engine.compile_or_raise(criteria), body)
         if key is not None:
             self._keep(key, made)
         return made
 
-    def _keep(self, key: str, made: Ready) -> None:
+    def _keep(self, key: str, made: CompiledCriteria) -> None:
         with self._remembering:
-            if key in self._ready:
+            if key in self._cache:
                 return
-            self._ready[key] = made
-            self._ready_bytes += len(made.body)
-            while len(self._ready) > MAX_READY or self._ready_bytes > MAX_READY_BYTES:
-                self._ready_bytes -= len(self._ready.popitem(last=False)[1].body)
+            self._cache[key] = made
+            self._cache_bytes += len(made.body)
+            while len(self._cache) > MAX_READY or self._cache_bytes > MAX_READY_BYTES:
+                self._cache_bytes -= len(self._cache.popitem(last=False)[1].body)
 
-    def sound(self, ready: Ready) -> None:
+    def validate(self, ready: CompiledCriteria) -> None:
         """Raise Unsupported where an assertion is unknown, or the criteria's own code does not run."""
         problems = [
             Problem(f"criteria[{place}].{'.'.join(map(str, where))}", why)
@@ -149,12 +156,12 @@ class Registrar:
             if criterion.assertion is not None
             for where, why in faults_of(criterion.assertion)
         ]
-        troubles: list[Trouble] = try_out(ready.prepared, Work(), good=False)
+        troubles: list[CustomCodeProblem] = try_out(ready.prepared, Work(), good=False)
         problems += [Problem(trouble.owner, trouble.message) for trouble in troubles]
         if problems:
-            raise Unsupported("criteria", problems)
+            raise UnsupportedCriteria("criteria", problems)
 
-    async def judge(self, ready: Ready, submission: Submission) -> Judged:
+    async def judge(self, ready: CompiledCriteria, submission: Submission) -> JudgedWork:
         """The verdict on the work; whatever is wrong with the work is in it."""
         outcome_id = self.store.surroundings.new_id("out")
         arguments = (
@@ -168,53 +175,53 @@ class Registrar:
             result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
         else:
             result = await self.engine.verify(*arguments)
-        return Judged(outcome_id, submission, ready, result, result.to_json())
+        return JudgedWork(outcome_id, submission, ready, result, result.to_json())
 
-    def judge_sync(self, ready: Ready, submission: Submission) -> Judged:
+    def judge_sync(self, ready: CompiledCriteria, submission: Submission) -> JudgedWork:
         """The same for callers without an event loop."""
         outcome_id = self.store.surroundings.new_id("out")
         contract_id = submission.labels.contract_id or outcome_id
         result = self.engine.verify_sync(
             contract_id, submission.input, submission.output, ready.prepared, submission.metadata
         )
-        return Judged(outcome_id, submission, ready, result, result.to_json())
+        return JudgedWork(outcome_id, submission, ready, result, result.to_json())
 
-    def draft(self, tenant: str, judged: Judged) -> NewOutcome:
+    def draft(self, tenant: str, judged: JudgedWork) -> NewOutcome:
         """The outcome as the recorder takes it; large evidence is on disk when this returns."""
         work = judged.submission
         parts = (work.input, work.output, work.metadata)
-        draft = drafted(self.store, tenant, judged.outcome_id, parts, judged.result, judged.ready.body)
+        draft = draft_outcome(self.store, tenant, judged.outcome_id, parts, judged.result, judged.criteria.body)
         return draft._replace(labels=work.labels, result_json=judged.result_json)
 
     async def record(
         self,
         tenant: str,
-        judged: Sequence[Judged],
-        once: Idempotent | None = None,
+        judged: Sequence[JudgedWork],
+        once: IdempotentRequest | None = None,
         *,
         by_agent: bool = False,
-    ) -> list[Recorded] | Replay:
+    ) -> list[RecordedVersion] | IdempotentReplay:
         """Keep what was decided; answers when it is durable. What agents hand in themselves counts as an attempt."""
 
-        def prepared() -> tuple[tuple[NewOutcome, ...], tuple[Attempt, ...]]:
+        def prepare_drafts() -> tuple[tuple[NewOutcome, ...], tuple[OutputAttempt, ...]]:
             drafts = tuple(self.draft(tenant, one) for one in judged)
             return drafts, tuple(map(_attempt, judged)) if by_agent else ()
 
         if any(one.submission.size > SMALL_BYTES for one in judged):
-            drafts, attempts = await asyncio.to_thread(prepared)
+            drafts, attempts = await asyncio.to_thread(prepare_drafts)
         else:
-            drafts, attempts = prepared()
+            drafts, attempts = prepare_drafts()
         return await self.store.recorder.record(RecordAll(drafts, once, tenant, attempts))
 
-    def record_sync(self, tenant: str, judged: Judged) -> Recorded:
+    def record_sync(self, tenant: str, judged: JudgedWork) -> RecordedVersion:
         """The same for callers without an event loop."""
         recorded = self.store.recorder.write(RecordAll((self.draft(tenant, judged),), None, tenant))
         # Without an idempotency key there is nothing to replay.
-        assert not isinstance(recorded, Replay)  # noqa: S101
+        assert not isinstance(recorded, IdempotentReplay)  # noqa: S101
         return recorded[0]
 
 
-def drafted(
+def draft_outcome(
     store: Store,
     tenant: str,
     outcome_id: str,
@@ -240,12 +247,12 @@ def drafted(
     )
 
 
-def _part(store: Store, tenant: str, content: bytes | None, address: str | None) -> Part:
+def _part(store: Store, tenant: str, content: bytes | None, address: str | None) -> EvidencePart:
     if content is None or address is None:
         raise MeruitError("only work that is plain JSON can be recorded")
-    return store.shelf.part(tenant, content, address)
+    return store.blobs.part(tenant, content, address)
 
 
-def _attempt(judged: Judged) -> Attempt:
+def _attempt(judged: JudgedWork) -> OutputAttempt:
     work = judged.submission
-    return Attempt(work.labels.agent_id or "", public_mark(work.input), sketch(text_of(work.output)))
+    return OutputAttempt(work.labels.agent_id or "", public_input_fingerprint(work.input), sketch(text_of(work.output)))

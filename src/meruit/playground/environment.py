@@ -6,24 +6,24 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from meruit.checks.framework.assertion import Settle
+from meruit.checks.framework.assertion import SettleSettings
 from meruit.errors import AuthorError, MeruitError, Unreachable
 from meruit.model.criterion import Assertion
 from meruit.model.task import Benchmark, Task, TaskSource
-from meruit.model.world import Snapshot, SourceKind, World
+from meruit.model.world import EnvironmentState, Snapshot, SourceKind
 from meruit.playground.host import Endpoints, Host, UnknownPlayground
 from meruit.playground.seed import Seed, read_seed
 from meruit.playground.state import NAMES
 from meruit.registry import checks
 from meruit.sources.open import open_source
-from meruit.sources.retry import Source, settled
+from meruit.sources.retry import Source, read_until_settled
 
 CONFIGURED = "config:"
 """Before the name of a source that the operator has configured."""
 _SYSTEM = {kind: name for name, kind in NAMES.items()}
 
 
-class Place(NamedTuple):
+class PlaygroundEnvironment(NamedTuple):
     """A world that an agent can act on."""
 
     id: str | None
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     facts: Mapping[str, Any]
 
 
-class Worlds:
+class PlaygroundProvider:
     """Makes and reads the worlds of task runs.
 
     Tasks reach `configured` sources by their names. Only where benchmarks are one's own may they name `any_address`:
@@ -53,7 +53,7 @@ class Worlds:
         self._configured = configured or {}
         self._any_address = any_address
 
-    async def prepare(self, benchmark: Benchmark, task: Task) -> Place:
+    async def prepare(self, benchmark: Benchmark, task: Task) -> PlaygroundEnvironment:
         """A new world for a task; raises MeruitError for a seed that is none, or a source that nobody may read.
 
         Unreachable where a system that its criteria look at cannot be served here.
@@ -61,21 +61,21 @@ class Worlds:
         seed = seed_of(benchmark, task)
         for source in task.sources.values():
             if source.at is not None:
-                self._opened(source)
+                self._open(source)
         if all(source.at is not None for source in task.sources.values()):
-            return Place(None, {}, seed.facts)
+            return PlaygroundEnvironment(None, {}, seed.facts)
         made = await self.host.create(seed, task=f"{benchmark.name}/{task.id}")
-        if _lacks(task, made.endpoints):
+        if _is_missing_system(task, made.endpoints):
             # Nobody could do what is asked for here, so nobody is judged by it.
             await self.host.remove(made.id)
             raise Unreachable(f"its world lacks a system that its criteria look at: {made.endpoints.trouble}")
-        return Place(made.id, made.to_dict(), seed.facts)
+        return PlaygroundEnvironment(made.id, made.to_dict(), seed.facts)
 
-    async def read(self, task: Task, place_id: str | None, before: World | None = None) -> World:
+    async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
         """Every source of the task as it stands; one that cannot be read says so in its snapshot."""
-        own = await self._own(place_id) if place_id is not None else {}
+        own = await self._read_playground(place_id) if place_id is not None else {}
         names = list(task.sources)
-        found = await asyncio.gather(*(self._one(task, name, own, (before or {}).get(name)) for name in names))
+        found = await asyncio.gather(*(self._read_source(task, name, own, (before or {}).get(name)) for name in names))
         return dict(zip(names, found, strict=True))
 
     async def access(self, place_id: str) -> dict[str, Any]:
@@ -92,32 +92,32 @@ class Worlds:
         except UnknownPlayground:
             return
 
-    async def _own(self, place_id: str) -> World:
+    async def _read_playground(self, place_id: str) -> EnvironmentState:
         try:
-            return await self.host.world(place_id)
+            return await self.host.snapshots(place_id)
         except (MeruitError, OSError) as problem:
             return {
                 name: Snapshot(kind, trouble=f"the playground cannot be read: {problem}")
                 for name, kind in NAMES.items()
             }
 
-    async def _one(self, task: Task, name: str, own: World, before: Snapshot | None) -> Snapshot:
+    async def _read_source(self, task: Task, name: str, own: EnvironmentState, before: Snapshot | None) -> Snapshot:
         asked = task.sources[name]
         if asked.at is None:
             return own[_SYSTEM[asked.kind]]
         try:
-            source = self._opened(asked, () if before is None else before.manifest())
+            source = self._open(asked, () if before is None else before.manifest())
         except MeruitError as problem:
             return Snapshot(asked.kind, trouble=str(problem))
-        stable, within_s = settling(task, name)
-        return await settled(source, stable=stable, within_s=within_s)
+        stable, within_s = settle_requirement(task, name)
+        return await read_until_settled(source, stable=stable, within_s=within_s)
 
-    def _opened(self, asked: TaskSource, known: Collection[str] = ()) -> Source:
+    def _open(self, asked: TaskSource, known: Collection[str] = ()) -> Source:
         """The reader of a source; raises MeruitError."""
-        meant = self._meant(asked)
+        meant = self._resolve(asked)
         return open_source(meant, client=self._client, environment=self._environment, known=known)
 
-    def _meant(self, asked: TaskSource) -> TaskSource:
+    def _resolve(self, asked: TaskSource) -> TaskSource:
         """The source itself, or the one that the operator calls so."""
         address = asked.at or ""
         if not address.startswith(CONFIGURED):
@@ -136,19 +136,19 @@ class Worlds:
         return found
 
 
-def settling(task: Task, name: str) -> tuple[int, float]:
+def settle_requirement(task: Task, name: str) -> tuple[int, float]:
     """How often a source must read the same, and for how long to try: the most that any criterion asks of it."""
     asked = [
-        Settle.model_validate(criterion.assertion.settings.get("settle") or {})
+        SettleSettings.model_validate(criterion.assertion.settings.get("settle") or {})
         for criterion in task.criteria
         if criterion.assertion is not None and _reads(criterion.assertion, name, task.sources[name].kind)
     ]
     # Whoever says nothing asks for what is usual: no other criterion can take that away.
-    several = asked or [Settle()]
+    several = asked or [SettleSettings()]
     return max(one.stable for one in several), max(one.within_s for one in several)
 
 
-def _lacks(task: Task, endpoints: Endpoints) -> bool:
+def _is_missing_system(task: Task, endpoints: Endpoints) -> bool:
     """Whether criteria look at a system that agents cannot reach; what only must not change may be missing."""
     ways_in = {SourceKind.ROWS: endpoints.portal, SourceKind.FILES: endpoints.sftp}
     gone = [
@@ -173,10 +173,10 @@ def seed_of(benchmark: Benchmark, task: Task) -> Seed:
         except KeyError:
             raise FileNotFoundError(2, "the benchmark has no such attachment", name) from None
 
-    return merged([read_seed(one, read) for one in task.seeds])
+    return merge_seeds([read_seed(one, read) for one in task.seeds])
 
 
-def merged(seeds: list[Seed]) -> Seed:
+def merge_seeds(seeds: list[Seed]) -> Seed:
     """Several seeds as one, later ones over earlier ones."""
     whole = Seed()
     for one in seeds:

@@ -8,9 +8,9 @@ from litestar.types import ASGIApp
 
 from meruit.model.record import Record
 from meruit.model.world import SourceKind
-from meruit.playground.http import Asked, Find, answer, playground_of, serve
+from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.seed import EVENT as SEED
-from meruit.playground.state import Event, State
+from meruit.playground.state import PlaygroundEvent, PlaygroundState
 
 MAX_PAGE = 500
 """Events on one page."""
@@ -23,7 +23,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE)]
 class EventPage(Record, frozen=True):
     """Events, oldest first."""
 
-    events: list[Event]
+    events: list[PlaygroundEvent]
     next: int
     """What to give as `after` for those that follow, now or later."""
 
@@ -34,11 +34,11 @@ def app(find: Find) -> ASGIApp:
 
 
 @get("/{playground_id:str}/events", sync_to_thread=True)
-def _list_events(request: Asked, after: After = 0, limit: Limit = MAX_PAGE) -> Response[bytes]:
+def _list_events(request: PlaygroundRequest, after: After = 0, limit: Limit = MAX_PAGE) -> Response[bytes]:
     return answer(page(playground_of(request), after, limit))
 
 
-def page(state: State, after: int, limit: int = MAX_PAGE) -> EventPage:
+def page(state: PlaygroundState, after: int, limit: int = MAX_PAGE) -> EventPage:
     """What was done after an event; what a seed brought was done by nobody."""
     while found := state.events(after, limit):
         after = found[-1].seq
@@ -48,5 +48,5 @@ def page(state: State, after: int, limit: int = MAX_PAGE) -> EventPage:
     return EventPage([], after)
 
 
-def _is_seed(event: Event) -> bool:
+def _is_seed(event: PlaygroundEvent) -> bool:
     return event.type == SEED or (event.kind is SourceKind.FHIR and event.facts.get("from") == SEED)

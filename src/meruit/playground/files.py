@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from meruit.model.world import Item, SourceKind
-from meruit.playground.state import MAX_EVENTS, Event, State
+from meruit.playground.state import MAX_EVENTS, PlaygroundEvent, PlaygroundState
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of one file."""
@@ -38,10 +38,10 @@ def key_of(path: str) -> str:
     return "/".join(parts)
 
 
-class Drop:
+class FileDrop:
     """The files of one playground; every call may block for as long as the disk takes."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PlaygroundState) -> None:
         self.state = state
         self._made: frozenset[str] = frozenset()
         """Directories that were made and are there still."""
@@ -157,7 +157,7 @@ class Drop:
 
     def _must_hold(self, size: int) -> None:
         """Refuse more bytes than there may be."""
-        if self.state.kept_bytes(SourceKind.FILES) + size > MAX_BYTES:
+        if self.state.content_bytes(SourceKind.FILES) + size > MAX_BYTES:
             raise OSError(errno.ENOSPC, f"files and their earlier versions have {MAX_BYTES} bytes at most, together")
 
     def _directories(self) -> frozenset[str]:
@@ -176,8 +176,8 @@ class Drop:
             self._made, self._seen = frozenset(made), fresh[-1].seq
         return self._made
 
-    def _events(self, after: int) -> list[Event]:
-        found: list[Event] = []
+    def _events(self, after: int) -> list[PlaygroundEvent]:
+        found: list[PlaygroundEvent] = []
         while fresh := self.state.events(found[-1].seq if found else after, MAX_EVENTS):
             found += fresh
         return found

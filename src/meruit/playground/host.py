@@ -20,14 +20,14 @@ from uuid import UUID
 from meruit.errors import MeruitError, Unreachable
 from meruit.model.outcome import in_micros
 from meruit.model.record import Record
-from meruit.model.world import World
+from meruit.model.world import EnvironmentState
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
-from meruit.playground.seed import Seed, sow
-from meruit.playground.state import QUOTA_BYTES, START, Clock, State, utc_now
+from meruit.playground.seed import Seed, apply_seed
+from meruit.playground.state import QUOTA_BYTES, START, Clock, PlaygroundState, utc_now
 
 if TYPE_CHECKING:
-    from meruit.playground.mllp import Listener
-    from meruit.playground.sftp import Server
+    from meruit.playground.mllp import MllpListener
+    from meruit.playground.sftp import SftpServer
 
 PREFIX = "/playgrounds"
 """Where the systems stand that speak HTTP."""
@@ -41,7 +41,7 @@ MAX_CONNECTIONS = 256
 """Over HTTP at once; a request on one more is answered 503."""
 REQUEST_S = 60
 """A connection over HTTP on which nothing new was asked for this long, or twice this long, is closed."""
-WORLD_S = 30
+SNAPSHOT_WAIT_S = 30
 """How long to wait for a playground that is in use before it counts as one that cannot be read."""
 LEFT_S = 3600
 """How old something half made is before nobody can be making it any more."""
@@ -52,9 +52,9 @@ LOCK = "lock"
 ID = "pg_[0-9a-f]{24}"
 """What an id looks like, as a pattern; later ones sort later."""
 HOST_KEY = "sftp_host_key"
-LOGGED_IN = "portal"
+PORTAL = "portal"
 """The system whose visitors log in on a page."""
-_KEPT = (
+_SCOPE_KEYS = (
     *("type", "asgi", "http_version", "method", "scheme", "query_string"),
     *("headers", "client", "server", "extensions"),
 )
@@ -68,7 +68,7 @@ class UnknownPlayground(MeruitError):
     """A playground was asked for that is not there."""
 
 
-class Served(MeruitError):
+class AlreadyServed(MeruitError):
     """Playgrounds that another process serves."""
 
 
@@ -83,7 +83,7 @@ def new_secret(entropy: Callable[[int], bytes]) -> str:
 
 
 @contextlib.contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def lock_directory(directory: Path) -> Iterator[None]:
     """Keep a folder's playgrounds to this process while it serves them: two would take each other's ports.
 
     Raises Served where another has them.
@@ -93,12 +93,12 @@ def alone(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Served(f"another process serves the playgrounds in {directory}; end that one first") from None
+            raise AlreadyServed(f"another process serves the playgrounds in {directory}; end that one first") from None
         yield
 
 
 @contextlib.contextmanager
-def in_the_making(directory: Path, playground_id: str) -> Iterator[Path]:
+def staging_file(directory: Path, playground_id: str) -> Iterator[Path]:
     """Where to make a playground's file, under another name, so that one that is half made is never served."""
     unfinished = directory / f".{playground_id}"
     unfinished.mkdir(mode=0o700)
@@ -136,12 +136,12 @@ class Playground(Record, frozen=True):
     endpoints: Endpoints
 
 
-class _Open(NamedTuple):
+class _OpenPlayground(NamedTuple):
     """A playground that is served."""
 
-    state: State
+    state: PlaygroundState
     secret: str
-    mllp: "Listener"
+    mllp: "MllpListener"
 
 
 class Host:
@@ -166,11 +166,11 @@ class Host:
         self._entropy = entropy
         self._sftp_port = sftp_port
         self._quota_bytes = quota_bytes
-        self._served: dict[str, _Open] = {}
+        self._served: dict[str, _OpenPlayground] = {}
         self._recent: dict[str, None] = {}
         """Ids of playgrounds whose files may be open, the least recently used first."""
         self._systems: dict[str, Application] = {}
-        self._sftp: Server | None = None
+        self._sftp: SftpServer | None = None
         self._missing: list[str] = []
         """What each system that is not served needs."""
         self._ending = contextlib.AsyncExitStack()
@@ -180,7 +180,7 @@ class Host:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         async with contextlib.AsyncExitStack() as beginning:
             beginning.push_async_callback(self._close)
-            await asyncio.to_thread(self._sweep)
+            await asyncio.to_thread(self._remove_leftovers)
             self._systems = self._make_systems()
             await self._serve_sftp()
             for found in sorted(self.directory.glob(f"pg_*/{FILE}")):
@@ -203,17 +203,17 @@ class Host:
 
         def make(path: Path) -> None:
             settings = {"secret": secret, "quota_bytes": self._quota_bytes, "task": task}
-            state = State.create(path, clock=self._clock, settings=settings)
+            state = PlaygroundState.create(path, clock=self._clock, settings=settings)
             with contextlib.closing(state):
                 if seed is not None:
-                    sow(state, seed)
+                    apply_seed(state, seed)
                 state.checkpoint(START)
 
         return await self._make(make)
 
     async def branch(self, playground_id: str) -> Playground:
         """Make another playground that goes on from where one is, under a secret of its own."""
-        state, secret = self._found(playground_id).state, new_secret(self._entropy)
+        state, secret = self._require(playground_id).state, new_secret(self._entropy)
 
         def make(path: Path) -> None:
             state.branch(path, secret=secret, mllp_port=None, task=None).close()
@@ -223,13 +223,13 @@ class Host:
     def find(self, playground_id: str) -> Playground | None:
         """A playground, if there is one of that id."""
         served = self._served.get(playground_id)
-        return self._shown(playground_id, served) if served is not None else None
+        return self._describe(playground_id, served) if served is not None else None
 
     def listing(self) -> list[Playground]:
         """Every playground, oldest first."""
-        return [self._shown(playground_id, served) for playground_id, served in sorted(self._served.items())]
+        return [self._describe(playground_id, served) for playground_id, served in sorted(self._served.items())]
 
-    def state_of(self, playground_id: str) -> State | None:
+    def state_of(self, playground_id: str) -> PlaygroundState | None:
         """What a playground holds, if there is one of that id."""
         served = self._served.get(playground_id)
         if served is None:
@@ -240,31 +240,31 @@ class Host:
             oldest = next(iter(self._recent))
             del self._recent[oldest]
             if oldest in self._served:
-                self._served[oldest].state.rest()
+                self._served[oldest].state.release_if_idle()
         return served.state
 
     async def checkpoint(self, playground_id: str, name: str) -> None:
         """Remember what a playground holds now."""
-        await asyncio.to_thread(self._found(playground_id).state.checkpoint, name)
+        await asyncio.to_thread(self._require(playground_id).state.checkpoint, name)
 
     async def reset(self, playground_id: str, name: str = START) -> None:
         """Put a playground back to what a checkpoint remembers."""
-        await asyncio.to_thread(self._found(playground_id).state.reset, name)
+        await asyncio.to_thread(self._require(playground_id).state.reset, name)
 
-    async def world(self, playground_id: str) -> World:
+    async def snapshots(self, playground_id: str) -> EnvironmentState:
         """Everything that a playground holds, at one moment."""
-        reading = asyncio.to_thread(self._found(playground_id).state.world)
+        reading = asyncio.to_thread(self._require(playground_id).state.snapshots)
         try:
-            return await asyncio.wait_for(reading, WORLD_S)
+            return await asyncio.wait_for(reading, SNAPSHOT_WAIT_S)
         except TimeoutError:
-            raise Unreachable(f"the playground {playground_id} has been in use for {WORLD_S} seconds") from None
+            raise Unreachable(f"the playground {playground_id} has been in use for {SNAPSHOT_WAIT_S} seconds") from None
 
     async def remove(self, playground_id: str) -> None:
         """End a playground, and forget all that it held."""
-        served = self._found(playground_id)
+        served = self._require(playground_id)
         del self._served[playground_id]
         self._recent.pop(playground_id, None)
-        await _closed(served.mllp)
+        await _close_server(served.mllp)
         served.state.close()
         await asyncio.to_thread(shutil.rmtree, self.directory / playground_id)
 
@@ -285,17 +285,17 @@ class Host:
 
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base
                 super().connection_made(transport)
-                self._watch = self.loop.call_later(REQUEST_S, self._look, None)
+                self._watch = self.loop.call_later(REQUEST_S, self._close_if_idle, None)
 
             def connection_lost(self, exc: Exception | None) -> None:
                 self._watch.cancel()
                 super().connection_lost(exc)
 
-            def _look(self, last: object) -> None:
+            def _close_if_idle(self, last: object) -> None:
                 if self.cycle is last:
                     self.transport.abort()
                 else:
-                    self._watch = self.loop.call_later(REQUEST_S, self._look, self.cycle)
+                    self._watch = self.loop.call_later(REQUEST_S, self._close_if_idle, self.cycle)
 
         listener = _listener(self.bind, port)
         config = uvicorn.Config(
@@ -320,7 +320,7 @@ class Host:
             listener.close()
 
         self._ending.push_async_callback(stop)
-        self.public_url = f"http://{_bracketed(self.bind)}:{listener.getsockname()[1]}"
+        self.public_url = f"http://{_bracket_ipv6(self.bind)}:{listener.getsockname()[1]}"
         return self.public_url
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -332,15 +332,15 @@ class Host:
         if system not in self._systems:
             known = ", ".join(self._systems)
             await _refuse(send, 404, f"a playground's systems are {known}, under {PREFIX}/{{id}}/")
-        elif system != LOGGED_IN and not self._opens(playground_id, headers_of(scope).get("authorization", "")):
+        elif system != PORTAL and not self._is_authorized(playground_id, headers_of(scope).get("authorization", "")):
             await (_refuse_fhir if system == "fhir" else _refuse)(send, 401, _UNAUTHORIZED)
         else:
-            inner = {name: scope[name] for name in _KEPT if name in scope}
+            inner = {name: scope[name] for name in _SCOPE_KEYS if name in scope}
             inner |= {"path": path, "raw_path": quote(path).encode(), "state": {}}
             inner["root_path"] = scope.get("root_path", "").removesuffix(PREFIX) + PREFIX
             await self._systems[system](inner, receive, send)
 
-    def _opens(self, playground_id: str, authorization: str) -> bool:
+    def _is_authorized(self, playground_id: str, authorization: str) -> bool:
         """Whether a request has the secret; one for no playground takes as long as a wrong one."""
         served = self._served.get(playground_id)
         scheme, _, given = authorization.partition(" ")
@@ -370,7 +370,7 @@ class Host:
             "events": events.app(self.state_of),
         }
         try:
-            systems[LOGGED_IN] = portal.app(self.state_of)
+            systems[PORTAL] = portal.app(self.state_of)
         except MeruitError as problem:
             # Without the library for it, a playground has all its other systems.
             self._missing.append(str(problem))
@@ -384,7 +384,7 @@ class Host:
         except MeruitError as problem:
             self._missing.append(str(problem))
 
-    def _sweep(self) -> None:
+    def _remove_leftovers(self) -> None:
         """Clear away what killed processes left half made; what is young may still be in the making elsewhere."""
         young = self._clock().timestamp() - LEFT_S
         for left in [*self.directory.glob(".pg_*"), *self.directory.glob(f"pg_*/.{FILE}.*")]:
@@ -396,15 +396,15 @@ class Host:
         if len(self._served) >= MAX_PLAYGROUNDS:
             raise MeruitError(f"there are {MAX_PLAYGROUNDS:,} playgrounds; remove some")
         playground_id = new_id(self._clock, self._entropy)
-        with in_the_making(self.directory, playground_id) as path:
-            await _uninterrupted(asyncio.to_thread(make, path))
+        with staging_file(self.directory, playground_id) as path:
+            await _finish_despite_cancel(asyncio.to_thread(make, path))
         await self._serve(playground_id)
-        return self._shown(playground_id, self._found(playground_id))
+        return self._describe(playground_id, self._require(playground_id))
 
     async def _serve(self, playground_id: str) -> None:
         from meruit.playground import mllp
 
-        state = State(self.directory / playground_id / FILE, clock=self._clock)
+        state = PlaygroundState(self.directory / playground_id / FILE, clock=self._clock)
         settings = state.settings()
         try:
             listener = await mllp.listen(state, self.bind, settings.get("mllp_port") or 0, self._clock)
@@ -414,15 +414,15 @@ class Host:
         ours = {"mllp_port": listener.port, "quota_bytes": self._quota_bytes}
         if not ours.items() <= settings.items():
             state.set(**ours)
-        self._served[playground_id] = _Open(state, settings["secret"], listener)
+        self._served[playground_id] = _OpenPlayground(state, settings["secret"], listener)
         self.state_of(playground_id)
 
-    def _found(self, playground_id: str) -> _Open:
+    def _require(self, playground_id: str) -> _OpenPlayground:
         if playground_id not in self._served:
             raise UnknownPlayground(f"no playground is named {playground_id[:80]!r}")
         return self._served[playground_id]
 
-    def _shown(self, playground_id: str, served: _Open) -> Playground:
+    def _describe(self, playground_id: str, served: _OpenPlayground) -> Playground:
         name = urlsplit(self.public_url).hostname or self.bind
         root = f"{self.public_url}{PREFIX}/{playground_id}"
         return Playground(
@@ -430,33 +430,33 @@ class Host:
             served.secret,
             Endpoints(
                 fhir=f"{root}/fhir",
-                portal=f"{root}/{LOGGED_IN}" if LOGGED_IN in self._systems else None,
+                portal=f"{root}/{PORTAL}" if PORTAL in self._systems else None,
                 x12=f"{root}/x12",
                 call=f"{root}/call",
                 events=f"{root}/events",
-                mllp=f"{_bracketed(name)}:{served.mllp.port}",
-                sftp=f"{_bracketed(name)}:{self._sftp.port}" if self._sftp is not None else None,
+                mllp=f"{_bracket_ipv6(name)}:{served.mllp.port}",
+                sftp=f"{_bracket_ipv6(name)}:{self._sftp.port}" if self._sftp is not None else None,
                 trouble="; ".join(self._missing) or None,
             ),
         )
 
     async def _close(self) -> None:
         if self._sftp is not None:
-            await _closed(self._sftp)
+            await _close_server(self._sftp)
             self._sftp = None
         for served in self._served.values():
-            await _closed(served.mllp)
+            await _close_server(served.mllp)
             served.state.close()
         self._served.clear()
         self._recent.clear()
 
 
-async def _closed(server: "Listener | Server") -> None:
+async def _close_server(server: "MllpListener | SftpServer") -> None:
     server.close()
     await server.wait_closed()
 
 
-async def _uninterrupted(work: Coroutine[Any, Any, _T]) -> _T:
+async def _finish_despite_cancel(work: Coroutine[Any, Any, _T]) -> _T:
     """Its result; whoever gives up still waits until the thread has ended, so that it can clean up behind it."""
     task = asyncio.ensure_future(work)
     try:
@@ -481,7 +481,7 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _bracketed(host: str) -> str:
+def _bracket_ipv6(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

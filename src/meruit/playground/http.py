@@ -12,16 +12,16 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, ExceptionHandlersMap
 
 from meruit.errors import MeruitError, Unreachable
-from meruit.playground.state import Full, State
+from meruit.playground.state import PlaygroundFull, PlaygroundState
 
 PROBLEM_TYPE = "application/problem+json"
 
-Find = Callable[[str], State | None]
+Find = Callable[[str], PlaygroundState | None]
 """The playground of an id, if there is one."""
-Asked = Request[Any, Any, Any]
+PlaygroundRequest = Request[Any, Any, Any]
 
 
-class Refusal(MeruitError):
+class PlaygroundRefusal(MeruitError):
     """A request that a system of the playground does not serve, with what to say about it."""
 
     def __init__(self, status: int, detail: str, **more: Any) -> None:
@@ -44,10 +44,10 @@ def serve(
         route_handlers=routes,
         state=Shared({"find": find}),
         exception_handlers={
-            Refusal: _refused,
-            HTTPException: _http,
-            Unreachable: _busy,
-            Full: _full,
+            PlaygroundRefusal: _render_refusal,
+            HTTPException: _render_http_error,
+            Unreachable: _render_unavailable,
+            PlaygroundFull: _render_quota_exceeded,
             **(handlers or {}),
         },
         request_max_body_size=max_body_bytes,
@@ -57,17 +57,17 @@ def serve(
     )
 
 
-def named_in(request: Asked) -> str:
+def playground_id_of(request: PlaygroundRequest) -> str:
     """The id of the playground that a request is for, whether there is one or not."""
     # A request that no route is for has no parameters; its path begins with the id all the same.
     return str((request.scope.get("path_params") or {}).get("playground_id") or request.scope["path"].split("/")[1])
 
 
-def playground_of(request: Asked) -> State:
+def playground_of(request: PlaygroundRequest) -> PlaygroundState:
     """The playground that a request is for; Refusal where there is none."""
-    found: State | None = request.app.state["find"](named_in(request))
+    found: PlaygroundState | None = request.app.state["find"](playground_id_of(request))
     if found is None:
-        raise Refusal(404, "there is no such playground")
+        raise PlaygroundRefusal(404, "there is no such playground")
     return found
 
 
@@ -76,7 +76,7 @@ def answer(content: msgspec.Struct | dict[str, Any], status: int = 200) -> Respo
     return Response(msgspec.json.encode(content), status_code=status, media_type="application/json")
 
 
-def _refused(request: Asked, refusal: Refusal) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
+def _render_refusal(request: PlaygroundRequest, refusal: PlaygroundRefusal) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
     body = {
         "type": "about:blank",
         "title": HTTPStatus(refusal.status).phrase,
@@ -87,18 +87,18 @@ def _refused(request: Asked, refusal: Refusal) -> Response[bytes]:  # noqa: ARG0
     return Response(msgspec.json.encode(body), status_code=refusal.status, media_type=PROBLEM_TYPE)
 
 
-def _http(request: Asked, error: HTTPException) -> Response[bytes]:
+def _render_http_error(request: PlaygroundRequest, error: HTTPException) -> Response[bytes]:
     """Litestar's own refusals, which may quote the request, said anew."""
     phrase = HTTPStatus(error.status_code).phrase.lower()
-    reply = _refused(request, Refusal(error.status_code, phrase))
+    reply = _render_refusal(request, PlaygroundRefusal(error.status_code, phrase))
     # Which methods are allowed, where it was the method.
     reply.headers.update(error.headers or {})
     return reply
 
 
-def _busy(request: Asked, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
-    return _refused(request, Refusal(503, "the playground cannot be used just now; try again"))
+def _render_unavailable(request: PlaygroundRequest, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
+    return _render_refusal(request, PlaygroundRefusal(503, "the playground cannot be used just now; try again"))
 
 
-def _full(request: Asked, error: Full) -> Response[bytes]:
-    return _refused(request, Refusal(507, str(error), quota_bytes=error.quota_bytes))
+def _render_quota_exceeded(request: PlaygroundRequest, error: PlaygroundFull) -> Response[bytes]:
+    return _render_refusal(request, PlaygroundRefusal(507, str(error), quota_bytes=error.quota_bytes))

@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from meruit.checks.formats import hl7v2 as er7
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import MeruitError
 from meruit.model.world import SourceKind
-from meruit.playground.state import Clock, Full, State
+from meruit.playground.state import Clock, PlaygroundFull, PlaygroundState
 
 START, END = b"\x0b", b"\x1c\r"
 """What stands around a message."""
@@ -38,7 +38,7 @@ REQUIRED = {9: "message type", 10: "message control id", 11: "processing id", 12
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
-class Code(StrEnum):
+class AckCode(StrEnum):
     """What an acknowledgement says, as in MSA-1."""
 
     ACCEPTED = "AA"
@@ -120,34 +120,34 @@ def _stray(content: bytes) -> list[Piece]:
     return [Piece(content, "outside any frame")] if content.strip() else []
 
 
-class Receipt(NamedTuple):
+class Hl7Receipt(NamedTuple):
     """What is to be said about a message."""
 
-    code: Code
+    code: AckCode
     trouble: str | None
     header: list[str]
     """The fields of the message's MSH, MSH-1 in its place; none where it has no MSH."""
     codec: str
 
 
-def examine(piece: Piece) -> Receipt:
+def examine(piece: Piece) -> Hl7Receipt:
     """Whether what was sent is a message, and one that has what it must have."""
     try:
         message = er7.read(piece.content)
-    except Unreadable as unreadable:
-        return Receipt(Code.REJECTED, piece.trouble or str(unreadable), [], "utf-8")
+    except UnreadableContent as unreadable:
+        return Hl7Receipt(AckCode.REJECTED, piece.trouble or str(unreadable), [], "utf-8")
     fields = message.texts["MSH"][0].split(message.notation.field)
     header = ["MSH", message.notation.field, *(_CONTROL.sub("", field) for field in fields[1:])]
     if piece.trouble is not None:
-        return Receipt(Code.REJECTED, piece.trouble, header, message.notation.codec)
+        return Hl7Receipt(AckCode.REJECTED, piece.trouble, header, message.notation.codec)
     lacking = [f"MSH-{number} ({name})" for number, name in REQUIRED.items() if not _field(header, number)]
     if lacking:
         trouble = f"{' and '.join(lacking)} must not be empty"
-        return Receipt(Code.ERROR, trouble, header, message.notation.codec)
-    return Receipt(Code.ACCEPTED, None, header, message.notation.codec)
+        return Hl7Receipt(AckCode.ERROR, trouble, header, message.notation.codec)
+    return Hl7Receipt(AckCode.ACCEPTED, None, header, message.notation.codec)
 
 
-def acknowledgement(receipt: Receipt, *, control_id: str, at: str) -> bytes:
+def acknowledgement(receipt: Hl7Receipt, *, control_id: str, at: str) -> bytes:
     """The ACK, in the sender's delimiters and character set, without a frame."""
     header = receipt.header or ["MSH", "|", "^~\\&"]
     mark, encoding = header[1], _field(header, 2)
@@ -163,9 +163,9 @@ def acknowledgement(receipt: Receipt, *, control_id: str, at: str) -> bytes:
     said = ["MSA", receipt.code.value, _field(header, 10)]
     segments = [mark.join(fields), mark.join(said)]
     if receipt.trouble:
-        segments[1] += mark + _escaped(receipt.trouble, mark, encoding)
+        segments[1] += mark + _strip_delimiters(receipt.trouble, mark, encoding)
         # 101 is a required field that is missing, 207 whatever an application finds wrong.
-        number = "101" if receipt.code is Code.ERROR else "207"
+        number = "101" if receipt.code is AckCode.ERROR else "207"
         segments.append(mark.join(["ERR", "", "", number, "E"]))
     return "".join(f"{segment}\r" for segment in segments).encode(receipt.codec, "replace")
 
@@ -174,15 +174,17 @@ def _field(header: list[str], number: int) -> str:
     return header[number] if number < len(header) else ""
 
 
-def _escaped(text: str, mark: str, encoding: str) -> str:
+def _strip_delimiters(text: str, mark: str, encoding: str) -> str:
     """Words without anything that would part them; a delimiter in a complaint is not worth an escape."""
     return "".join(" " if character in mark + encoding or character < " " else character for character in text)
 
 
-class Listener:
+class MllpListener:
     """Listens for one playground until it is closed; unlike asyncio's own server it ends its connections then."""
 
-    def __init__(self, state: State, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self, state: PlaygroundState, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES
+    ) -> None:
         self._state = state
         self._clock = clock
         self._idle_s = idle_s
@@ -192,7 +194,7 @@ class Listener:
 
     async def start(self, host: str, port: int) -> None:
         """Begin to listen; OSError where the port is taken."""
-        self._server = await asyncio.start_server(self._connected, host, port)
+        self._server = await asyncio.start_server(self._accept, host, port)
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
@@ -217,7 +219,7 @@ class Listener:
         if self._server is not None:
             await self._server.wait_closed()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) >= MAX_CONNECTIONS:
             writer.close()
             return
@@ -245,22 +247,22 @@ class Listener:
         receipt, key = examine(piece), NOT_KEPT
         try:
             key = await asyncio.to_thread(self._keep, piece, receipt)
-        except Full as full:
-            receipt = receipt._replace(code=Code.REJECTED, trouble=str(full))
+        except PlaygroundFull as full:
+            receipt = receipt._replace(code=AckCode.REJECTED, trouble=str(full))
         at = self._clock().strftime("%Y%m%d%H%M%S%z")
         async with asyncio.timeout(self._idle_s):
             writer.write(START + acknowledgement(receipt, control_id=f"{OURS}{key}", at=at) + END)
             await writer.drain()
 
-    def _keep(self, piece: Piece, receipt: Receipt) -> str:
+    def _keep(self, piece: Piece, receipt: Hl7Receipt) -> str:
         facts = {"ack": receipt.code.value, **({"trouble": receipt.trouble} if receipt.trouble else {})}
         return self._state.append(SourceKind.HL7, piece.content, facts=facts, event=EVENT, noted=facts).key
 
 
 async def listen(
-    state: State, host: str, port: int, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES
-) -> Listener:
+    state: PlaygroundState, host: str, port: int, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES
+) -> MllpListener:
     """Take messages for a playground; port 0 is any free one."""
-    listener = Listener(state, clock, idle_s=idle_s, limit=limit)
+    listener = MllpListener(state, clock, idle_s=idle_s, limit=limit)
     await listener.start(host, port)
     return listener

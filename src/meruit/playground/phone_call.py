@@ -11,12 +11,12 @@ from litestar.types import ASGIApp
 from msgspec import Meta
 
 from meruit.checks.values.speech import follows, words
-from meruit.documents.tree import Path, spelled
+from meruit.documents.tree import Path, format_path
 from meruit.errors import MeruitError, nearest
 from meruit.model.record import Record
 from meruit.model.world import Item, SourceKind
-from meruit.playground.http import Asked, Find, Refusal, answer, playground_of, serve
-from meruit.playground.state import State
+from meruit.playground.http import Find, PlaygroundRefusal, PlaygroundRequest, answer, playground_of, serve
+from meruit.playground.state import PlaygroundState
 
 AGENT: Literal["agent"] = "agent"
 OTHER = "payer"
@@ -31,7 +31,7 @@ Spoken = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 Name = Annotated[str, Meta(pattern="^[a-z][a-z0-9_-]{0,31}$")]
 
 
-class Line(Record, frozen=True, forbid_unknown_fields=True):
+class PhoneScriptLine(Record, frozen=True, forbid_unknown_fields=True):
     """What the other side answers to something."""
 
     says: Spoken | list[Spoken]
@@ -44,10 +44,10 @@ class Line(Record, frozen=True, forbid_unknown_fields=True):
     """Who says it, where that is not the one who otherwise answers: after a transfer, perhaps."""
 
 
-class Script(Record, frozen=True, forbid_unknown_fields=True):
+class PhoneScript(Record, frozen=True, forbid_unknown_fields=True):
     """How the other side of a call behaves."""
 
-    script: list[Line] = msgspec.field(default_factory=list)
+    script: list[PhoneScriptLine] = msgspec.field(default_factory=list)
     """The first line that hears its phrase, and is not spent, answers."""
     greeting: Spoken | None = None
     """Said as the call begins, before the agent's first word."""
@@ -56,7 +56,7 @@ class Script(Record, frozen=True, forbid_unknown_fields=True):
     speaker: Name = OTHER
 
 
-class Turn(Record, frozen=True):
+class PhoneTurn(Record, frozen=True):
     """Something that was said."""
 
     key: str
@@ -65,20 +65,20 @@ class Turn(Record, frozen=True):
     at: str
 
 
-class Turns(Record, frozen=True):
+class PhoneTurns(Record, frozen=True):
     """What was said, in order."""
 
-    turns: list[Turn]
+    turns: list[PhoneTurn]
 
 
-class Saying(Record, frozen=True, forbid_unknown_fields=True):
+class PhoneUtterance(Record, frozen=True, forbid_unknown_fields=True):
     """What an agent says; an empty text only listens."""
 
     text: Annotated[str, Meta(max_length=MAX_TEXT)]
     speaker: Literal["agent"] = AGENT
 
 
-class Reply(Record, frozen=True):
+class PhoneReply(Record, frozen=True):
     """A turn of the other side, before it is said."""
 
     text: str
@@ -87,14 +87,14 @@ class Reply(Record, frozen=True):
     """Which line of the script answers, counted from 1."""
 
 
-class WrongScript(MeruitError):
+class InvalidPhoneScript(MeruitError):
     """A script that no call can go by."""
 
     def __init__(self, place: Path, complaint: str) -> None:
         self.place = place
         """Where in the script."""
         self.complaint = complaint
-        super().__init__(f"{spelled(('call', *place))}: {complaint}")
+        super().__init__(f"{format_path(('call', *place))}: {complaint}")
 
 
 _TEXT = f"text of 1 to {MAX_TEXT:,} characters"
@@ -112,43 +112,43 @@ _MISSING = re.compile("missing required field `(.+?)`")
 _STEP = re.compile(r"\[([0-9]+)\]|\.([a-z]+)")
 
 
-def read_script(written: Mapping[str, Any] | None) -> Script:
+def read_script(written: Mapping[str, Any] | None) -> PhoneScript:
     """The script in a seed's `call`; WrongScript names what is wrong with it."""
-    _know_keys(written, Script, ())
+    _reject_unknown_keys(written, PhoneScript, ())
     lines = (written or {}).get("script")
     for number, line in enumerate(lines if isinstance(lines, list) else []):
-        _know_keys(line, Line, ("script", number))
+        _reject_unknown_keys(line, PhoneScriptLine, ("script", number))
     try:
-        script = msgspec.convert(written or {}, Script)
+        script = msgspec.convert(written or {}, PhoneScript)
     except msgspec.ValidationError as problem:
-        raise _in_words(str(problem)) from None
+        raise _explain_problem(str(problem)) from None
     speakers: list[tuple[Path, str | None]] = [((), script.speaker)]
     speakers += [(("script", number), line.speaker) for number, line in enumerate(script.script)]
     for place, speaker in speakers:
         if speaker == AGENT:
             wrong = f"the other side cannot speak as {AGENT!r}; give it another name"
-            raise WrongScript((*place, "speaker"), wrong)
+            raise InvalidPhoneScript((*place, "speaker"), wrong)
     return script
 
 
 # Any: the script has not been validated yet.
-def _know_keys(written: Any, kind: type[Record], place: Path) -> None:
+def _reject_unknown_keys(written: Any, kind: type[Record], place: Path) -> None:
     known = kind.__struct_fields__
     for name in written if isinstance(written, Mapping) else ():
         if name not in known:
             close = nearest(str(name), known)
-            raise WrongScript((*place, name), f"unknown key {name!r}{close}; there are {', '.join(known)}")
+            raise InvalidPhoneScript((*place, name), f"unknown key {name!r}{close}; there are {', '.join(known)}")
 
 
-def _in_words(problem: str) -> WrongScript:
+def _explain_problem(problem: str) -> InvalidPhoneScript:
     """What the library found, as somebody who wrote a script would say it."""
     place = _place(problem)
     if (missing := _MISSING.search(problem)) is not None:
-        return WrongScript(place, f"{missing[1]!r} is missing: {_WANTED[missing[1]]}")
+        return InvalidPhoneScript(place, f"{missing[1]!r} is missing: {_WANTED[missing[1]]}")
     named = [step for step in place if isinstance(step, str)]
     if not named or (named == ["script"] and len(place) > 1):
-        return WrongScript(place, "expected a mapping")
-    return WrongScript(place, f"expected {_WANTED[named[-1]]}")
+        return InvalidPhoneScript(place, "expected a mapping")
+    return InvalidPhoneScript(place, f"expected {_WANTED[named[-1]]}")
 
 
 def _place(problem: str) -> Path:
@@ -156,7 +156,7 @@ def _place(problem: str) -> Path:
     return tuple(int(number) if number else name for number, name in _STEP.findall(path))
 
 
-def replies(script: Script, text: str, spent: set[int]) -> list[Reply]:
+def replies(script: PhoneScript, text: str, spent: set[int]) -> list[PhoneReply]:
     """What the other side answers to a turn, when the lines of these numbers were said already."""
     heard = words(text)
     for number, line in enumerate(script.script, 1):
@@ -164,27 +164,27 @@ def replies(script: Script, text: str, spent: set[int]) -> list[Reply]:
             continue
         if line.hears is None or any(follows(heard, words(phrase)) for phrase in line.hears):
             said = [line.says] if isinstance(line.says, str) else line.says
-            return [Reply(one, line.speaker or script.speaker, number) for one in said]
-    return [Reply(script.otherwise, script.speaker)] if script.otherwise else []
+            return [PhoneReply(one, line.speaker or script.speaker, number) for one in said]
+    return [PhoneReply(script.otherwise, script.speaker)] if script.otherwise else []
 
 
-def say(state: State, text: str) -> list[Item]:
+def say(state: PlaygroundState, text: str) -> list[Item]:
     """Add the agent's turn, and what the other side says before and after it; answers what the other side said."""
     script = read_script(state.settings().get("call"))
     with state.change():
         earlier = state.items(SourceKind.VOICE)
-        greeting = [Reply(script.greeting, script.speaker)] if script.greeting and not earlier else []
+        greeting = [PhoneReply(script.greeting, script.speaker)] if script.greeting and not earlier else []
         spent = {turn.facts["line"] for turn in earlier if "line" in turn.facts}
         answered = replies(script, text, spent) if text else []
         if len(earlier) + len(greeting) + bool(text) + len(answered) > MAX_TURNS:
-            raise Refusal(409, f"the call is over: it may have {MAX_TURNS} turns")
+            raise PlaygroundRefusal(409, f"the call is over: it may have {MAX_TURNS} turns")
         before = [_keep(state, reply) for reply in greeting]
         if text:
             state.append(SourceKind.VOICE, text.encode(), facts={"speaker": AGENT}, event="voice_turn")
         return before + [_keep(state, reply) for reply in answered]
 
 
-def _keep(state: State, reply: Reply) -> Item:
+def _keep(state: PlaygroundState, reply: PhoneReply) -> Item:
     facts: dict[str, Any] = {"speaker": reply.speaker}
     if reply.line is not None:
         facts["line"] = reply.line
@@ -198,12 +198,12 @@ def app(find: Find) -> ASGIApp:
 
 # A coroutine awaits the body; the rest is done in a thread.
 @post("/{playground_id:str}/call/turns")
-async def _say(request: Asked) -> Response[bytes]:
+async def _say(request: PlaygroundRequest) -> Response[bytes]:
     state = playground_of(request)
     try:
-        saying = msgspec.json.decode(await request.body(), type=Saying)
+        saying = msgspec.json.decode(await request.body(), type=PhoneUtterance)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise Refusal(400, _complaint(problem)) from None
+        raise PlaygroundRefusal(400, _complaint(problem)) from None
     return answer(_turns(await asyncio.to_thread(say, state, saying.text)), 201)
 
 
@@ -214,13 +214,13 @@ def _complaint(problem: Exception) -> str:
 
 
 @get("/{playground_id:str}/call/turns", sync_to_thread=True)
-def _list_turns(request: Asked) -> Response[bytes]:
+def _list_turns(request: PlaygroundRequest) -> Response[bytes]:
     return answer(_turns(playground_of(request).items(SourceKind.VOICE)))
 
 
-def _turns(items: Sequence[Item]) -> Turns:
-    return Turns([_turn(one) for one in items])
+def _turns(items: Sequence[Item]) -> PhoneTurns:
+    return PhoneTurns([_turn(one) for one in items])
 
 
-def _turn(one: Item) -> Turn:
-    return Turn(one.key, str(one.facts.get("speaker", "")), one.content().decode(), str(one.facts.get("at", "")))
+def _turn(one: Item) -> PhoneTurn:
+    return PhoneTurn(one.key, str(one.facts.get("speaker", "")), one.content().decode(), str(one.facts.get("at", "")))

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.checks.fhir_types.search import compile_search
-from meruit.checks.values.errors import Unreadable
-from meruit.documents.document import Document, parse, told
-from meruit.documents.tree import Path, spelled
+from meruit.checks.values.errors import UnreadableContent
+from meruit.documents.document import Document, parse, sort_and_limit_problems
+from meruit.documents.tree import Path, format_path
 from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.record import Record
 from meruit.model.world import SourceKind
-from meruit.playground.fhir.bundles import linked
+from meruit.playground.fhir.bundles import resolve_references
 from meruit.playground.fhir.endpoint import query_of
 from meruit.playground.fhir.json import Json, write
 from meruit.playground.fhir.json import parse as parse_json
-from meruit.playground.fhir.resources import IDENTITY, TYPES, Refused, keep
-from meruit.playground.portal.payer import AUTH_RULE, DECIDED, text
-from meruit.playground.state import State
+from meruit.playground.fhir.resources import IDENTITY, TYPES, FhirRefusal, store_resource
+from meruit.playground.portal.payer import AUTH_RULE, DECISIONS, text
+from meruit.playground.state import PlaygroundState
 
 MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
 """Of one file of resources."""
@@ -64,11 +64,11 @@ def read_seed(source: str | Mapping[str, Any], read: Read) -> Seed:
     return _Reader(parse(text, source), read).seed()
 
 
-def sow(state: State, seed: Seed) -> None:
+def apply_seed(state: PlaygroundState, seed: Seed) -> None:
     """Put all that a seed says into a playground, at one moment."""
     with state.change():
         for key, resource in seed.resources.items():
-            keep(state, key, resource, noted={"from": EVENT})
+            store_resource(state, key, resource, noted={"from": EVENT})
         for key, row in seed.rows.items():
             state.put(SourceKind.ROWS, key, write(row), event=EVENT)
         for path, content in seed.files.items():
@@ -81,11 +81,11 @@ def sow(state: State, seed: Seed) -> None:
         state.set(**{said: value for said, value in settings.items() if value})
 
 
-class _Wrong(MeruitError):
+class _SeedError(MeruitError):
     """Something in a seed that cannot be sown."""
 
 
-class _Named(NamedTuple):
+class _NamedResource(NamedTuple):
     """A resource, and what others may call it."""
 
     key: str
@@ -124,11 +124,11 @@ class _Reader:
             elif value is not None:
                 found["resources" if name == "fhir" else name] = parts[name]((name,), value)
         if self.problems:
-            raise DocumentError(self.document.name, told(self.problems))
+            raise DocumentError(self.document.name, sort_and_limit_problems(self.problems))
         return Seed(**found)
 
     def _complain(self, path: Path, message: str) -> None:
-        self.problems.append(Problem(spelled(path), message, self.document.line_of(path)))
+        self.problems.append(Problem(format_path(path), message, self.document.line_of(path)))
 
     def _mapping(self, path: Path, value: Any) -> dict[str, Any]:
         if isinstance(value, dict):
@@ -138,12 +138,12 @@ class _Reader:
 
     def _call(self, path: Path, value: Any) -> Json:
         # Brings a web framework with it.
-        from meruit.playground.phone_call import WrongScript, read_script
+        from meruit.playground.phone_call import InvalidPhoneScript, read_script
 
         written = self._mapping(path, value)
         try:
             read_script(written)
-        except WrongScript as wrong:
+        except InvalidPhoneScript as wrong:
             self._complain((*path, *wrong.place), wrong.complaint)
         return written
 
@@ -164,14 +164,16 @@ class _Reader:
                     self._complain((*path, resource, key), "a resource has no / in its name, and neither name is empty")
                 found[f"{resource}/{key}"] = self._mapping((*path, resource, key), row)
                 if resource == AUTH_RULE:
-                    self._decides((*path, resource, key, "decision"), text(found[f"{resource}/{key}"], "decision"))
+                    self._check_decision(
+                        (*path, resource, key, "decision"), text(found[f"{resource}/{key}"], "decision")
+                    )
         return found
 
-    def _decides(self, path: Path, decision: str) -> None:
+    def _check_decision(self, path: Path, decision: str) -> None:
         """Refuse a word that the payer would not know: the request would only wait, and nobody could tell why."""
-        if decision and decision not in DECIDED:
-            close = nearest(decision, DECIDED)
-            self._complain(path, f"unknown decision {decision!r}{close}; there are {', '.join(DECIDED)}")
+        if decision and decision not in DECISIONS:
+            close = nearest(decision, DECISIONS)
+            self._complain(path, f"unknown decision {decision!r}{close}; there are {', '.join(DECISIONS)}")
 
     def _files(self, path: Path, value: Any) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
@@ -209,39 +211,39 @@ class _Reader:
             return b""
 
     def _resources(self, path: Path, value: Any) -> dict[str, Json]:
-        every: dict[str, _Named] = {}
+        every: dict[str, _NamedResource] = {}
         places: dict[str, str] = {}
         for number, one in enumerate(self._list(path, value)):
             here = (*path, number)
-            origin = one if isinstance(one, str) else spelled(here)
+            origin = one if isinstance(one, str) else format_path(here)
             try:
-                found = list(self._named(here, one))
-            except _Wrong as problem:
+                found = list(self._read_resources(here, one))
+            except _SeedError as problem:
                 self._complain(here, str(problem))
                 continue
             for named in found:
                 if named.key in every:
                     self._complain(here, f"{named.key} stands in {places[named.key]} and in {origin}; keep one of them")
                 every[named.key], places[named.key] = named, origin
-        return _joined(list(every.values()))
+        return _link_resources(list(every.values()))
 
-    def _named(self, path: Path, value: Any) -> Iterator[_Named]:
+    def _read_resources(self, path: Path, value: Any) -> Iterator[_NamedResource]:
         if isinstance(value, dict):
-            yield from _inside(value, "the resource")
+            yield from _resources_in(value, "the resource")
         elif not isinstance(value, str):
-            raise _Wrong("expected the name of a file, or a resource")
+            raise _SeedError("expected the name of a file, or a resource")
         else:
             before = len(self.problems)
             content = self._file(path, value)
             if len(self.problems) == before:
                 for where, document in _documents(value, content):
-                    yield from _inside(document, where)
+                    yield from _resources_in(document, where)
 
 
 def _documents(name: str, content: bytes) -> Iterator[tuple[str, Any]]:
     """The JSON in a file: one document, or one a line."""
     if len(content) > MAX_FHIR_FILE_BYTES:
-        raise _Wrong(f"{name} has {len(content):,} bytes; at most {MAX_FHIR_FILE_BYTES:,} are read")
+        raise _SeedError(f"{name} has {len(content):,} bytes; at most {MAX_FHIR_FILE_BYTES:,} are read")
     if not name.lower().endswith((".ndjson", ".jsonl")):
         yield name, _json(name, content)
         return
@@ -253,39 +255,39 @@ def _documents(name: str, content: bytes) -> Iterator[tuple[str, Any]]:
 def _json(where: str, content: bytes) -> Any:
     try:
         return parse_json(content)
-    except Unreadable as problem:
-        raise _Wrong(f"{where} {problem}") from None
+    except UnreadableContent as problem:
+        raise _SeedError(f"{where} {problem}") from None
 
 
-def _inside(document: Any, where: str) -> Iterator[_Named]:
+def _resources_in(document: Any, where: str) -> Iterator[_NamedResource]:
     """Every resource of a bundle, or the one that stands alone."""
     if not isinstance(document, dict):
-        raise _Wrong(f"{where} holds no resource")
+        raise _SeedError(f"{where} holds no resource")
     if document.get("resourceType") != "Bundle" or document.get("type") in ("document", "message"):
         yield _one(document, None, where)
         return
     for number, entry in enumerate(document.get("entry") or []):
         place = f"{where}, entry {number}"
         if not isinstance(entry, dict):
-            raise _Wrong(f"{place} is no entry of a bundle")
+            raise _SeedError(f"{place} is no entry of a bundle")
         method = (entry.get("request") or {}).get("method", "PUT")
         if method not in ("POST", "PUT"):
-            raise _Wrong(f"{place} asks for {method}; a seed's bundle can only bring resources, with POST or PUT")
+            raise _SeedError(f"{place} asks for {method}; a seed's bundle can only bring resources, with POST or PUT")
         # A searchset may hold what the server had to say.
         if (entry.get("resource") or {}).get("resourceType") != "OperationOutcome":
             yield _one(entry.get("resource"), entry.get("fullUrl"), place)
 
 
-def _one(resource: Any, full_url: Any, where: str) -> _Named:
+def _one(resource: Any, full_url: Any, where: str) -> _NamedResource:
     if not isinstance(resource, dict):
-        raise _Wrong(f"{where} holds no resource")
+        raise _SeedError(f"{where} holds no resource")
     kind = resource.get("resourceType")
     if kind is None:
-        raise _Wrong(f"{where} has no resourceType")
+        raise _SeedError(f"{where} has no resourceType")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise _Wrong(f"{where} has resourceType {kind!r}, which FHIR R4 does not have{nearest(str(kind), TYPES)}")
+        raise _SeedError(f"{where} has resourceType {kind!r}, which FHIR R4 does not have{nearest(str(kind), TYPES)}")
     if not isinstance(resource.get("meta", {}), dict):
-        raise _Wrong(f"{where} has a meta that is no object")
+        raise _SeedError(f"{where} has a meta that is no object")
     identity = resource.get("id")
     if identity is None and isinstance(full_url, str):
         identity = full_url.removeprefix("urn:uuid:").rpartition("/")[2]
@@ -293,30 +295,30 @@ def _one(resource: Any, full_url: Any, where: str) -> _Named:
         # The same seed gives the same world, so nothing is left to chance.
         identity = sha256(write(resource)).hexdigest()[:16]
     if not isinstance(identity, str) or not IDENTITY.fullmatch(identity):
-        raise _Wrong(f"{where} has id {identity!r}: write A-Z, a-z, 0-9, - and ., at most 64 characters")
-    return _Named(f"{kind}/{identity}", resource, full_url if isinstance(full_url, str) else None)
+        raise _SeedError(f"{where} has id {identity!r}: write A-Z, a-z, 0-9, - and ., at most 64 characters")
+    return _NamedResource(f"{kind}/{identity}", resource, full_url if isinstance(full_url, str) else None)
 
 
-def _joined(every: list[_Named]) -> dict[str, Json]:
+def _link_resources(every: list[_NamedResource]) -> dict[str, Json]:
     """The resources, their references to each other by key; one that leads nowhere stays as it was written."""
     names = {named.full_url: named.key for named in every if named.full_url}
     known: dict[tuple[str, str], str | None] = {}
 
-    def sought(kind: str, query: str) -> str | None:
+    def find_reference(kind: str, query: str) -> str | None:
         if (kind, query) not in known:
-            known[kind, query] = _only(every, kind, query)
+            known[kind, query] = _only_match(every, kind, query)
         return known[kind, query]
 
-    return {named.key: linked(named.resource, names, sought) for named in every}
+    return {named.key: resolve_references(named.resource, names, find_reference) for named in every}
 
 
-def _only(every: list[_Named], kind: str, query: str) -> str | None:
+def _only_match(every: list[_NamedResource], kind: str, query: str) -> str | None:
     filters: dict[str, list[str]] = {}
     try:
         for name, value in query_of(query):
             filters.setdefault(name, []).append(value)
         fits = compile_search(kind, filters)
-    except (AuthorError, Refused):
+    except (AuthorError, FhirRefusal):
         return None
     found = [named.key for named in every if fits(named.resource)]
     return found[0] if len(found) == 1 else None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from meruit.errors import MeruitError
-from meruit.playground.files import MAX_BYTES, MAX_FILE_BYTES, Drop, key_of
-from meruit.playground.state import Full, State
+from meruit.playground.files import MAX_BYTES, MAX_FILE_BYTES, FileDrop, key_of
+from meruit.playground.state import PlaygroundFull, PlaygroundState
 
 if TYPE_CHECKING:
     import asyncssh
@@ -30,7 +30,7 @@ OWNER = "agent"
 GONE = "the playground cannot be used just now"
 NEEDS = "the drop for files needs asyncssh: pip install 'meruit[playground]'"
 
-Find = Callable[[str], State | None]
+Find = Callable[[str], PlaygroundState | None]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -99,7 +99,7 @@ class OpenFile:
             raise PermissionError(errno.EACCES, "the file is not open for writing")
 
 
-class Server:
+class SftpServer:
     """An SFTP server that runs, and ends with all its connections when it is closed."""
 
     def __init__(self, acceptor: "asyncssh.SSHAcceptor", connections: "set[asyncssh.SSHServerConnection]") -> None:
@@ -123,7 +123,7 @@ class Server:
         await self._acceptor.wait_closed()
 
 
-async def serve(find: Find, host: str, port: int, host_key_path: Path) -> Server:
+async def serve(find: Find, host: str, port: int, host_key_path: Path) -> SftpServer:
     """Serve every playground that `find` knows: its id is the user, its secret the password.
 
     The server's own key is made where there is none yet; port 0 is any free one.
@@ -136,9 +136,9 @@ async def serve(find: Find, host: str, port: int, host_key_path: Path) -> Server
     acceptor = await asyncssh.listen(
         host,
         port,
-        server_factory=_doorkeepers(find, connections),
+        server_factory=_authenticator_factory(find, connections),
         server_host_keys=[await asyncio.to_thread(_host_key, host_key_path)],
-        sftp_factory=_sessions(find),
+        sftp_factory=_session_factory(find),
         sftp_version=VERSION,
         allow_scp=False,
         password_auth=True,
@@ -151,7 +151,7 @@ async def serve(find: Find, host: str, port: int, host_key_path: Path) -> Server
         login_timeout=LOGIN_S,
         keepalive_interval=KEEPALIVE_S,
     )
-    return Server(acceptor, connections)
+    return SftpServer(acceptor, connections)
 
 
 def _host_key(path: Path) -> "asyncssh.SSHKey":
@@ -164,16 +164,18 @@ def _host_key(path: Path) -> "asyncssh.SSHKey":
     return asyncssh.read_private_key(path)
 
 
-def _opens(state: State | None, password: str) -> bool:
+def _is_password_valid(state: PlaygroundState | None, password: str) -> bool:
     secret = "" if state is None else str(state.settings().get("secret") or "")
     return hmac.compare_digest(secret.encode(), password.encode()) and bool(secret)
 
 
 # These two classes stand in functions because their bases are imported only when they are needed.
-def _doorkeepers(find: Find, connections: "set[asyncssh.SSHServerConnection]") -> "Callable[[], asyncssh.SSHServer]":
+def _authenticator_factory(
+    find: Find, connections: "set[asyncssh.SSHServerConnection]"
+) -> "Callable[[], asyncssh.SSHServer]":
     import asyncssh
 
-    class Doorkeeper(asyncssh.SSHServer):
+    class PasswordAuthenticator(asyncssh.SSHServer):
         """Lets in who knows a playground's secret."""
 
         def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
@@ -189,33 +191,33 @@ def _doorkeepers(find: Find, connections: "set[asyncssh.SSHServerConnection]") -
             return True
 
         async def validate_password(self, username: str, password: str) -> bool:
-            return await asyncio.to_thread(_opens, find(username), password)
+            return await asyncio.to_thread(_is_password_valid, find(username), password)
 
-    return Doorkeeper
+    return PasswordAuthenticator
 
 
-def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer]":  # noqa: C901 - methods
+def _session_factory(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer]":  # noqa: C901 - methods
     import asyncssh
 
     # Weak, so that whatever becomes of a connection, its files do not take room for longer than they are there.
     opened_by: defaultdict[str, WeakSet[OpenFile]] = defaultdict(WeakSet)
 
-    class Session(asyncssh.SFTPServer):
+    class SftpSession(asyncssh.SFTPServer):
         """One client's view; every method of its base that would act on the real disk is replaced."""
 
         def __init__(self, chan: "asyncssh.SSHServerChannel[bytes]") -> None:
             super().__init__(chan)
             self._user = str(chan.get_extra_info("username"))
-            self._found: Drop | None = None
+            self._found: FileDrop | None = None
             self._open = 0
 
         @property
-        def _drop(self) -> Drop:
+        def _drop(self) -> FileDrop:
             state = find(self._user)
             if state is None:
                 raise OSError(errno.EIO, GONE)
             if self._found is None or self._found.state is not state:
-                self._found = Drop(state)
+                self._found = FileDrop(state)
             return self._found
 
         def format_user(self, uid: int | None) -> str:  # noqa: ARG002
@@ -250,7 +252,7 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
                 raise
 
         async def close(self, file_obj: object) -> None:
-            opened = _opened(file_obj)
+            opened = _as_open_file(file_obj)
             self._open -= 1
             try:
                 if opened.changed:
@@ -260,10 +262,10 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
                 opened.release()
 
         def read(self, file_obj: object, offset: int, size: int) -> bytes:
-            return _opened(file_obj).read(offset, size)
+            return _as_open_file(file_obj).read(offset, size)
 
         def write(self, file_obj: object, offset: int, data: bytes) -> int:
-            return _opened(file_obj).write(offset, data)
+            return _as_open_file(file_obj).write(offset, data)
 
         async def stat(self, path: bytes) -> asyncssh.SFTPAttrs:
             found = await _in_thread(self._drop.find, _key(path))
@@ -272,7 +274,7 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
         lstat = stat
 
         def fstat(self, file_obj: object) -> asyncssh.SFTPAttrs:
-            return asyncssh.SFTPAttrs(size=len(_opened(file_obj).content), permissions=stat.S_IFREG | 0o600)
+            return asyncssh.SFTPAttrs(size=len(_as_open_file(file_obj).content), permissions=stat.S_IFREG | 0o600)
 
         async def setstat(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
             found = await _in_thread(self._drop.find, _key(path))
@@ -292,7 +294,7 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
 
         def fsetstat(self, file_obj: object, attrs: asyncssh.SFTPAttrs) -> None:
             if attrs.size is not None:
-                _opened(file_obj).resize(attrs.size)
+                _as_open_file(file_obj).resize(attrs.size)
 
         async def scandir(self, path: bytes) -> AsyncIterator[asyncssh.SFTPName]:
             found = await _in_thread(self._drop.listing, _key(path))
@@ -321,18 +323,18 @@ def _sessions(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], async
 
         def exit(self) -> None: ...
 
-        def _unsupported(self, *given: object, **named: object) -> NoReturn:  # noqa: ARG002 - whatever is asked
+        def _refuse_operation(self, *given: object, **named: object) -> NoReturn:  # noqa: ARG002 - whatever is asked
             raise asyncssh.SFTPOpUnsupported("there are no links, locks or volumes here")
 
-        open56 = readlink = symlink = link = lock = unlock = statvfs = fstatvfs = _unsupported
+        open56 = readlink = symlink = link = lock = unlock = statvfs = fstatvfs = _refuse_operation
 
-    return Session
+    return SftpSession
 
 
 async def _in_thread(what: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> _T:
     try:
         return await asyncio.to_thread(what, *given, **named)
-    except Full as full:
+    except PlaygroundFull as full:
         raise OSError(errno.ENOSPC, str(full)) from None
     except MeruitError:
         raise OSError(errno.EIO, GONE) from None
@@ -345,7 +347,7 @@ def _key(path: bytes) -> str:
         raise OSError(errno.EINVAL, "a path is UTF-8") from None
 
 
-def _opened(file_obj: object) -> OpenFile:
+def _as_open_file(file_obj: object) -> OpenFile:
     # asyncssh hands back what `open` gave it.
     assert isinstance(file_obj, OpenFile)  # noqa: S101
     return file_obj

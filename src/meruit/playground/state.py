@@ -18,7 +18,7 @@ from typing import Any
 
 from meruit.errors import MeruitError, Unreachable
 from meruit.model.record import Record
-from meruit.model.world import Item, Snapshot, SourceKind, World, item
+from meruit.model.world import EnvironmentState, Item, Snapshot, SourceKind, make_item
 
 NAMES = {
     "ehr": SourceKind.FHIR,
@@ -79,7 +79,7 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-class Full(MeruitError):
+class PlaygroundFull(MeruitError):
     """A change for which a playground has no room, and which therefore was not made."""
 
     def __init__(self, quota_bytes: int, what: str) -> None:
@@ -92,7 +92,7 @@ class Full(MeruitError):
         )
 
 
-class Event(Record, frozen=True):
+class PlaygroundEvent(Record, frozen=True):
     """Something that happened in a playground."""
 
     seq: int
@@ -106,7 +106,7 @@ class Event(Record, frozen=True):
     facts: Mapping[str, Any] = {}
 
 
-class Version(Record, frozen=True):
+class ItemVersion(Record, frozen=True):
     """An item as it was from some moment on; without content, that it was removed."""
 
     seq: int
@@ -118,7 +118,7 @@ class Version(Record, frozen=True):
     facts: Mapping[str, Any] = {}
 
 
-class State:
+class PlaygroundState:
     """One playground's content. Blocks its caller for as long as the disk takes, so call it from a thread."""
 
     def __init__(self, path: Path, *, clock: Clock = utc_now) -> None:
@@ -133,16 +133,18 @@ class State:
         """The quota, and what checkpoints take of it; looked up once for each change."""
         if not path.is_file():
             raise MeruitError(f"no playground stands at {path}")
-        with self._connected() as connection:
+        with self._use_connection() as connection:
             found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
         if found != [_OURS, _FORMAT]:
             self.close()
             raise MeruitError(f"{path} is no playground of this version; make a new one")
 
     @classmethod
-    def create(cls, path: Path, *, clock: Clock = utc_now, settings: Mapping[str, Any] | None = None) -> "State":
+    def create(
+        cls, path: Path, *, clock: Clock = utc_now, settings: Mapping[str, Any] | None = None
+    ) -> "PlaygroundState":
         """Make an empty playground; MeruitError where a file stands already."""
-        with _published(path) as unfinished, _closing(unfinished) as connection:
+        with _publish(path) as unfinished, _closing(unfinished) as connection:
             connection.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {_SCHEMA} COMMIT")
         state = cls(path, clock=clock)
         state.set(created_at=rfc3339(clock()), **(settings or {}))
@@ -155,7 +157,7 @@ class State:
                 self._connection.close()
                 self._connection = None
 
-    def rest(self) -> None:
+    def release_if_idle(self) -> None:
         """Let go of the file for a while, unless it is in use just now."""
         if self._lock.acquire(blocking=False):
             try:
@@ -166,7 +168,7 @@ class State:
     def items(self, kind: SourceKind, *, under: str = "") -> list[Item]:
         """What a system holds, ordered by key; with `under`, what has a key that begins so."""
         return [
-            item(key, content, version=version, facts=json.loads(facts))
+            make_item(key, content, version=version, facts=json.loads(facts))
             for key, content, version, facts in self._rows(
                 "SELECT key, content, version, facts FROM items JOIN versions USING (kind, key, seq)"
                 " WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ? ORDER BY key",
@@ -191,7 +193,7 @@ class State:
         )
         return int(found)
 
-    def kept_bytes(self, kind: SourceKind) -> int:
+    def content_bytes(self, kind: SourceKind) -> int:
         """How much a system's items hold together, all their versions included."""
         ((found,),) = self._rows("SELECT coalesce(sum(length(content)), 0) FROM versions WHERE kind = ?", kind)
         return int(found)
@@ -201,7 +203,7 @@ class State:
         found = self.latest(kind, key)
         if found is None or found.content is None:
             return None
-        return item(key, found.content, version=found.version, facts=found.facts)
+        return make_item(key, found.content, version=found.version, facts=found.facts)
 
     def put(
         self,
@@ -220,13 +222,13 @@ class State:
         """
         with self.change() as connection:
             at = self.moment()
-            kept = item(key, content, version=version, facts={**_facts(kind, content, at, event), **(facts or {})})
+            kept = make_item(key, content, version=version, facts={**_facts(kind, content, at, event), **(facts or {})})
             row = (kind, key, kept.version, at, event, content, json.dumps(kept.facts))
             seq = connection.execute(
                 "INSERT INTO versions (kind, key, version, at, event, content, facts) VALUES (?, ?, ?, ?, ?, ?, ?)", row
             ).lastrowid
             connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", (kind, key, seq))
-            _tell(connection, at, event, kind, key, {"version": kept.version, **(noted or {})})
+            _insert_event(connection, at, event, kind, key, {"version": kept.version, **(noted or {})})
             self._must_fit(connection, f"{kind} {key}")
         return kept
 
@@ -249,7 +251,7 @@ class State:
                 (kind, key, version or removed.version, at, event),
             )
             connection.execute("DELETE FROM items WHERE kind = ? AND key = ?", (kind, key))
-            _tell(connection, at, event, kind, key, {"version": version or removed.version, **(noted or {})})
+            _insert_event(connection, at, event, kind, key, {"version": version or removed.version, **(noted or {})})
             self._must_fit(connection, f"that {kind} {key} is gone")
         return removed
 
@@ -273,28 +275,28 @@ class State:
     def log(self, event: str, facts: Mapping[str, Any] | None = None) -> None:
         """Note what happened to no item."""
         with self.change() as connection:
-            _tell(connection, self.moment(), event, None, None, facts or {})
+            _insert_event(connection, self.moment(), event, None, None, facts or {})
             self._must_fit(connection, event)
 
-    def mention(self, event: str, facts: Mapping[str, Any] | None = None) -> None:
+    def log_if_room(self, event: str, facts: Mapping[str, Any] | None = None) -> None:
         """Note what need not be noted: in a playground that is full, for a little while only."""
         with self.change() as connection:
             if self._used(connection) <= self._quota(connection) + SPARE_BYTES:
-                _tell(connection, self.moment(), event, None, None, facts or {})
+                _insert_event(connection, self.moment(), event, None, None, facts or {})
 
     def used_bytes(self) -> int:
         """How much the playground takes of its quota."""
-        with self._connected() as connection:
+        with self._use_connection() as connection:
             self._room = None
             return self._used(connection)
 
     def _used(self, connection: sqlite3.Connection) -> int:
-        return _bytes_in(connection) + self._allotted(connection)[1]
+        return _bytes_in(connection) + self._quota_and_checkpoint_bytes(connection)[1]
 
     def _quota(self, connection: sqlite3.Connection) -> int:
-        return self._allotted(connection)[0]
+        return self._quota_and_checkpoint_bytes(connection)[0]
 
-    def _allotted(self, connection: sqlite3.Connection) -> tuple[int, int]:
+    def _quota_and_checkpoint_bytes(self, connection: sqlite3.Connection) -> tuple[int, int]:
         if self._room is None:
             found = connection.execute("SELECT value FROM settings WHERE name = 'quota_bytes'").fetchone()
             beside = sum(found.stat().st_size for found in self._checkpoint_files())
@@ -303,30 +305,30 @@ class State:
 
     def _must_fit(self, connection: sqlite3.Connection, what: str) -> None:
         if self._used(connection) > self._quota(connection):
-            raise Full(self._quota(connection), what)
+            raise PlaygroundFull(self._quota(connection), what)
 
-    def events(self, after: int = 0, limit: int = 500) -> list[Event]:
+    def events(self, after: int = 0, limit: int = 500) -> list[PlaygroundEvent]:
         """What happened, oldest first, after the event of that number."""
         rows = self._rows(
             "SELECT seq, at, type, kind, key, facts FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
             *(after, min(limit, MAX_EVENTS)),
         )
         return [
-            Event(seq, at, said, SourceKind(kind) if kind else None, key, json.loads(facts))
+            PlaygroundEvent(seq, at, said, SourceKind(kind) if kind else None, key, json.loads(facts))
             for seq, at, said, kind, key, facts in rows
         ]
 
-    def latest(self, kind: SourceKind, key: str) -> Version | None:
+    def latest(self, kind: SourceKind, key: str) -> ItemVersion | None:
         """The last version of an item, its removal included; None where there never was one."""
         return next(iter(self._versions("kind = ? AND key = ? ORDER BY seq DESC LIMIT 1", kind, key)), None)
 
-    def versions(self, kind: SourceKind, key: str) -> list[Version]:
+    def versions(self, kind: SourceKind, key: str) -> list[ItemVersion]:
         """Every version of an item, oldest first, removals included."""
         return self._versions("kind = ? AND key = ? ORDER BY seq", kind, key)
 
     def history(
         self, kind: SourceKind, *, under: str = "", since: str = "", before: int | None = None, limit: int = 100
-    ) -> list[Version]:
+    ) -> list[ItemVersion]:
         """The versions of a system's items, newest first: of keys that begin so, at or after a moment, before a seq."""
         return self._versions(
             "kind = ? AND substr(key, 1, ?) = ? AND at >= ? AND seq < ? ORDER BY seq DESC LIMIT ?",
@@ -347,7 +349,7 @@ class State:
 
         Raises Full where there is no room for all of them, and notes that it did.
         """
-        with self._connected() as connection:
+        with self._use_connection() as connection:
             name = f"change_{self._depth}"
             connection.execute(f"SAVEPOINT {name}" if self._depth else "BEGIN IMMEDIATE")
             if not self._depth:
@@ -360,8 +362,8 @@ class State:
                 # A full disk has SQLite roll back by itself.
                 if connection.in_transaction:
                     connection.execute(f"ROLLBACK TO {name}" if self._depth else "ROLLBACK")
-                if isinstance(problem, Full) and not self._depth:
-                    self.mention(REFUSED, {"what": problem.what, "quota_bytes": problem.quota_bytes})
+                if isinstance(problem, PlaygroundFull) and not self._depth:
+                    self.log_if_room(REFUSED, {"what": problem.what, "quota_bytes": problem.quota_bytes})
                 raise
             self._depth -= 1
             connection.execute(f"RELEASE {name}" if self._depth else "COMMIT")
@@ -372,9 +374,9 @@ class State:
             return self._moment if self._depth else rfc3339(self.clock())
 
     @contextmanager
-    def still(self) -> Iterator[None]:
+    def consistent_read(self) -> Iterator[None]:
         """Several reads of one moment, whatever others write meanwhile. Do not await inside."""
-        with self._connected() as connection:
+        with self._use_connection() as connection:
             if self._depth or connection.in_transaction:
                 yield
                 return
@@ -384,9 +386,9 @@ class State:
             finally:
                 connection.execute("COMMIT")
 
-    def world(self) -> World:
+    def snapshots(self) -> EnvironmentState:
         """Everything that the playground holds, at one moment."""
-        with self.still():
+        with self.consistent_read():
             return {name: Snapshot(kind, self.items(kind)) for name, kind in NAMES.items()}
 
     def settings(self) -> dict[str, Any]:
@@ -404,13 +406,13 @@ class State:
     def checkpoint(self, name: str = START) -> None:
         """Remember everything as it is now, in place of an earlier checkpoint of that name; Full without room."""
         file = self._checkpoint_file(name)
-        with _published(file, replace=True) as unfinished:
+        with _publish(file, replace=True) as unfinished:
             self._copy(unfinished)
             earlier = file.stat().st_size if file.exists() else 0
-            with self._connected() as connection:
+            with self._use_connection() as connection:
                 self._room = None
                 if self._used(connection) - earlier + unfinished.stat().st_size > self._quota(connection):
-                    raise Full(self._quota(connection), f"the checkpoint {name}")
+                    raise PlaygroundFull(self._quota(connection), f"the checkpoint {name}")
 
     def checkpoints(self) -> list[str]:
         """The names of what is remembered."""
@@ -422,7 +424,7 @@ class State:
         if not remembered.is_file():
             known = ", ".join(self.checkpoints()) or "none"
             raise MeruitError(f"no checkpoint of the playground is named {name!r}; there are: {known}")
-        with self._connected() as connection:
+        with self._use_connection() as connection:
             # Nobody writes to a finished checkpoint, so that it can be read without locks.
             connection.execute("ATTACH ? AS remembered", (f"{remembered.resolve().as_uri()}?immutable=1",))
             try:
@@ -430,19 +432,19 @@ class State:
                     for table in _RESET:
                         connection.execute(f"DELETE FROM main.{table}")  # noqa: S608 - our own names
                         connection.execute(f"INSERT INTO main.{table} SELECT * FROM remembered.{table}")  # noqa: S608
-                    _tell(connection, self.moment(), "reset", None, None, {"checkpoint": name})
+                    _insert_event(connection, self.moment(), "reset", None, None, {"checkpoint": name})
             finally:
                 connection.execute("DETACH remembered")
 
-    def branch(self, path: Path, **settings: Any) -> "State":
+    def branch(self, path: Path, **settings: Any) -> "PlaygroundState":
         """A playground of its own that goes on from here, checkpoints included; settings given are its own."""
-        with _published(path) as unfinished:
+        with _publish(path) as unfinished:
             self._copy(unfinished)
-        branched = State(path, clock=self.clock)
+        branched = PlaygroundState(path, clock=self.clock)
         branched.set(created_at=rfc3339(self.clock()), **settings)
         for found in self._checkpoint_files():
             name = found.name.removeprefix(self._prefix)
-            with _published(branched._checkpoint_file(name), replace=True) as unfinished:
+            with _publish(branched._checkpoint_file(name), replace=True) as unfinished:
                 shutil.copyfile(found, unfinished)
         return branched
 
@@ -464,27 +466,27 @@ class State:
 
     def _copy(self, target: Path) -> None:
         """Everything at one moment, as a file that needs no other beside it."""
-        with self._connected() as connection, _closing(target) as copy:
+        with self._use_connection() as connection, _closing(target) as copy:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
 
-    def _versions(self, where: str, *values: object) -> list[Version]:
+    def _versions(self, where: str, *values: object) -> list[ItemVersion]:
         rows = self._rows(
             f"SELECT seq, key, version, at, event, content, facts FROM versions WHERE {where}",  # noqa: S608
             *values,
         )
         return [
-            Version(seq, key, version, at, event, content, json.loads(facts))
+            ItemVersion(seq, key, version, at, event, content, json.loads(facts))
             for seq, key, version, at, event, content, facts in rows
         ]
 
     # Any: a row holds what its statement asks for.
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._connected() as connection:
+        with self._use_connection() as connection:
             return connection.execute(statement, values).fetchall()
 
     @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def _use_connection(self) -> Iterator[sqlite3.Connection]:
         """The connection, for one thread at a time; Unreachable where the file cannot be used just now."""
         with self._lock:
             try:
@@ -506,7 +508,7 @@ def _facts(kind: SourceKind, content: bytes, at: str, event: str) -> dict[str, A
             return {}
 
 
-def _tell(
+def _insert_event(
     connection: sqlite3.Connection,
     at: str,
     event: str,
@@ -547,7 +549,7 @@ def _closing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def _published(path: Path, *, replace: bool = False) -> Iterator[Path]:
+def _publish(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """A file to be written, which gets its name when it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from meruit.benchmarks.score import pass_at_k, pass_hat_k
 from meruit.model.record import Record
-from meruit.model.task_run import Interval
-from meruit.model.usage import summed
+from meruit.model.task_run import ConfidenceInterval
+from meruit.model.usage import sum_tokens
 from meruit.model.verdict import Bounds
-from meruit.reports.population import CostKind, Counted, by_task, clusters
+from meruit.reports.population import CostKind, ReportRow, by_task, clusters
 from meruit.reports.statistics import (
     FEWEST_TASKS,
-    clustered_error,
+    cluster_robust_error,
     mean_of,
     over_tasks,
-    share_of,
+    share_interval,
     t_quantile,
 )
 
@@ -34,7 +34,7 @@ class Measure(StrEnum):
     TOKENS = "tokens"
 
 
-class Money(NamedTuple):
+class CostBasis(NamedTuple):
     """Which cost, in which currency."""
 
     kind: CostKind
@@ -50,17 +50,17 @@ class Share(Record, frozen=True):
     unknown: int
     rate: float | None
     """None where nothing at all was recorded."""
-    interval: Interval | None
+    interval: ConfidenceInterval | None
     bounds: Bounds | None
     """At worst and at best, whatever became of the runs that are not known or not counted."""
 
 
-class Typical(Record, frozen=True):
+class GeometricMean(Record, frozen=True):
     """The geometric mean over tasks: what a typical task takes."""
 
     tasks: int
     mean: float | None
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
     left_out: int = 0
     """Tasks that took nothing, or where that is unknown: a logarithm knows neither."""
     why_not: str = ""
@@ -74,13 +74,13 @@ class Spend(Record, frozen=True):
     """Runs whose cost nobody knows; they are no zeros."""
     total: Decimal | None
     """Of those that are known."""
-    typical: Typical
+    typical: GeometricMean
     per_success: Decimal | None
     """All that was spent, failures included, for each success."""
     why_not: str = ""
 
 
-class TokenUse(Record, frozen=True):
+class AgentTokenUse(Record, frozen=True):
     """What an agent's verified runs used."""
 
     runs: int
@@ -88,10 +88,10 @@ class TokenUse(Record, frozen=True):
     output: int
     cached: int | None
     reasoning: int | None
-    typical: Typical
+    typical: GeometricMean
 
 
-class Standing(Record, frozen=True):
+class AgentSummary(Record, frozen=True):
     """One agent."""
 
     agent: str
@@ -107,22 +107,22 @@ class Standing(Record, frozen=True):
     pass_at_k: dict[str, float]
     pass_hat_k: dict[str, float]
     spend: Spend
-    tokens: TokenUse
+    tokens: AgentTokenUse
     assurance: dict[str, int]
     """Verified runs by how closely the provider's count belongs to them."""
-    place: Interval | None = None
+    place: ConfidenceInterval | None = None
     """Between which places it lies by success or score."""
-    place_by_cost: Interval | None = None
+    place_by_cost: ConfidenceInterval | None = None
 
 
-def outcome(row: Counted, measure: Measure) -> float | None:
+def outcome_value(row: ReportRow, measure: Measure) -> float | None:
     """A run's success or score as a number; None where nobody recorded it."""
     if measure is Measure.SCORE:
         return row.score
     return None if row.success is None else float(row.success)
 
 
-def amount(row: Counted, measure: Measure, money: Money) -> float | None:
+def consumption(row: ReportRow, measure: Measure, money: CostBasis) -> float | None:
     """What a run took, in money or tokens; None where nobody knows."""
     if measure is Measure.TOKENS:
         return None if row.tokens is None else float(row.tokens.total)
@@ -130,15 +130,15 @@ def amount(row: Counted, measure: Measure, money: Money) -> float | None:
     return None if cost is None else float(cost)
 
 
-def standing(agent: str, rows: Sequence[Counted], money: Money) -> Standing:
+def summarize_agent(agent: str, rows: Sequence[ReportRow], money: CostBasis) -> AgentSummary:
     """What can be said of one agent."""
     finished = [row for row in rows if row.finished]
-    verified = [row for row in rows if row.verified]
+    verified = [row for row in rows if row.is_verified]
     tries = [(len(several), sum(row.success is True for row in several)) for several in by_task(finished).values()]
     known = any(row.success is not None for row in finished)
     success_verified = _share(verified, len(finished), Measure.SUCCESS)
     levels = sorted(str(row.assurance) for row in verified)
-    return Standing(
+    return AgentSummary(
         agent,
         len(rows),
         len(finished),
@@ -155,31 +155,31 @@ def standing(agent: str, rows: Sequence[Counted], money: Money) -> Standing:
     )
 
 
-def _share(rows: Sequence[Counted], of_all: int, measure: Measure) -> Share:
-    values = [[outcome(row, measure) for row in several] for several in clusters(rows)]
+def _share(rows: Sequence[ReportRow], of_all: int, measure: Measure) -> Share:
+    values = [[outcome_value(row, measure) for row in several] for several in clusters(rows)]
     unknown = sum(one is None for several in values for one in several)
     numbers = [[one or 0.0 for one in several] for several in values]
     met = math.fsum(one for several in numbers for one in several)
     if unknown == len(rows):
         return Share(len(rows), 0.0, unknown, None, None, None)
-    interval = share_of(numbers) if measure is Measure.SUCCESS else _mean_interval(numbers)
+    interval = share_interval(numbers) if measure is Measure.SUCCESS else _mean_interval(numbers)
     beyond = max(0, of_all - len(rows))
     bounds = Bounds(met / max(of_all, len(rows)), (met + unknown + beyond) / max(of_all, len(rows)))
     return Share(len(rows), met, unknown, met / len(rows), interval, bounds)
 
 
-def _mean_interval(groups: Sequence[Sequence[float]]) -> Interval | None:
+def _mean_interval(groups: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
     """Student's interval of the mean over runs, by task; None for too few tasks, or where none differs."""
     if len(groups) < FEWEST_TASKS:
         return None
-    error = clustered_error(groups)
+    error = cluster_robust_error(groups)
     mean = math.fsum(one for group in groups for one in group) / sum(map(len, groups))
     reach = t_quantile(len(groups) - 1) * error
-    return Interval(max(0.0, mean - reach), min(1.0, mean + reach)) if error else None
+    return ConfidenceInterval(max(0.0, mean - reach), min(1.0, mean + reach)) if error else None
 
 
 def task_means(
-    rows: Sequence[Counted], value: Callable[[Counted], float | None], *, strict: bool
+    rows: Sequence[ReportRow], value: Callable[[ReportRow], float | None], *, strict: bool
 ) -> dict[str, float | None]:
     """For each task the mean over its runs; unknown where one of them is, or counted as 0 where not strict."""
     return {task: _mean([value(row) for row in several], strict=strict) for task, several in by_task(rows).items()}
@@ -191,18 +191,18 @@ def _mean(values: Sequence[float | None], *, strict: bool) -> float | None:
     return math.fsum(one or 0.0 for one in values) / len(values)
 
 
-def typical(means: Mapping[str, float | None]) -> Typical:
+def geometric_mean(means: Mapping[str, float | None]) -> GeometricMean:
     """The geometric mean of what tasks took, those left out that took nothing or nobody knows what."""
     logs = [math.log(one) for one in means.values() if one is not None and one > 0]
     out = len(means) - len(logs)
     if not logs:
-        return Typical(0, None, None, out, "no task has a known amount above zero")
+        return GeometricMean(0, None, None, out, "no task has a known amount above zero")
     found = mean_of(logs)
-    interval = found.interval and Interval(math.exp(found.interval.low), math.exp(found.interval.high))
-    return Typical(found.tasks, math.exp(found.mean), interval, out, found.why_not)
+    interval = found.interval and ConfidenceInterval(math.exp(found.interval.low), math.exp(found.interval.high))
+    return GeometricMean(found.tasks, math.exp(found.mean), interval, out, found.why_not)
 
 
-def _spend(verified: Sequence[Counted], success: Share, money: Money) -> Spend:
+def _spend(verified: Sequence[ReportRow], success: Share, money: CostBasis) -> Spend:
     costs = [row.cost(*money) for row in verified]
     known = [one for one in costs if one is not None]
     total = sum(sorted(known), Decimal(0)) if known else None
@@ -215,11 +215,11 @@ def _spend(verified: Sequence[Counted], success: Share, money: Money) -> Spend:
         why_not = "no verified run is known to have succeeded"
     else:
         per_success = total / int(success.met)
-    means = task_means(verified, lambda row: amount(row, Measure.COST, money), strict=True)
-    return Spend(len(verified), unknown, total, typical(means), per_success, why_not)
+    means = task_means(verified, lambda row: consumption(row, Measure.COST, money), strict=True)
+    return Spend(len(verified), unknown, total, geometric_mean(means), per_success, why_not)
 
 
-def _tokens(verified: Sequence[Counted], money: Money) -> TokenUse:
-    used = summed(row.tokens for row in verified if row.tokens is not None)
-    means = task_means(verified, lambda row: amount(row, Measure.TOKENS, money), strict=True)
-    return TokenUse(len(verified), used.input, used.output, used.cached, used.reasoning, typical(means))
+def _tokens(verified: Sequence[ReportRow], money: CostBasis) -> AgentTokenUse:
+    used = sum_tokens(row.tokens for row in verified if row.tokens is not None)
+    means = task_means(verified, lambda row: consumption(row, Measure.TOKENS, money), strict=True)
+    return AgentTokenUse(len(verified), used.input, used.output, used.cached, used.reasoning, geometric_mean(means))

@@ -4,12 +4,21 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from meruit.model.task_run import Interval
+from meruit.model.task_run import ConfidenceInterval
 from meruit.model.usage import UsageStatus
-from meruit.reports.compare import Comparison, Point, Scale
+from meruit.reports.compare import Comparison, ComparisonScale, Point
 from meruit.reports.markup import Child, Markup, tag
-from meruit.reports.number_format import chance, factor, number, share, signed
-from meruit.reports.reconciliation import LookKind, Part, StepsOf, StepUse, Timeline, TimelineRow, TokenClass, Waterfall
+from meruit.reports.number_format import format_difference, format_factor, format_number, format_p, format_share
+from meruit.reports.reconciliation import (
+    AgentSteps,
+    DiscrepancyCause,
+    StepUse,
+    Timeline,
+    TimelineObservationKind,
+    TimelineRow,
+    TokenClass,
+    Waterfall,
+)
 
 WIDTH = 460.0
 """Of every drawing, in its own units: on a phone nearly as many pixels, so that its words stay readable."""
@@ -29,12 +38,12 @@ CLASS_WORDS = {
     TokenClass.OUTPUT: "other output",
 }
 PART_WORDS = {
-    Part.UNCOUNTED: "runs without a count of their own",
-    Part.UNATTRIBUTED: "in no declared step",
-    Part.ABORTED: "calls broken off",
-    Part.RETRIES: "retries",
-    Part.CACHE: "cache",
-    Part.UNEXPLAINED: "unexplained",
+    DiscrepancyCause.UNCOUNTED: "runs without a count of their own",
+    DiscrepancyCause.UNATTRIBUTED: "in no declared step",
+    DiscrepancyCause.ABORTED: "calls broken off",
+    DiscrepancyCause.RETRIES: "retries",
+    DiscrepancyCause.CACHE: "cache",
+    DiscrepancyCause.UNEXPLAINED: "unexplained",
 }
 
 
@@ -72,7 +81,7 @@ def cost_against_value(points: Sequence[Point], measure: str, currency: str) -> 
         [_point(one, x, y) for one in points],
         _point_labels(points, x, y),
     ]
-    told = "; ".join(f"{one.agent}: {number(one.cost)} {currency}, {share(one.value)}" for one in points)
+    told = "; ".join(f"{one.agent}: {format_number(one.cost)} {currency}, {format_share(one.value)}" for one in points)
     return _drawing(f"Cost against {measure}, with the Pareto front", f"{told}.", height, drawn)
 
 
@@ -98,7 +107,7 @@ def _point(one: Point, x: Axis, y: Axis) -> Child:
         _line(across, bottom, across, top, "reach"),
         tag(
             "circle",
-            tag("title", f"{one.agent}: {number(one.cost)}, {share(one.value)}"),
+            tag("title", f"{one.agent}: {format_number(one.cost)}, {format_share(one.value)}"),
             cx=across,
             cy=up,
             r=6.0,
@@ -124,7 +133,7 @@ def _point_labels(points: Sequence[Point], x: Axis, y: Axis) -> Child:
 def forest(comparisons: Sequence[Comparison], title: str) -> Markup:
     """Pairs of agents with their intervals; the band is what so many tasks could find, a mark what holds after Holm."""
     shown = [one for one in comparisons if one.estimate is not None][:MOST_PAIRS]
-    ratio = any(one.scale is Scale.RATIO for one in shown)
+    ratio = any(one.scale is ComparisonScale.RATIO for one in shown)
     scaled: Callable[[float], float] = math.log if ratio else float
     reaches = [abs(scaled(edge)) for one in shown for edge in (one.estimate or 1.0, *_edges(one.interval))]
     reaches += [abs(scaled(one.mde)) for one in shown if one.mde is not None]
@@ -138,7 +147,7 @@ def forest(comparisons: Sequence[Comparison], title: str) -> Markup:
         _text(WIDTH / 2, bottom + 36, "ratio (log scale)" if ratio else "difference, percentage points", "middle"),
         [_forest_row(one, x, 14 + row * place, scaled) for place, one in enumerate(shown)],
     ]
-    told = "; ".join(f"{one.a} against {one.b}: {_told(one)}" for one in shown)
+    told = "; ".join(f"{one.a} against {one.b}: {_describe_comparison(one)}" for one in shown)
     return _drawing(title, f"{told}.", bottom + 46, drawn)
 
 
@@ -153,17 +162,17 @@ def _forest_row(one: Comparison, x: Axis, top: float, scaled: Callable[[float], 
     holds = one.p_holm is not None and one.p_holm < SIGNIFICANT
     at = x.at(scaled(one.estimate or 1.0)) if one.estimate else x.at(0.0)
     band = None if one.mde is None else (x.at(-scaled(one.mde)), x.at(scaled(one.mde)))
-    sign = "÷" if one.scale is Scale.RATIO else "−"
+    sign = "÷" if one.scale is ComparisonScale.RATIO else "−"
     return [
         band and tag("rect", x=band[0], y=middle - 9, width=band[1] - band[0], height=18.0, class_="band"),
-        _text(14, top + 10, f"{_cut(one.a)} {sign} {_cut(one.b)}", "start", "name"),
-        _text(RIGHT, top + 10, f"p {chance(one.p_holm)}{' *' if holds else ''}", "end"),
+        _text(14, top + 10, f"{_truncate(one.a)} {sign} {_truncate(one.b)}", "start", "name"),
+        _text(RIGHT, top + 10, f"p {format_p(one.p_holm)}{' *' if holds else ''}", "end"),
         None
         if one.interval is None
         else _line(x.at(scaled(one.interval.low)), middle, x.at(scaled(one.interval.high)), middle, "reach strong"),
         tag(
             "rect",
-            tag("title", f"{one.a} against {one.b}: {_told(one)}"),
+            tag("title", f"{one.a} against {one.b}: {_describe_comparison(one)}"),
             x=at - 5,
             y=middle - 5,
             width=10.0,
@@ -173,16 +182,16 @@ def _forest_row(one: Comparison, x: Axis, top: float, scaled: Callable[[float], 
     ]
 
 
-def _told(one: Comparison) -> str:
-    word = factor if one.scale is Scale.RATIO else signed
+def _describe_comparison(one: Comparison) -> str:
+    word = format_factor if one.scale is ComparisonScale.RATIO else format_difference
     interval = f" ({word(one.interval.low)} to {word(one.interval.high)})" if one.interval else " (no interval)"
-    return f"{word(one.estimate)}{interval}, p after Holm {chance(one.p_holm)}"
+    return f"{word(one.estimate)}{interval}, p after Holm {format_p(one.p_holm)}"
 
 
 # Tokens per step.
 
 
-def tokens_per_step(agents: Sequence[StepsOf]) -> Iterable[Markup]:
+def tokens_per_step(agents: Sequence[AgentSteps]) -> Iterable[Markup]:
     """A drawing for each agent, all to one scale."""
     most = max((_sum(step) for agent in agents for step in agent.steps), default=0.0)
     return [_steps(agent, _round_up(most)) for agent in agents if agent.steps and most]
@@ -192,7 +201,7 @@ def _sum(step: StepUse) -> float:
     return math.fsum(step.tokens.values())
 
 
-def _steps(agent: StepsOf, most: float) -> Markup:
+def _steps(agent: AgentSteps, most: float) -> Markup:
     bottom, top = 180.0, 34.0
     y = Axis(0.0, most, bottom, top)
     room = (RIGHT - LEFT) / len(agent.steps)
@@ -210,7 +219,7 @@ def _steps(agent: StepsOf, most: float) -> Markup:
         ],
         _text((LEFT + RIGHT) / 2, bottom + 34, f"step; mean of {agent.runs:,} verified runs", "middle"),
     ]
-    told = "; ".join(f"step {step.place}: {number(_sum(step))}" for step in agent.steps)
+    told = "; ".join(f"step {step.place}: {format_number(_sum(step))}" for step in agent.steps)
     return _drawing(f"Tokens per step of {agent.agent}", f"{told}.", bottom + 44, drawn)
 
 
@@ -220,7 +229,7 @@ def _bar(step: StepUse, y: Axis, left: float, width: float) -> Child:
         tokens = step.tokens.get(name, 0.0)
         if tokens:
             upper, lower = y.at(below + tokens), y.at(below)
-            title = tag("title", f"step {step.place} {step.label}: {number(tokens)} {CLASS_WORDS[name]}")
+            title = tag("title", f"step {step.place} {step.label}: {format_number(tokens)} {CLASS_WORDS[name]}")
             parts.append(tag("rect", title, x=left, y=upper, width=width, height=lower - upper, class_=f"fill-{name}"))
         below += tokens
     return parts
@@ -271,14 +280,19 @@ def _timeline_row(line: TimelineRow, x: Axis, top: float) -> Child:
             cx=_after(x, one.minutes),
             cy=middle,
             r=4.0,
-            class_="look" if one.kind is LookKind.COUNT else "look none",
+            class_="look" if one.kind is TimelineObservationKind.COUNT else "look none",
         )
         for one in line.looks
     ]
     withdrawn = [
         _text(_after(x, one.minutes), middle + 6, "✕", "middle", "bad") for one in line.changes if one.withdraws
     ]
-    return [_text(14, top + 12, f"{_cut(line.run)} · {_cut(line.agent)}", "start", "name"), spans, looks, withdrawn]
+    return [
+        _text(14, top + 12, f"{_truncate(line.run)} · {_truncate(line.agent)}", "start", "name"),
+        spans,
+        looks,
+        withdrawn,
+    ]
 
 
 def _after(x: Axis, minutes: float) -> float:
@@ -294,19 +308,19 @@ def local_to_billed(several: Sequence[Waterfall]) -> Markup:
     local, billed = sum(one.local for one in several), sum(one.billed for one in several)
     steps.append(("counted by the runs", 0, local, "total"))
     so_far = local
-    for part in Part:
+    for part in DiscrepancyCause:
         change = sum(one.parts.get(part, 0) for one in several)
         if change:
             steps.append((PART_WORDS[part], so_far, so_far + change, "up" if change > 0 else "down"))
             so_far += change
     steps.append(("counted by the provider", 0, billed, "total"))
     x, row = Axis(0.0, max([1.0, *(edge for _, *edges, _ in steps for edge in map(float, edges))]), 14.0, RIGHT), 44.0
-    drawn = [_fall(step, x, 8 + row * place) for place, step in enumerate(steps)]
-    told = "; ".join(f"{word}: {number(int(end - start))}" for word, start, end, _ in steps)
+    drawn = [_waterfall_bar(step, x, 8 + row * place) for place, step in enumerate(steps)]
+    told = "; ".join(f"{word}: {format_number(int(end - start))}" for word, start, end, _ in steps)
     return _drawing("From local to billed tokens", f"{told}.", 16 + row * len(steps), drawn)
 
 
-def _fall(step: tuple[str, float, float, str], x: Axis, top: float) -> Child:
+def _waterfall_bar(step: tuple[str, float, float, str], x: Axis, top: float) -> Child:
     word, start, end, kind = step
     left, right = sorted((x.at(start), x.at(end)))
     told = f"{int(end - start):+,}" if kind != "total" else f"{int(end):,}"
@@ -346,14 +360,16 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 
 def _text(x: float, y: float, words: str, anchor: str, kind: str = "") -> Markup:
     title = tag("title", words) if len(words) > 2 * LONGEST_LABEL + 3 else None
-    return tag("text", _cut(words, 2 * LONGEST_LABEL + 3), title, x=x, y=y, text_anchor=anchor, class_=kind or None)
+    return tag(
+        "text", _truncate(words, 2 * LONGEST_LABEL + 3), title, x=x, y=y, text_anchor=anchor, class_=kind or None
+    )
 
 
-def _cut(words: str, longest: int = LONGEST_LABEL) -> str:
+def _truncate(words: str, longest: int = LONGEST_LABEL) -> str:
     return words if len(words) <= longest else f"{words[: longest - 1]}…"
 
 
-def _edges(interval: Interval | None) -> tuple[float, ...]:
+def _edges(interval: ConfidenceInterval | None) -> tuple[float, ...]:
     return () if interval is None else (interval.low, interval.high)
 
 

@@ -9,27 +9,27 @@ from typing import NamedTuple
 import msgspec
 
 from meruit.model.record import Record
-from meruit.model.task_run import Interval
-from meruit.reports.agent_summary import Measure, Money, amount, outcome, task_means
-from meruit.reports.population import Counted
+from meruit.model.task_run import ConfidenceInterval
+from meruit.reports.agent_summary import CostBasis, Measure, consumption, outcome_value, task_means
+from meruit.reports.population import ReportRow
 from meruit.reports.statistics import (
     FEWEST_TASKS,
     FEWEST_TO_RESAMPLE,
     SignedRanks,
+    bootstrap_totals,
     cliffs_delta,
     holm,
     mean_of,
     rank_intervals,
     ratio_interval,
-    signed_ranks,
-    totals_drawn,
+    wilcoxon_signed_rank,
 )
 
-TAKEN = (Measure.COST, Measure.TOKENS)
+CONSUMPTION_MEASURES = (Measure.COST, Measure.TOKENS)
 """What runs take: less is better, halves and doubles count, and only verified runs are believed."""
 
 
-class Among(StrEnum):
+class RunPopulation(StrEnum):
     """Which runs are compared."""
 
     FINISHED = "finished"
@@ -38,7 +38,7 @@ class Among(StrEnum):
     """Those alone, on tasks where every compared agent has one."""
 
 
-class Scale(StrEnum):
+class ComparisonScale(StrEnum):
     """How two agents are set against each other."""
 
     DIFFERENCE = "difference"
@@ -47,11 +47,11 @@ class Scale(StrEnum):
     """The first divided by the second, of geometric means; 1 is alike."""
 
 
-class Totals(Record, frozen=True):
+class TotalsRatio(Record, frozen=True):
     """What all tasks took together, the first agent's divided by the second's."""
 
     ratio: float
-    interval: Interval
+    interval: ConfidenceInterval
     """By drawing tasks again and again."""
 
 
@@ -61,8 +61,8 @@ class Comparison(Record, frozen=True):
     a: str
     b: str
     measure: Measure
-    among: Among
-    scale: Scale
+    among: RunPopulation
+    scale: ComparisonScale
     tasks: int
     runs_a: int
     runs_b: int
@@ -70,7 +70,7 @@ class Comparison(Record, frozen=True):
     """The mean over tasks; geometric where a ratio is told."""
     value_b: float | None
     estimate: float | None
-    interval: Interval | None
+    interval: ConfidenceInterval | None
     p: float | None
     """Of there being no difference."""
     p_holm: float | None
@@ -84,7 +84,7 @@ class Comparison(Record, frozen=True):
     """Tasks where `a` is the better one."""
     lost: int
     tied: int
-    totals: Totals | None = None
+    totals: TotalsRatio | None = None
     left_out: int = 0
     """Tasks in common that are in no ratio: they took nothing, or that is unknown."""
     took_nothing: int = 0
@@ -93,7 +93,7 @@ class Comparison(Record, frozen=True):
     """Why there is no interval."""
 
 
-def left_out(one: Comparison) -> str:
+def describe_left_out(one: Comparison) -> str:
     """How many tasks are in no ratio, and why; empty where none is."""
     unknown = one.left_out - one.took_nothing
     reasons = [f"{one.took_nothing:,} took nothing"] if one.took_nothing else []
@@ -107,17 +107,17 @@ class Point(Record, frozen=True):
 
     agent: str
     cost: float
-    cost_interval: Interval | None
+    cost_interval: ConfidenceInterval | None
     value: float
-    value_interval: Interval | None
+    value_interval: ConfidenceInterval | None
     on_front: bool
 
 
-class Field(NamedTuple):
+class MeasureColumns(NamedTuple):
     """One measure of all compared agents, on the tasks that they have in common."""
 
     measure: Measure
-    among: Among
+    among: RunPopulation
     columns: dict[str, list[float]]
     """By agent one number a task, in the same order."""
     runs: dict[str, int]
@@ -126,25 +126,27 @@ class Field(NamedTuple):
     """Tasks in common that are left out because somebody's amount is unknown."""
 
 
-def common_tasks(agents: Mapping[str, Sequence[Counted]], among: Among) -> tuple[str, ...]:
+def common_tasks(agents: Mapping[str, Sequence[ReportRow]], among: RunPopulation) -> tuple[str, ...]:
     """The tasks that every agent has such a run of; one that has none at all keeps nobody from comparing."""
     several = [{row.task for row in rows if row.task and _is_among(row, among)} for rows in agents.values()]
     present = [tasks for tasks in several if tasks]
     return tuple(sorted(set[str].intersection(*present))) if present else ()
 
 
-def compared_tasks(agents: Mapping[str, Sequence[Counted]]) -> tuple[str, ...]:
+def tasks_to_compare(agents: Mapping[str, Sequence[ReportRow]]) -> tuple[str, ...]:
     """The tasks on which tokens and cost are compared; none where of several agents only one has a verified run."""
-    verified = sum(any(_is_among(row, Among.VERIFIED) for row in rows) for rows in agents.values())
-    return common_tasks(agents, Among.VERIFIED) if verified >= min(2, len(agents)) else ()
+    verified = sum(any(_is_among(row, RunPopulation.VERIFIED) for row in rows) for rows in agents.values())
+    return common_tasks(agents, RunPopulation.VERIFIED) if verified >= min(2, len(agents)) else ()
 
 
-def field_of(agents: Mapping[str, Sequence[Counted]], measure: Measure, among: Among, money: Money) -> Field:
+def measure_columns(
+    agents: Mapping[str, Sequence[ReportRow]], measure: Measure, among: RunPopulation, money: CostBasis
+) -> MeasureColumns:
     """A measure of the agents of whom anything is known by it, task by task."""
-    taken = measure in TAKEN
+    taken = measure in CONSUMPTION_MEASURES
 
-    def value(row: Counted) -> float | None:
-        return amount(row, measure, money) if taken else outcome(row, measure)
+    def value(row: ReportRow) -> float | None:
+        return consumption(row, measure, money) if taken else outcome_value(row, measure)
 
     chosen = {agent: [row for row in rows if row.task and _is_among(row, among)] for agent, rows in agents.items()}
     present = {agent: rows for agent, rows in chosen.items() if any(value(row) is not None for row in rows)}
@@ -152,7 +154,7 @@ def field_of(agents: Mapping[str, Sequence[Counted]], measure: Measure, among: A
     # What an agent achieved counts as nothing where nobody recorded it; what it took is not known then.
     means = {agent: task_means(rows, value, strict=taken) for agent, rows in present.items()}
     known = {task: None for task in shared if all(several[task] is not None for several in means.values())}
-    return Field(
+    return MeasureColumns(
         measure,
         among,
         {agent: [several[task] or 0.0 for task in known] for agent, several in means.items()},
@@ -162,22 +164,22 @@ def field_of(agents: Mapping[str, Sequence[Counted]], measure: Measure, among: A
     )
 
 
-def _is_among(row: Counted, among: Among) -> bool:
-    return row.verified if among is Among.VERIFIED else row.finished
+def _is_among(row: ReportRow, among: RunPopulation) -> bool:
+    return row.is_verified if among is RunPopulation.VERIFIED else row.finished
 
 
-def comparisons(field: Field) -> tuple[Comparison, ...]:
+def comparisons(field: MeasureColumns) -> tuple[Comparison, ...]:
     """Every pair of agents; the pairs of one measure are one family, by which chances are adjusted."""
-    enough = field.measure in TAKEN and len(field.tasks) >= FEWEST_TO_RESAMPLE
-    drawn = dict(zip(field.columns, totals_drawn([*field.columns.values()]), strict=True)) if enough else {}
+    enough = field.measure in CONSUMPTION_MEASURES and len(field.tasks) >= FEWEST_TO_RESAMPLE
+    drawn = dict(zip(field.columns, bootstrap_totals([*field.columns.values()]), strict=True)) if enough else {}
     found = [_pair(field, a, b, drawn) for a, b in combinations(field.columns, 2)]
     tested = [one for one in found if one.p is not None]
     adjusted = dict(zip(((one.a, one.b) for one in tested), holm([one.p or 0.0 for one in tested]), strict=True))
     return tuple(msgspec.structs.replace(one, p_holm=adjusted.get((one.a, one.b))) for one in found)
 
 
-def _pair(field: Field, a: str, b: str, drawn: Mapping[str, Sequence[float]]) -> Comparison:
-    taken = field.measure in TAKEN
+def _pair(field: MeasureColumns, a: str, b: str, drawn: Mapping[str, Sequence[float]]) -> Comparison:
+    taken = field.measure in CONSUMPTION_MEASURES
     every = [*zip(field.columns[a], field.columns[b], strict=True)]
     both = [(one, other) for one, other in every if not taken or (one > 0 and other > 0)]
     ours, theirs = (
@@ -192,18 +194,18 @@ def _pair(field: Field, a: str, b: str, drawn: Mapping[str, Sequence[float]]) ->
         b,
         field.measure,
         field.among,
-        Scale.RATIO if taken else Scale.DIFFERENCE,
+        ComparisonScale.RATIO if taken else ComparisonScale.DIFFERENCE,
         len(both),
         field.runs[a],
         field.runs[b],
         back(mean_of(ours).mean) if both else None,
         back(mean_of(theirs).mean) if both else None,
         back(found.mean) if both else None,
-        found.interval and Interval(back(found.interval.low), back(found.interval.high)),
+        found.interval and ConfidenceInterval(back(found.interval.low), back(found.interval.high)),
         found.p,
         None,
         None if found.mde is None else back(found.mde),
-        signed_ranks(apart) if both else None,
+        wilcoxon_signed_rank(apart) if both else None,
         cliffs_delta(ours, theirs) if both else None,
         sum(one > 0 for one in signs),
         sum(one < 0 for one in signs),
@@ -217,29 +219,31 @@ def _pair(field: Field, a: str, b: str, drawn: Mapping[str, Sequence[float]]) ->
 
 def _totals(
     every: Sequence[tuple[float, float]], ours: Sequence[float] | None, theirs: Sequence[float] | None
-) -> Totals | None:
+) -> TotalsRatio | None:
     interval = None if ours is None or theirs is None else ratio_interval(ours, theirs)
     if interval is None:
         return None
-    return Totals(math.fsum(one for one, _ in every) / math.fsum(other for _, other in every), interval)
+    return TotalsRatio(math.fsum(one for one, _ in every) / math.fsum(other for _, other in every), interval)
 
 
-def places(field: Field) -> dict[str, Interval]:
+def rank_ranges(field: MeasureColumns) -> dict[str, ConfidenceInterval]:
     """Between which places each agent lies; nothing for too few tasks, or nobody to compare with."""
     if len(field.tasks) < FEWEST_TASKS or len(field.columns) < 2:
         return {}
-    found = rank_intervals(totals_drawn([*field.columns.values()]), high_is_good=field.measure not in TAKEN)
+    found = rank_intervals(
+        bootstrap_totals([*field.columns.values()]), high_is_good=field.measure not in CONSUMPTION_MEASURES
+    )
     return dict(zip(field.columns, found, strict=True))
 
 
-def front(points: Sequence[Point]) -> tuple[Point, ...]:
+def pareto_front(points: Sequence[Point]) -> tuple[Point, ...]:
     """The points, the cheapest first, with those marked that no other betters: none cheaper and as good, or better."""
     order = sorted(points, key=lambda one: (one.cost, -one.value, one.agent))
     return tuple(
-        msgspec.structs.replace(one, on_front=not any(_betters(other, one) for other in order)) for one in order
+        msgspec.structs.replace(one, on_front=not any(_dominates(other, one) for other in order)) for one in order
     )
 
 
-def _betters(one: Point, other: Point) -> bool:
+def _dominates(one: Point, other: Point) -> bool:
     as_good = one.cost <= other.cost and one.value >= other.value
     return as_good and (one.cost < other.cost or one.value > other.value)

@@ -2,17 +2,17 @@
 
 from decimal import Decimal
 
-from meruit.model.task_run import Interval
+from meruit.model.task_run import ConfidenceInterval
 
 UNKNOWN = "–"
 
 
-def share(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """`80.0 %`."""
     return UNKNOWN if value is None else f"{100 * value:.1f} %"
 
 
-def number(value: float | Decimal | None) -> str:
+def format_number(value: float | Decimal | None) -> str:
     """A count, or any number in four digits or so."""
     if value is None:
         return UNKNOWN
@@ -27,29 +27,29 @@ def number(value: float | Decimal | None) -> str:
     return f"{value:.{places}f}"
 
 
-def money(value: float | Decimal | None, currency: str) -> str:
+def format_money(value: float | Decimal | None, currency: str) -> str:
     """`0.0421 USD`."""
-    return UNKNOWN if value is None else f"{number(value)} {currency}"
+    return UNKNOWN if value is None else f"{format_number(value)} {currency}"
 
 
-def chance(p: float | None) -> str:
+def format_p(p: float | None) -> str:
     """`0.031`, and never a bare zero."""
     if p is None:
         return UNKNOWN
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
 
 
-def signed(value: float | None) -> str:
+def format_difference(value: float | None) -> str:
     """A difference in percentage points."""
     return UNKNOWN if value is None else f"{100 * value:+.1f}"
 
 
-def factor(value: float | None) -> str:
+def format_factor(value: float | None) -> str:
     """A ratio."""
     return UNKNOWN if value is None else f"× {value:.3f}"
 
 
-def places(interval: Interval | None) -> str:
+def format_places(interval: ConfidenceInterval | None) -> str:
     """`1 to 3`, never a bare place."""
     if interval is None:
         return UNKNOWN

@@ -5,8 +5,8 @@ from functools import cache
 from importlib.resources import files
 
 from meruit.reports import sections
-from meruit.reports.markup import Child, Markup, joined, tag, void
-from meruit.reports.number_format import UNKNOWN, share
+from meruit.reports.markup import Child, Markup, join_markup, tag, void_tag
+from meruit.reports.number_format import UNKNOWN, format_share
 from meruit.reports.report import Report
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -18,11 +18,11 @@ PARTS: tuple[tuple[str, str, Callable[[Report], Child]], ...] = (
     ("exclusions", "Who is not counted", sections.exclusions),
     ("tries", "Several tries", sections.tries),
     ("steps", "Tokens per step", sections.steps),
-    ("looks", "How runs came to be believed", sections.looks),
+    ("looks", "How runs came to be believed", sections.observations),
     ("waterfall", "From local to billed", sections.waterfall),
     ("ledger", "Ledger", sections.ledger),
     ("tasks", "Task by task", sections.tasks),
-    ("excluded", "Every excluded run", sections.excluded),
+    ("excluded", "Every excluded run", sections.exclusion_list),
     ("methods", "How it was computed", sections.methods),
 )
 """The anchor, the heading and the content of each, in order."""
@@ -32,11 +32,11 @@ def render(report: Report) -> bytes:
     """The whole page; the same report gives the same bytes."""
     head = tag(
         "head",
-        void("meta", charset="utf-8"),
-        void("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        void("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        void("meta", name="color-scheme", content="light dark"),
-        void("meta", name="referrer", content="no-referrer"),
+        void_tag("meta", charset="utf-8"),
+        void_tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        void_tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        void_tag("meta", name="color-scheme", content="light dark"),
+        void_tag("meta", name="referrer", content="no-referrer"),
         tag("title", report.question),
         tag("style", Markup(_style())),
     )
@@ -66,8 +66,8 @@ def _header(report: Report) -> Markup:
             f"{report.runs:,} runs of {len(report.agents):,} agents over {report.tasks:,} tasks; {report.finished:,} "
             f"finished, {report.verified:,} verified; {report.tasks_compared:,} tasks where every agent is verified"
         ),
-        "Excluded": joined(
-            f"{out:,} of {report.runs:,} runs ({share(out / report.runs)}) are in no claim about tokens and cost: ",
+        "Excluded": join_markup(
+            f"{out:,} of {report.runs:,} runs ({format_share(out / report.runs)}) are in no claim about tokens and cost: ",
             tag("a", "by reason", href="#exclusions"),
             ", ",
             tag("a", "one by one", href="#excluded"),
@@ -79,7 +79,7 @@ def _header(report: Report) -> Markup:
         "Digest": tag("code", report.digest),
         "Made again by": tag("code", report.command) if report.command else UNKNOWN,
     }
-    notes = tag("aside", tag("strong", "Before you believe it"), sections.listed(report.notes), class_="notes")
+    notes = tag("aside", tag("strong", "Before you believe it"), sections.bullet_list(report.notes), class_="notes")
     links = [tag("li", tag("a", title, href=f"#{name}")) for name, title, _ in PARTS]
     return tag(
         "header",

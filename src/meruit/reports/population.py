@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from meruit.errors import MeruitError
 from meruit.model.metering import UsageRecord
-from meruit.model.prices import Ledger
+from meruit.model.prices import RunCosts
 from meruit.model.record import Record
 from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus
 from meruit.reports.statistics import fisher, holm
@@ -29,7 +29,7 @@ class CostKind(StrEnum):
     SETTLED = "settled"
 
 
-class Counted(NamedTuple):
+class ReportRow(NamedTuple):
     """One run, as far as a report cares."""
 
     agent: str
@@ -43,14 +43,14 @@ class Counted(NamedTuple):
     message: str
     assurance: Assurance
     tokens: Tokens | None
-    ledger: Ledger
+    ledger: RunCosts
     attempts: int
     withdrawn: int
     digest: str
     """Of the whole record."""
 
     @property
-    def verified(self) -> bool:
+    def is_verified(self) -> bool:
         """Whether its tokens may be believed."""
         return self.status is UsageStatus.VERIFIED
 
@@ -77,7 +77,7 @@ class ExclusionCount(Record, frozen=True):
     p_holm: float | None = None
 
 
-class Excluded(Record, frozen=True):
+class ExcludedRun(Record, frozen=True):
     """One run that is in no claim about tokens and cost."""
 
     run: str
@@ -90,10 +90,10 @@ class Excluded(Record, frozen=True):
     success: bool | None
 
 
-def counted(record: UsageRecord) -> Counted:
+def to_report_row(record: UsageRecord) -> ReportRow:
     """The run in a few words."""
     run, verdict = record.run, record.verdict
-    return Counted(
+    return ReportRow(
         agent=run.framework,
         task=run.task,
         id=run.id,
@@ -112,11 +112,11 @@ def counted(record: UsageRecord) -> Counted:
     )
 
 
-def distinct(records: Iterable[UsageRecord]) -> Iterator[tuple[UsageRecord, Counted]]:
+def unique_rows(records: Iterable[UsageRecord]) -> Iterator[tuple[UsageRecord, ReportRow]]:
     """Each run once; one that is told in two ways is refused."""
     seen: dict[str, str] = {}
     for record in records:
-        row = counted(record)
+        row = to_report_row(record)
         before = seen.get(row.id)
         if before is None:
             seen[row.id] = row.digest
@@ -125,40 +125,40 @@ def distinct(records: Iterable[UsageRecord]) -> Iterator[tuple[UsageRecord, Coun
             raise ReportError(f"run {row.id!r} is given twice, with different contents; leave one of them out")
 
 
-def currency_of(rows: Iterable[Counted], kind: CostKind) -> str:
+def currency_of(rows: Iterable[ReportRow], kind: CostKind) -> str:
     """The currency that most known costs are in; others cannot be added to them."""
-    found = Counter(row.ledger.currency for row in rows if row.verified and getattr(row.ledger, kind) is not None)
+    found = Counter(row.ledger.currency for row in rows if row.is_verified and getattr(row.ledger, kind) is not None)
     return min(found, key=lambda one: (-found[one], one), default="USD")
 
 
-def by_agent(rows: Sequence[Counted]) -> dict[str, list[Counted]]:
+def by_agent(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
     """The runs of each agent, both in order."""
     return {agent: list(several) for agent, several in groupby(sorted(rows), key=lambda row: row.agent)}
 
 
-def by_task(rows: Iterable[Counted]) -> dict[str, list[Counted]]:
+def by_task(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
     """The runs of each task; those that name none are in no task."""
     named = sorted((row for row in rows if row.task), key=lambda row: (row.task, row.id))
     return {task: list(several) for task, several in groupby(named, key=lambda row: row.task)}
 
 
-def clusters(rows: Sequence[Counted]) -> list[list[Counted]]:
+def clusters(rows: Sequence[ReportRow]) -> list[list[ReportRow]]:
     """Runs that depend on each other: those of one task; a run that names none is alone."""
     return [*by_task(rows).values(), *([row] for row in rows if not row.task)]
 
 
-def excluded(rows: Iterable[Counted]) -> tuple[Excluded, ...]:
+def list_exclusions(rows: Iterable[ReportRow]) -> tuple[ExcludedRun, ...]:
     """Every run that is not verified, in order."""
     return tuple(
-        Excluded(row.id, row.agent, row.task, row.status, row.code, row.message, row.finished, row.success)
+        ExcludedRun(row.id, row.agent, row.task, row.status, row.code, row.message, row.finished, row.success)
         for row in sorted(rows)
-        if not row.verified
+        if not row.is_verified
     )
 
 
-def exclusion_counts(agents: dict[str, list[Counted]]) -> tuple[ExclusionCount, ...]:
+def exclusion_counts(agents: dict[str, list[ReportRow]]) -> tuple[ExclusionCount, ...]:
     """For each agent how many are left out and why, and whether that is more or fewer than chance would have it."""
-    counts = [_exclusions(agent, rows) for agent, rows in agents.items()]
+    counts = [_count_exclusions(agent, rows) for agent, rows in agents.items()]
     runs, out = sum(one.runs for one in counts), sum(one.excluded for one in counts)
     chances = [
         fisher(one.excluded, one.verified, out - one.excluded, runs - out - one.verified)
@@ -177,8 +177,8 @@ def exclusion_counts(agents: dict[str, list[Counted]]) -> tuple[ExclusionCount, 
     )
 
 
-def _exclusions(agent: str, rows: Sequence[Counted]) -> ExclusionCount:
-    out = [row for row in rows if not row.verified]
+def _count_exclusions(agent: str, rows: Sequence[ReportRow]) -> ExclusionCount:
+    out = [row for row in rows if not row.is_verified]
     return ExclusionCount(
         agent,
         len(rows),

@@ -10,15 +10,15 @@ from heapq import nsmallest
 
 from meruit.model.metering import CallState, MeteredRun, UsageRecord
 from meruit.model.record import Record
-from meruit.model.usage import Attempt, Tokens, UsageCode, UsageStatus, summed
-from meruit.reports.population import CostKind, Counted
+from meruit.model.usage import Observation, Tokens, UsageCode, UsageStatus, sum_tokens
+from meruit.reports.population import CostKind, ReportRow
 
 MOST_STEPS = 40
 """Of an agent, one by one; those behind are told as one."""
 MOST_ROWS = 24
 """Runs whose looks are told one by one: those that were argued about most."""
 
-Attempts = Callable[[str], Sequence[Attempt]]
+ObservationLookup = Callable[[str], Sequence[Observation]]
 """The looks at a run, by its id."""
 
 
@@ -46,7 +46,7 @@ class StepUse(Record, frozen=True):
     """By class."""
 
 
-class StepsOf(Record, frozen=True):
+class AgentSteps(Record, frozen=True):
     """An agent's steps, in order."""
 
     agent: str
@@ -56,7 +56,7 @@ class StepsOf(Record, frozen=True):
     steps: tuple[StepUse, ...]
 
 
-class LookKind(StrEnum):
+class TimelineObservationKind(StrEnum):
     """What a look found."""
 
     COUNT = "count"
@@ -64,15 +64,15 @@ class LookKind(StrEnum):
     ERROR = "error"
 
 
-class Look(Record, frozen=True):
+class TimelineObservation(Record, frozen=True):
     """One look at a run, minutes after it ended."""
 
     minutes: float
-    kind: LookKind
+    kind: TimelineObservationKind
     told: str
 
 
-class Change(Record, frozen=True):
+class TimelineChange(Record, frozen=True):
     """What was claimed from some minute on."""
 
     minutes: float
@@ -87,8 +87,8 @@ class TimelineRow(Record, frozen=True):
     run: str
     agent: str
     status: UsageStatus
-    looks: tuple[Look, ...]
-    changes: tuple[Change, ...]
+    looks: tuple[TimelineObservation, ...]
+    changes: tuple[TimelineChange, ...]
 
 
 class Timeline(Record, frozen=True):
@@ -101,13 +101,13 @@ class Timeline(Record, frozen=True):
     rows: tuple[TimelineRow, ...]
 
 
-class Part(StrEnum):
+class DiscrepancyCause(StrEnum):
     """Why a provider counts other than the run: of several that apply, the first takes all that is left."""
 
     UNCOUNTED = "uncounted"
     """The run has no count of its own."""
     UNATTRIBUTED = "unattributed"
-    """In the run's lane, and in none of its steps."""
+    """In the run's attribution key, and in none of its steps."""
     ABORTED = "aborted"
     """It broke calls off, whose responses say nothing."""
     RETRIES = "retries"
@@ -129,7 +129,7 @@ class Waterfall(Record, frozen=True):
     billed: int
 
 
-class Sum(Record, frozen=True):
+class KnownSum(Record, frozen=True):
     """Of so many known amounts."""
 
     total: Decimal | None
@@ -142,12 +142,12 @@ class LedgerLine(Record, frozen=True):
     agent: str
     verified: bool
     runs: int
-    quoted: Sum
-    billed: Sum
-    settled: Sum
+    quoted: KnownSum
+    billed: KnownSum
+    settled: KnownSum
 
 
-def classes(tokens: Tokens) -> dict[str, int]:
+def split_by_class(tokens: Tokens) -> dict[str, int]:
     """A count in parts that add up to it."""
     cached = min(tokens.cached or 0, tokens.input)
     written = min(tokens.cache_write or 0, tokens.input - cached)
@@ -162,7 +162,7 @@ def classes(tokens: Tokens) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class _Place:
+class _StepTotals:
     """One step of an agent, added up."""
 
     runs: int = 0
@@ -178,22 +178,22 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _AgentStepTotals:
     """The steps of one agent, added up."""
 
     runs: int = 0
     unknown: int = 0
-    places: defaultdict[int, _Place] = field(default_factory=lambda: defaultdict(_Place))
+    by_position: defaultdict[int, _StepTotals] = field(default_factory=lambda: defaultdict(_StepTotals))
 
 
-class StepsSeen:
+class StepCollector:
     """Adds up steps of verified runs as they come by."""
 
-    def __init__(self, attempts: Attempts) -> None:
+    def __init__(self, attempts: ObservationLookup) -> None:
         self._attempts = attempts
-        self._agents: defaultdict[str, _Seen] = defaultdict(_Seen)
+        self._agents: defaultdict[str, _AgentStepTotals] = defaultdict(_AgentStepTotals)
 
-    def take(self, record: UsageRecord) -> None:
+    def add(self, record: UsageRecord) -> None:
         """Count a verified run."""
         seen, told = self._agents[record.run.framework], self._by_provider(record.run)
         seen.runs += 1
@@ -203,11 +203,11 @@ class StepsSeen:
             if tokens is None:
                 seen.unknown += step.expects_usage is not False
             elif place <= MOST_STEPS:
-                seen.places[place].add(step.id, classes(tokens))
+                seen.by_position[place].add(step.id, split_by_class(tokens))
             else:
-                later.update(classes(tokens))
+                later.update(split_by_class(tokens))
         if later:
-            seen.places[MOST_STEPS + 1].add(f"all after step {MOST_STEPS}", later)
+            seen.by_position[MOST_STEPS + 1].add(f"all after step {MOST_STEPS}", later)
 
     def _by_provider(self, run: MeteredRun) -> dict[str, Tokens]:
         if all(step.local is not None or step.expects_usage is False for step in run.steps):
@@ -215,21 +215,21 @@ class StepsSeen:
         split = [look for look in self._attempts(run.id) if look.steps is not None]
         return max(split, key=lambda look: (look.at, look.id)).steps or {} if split else {}
 
-    def steps(self) -> tuple[StepsOf, ...]:
+    def steps(self) -> tuple[AgentSteps, ...]:
         """Every agent's, in order."""
         return tuple(
-            StepsOf(agent, seen.runs, seen.unknown, tuple(_step(*one) for one in sorted(seen.places.items())))
+            AgentSteps(agent, seen.runs, seen.unknown, tuple(_step(*one) for one in sorted(seen.by_position.items())))
             for agent, seen in sorted(self._agents.items())
         )
 
 
-def _step(number: int, place: _Place) -> StepUse:
+def _step(number: int, place: _StepTotals) -> StepUse:
     (label,) = place.labels if len(place.labels) == 1 else ("",)
     means = {str(name): place.tokens[name] / place.runs for name in TokenClass}
     return StepUse(number, label, place.runs, means)
 
 
-def timeline(rows: Sequence[Counted], chosen: Iterable[UsageRecord], attempts: Attempts) -> Timeline:
+def timeline(rows: Sequence[ReportRow], chosen: Iterable[UsageRecord], attempts: ObservationLookup) -> Timeline:
     """The looks at all runs, and those of a few one by one."""
     counts = [str(row.status) for row in rows]
     return Timeline(
@@ -241,64 +241,64 @@ def timeline(rows: Sequence[Counted], chosen: Iterable[UsageRecord], attempts: A
     )
 
 
-def argued(records: Iterable[UsageRecord]) -> list[UsageRecord]:
+def most_contested(records: Iterable[UsageRecord]) -> list[UsageRecord]:
     """The runs whose looks are worth telling: withdrawn first, then not verified, then those with the most looks."""
     looked = (one for one in records if one.attempts and one.run.ended_at is not None)
-    return nsmallest(MOST_ROWS, looked, key=_by_argument)
+    return nsmallest(MOST_ROWS, looked, key=_contest_order)
 
 
-def _by_argument(record: UsageRecord) -> tuple[int, bool, int, str]:
+def _contest_order(record: UsageRecord) -> tuple[int, bool, int, str]:
     verdict = record.verdict
     return (-verdict.withdrawn, verdict.status is UsageStatus.VERIFIED, -record.attempts, record.run.id)
 
 
-def _row(record: UsageRecord, attempts: Sequence[Attempt]) -> TimelineRow:
+def _row(record: UsageRecord, attempts: Sequence[Observation]) -> TimelineRow:
     ended, before = record.run.ended_at, UsageStatus.PENDING
     changes = []
     for change in sorted(record.verdict.history, key=lambda one: one.at):
         withdraws = before is UsageStatus.VERIFIED and change.status is not UsageStatus.VERIFIED
-        changes.append(Change(_minutes(change.at, ended), change.status, change.code, withdraws))
+        changes.append(TimelineChange(_minutes(change.at, ended), change.status, change.code, withdraws))
         before = change.status
     return TimelineRow(
         record.run.id,
         record.run.framework,
         record.verdict.status,
-        tuple(_look(one, ended) for one in sorted(attempts, key=lambda one: (one.at, one.id))),
+        tuple(_timeline_observation(one, ended) for one in sorted(attempts, key=lambda one: (one.at, one.id))),
         tuple(changes),
     )
 
 
-def _look(look: Attempt, ended: datetime | None) -> Look:
+def _timeline_observation(look: Observation, ended: datetime | None) -> TimelineObservation:
     minutes = _minutes(look.at, ended)
     if look.total is None or look.error is not None:
-        return Look(minutes, LookKind.ERROR, str(look.error or "nothing found out"))
-    kind = LookKind.COUNT if look.total.total else LookKind.ZERO
-    return Look(minutes, kind, f"{look.total.input:,} in, {look.total.output:,} out")
+        return TimelineObservation(minutes, TimelineObservationKind.ERROR, str(look.error or "nothing found out"))
+    kind = TimelineObservationKind.COUNT if look.total.total else TimelineObservationKind.ZERO
+    return TimelineObservation(minutes, kind, f"{look.total.input:,} in, {look.total.output:,} out")
 
 
 def _minutes(at: datetime, ended: datetime | None) -> float:
     return 0.0 if ended is None else (at - ended).total_seconds() / 60
 
 
-class Waterfalls:
+class WaterfallCollector:
     """Adds up, as runs come by, what they counted and what the provider did."""
 
-    def __init__(self, attempts: Attempts) -> None:
+    def __init__(self, attempts: ObservationLookup) -> None:
         self._attempts = attempts
         self._found: dict[str, Waterfall] = {}
 
-    def take(self, record: UsageRecord) -> None:
+    def add(self, record: UsageRecord) -> None:
         """Count a run."""
         agent, billed = record.run.framework, record.verdict.tokens
         so_far = self._found.get(agent) or Waterfall(agent, 0, 0, 0, {}, 0)
         if billed is None:
             more = Waterfall(agent, 0, 1, 0, {}, 0)
         else:
-            local = _counted_locally(record.run)
+            local = _local_tokens(record.run)
             more = Waterfall(agent, 1, 0, local.total, self._parts(record, local, billed), billed.total)
         parts = {
             str(part): so_far.parts.get(part, 0) + more.parts.get(part, 0)
-            for part in Part
+            for part in DiscrepancyCause
             if part in so_far.parts or part in more.parts
         }
         self._found[agent] = Waterfall(
@@ -317,9 +317,9 @@ class Waterfalls:
         looks = sorted(self._attempts(record.run.id), key=lambda one: (one.at, one.id))
         outside = next((one.unattributed for one in reversed(looks) if one.total is not None), 0)
         outside = min(outside, max(missing, 0))
-        parts = {Part.UNATTRIBUTED: outside} if outside else {}
+        parts = {DiscrepancyCause.UNATTRIBUTED: outside} if outside else {}
         if missing - outside:
-            parts[_why(record.run, local, billed, missing - outside)] = missing - outside
+            parts[_cause_of(record.run, local, billed, missing - outside)] = missing - outside
         return {str(part): number for part, number in parts.items()}
 
     def waterfalls(self) -> tuple[Waterfall, ...]:
@@ -327,28 +327,28 @@ class Waterfalls:
         return tuple(found for _, found in sorted(self._found.items()))
 
 
-def _counted_locally(run: MeteredRun) -> Tokens:
+def _local_tokens(run: MeteredRun) -> Tokens:
     """All that responses said, also where some said nothing."""
     said = [one.tokens for one in run.calls if one.tokens is not None]
-    return summed([*said, *(step.tokens for step in run.steps if step.tokens is not None and not step.calls)])
+    return sum_tokens([*said, *(step.tokens for step in run.steps if step.tokens is not None and not step.calls)])
 
 
-def _why(run: MeteredRun, local: Tokens, billed: Tokens, missing: int) -> Part:
+def _cause_of(run: MeteredRun, local: Tokens, billed: Tokens, missing: int) -> DiscrepancyCause:
     calls = run.calls
     if not local.total:
-        return Part.UNCOUNTED
+        return DiscrepancyCause.UNCOUNTED
     if missing > 0 and any(one.state is CallState.ABORTED and one.tokens is None for one in calls):
-        return Part.ABORTED
+        return DiscrepancyCause.ABORTED
     more_calls = local.requests is not None and billed.requests is not None and billed.requests > local.requests
     if missing > 0 and (more_calls or any(one.state is CallState.FAILED for one in calls)):
-        return Part.RETRIES
+        return DiscrepancyCause.RETRIES
     cached, written = billed.cached or 0, billed.cache_write or 0
     if abs(missing) in {cached, written, cached + written} and billed.output == local.output:
-        return Part.CACHE
-    return Part.UNEXPLAINED
+        return DiscrepancyCause.CACHE
+    return DiscrepancyCause.UNEXPLAINED
 
 
-def ledger(agents: dict[str, list[Counted]], currency: str) -> tuple[LedgerLine, ...]:
+def ledger_lines(agents: dict[str, list[ReportRow]], currency: str) -> tuple[LedgerLine, ...]:
     """For each agent the costs of its verified runs, and apart from them those of the others."""
     return tuple(
         LedgerLine(
@@ -356,11 +356,11 @@ def ledger(agents: dict[str, list[Counted]], currency: str) -> tuple[LedgerLine,
         )
         for agent, rows in agents.items()
         for verified in (True, False)
-        if (some := [row for row in rows if row.verified is verified])
+        if (some := [row for row in rows if row.is_verified is verified])
     )
 
 
-def _sum(rows: Sequence[Counted], kind: str, currency: str) -> Sum:
+def _sum(rows: Sequence[ReportRow], kind: str, currency: str) -> KnownSum:
     found = [row.cost(CostKind(kind), currency) for row in rows]
     known = sorted(one for one in found if one is not None)
-    return Sum(sum(known, Decimal(0)) if known else None, len(known))
+    return KnownSum(sum(known, Decimal(0)) if known else None, len(known))

@@ -8,7 +8,7 @@ import msgspec
 from meruit.errors import DocumentError, Problem
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
-from meruit.model.usage import Attempt, Tokens, UsagePolicy, UsageVerdict
+from meruit.model.usage import Observation, Tokens, UsagePolicy, UsageVerdict
 from meruit.usage.decision import decide
 
 COSTS = ("quoted", "billed", "settled")
@@ -18,7 +18,7 @@ class RunsFile(Record, frozen=True, forbid_unknown_fields=True):
     """Runs with all that is known of their tokens, and the looks at them."""
 
     records: tuple[UsageRecord, ...]
-    attempts: dict[str, tuple[Attempt, ...]] = msgspec.field(default_factory=dict)
+    attempts: dict[str, tuple[Observation, ...]] = msgspec.field(default_factory=dict)
     """By the run's id."""
 
 
@@ -41,7 +41,7 @@ def read_runs(data: bytes, name: str) -> RunsFile:
     return file
 
 
-def _problems(record: UsageRecord, attempts: dict[str, tuple[Attempt, ...]]) -> Iterator[Problem]:
+def _problems(record: UsageRecord, attempts: dict[str, tuple[Observation, ...]]) -> Iterator[Problem]:
     place = f"run {record.run.id!r}"
     for kind in COSTS:
         cost = getattr(record.ledger, kind)
@@ -55,24 +55,24 @@ def _problems(record: UsageRecord, attempts: dict[str, tuple[Attempt, ...]]) -> 
         # The rest of the policy is not told with a verdict: it is the specified one.
         policy = UsagePolicy(interval_min=record.verdict.interval_min)
         again = decide(record.run.for_judging, attempts[record.run.id], policy, record.acknowledged)
-        if _claimed(again) != _claimed(record.verdict):
-            said = f"its verdict is {_told(record.verdict)}, and its attempts say {_told(again)}; judge it again"
+        if _claim_of(again) != _claim_of(record.verdict):
+            said = f"its verdict is {_describe_claim(record.verdict)}, and its attempts say {_describe_claim(again)}; judge it again"
             yield Problem(place, said)
-        elif _worth(again) != _worth(record.verdict):
-            said = f"its verdict is of {_worth(record.verdict)}, and its attempts say {_worth(again)}; judge it again"
+        elif _describe_weight(again) != _describe_weight(record.verdict):
+            said = f"its verdict is of {_describe_weight(record.verdict)}, and its attempts say {_describe_weight(again)}; judge it again"
             yield Problem(place, said)
 
 
-def _claimed(verdict: UsageVerdict) -> tuple[str, str, Tokens | None]:
+def _claim_of(verdict: UsageVerdict) -> tuple[str, str, Tokens | None]:
     return (verdict.status, verdict.code, verdict.tokens)
 
 
-def _worth(verdict: UsageVerdict) -> str:
-    heard = f", told by a {verdict.told_by}" if verdict.told_by else ""
+def _describe_weight(verdict: UsageVerdict) -> str:
+    heard = f", told by a {verdict.reported_by}" if verdict.reported_by else ""
     return f"assurance {verdict.assurance}, withdrawn {verdict.withdrawn} times{heard}"
 
 
-def _told(verdict: UsageVerdict) -> str:
+def _describe_claim(verdict: UsageVerdict) -> str:
     tokens = verdict.tokens
     counted = "" if tokens is None else f", {tokens.input:,} in / {tokens.output:,} out"
     return f"{verdict.status} ({verdict.code}{counted})"

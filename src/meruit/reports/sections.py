@@ -2,15 +2,24 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from meruit.model.task_run import Interval
+from meruit.model.task_run import ConfidenceInterval
 from meruit.model.usage import UsageStatus
 from meruit.reports import charts
-from meruit.reports.agent_summary import Measure, Share, Standing
-from meruit.reports.compare import Among, Comparison, Scale, left_out
-from meruit.reports.markup import Child, Markup, joined, named, tag
-from meruit.reports.number_format import UNKNOWN, chance, factor, money, number, places, share, signed
-from meruit.reports.population import Excluded, ExclusionCount
-from meruit.reports.reconciliation import LedgerLine, Part, Sum, TokenClass, Waterfall
+from meruit.reports.agent_summary import AgentSummary, Measure, Share
+from meruit.reports.compare import Comparison, ComparisonScale, RunPopulation, describe_left_out
+from meruit.reports.markup import Child, Markup, isolate_bidi, join_markup, tag
+from meruit.reports.number_format import (
+    UNKNOWN,
+    format_difference,
+    format_factor,
+    format_money,
+    format_number,
+    format_p,
+    format_places,
+    format_share,
+)
+from meruit.reports.population import ExcludedRun, ExclusionCount
+from meruit.reports.reconciliation import DiscrepancyCause, KnownSum, LedgerLine, TokenClass, Waterfall
 from meruit.reports.report import Report, TaskLine
 from meruit.reports.statistics import FEWEST_TASKS, FEWEST_TO_RESAMPLE, MDE_FACTOR
 
@@ -23,11 +32,11 @@ STATUS_WORDS = {
     UsageStatus.DATA_NOT_AVAILABLE: "data not available",
 }
 MEASURE_WORDS = {
-    (Measure.SUCCESS, Among.FINISHED): "Success, all finished runs",
-    (Measure.SCORE, Among.FINISHED): "Score, all finished runs",
-    (Measure.SUCCESS, Among.VERIFIED): "Success, verified runs alone",
-    (Measure.COST, Among.VERIFIED): "Cost, verified runs",
-    (Measure.TOKENS, Among.VERIFIED): "Tokens, verified runs",
+    (Measure.SUCCESS, RunPopulation.FINISHED): "Success, all finished runs",
+    (Measure.SCORE, RunPopulation.FINISHED): "Score, all finished runs",
+    (Measure.SUCCESS, RunPopulation.VERIFIED): "Success, verified runs alone",
+    (Measure.COST, RunPopulation.VERIFIED): "Cost, verified runs",
+    (Measure.TOKENS, RunPopulation.VERIFIED): "Tokens, verified runs",
 }
 
 
@@ -37,7 +46,7 @@ def leaderboard(report: Report) -> Child:
         "agent", "place", "success", "verified runs alone", "score", "runs", "verified", "total cost", "typical task",
         "per success", "tokens in / out",
     )  # fmt: skip
-    rows = [_standing(one, report.currency) for one in report.agents]
+    rows = [_leaderboard_row(one, report.currency) for one in report.agents]
     measure = report.measure or "success"
     return [
         tag("p", f"Ordered by {measure} over all finished runs; places are intervals over tasks drawn again."),
@@ -45,36 +54,40 @@ def leaderboard(report: Report) -> Child:
     ]
 
 
-def _standing(one: Standing, currency: str) -> Sequence[Child]:
+def _leaderboard_row(one: AgentSummary, currency: str) -> Sequence[Child]:
     spend, tokens = one.spend, one.tokens
     at_least = "at least " if spend.unknown and spend.total is not None else ""
-    typical = _between(spend.typical.interval, number)
+    typical = _format_interval(spend.typical.interval, format_number)
     return (
-        named(one.agent),
-        places(one.place),
+        isolate_bidi(one.agent),
+        format_places(one.place),
         _rate(one.success),
         _rate(one.success_verified),
         _rate(one.score),
         f"{one.finished:,} of {one.runs:,}",
         f"{one.verified:,}",
-        joined(
-            f"{at_least}{money(spend.total, currency)}",
+        join_markup(
+            f"{at_least}{format_money(spend.total, currency)}",
             tag("small", f"{spend.runs - spend.unknown:,} of {spend.runs:,} known"),
         ),
-        joined(number(spend.typical.mean), tag("small", typical or spend.typical.why_not)),
-        joined(money(spend.per_success, currency), tag("small", spend.why_not) if spend.why_not else None),
+        join_markup(format_number(spend.typical.mean), tag("small", typical or spend.typical.why_not)),
+        join_markup(format_money(spend.per_success, currency), tag("small", spend.why_not) if spend.why_not else None),
         f"{tokens.input:,} / {tokens.output:,}" if tokens.runs else UNKNOWN,
     )
 
 
 def _rate(one: Share) -> Child:
     if one.rate is None:
-        return joined(UNKNOWN, tag("small", f"not recorded, n = {one.runs:,}"))
+        return join_markup(UNKNOWN, tag("small", f"not recorded, n = {one.runs:,}"))
     apart = one.bounds is not None and one.bounds.low != one.bounds.high
-    bounds = f"at worst {share(one.bounds.low)}, at best {share(one.bounds.high)}" if one.bounds and apart else None
-    return joined(
-        share(one.rate),
-        tag("small", f"{_between(one.interval, share) or 'no interval'}, n = {one.runs:,}"),
+    bounds = (
+        f"at worst {format_share(one.bounds.low)}, at best {format_share(one.bounds.high)}"
+        if one.bounds and apart
+        else None
+    )
+    return join_markup(
+        format_share(one.rate),
+        tag("small", f"{_format_interval(one.interval, format_share) or 'no interval'}, n = {one.runs:,}"),
         bounds and tag("small", bounds),
     )
 
@@ -134,25 +147,27 @@ def _family(word: str, several: Sequence[Comparison]) -> Child:
 
 
 def _comparison(one: Comparison) -> Sequence[Child]:
-    ratio = one.scale is Scale.RATIO
-    told, value = (factor, number) if ratio else (signed, share)
-    limits = _between(one.interval, told)
+    ratio = one.scale is ComparisonScale.RATIO
+    told, value = (format_factor, format_number) if ratio else (format_difference, format_share)
+    limits = _format_interval(one.interval, told)
     return (
-        joined(named(one.a), " ÷ " if ratio else " − ", named(one.b)),
-        joined(f"{one.tasks:,}", tag("small", left_out(one)) if one.left_out else None),
+        join_markup(isolate_bidi(one.a), " ÷ " if ratio else " − ", isolate_bidi(one.b)),
+        join_markup(f"{one.tasks:,}", tag("small", describe_left_out(one)) if one.left_out else None),
         f"{one.runs_a:,} / {one.runs_b:,}",
         value(one.value_a),
         value(one.value_b),
-        joined(told(one.estimate), tag("small", limits or one.why_not)),
-        chance(one.p),
-        chance(one.p_holm),
+        join_markup(told(one.estimate), tag("small", limits or one.why_not)),
+        format_p(one.p),
+        format_p(one.p_holm),
         told(one.mde),
-        UNKNOWN if one.ranks is None else chance(one.ranks.p),
+        UNKNOWN if one.ranks is None else format_p(one.ranks.p),
         UNKNOWN if one.delta is None else f"{one.delta:+.2f}",
         f"{one.won:,} – {one.lost:,} – {one.tied:,}",
         UNKNOWN
         if one.totals is None
-        else joined(factor(one.totals.ratio), tag("small", _between(one.totals.interval, factor))),
+        else join_markup(
+            format_factor(one.totals.ratio), tag("small", _format_interval(one.totals.interval, format_factor))
+        ),
     )
 
 
@@ -173,23 +188,23 @@ def exclusions(report: Report) -> Child:
         _table(
             "Runs that are in no claim about tokens and cost",
             headings,
-            map(_exclusion, report.exclusions),
+            map(_exclusion_row, report.exclusions),
             words=(0, 5, 6),
         ),
     ]
 
 
-def _exclusion(one: ExclusionCount) -> Sequence[Child]:
+def _exclusion_row(one: ExclusionCount) -> Sequence[Child]:
     return (
-        named(one.agent),
+        isolate_bidi(one.agent),
         f"{one.runs:,}",
         f"{one.verified:,}",
         f"{one.excluded:,}",
-        share(one.share),
+        format_share(one.share),
         _counts({STATUS_WORDS[UsageStatus(name)]: count for name, count in one.by_status.items()}),
         _counts({name.replace("_", " "): count for name, count in one.by_code.items()}),
-        chance(one.p),
-        chance(one.p_holm),
+        format_p(one.p),
+        format_p(one.p_holm),
     )
 
 
@@ -200,7 +215,7 @@ def tries(report: Report) -> Child:
         return tag("p", "Not told: it needs two finished runs of every task, with recorded success.")
     ks = [str(k) for k in range(1, most + 1)]
     rows = [
-        (named(one.agent), word, *(share(chances.get(k)) for k in ks))
+        (isolate_bidi(one.agent), word, *(format_share(chances.get(k)) for k in ks))
         for one in report.agents
         for word, chances in (("pass@k", one.pass_at_k), ("pass^k", one.pass_hat_k))
     ]
@@ -226,7 +241,7 @@ def steps(report: Report) -> Child:
     ]
 
 
-def looks(report: Report) -> Child:
+def observations(report: Report) -> Child:
     """The looks at the provider's count."""
     told = report.timeline
     present = [status for status in UsageStatus if status in told.by_status]
@@ -259,7 +274,7 @@ def waterfall(report: Report) -> Child:
     several = [one for one in report.waterfalls if one.runs]
     if not several:
         return tag("p", "Not drawn: the provider has counted none of the runs yet.")
-    parts = [part for part in Part if any(part in one.parts for one in several)]
+    parts = [part for part in DiscrepancyCause if any(part in one.parts for one in several)]
     headings = ("agent", "runs", "not counted yet", "local", *(charts.PART_WORDS[part] for part in parts), "billed")
     return [
         tag(
@@ -270,15 +285,15 @@ def waterfall(report: Report) -> Child:
         _table(
             "Tokens counted by the runs and by the provider",
             headings,
-            [_fall(one, parts) for one in report.waterfalls],
+            [_waterfall_row(one, parts) for one in report.waterfalls],
             words=(0,),
         ),
     ]
 
 
-def _fall(one: Waterfall, parts: Sequence[Part]) -> Sequence[Child]:
+def _waterfall_row(one: Waterfall, parts: Sequence[DiscrepancyCause]) -> Sequence[Child]:
     changes = (f"{one.parts.get(part, 0):+,}" for part in parts)
-    return (named(one.agent), f"{one.runs:,}", f"{one.without:,}", f"{one.local:,}", *changes, f"{one.billed:,}")
+    return (isolate_bidi(one.agent), f"{one.runs:,}", f"{one.without:,}", f"{one.local:,}", *changes, f"{one.billed:,}")
 
 
 def ledger(report: Report) -> Child:
@@ -297,11 +312,18 @@ def ledger(report: Report) -> Child:
 
 
 def _ledger_row(one: LedgerLine, currency: str) -> Sequence[Child]:
-    def told(some: Sum) -> Child:
-        return joined(money(some.total, currency), tag("small", f"{some.known:,} of {one.runs:,} known"))
+    def sum_cell(some: KnownSum) -> Child:
+        return join_markup(format_money(some.total, currency), tag("small", f"{some.known:,} of {one.runs:,} known"))
 
     word = "verified" if one.verified else "not verified"
-    return (named(one.agent), word, f"{one.runs:,}", told(one.quoted), told(one.billed), told(one.settled))
+    return (
+        isolate_bidi(one.agent),
+        word,
+        f"{one.runs:,}",
+        sum_cell(one.quoted),
+        sum_cell(one.billed),
+        sum_cell(one.settled),
+    )
 
 
 def tasks(report: Report) -> Child:
@@ -325,18 +347,18 @@ def _task_rows(line: TaskLine, first: dict[tuple[str, str], int], currency: str)
     for cell in line.cells:
         place, out = first.get((cell.agent, line.task)), cell.runs - cell.verified
         yield (
-            joined(named(line.task), None if line.compared else tag("small", "not compared by cost")),
-            named(cell.agent),
+            join_markup(isolate_bidi(line.task), None if line.compared else tag("small", "not compared by cost")),
+            isolate_bidi(cell.agent),
             f"{cell.runs:,}",
             f"{cell.verified:,}",
             f"{out:,}" if place is None else tag("a", f"{out:,}", href=f"#x{place}"),
             f"{cell.successes:,} of {cell.finished:,}",
-            share(cell.score),
-            money(cell.cost, currency),
+            format_share(cell.score),
+            format_money(cell.cost, currency),
         )
 
 
-def excluded(report: Report) -> Child:
+def exclusion_list(report: Report) -> Child:
     """Every run that is not counted, with its reason."""
     if not report.excluded:
         return tag("p", "None: every run is verified.")
@@ -344,28 +366,32 @@ def excluded(report: Report) -> Child:
     headings = ("run", "agent", "task", "status", "rule", "succeeded", "message")
     return [
         _table(
-            "Runs that are in no claim about tokens and cost", headings, map(_out, shown), words=range(7), anchor="x"
+            "Runs that are in no claim about tokens and cost",
+            headings,
+            map(_exclusion_list_row, shown),
+            words=range(7),
+            anchor="x",
         ),
         _more(len(report.excluded) - len(shown), "runs"),
     ]
 
 
-def _out(one: Excluded) -> Sequence[Child]:
+def _exclusion_list_row(one: ExcludedRun) -> Sequence[Child]:
     succeeded = {True: "yes", False: "no", None: UNKNOWN}[one.success]
     return (
-        named(one.run),
-        named(one.agent),
-        named(one.task),
+        isolate_bidi(one.run),
+        isolate_bidi(one.agent),
+        isolate_bidi(one.task),
         tag("span", STATUS_WORDS[one.status], class_=f"tag {one.status}"),
         str(one.code).replace("_", " "),
         succeeded if one.finished else "not finished",
-        named(one.message),
+        isolate_bidi(one.message),
     )
 
 
 def methods(report: Report) -> Child:
     """How it was computed."""
-    return listed(
+    return bullet_list(
         line.format(few=FEWEST_TASKS, many=FEWEST_TO_RESAMPLE, mde=MDE_FACTOR, draws=report.resamples, seed=report.seed)
         for line in _METHODS
     )
@@ -421,7 +447,7 @@ def _cell(content: Child, place: int, is_words: bool, is_last: bool) -> Markup: 
     return tag("td", content, class_="num" if not is_words else "long" if is_last else "name")
 
 
-def _between(interval: Interval | None, told: Callable[[float], str]) -> str:
+def _format_interval(interval: ConfidenceInterval | None, told: Callable[[float], str]) -> str:
     return "" if interval is None else f"{told(interval.low)} to {told(interval.high)}"
 
 
@@ -429,7 +455,7 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "none"
 
 
-def listed(lines: Iterable[str]) -> Markup:
+def bullet_list(lines: Iterable[str]) -> Markup:
     """Lines as a list."""
     return tag("ul", [tag("li", one) for one in lines])
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from statistics import NormalDist
 
 from meruit.model.record import Record
-from meruit.model.task_run import Interval
+from meruit.model.task_run import ConfidenceInterval
 
 FEWEST_TASKS = 5
 """With fewer there is no interval: Student's t would promise what so few tasks cannot keep."""
@@ -41,7 +41,7 @@ class Mean(Record, frozen=True):
     tasks: int
     mean: float
     se: float | None = None
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
     p: float | None = None
     """Of a mean that is zero in truth."""
     mde: float | None = None
@@ -65,7 +65,7 @@ class SignedRanks(Record, frozen=True):
 # Student's t.
 
 
-def t_chance(t: float, freedom: int) -> float:
+def t_p_value(t: float, freedom: int) -> float:
     """The chance of a t this far from zero on either side (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(abs(t) / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
@@ -75,18 +75,18 @@ def t_chance(t: float, freedom: int) -> float:
         series.append(term)
         term *= cosine * cosine * step / (step + 1)
     within = sine * math.fsum(series)
-    return _chance(1 - (2 / math.pi * (angle + within) if odd else within))
+    return _clamp_p(1 - (2 / math.pi * (angle + within) if odd else within))
 
 
 @lru_cache(maxsize=1024)
 def t_quantile(freedom: int, level: float = LEVEL) -> float:
     """How far from zero t lies at most, with this chance."""
     low, high = 0.0, 1.0
-    while t_chance(high, freedom) > 1 - level:
+    while t_p_value(high, freedom) > 1 - level:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if t_chance(middle, freedom) > 1 - level else (low, middle)
+        low, high = (middle, high) if t_p_value(middle, freedom) > 1 - level else (low, middle)
     return (low + high) / 2
 
 
@@ -102,9 +102,11 @@ def mean_of(numbers: Sequence[float]) -> Mean:
     se = math.sqrt(spread / tasks)
     if se <= 10**-_DECIMALS * max(1.0, abs(mean)):
         # All alike: t has no spread to go by, and ranks still tell whether that can be chance.
-        return Mean(tasks, mean, 0.0, p=signed_ranks(numbers).p, why_not="no spread: every task says the same")
+        return Mean(tasks, mean, 0.0, p=wilcoxon_signed_rank(numbers).p, why_not="no spread: every task says the same")
     reach = t_quantile(tasks - 1) * se
-    return Mean(tasks, mean, se, Interval(mean - reach, mean + reach), t_chance(mean / se, tasks - 1), mde(se))
+    return Mean(
+        tasks, mean, se, ConfidenceInterval(mean - reach, mean + reach), t_p_value(mean / se, tasks - 1), mde(se)
+    )
 
 
 def mde(se: float) -> float:
@@ -115,7 +117,7 @@ def mde(se: float) -> float:
 # Ranks.
 
 
-def signed_ranks(differences: Sequence[float]) -> SignedRanks:
+def wilcoxon_signed_rank(differences: Sequence[float]) -> SignedRanks:
     """Wilcoxon's signed-rank test, both sides; zeros are left out, ties share their ranks."""
     counted = [one for one in (round(one, _DECIMALS) for one in differences) if one]
     sizes = sorted(abs(one) for one in counted)
@@ -127,23 +129,23 @@ def signed_ranks(differences: Sequence[float]) -> SignedRanks:
     if not number:
         return SignedRanks(0.0, 0, 1.0, exact=True)
     exact = number <= MOST_EXACT
-    p = _counted_out(doubled, smaller) if exact else _nearly_normal(sizes, smaller / 2)
+    p = _exact_p(doubled, smaller) if exact else _normal_p(sizes, smaller / 2)
     return SignedRanks(smaller / 2, number, p, exact)
 
 
-def _counted_out(doubled: Sequence[int], smaller: int) -> float:
+def _exact_p(doubled: Sequence[int], smaller: int) -> float:
     """Of all ways in which the signs could fall, the share that is at least this uneven."""
     ways = [1]
     for rank in doubled:
         ways = [a + b for a, b in zip([*ways, *[0] * rank], [*[0] * rank, *ways], strict=True)]
-    return _chance(2 * sum(ways[: smaller + 1]) / 2 ** len(doubled))
+    return _clamp_p(2 * sum(ways[: smaller + 1]) / 2 ** len(doubled))
 
 
-def _nearly_normal(sizes: Sequence[float], smaller: float) -> float:
+def _normal_p(sizes: Sequence[float], smaller: float) -> float:
     number = len(sizes)
     ties = sum(count**3 - count for count in Counter(sizes).values())
     spread = math.sqrt((number * (number + 1) * (2 * number + 1) - ties / 2) / 24)
-    return _chance(math.erfc(abs(smaller - number * (number + 1) / 4) / spread / math.sqrt(2)))
+    return _clamp_p(math.erfc(abs(smaller - number * (number + 1) / 4) / spread / math.sqrt(2)))
 
 
 def cliffs_delta(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -166,16 +168,16 @@ def holm(chances: Sequence[float]) -> list[float]:
 # Shares.
 
 
-def wilson(rate: float, number: float, quantile: float = Z) -> Interval:
+def wilson(rate: float, number: float, quantile: float = Z) -> ConfidenceInterval:
     """Wilson's interval of a share among so many independent tries."""
     spread = quantile * quantile / number
     middle = (rate + spread / 2) / (1 + spread)
     reach = quantile * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
     # At 0 and at 1 the last digit may fall on the wrong side.
-    return Interval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
+    return ConfidenceInterval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
 
 
-def clustered_error(groups: Sequence[Sequence[float]]) -> float:
+def cluster_robust_error(groups: Sequence[Sequence[float]]) -> float:
     """The standard error of the mean over all runs, runs of one task taken together as they depend on each other."""
     runs, number = sum(map(len, groups)), len(groups)
     mean = math.fsum(one for group in groups for one in group) / runs
@@ -183,7 +185,7 @@ def clustered_error(groups: Sequence[Sequence[float]]) -> float:
     return math.sqrt(number / (number - 1) * apart) / runs
 
 
-def share_of(groups: Sequence[Sequence[float]]) -> Interval | None:
+def share_interval(groups: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
     """The interval of a share, by task: Wilson's where every run is alone, else for as many runs as they are worth.
 
     Repeats of one task are worth between one run and all of them, by how much tasks differ (Dean and Pagano, 2015).
@@ -196,7 +198,7 @@ def share_of(groups: Sequence[Sequence[float]]) -> Interval | None:
         return wilson(rate, runs)
     if tasks < FEWEST_TASKS:
         return None
-    error = clustered_error(groups)
+    error = cluster_robust_error(groups)
     # Where all tasks say the same, that is much when their runs differ, and little when none does.
     worth = rate * (1 - rate) / error**2 if error else runs * (0 < rate < 1)
     return wilson(rate, min(max(worth, tasks), runs), t_quantile(tasks - 1))
@@ -211,20 +213,20 @@ def fisher(met: int, missed: int, others_met: int, others_missed: int) -> float:
     if total > MOST_COUNTED_OUT:
         rate = all_met / total
         spread = math.sqrt(rate * (1 - rate) * (1 / ours + 1 / theirs))
-        return _chance(math.erfc(abs(met / ours - others_met / theirs) / spread / math.sqrt(2)))
+        return _clamp_p(math.erfc(abs(met / ours - others_met / theirs) / spread / math.sqrt(2)))
     possible = range(max(0, all_met - theirs), min(all_met, ours) + 1)
     ways = {one: math.comb(ours, one) * math.comb(theirs, all_met - one) for one in possible}
-    return _chance(sum(way for way in ways.values() if way <= ways[met]) / math.comb(total, all_met))
+    return _clamp_p(sum(way for way in ways.values() if way <= ways[met]) / math.comb(total, all_met))
 
 
-def _chance(p: float) -> float:
+def _clamp_p(p: float) -> float:
     return min(1.0, max(SMALLEST_P, p))
 
 
 # Bootstrap: tasks are drawn, with all that belongs to each.
 
 
-def drawn(tasks: int) -> Iterator[list[int]]:
+def bootstrap_samples(tasks: int) -> Iterator[list[int]]:
     """Tasks drawn with replacement, the same at every call."""
     # Of the generators, this one's numbers are promised to stay the same in every version of Python.
     chance = random.Random(SEED).random  # noqa: S311 - not for secrets
@@ -232,22 +234,22 @@ def drawn(tasks: int) -> Iterator[list[int]]:
         yield [int(chance() * tasks) for _ in range(tasks)]
 
 
-def totals_drawn(columns: Sequence[Sequence[float]]) -> list[list[float]]:
+def bootstrap_totals(columns: Sequence[Sequence[float]]) -> list[list[float]]:
     """For each agent, one number a task of it, its totals over the same tasks drawn again and again."""
     totals: list[list[float]] = [[] for _ in columns]
-    for picked in drawn(len(columns[0]) if columns else 0):
+    for picked in bootstrap_samples(len(columns[0]) if columns else 0):
         for total, column in zip(totals, columns, strict=True):
             total.append(math.fsum(map(column.__getitem__, picked)))
     return totals
 
 
-def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> Interval | None:
+def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> ConfidenceInterval | None:
     """The interval of a ratio of totals, both as they were drawn; None where nothing is left to divide by."""
     ratios = [one / other for one, other in zip(ours, theirs, strict=True) if other > 0]
-    return _middle(ratios) if len(ratios) == len(ours) else None
+    return _percentile_interval(ratios) if len(ratios) == len(ours) else None
 
 
-def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> list[Interval]:
+def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> list[ConfidenceInterval]:
     """Between which places each agent lies, by totals as they were drawn; those that are equal share the better one."""
     sign = -1.0 if high_is_good else 1.0
     places: list[list[float]] = [[] for _ in totals]
@@ -256,14 +258,14 @@ def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> 
         order = sorted(own)
         for place, one in zip(places, own, strict=True):
             place.append(1.0 + bisect_left(order, one))
-    return [_middle(place) for place in places]
+    return [_percentile_interval(place) for place in places]
 
 
-def _middle(numbers: Sequence[float]) -> Interval:
+def _percentile_interval(numbers: Sequence[float]) -> ConfidenceInterval:
     """Where the middle 95 of 100 lie."""
     order = sorted(numbers)
     outside = int(len(order) * (1 - LEVEL) / 2)
-    return Interval(order[outside], order[-1 - outside])
+    return ConfidenceInterval(order[outside], order[-1 - outside])
 
 
 # Many tries of one task.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
-class Unconfined(Exception):
+class ConfinementError(Exception):
     """The kernel, or what runs around us, refuses a wall."""
 
 
@@ -50,35 +50,35 @@ SYSCALLS: Mapping[str, tuple[int | None, int | None]] = {
 # fmt: on
 
 
-class Is(NamedTuple):
+class ArgumentEquals(NamedTuple):
     """An argument must have exactly this value."""
 
     argument: int
     value: int
 
 
-class IsInt(NamedTuple):
+class ArgumentEqualsInt32(NamedTuple):
     """An argument of 32 bits must have exactly this value; the kernel does not look at the rest of the register."""
 
     argument: int
     value: int
 
 
-class Lacks(NamedTuple):
+class ArgumentLacksBits(NamedTuple):
     """An argument must have none of these bits."""
 
     argument: int
     bits: int
 
 
-class Has(NamedTuple):
+class ArgumentHasBit(NamedTuple):
     """An argument must have all of these bits; one bit at a time."""
 
     argument: int
     bit: int
 
 
-Condition = Is | IsInt | Lacks | Has
+Condition = ArgumentEquals | ArgumentEqualsInt32 | ArgumentLacksBits | ArgumentHasBit
 EPERM, ENOSYS = 1, 38
 _PROT_EXEC, _MAP_ANONYMOUS, _CLONE_THREAD = 0x4, 0x20, 0x10000
 _PR_SET_NAME, _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 15, 1, 4, 38
@@ -96,9 +96,9 @@ COMPUTING: Policy = {
     **dict.fromkeys(("brk", "munmap", "mremap", "madvise", "sched_yield", "close"), ((),)),
     **dict.fromkeys(("rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall", "exit", "exit_group"), ((),)),
     **dict.fromkeys(("nanosleep", "gettimeofday", "time", "times", "getpid", "gettid", "getrusage"), ((),)),
-    **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep"), ((Lacks(0, _OF_ANOTHER),),)),
-    "futex": tuple((IsInt(1, operation),) for operation in _WAITING),
-    "sched_getaffinity": ((IsInt(0, 0),),),
+    **dict.fromkeys(("clock_gettime", "clock_getres", "clock_nanosleep"), ((ArgumentLacksBits(0, _OF_ANOTHER),),)),
+    "futex": tuple((ArgumentEqualsInt32(1, operation),) for operation in _WAITING),
+    "sched_getaffinity": ((ArgumentEqualsInt32(0, 0),),),
 }
 """What any computation needs of a kernel, and what can neither harm nor see anyone else."""
 
@@ -107,10 +107,10 @@ def jail_policy(channel: int) -> Policy:
     """For CPython that runs a stranger's code: it computes, and speaks on one descriptor. No open, no new process."""
     return {
         **COMPUTING,
-        "read": ((IsInt(0, channel),),),
-        "write": ((IsInt(0, channel),),),
-        "mmap": ((Lacks(2, _PROT_EXEC),),),
-        "mprotect": ((Lacks(2, _PROT_EXEC),),),
+        "read": ((ArgumentEqualsInt32(0, channel),),),
+        "write": ((ArgumentEqualsInt32(0, channel),),),
+        "mmap": ((ArgumentLacksBits(2, _PROT_EXEC),),),
+        "mprotect": ((ArgumentLacksBits(2, _PROT_EXEC),),),
     }
 
 
@@ -123,11 +123,11 @@ def interpreter_policy() -> Policy:
         **dict.fromkeys(("getrandom", "set_robust_list", "set_tid_address", "rseq", "arch_prctl"), ((),)),
         **dict.fromkeys(("rt_sigaction", "execve", "execveat"), ((),)),
         # Libraries are mapped from files; pages made up by the worker itself never become code.
-        "mmap": ((Lacks(2, _PROT_EXEC),), (Lacks(3, _MAP_ANONYMOUS),)),
-        "mprotect": ((Lacks(2, _PROT_EXEC),),),
-        "clone": ((Has(0, _CLONE_THREAD),),),
-        "prlimit64": ((Is(2, 0),),),
-        "prctl": ((IsInt(0, _PR_SET_NAME),),),
+        "mmap": ((ArgumentLacksBits(2, _PROT_EXEC),), (ArgumentLacksBits(3, _MAP_ANONYMOUS),)),
+        "mprotect": ((ArgumentLacksBits(2, _PROT_EXEC),),),
+        "clone": ((ArgumentHasBit(0, _CLONE_THREAD),),),
+        "prlimit64": ((ArgumentEquals(2, 0),),),
+        "prctl": ((ArgumentEqualsInt32(0, _PR_SET_NAME),),),
     }
 
 
@@ -136,7 +136,7 @@ def machine() -> Machine:
     """The processor we run on; raises where no table is known for it."""
     found = MACHINES.get(platform.machine())
     if found is None or platform.system() != "Linux":
-        raise Unconfined(
+        raise ConfinementError(
             f"no walls are known for {platform.system()} on {platform.machine()}; Linux on x86-64 or arm64"
         )
     return found
@@ -163,22 +163,22 @@ def compile_filter(policy: Policy, on: Machine) -> list[Instruction]:
     if on.column == 0:
         program += [(_JUMP_IF_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
     # The C library falls back to `clone`, whose flags a filter can read.
-    program += _when(SYSCALLS["clone3"][on.column], [(_RETURN, 0, 0, _ERRNO | ENOSYS)])
+    program += _on_syscall(SYSCALLS["clone3"][on.column], [(_RETURN, 0, 0, _ERRNO | ENOSYS)])
     for name, ways in policy.items():
         body: list[Instruction] = []
         for conditions in ways:
-            body += _one_way(conditions)
+            body += _compile_conditions(conditions)
         if () not in ways:
             body.append((_RETURN, 0, 0, _ERRNO | EPERM))
-        program += _when(SYSCALLS[name][on.column], body)
+        program += _on_syscall(SYSCALLS[name][on.column], body)
     return [*program, (_RETURN, 0, 0, _ERRNO | EPERM)]
 
 
-def _when(number: int | None, body: list[Instruction]) -> list[Instruction]:
+def _on_syscall(number: int | None, body: list[Instruction]) -> list[Instruction]:
     return [] if number is None else [(_JUMP_IF_EQUAL, 0, len(body), number), *body]
 
 
-def _one_way(conditions: tuple[Condition, ...]) -> list[Instruction]:
+def _compile_conditions(conditions: tuple[Condition, ...]) -> list[Instruction]:
     """Allow when all conditions hold, else fall through to what follows."""
     program: list[Instruction] = [(_RETURN, 0, 0, _ALLOW)]
     for condition in reversed(conditions):
@@ -186,18 +186,18 @@ def _one_way(conditions: tuple[Condition, ...]) -> list[Instruction]:
         past = len(program)
         test: list[Instruction]
         match condition:
-            case Is(_, value):
+            case ArgumentEquals(_, value):
                 test = [
                     (_LOAD, 0, 0, low + 4),
                     (_JUMP_IF_EQUAL, 0, past + 2, value >> 32),
                     (_LOAD, 0, 0, low),
                     (_JUMP_IF_EQUAL, 0, past, value & 0xFFFFFFFF),
                 ]
-            case IsInt(_, value):
+            case ArgumentEqualsInt32(_, value):
                 test = [(_LOAD, 0, 0, low), (_JUMP_IF_EQUAL, 0, past, value)]
-            case Lacks(_, bits):
+            case ArgumentLacksBits(_, bits):
                 test = [(_LOAD, 0, 0, low), (_JUMP_IF_ANY_BIT, past, 0, bits)]
-            case Has(_, bit):
+            case ArgumentHasBit(_, bit):
                 test = [(_LOAD, 0, 0, low), (_JUMP_IF_ANY_BIT, 0, past, bit)]
         program = [*test, *program]
     return program
@@ -214,10 +214,10 @@ def _call(name: str, *arguments: object) -> int:
     """A system call by name; Unconfined when the kernel refuses it."""
     number = SYSCALLS[name][machine().column]
     if number is None:
-        raise Unconfined(f"this processor has no call {name}")
+        raise ConfinementError(f"this processor has no call {name}")
     result: int = _libc.syscall(ctypes.c_long(number), *arguments)
     if result < 0:
-        raise Unconfined(f"the kernel refuses {name}: {os.strerror(ctypes.get_errno())}")
+        raise ConfinementError(f"the kernel refuses {name}: {os.strerror(ctypes.get_errno())}")
     return result
 
 
@@ -226,7 +226,7 @@ def no_new_privileges() -> None:
     _call("prctl", ctypes.c_long(_PR_SET_NO_NEW_PRIVS), ctypes.c_long(1), *(ctypes.c_long(0),) * 3)
 
 
-class CallLimit:
+class SyscallFilter:
     """A policy compiled for this machine, ready to be put into force."""
 
     def __init__(self, policy: Policy) -> None:
@@ -250,7 +250,7 @@ def landlock_version() -> int:
     """Which Landlock the kernel has; 0 for none."""
     try:
         return _call("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint(1))
-    except Unconfined:
+    except ConfinementError:
         return 0
 
 
@@ -258,7 +258,9 @@ def limit_files(readable: Iterable[str] = (), executable: Iterable[str | int] = 
     """No file but those named, no TCP, no signals or abstract sockets outwards, as far as the kernel knows them."""
     version = landlock_version()
     if version == 0:
-        raise Unconfined("the kernel has no Landlock (5.13 or later, and enabled), which keeps files out of reach")
+        raise ConfinementError(
+            "the kernel has no Landlock (5.13 or later, and enabled), which keeps files out of reach"
+        )
     handled = [_newest(rights, version) for rights in (_FILE_RIGHTS, _NETWORK_RIGHTS, _SCOPES)]
     attributes = struct.pack("=QQQ", *handled)
     # An older kernel refuses a longer description than it knows.
@@ -268,9 +270,9 @@ def limit_files(readable: Iterable[str] = (), executable: Iterable[str | int] = 
     )
     try:
         for path in readable:
-            _open_way(ruleset, path, _READ_FILE)
+            _allow_path(ruleset, path, _READ_FILE)
         for target in executable:
-            _open_way(ruleset, target, _READ_FILE | _EXECUTE)
+            _allow_path(ruleset, target, _READ_FILE | _EXECUTE)
         _call("landlock_restrict_self", ctypes.c_int(ruleset), ctypes.c_uint(0))
     finally:
         os.close(ruleset)
@@ -280,7 +282,7 @@ def _newest(rights: Mapping[int, int], version: int) -> int:
     return max((bits for since, bits in rights.items() if since <= version), default=0)
 
 
-def _open_way(ruleset: int, target: str | int, rights: int) -> None:
+def _allow_path(ruleset: int, target: str | int, rights: int) -> None:
     if isinstance(target, int):
         descriptor, ours = target, False
     else:

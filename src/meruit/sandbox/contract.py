@@ -48,7 +48,7 @@ class Limits(NamedTuple):
     memory_limit_mb: int = DEFAULT_MEMORY_MB
 
 
-class Failed(Exception):
+class SandboxError(Exception):
     """Inside the room: a call that ended without numbers."""
 
     def __init__(self, failure: Failure, message: str, where: str = "") -> None:
@@ -90,7 +90,7 @@ def code_digest(code: str) -> str:
     return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def described(code: str, tier: Tier, engine: str, limits: Limits) -> dict[str, Any]:
+def build_evidence(code: str, tier: Tier, engine: str, limits: Limits) -> dict[str, Any]:
     """The evidence of one call, before it is known how it ends."""
     return {
         "tier": str(tier),
@@ -103,7 +103,7 @@ def described(code: str, tier: Tier, engine: str, limits: Limits) -> dict[str, A
     }
 
 
-def in_one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """A stranger's message, short and fit for any terminal and any JSON."""
     line = " ".join(text[: 4 * MAX_MESSAGE].encode("utf-8", "backslashreplace").decode().split())
     # What moves a cursor, or turns the reading order, is spelled out.
@@ -115,7 +115,7 @@ class ContextError(MeruitError):
     """The work cannot cross into a sandbox."""
 
 
-def written(context: Mapping[str, Any]) -> bytes:
+def encode_context(context: Mapping[str, Any]) -> bytes:
     """The context as it crosses: JSON bytes of exactly `input`, `output` and `metadata`."""
     if not isinstance(context, Mapping):
         raise ContextError(f"the context is {type(context).__name__}; give a mapping of input, output and metadata")
@@ -134,30 +134,30 @@ def written(context: Mapping[str, Any]) -> bytes:
 def read_answer(answer: bytes) -> dict[str, float]:
     """The metrics in what came out of the box, whoever wrote it; `Failed` for anything but a few finite numbers."""
     if len(answer) > MAX_RESULT_BYTES:
-        raise Failed(Failure.RESULT_REJECTED, f"the result is larger than {MAX_RESULT_BYTES // 1024} KiB")
+        raise SandboxError(Failure.RESULT_REJECTED, f"the result is larger than {MAX_RESULT_BYTES // 1024} KiB")
     try:
-        said: Any = json.loads(answer, object_pairs_hook=_distinct)
+        said: Any = json.loads(answer, object_pairs_hook=_reject_duplicate_names)
     except (ValueError, RecursionError) as problem:
-        raise Failed(Failure.RESULT_REJECTED, f"the result is not JSON: {problem}"[:MAX_MESSAGE]) from None
-    return checked(said)
+        raise SandboxError(Failure.RESULT_REJECTED, f"the result is not JSON: {problem}"[:MAX_MESSAGE]) from None
+    return validate_metrics(said)
 
 
 # Any: hostile code chose it.
-def checked(said: Any) -> dict[str, float]:
+def validate_metrics(said: Any) -> dict[str, float]:
     """The metrics, if they are a few finite numbers under names; `Failed` says what they are instead."""
     if not isinstance(said, dict):
         wish = "metric() must return a mapping of names to numbers"
-        raise Failed(Failure.RESULT_REJECTED, f"{wish}, not {type(said).__name__}")
+        raise SandboxError(Failure.RESULT_REJECTED, f"{wish}, not {type(said).__name__}")
     if len(said) > MAX_METRICS:
-        raise Failed(Failure.RESULT_REJECTED, f"{len(said):,} metrics; at most {MAX_METRICS} are taken")
+        raise SandboxError(Failure.RESULT_REJECTED, f"{len(said):,} metrics; at most {MAX_METRICS} are taken")
     for name, value in said.items():
-        wrong = _wrong_name(name) or _wrong_number(value)
+        wrong = _name_fault(name) or _number_fault(value)
         if wrong is not None:
-            raise Failed(Failure.RESULT_REJECTED, in_one_line(f"metric {name!r:.60}: {wrong}"))
+            raise SandboxError(Failure.RESULT_REJECTED, to_one_line(f"metric {name!r:.60}: {wrong}"))
     return said
 
 
-def _wrong_name(name: Any) -> str | None:
+def _name_fault(name: Any) -> str | None:
     if not isinstance(name, str) or not name or len(name) > MAX_NAME:
         return f"a name is a text of 1 to {MAX_NAME} characters"
     if "\ufffd" in name:
@@ -165,7 +165,7 @@ def _wrong_name(name: Any) -> str | None:
     return None if name.isprintable() else "a name holds no control characters"
 
 
-def _wrong_number(value: Any) -> str | None:
+def _number_fault(value: Any) -> str | None:
     # Exactly these types: a bool is an int to Python, and no number to anyone else.
     if type(value) is not int and type(value) is not float:
         hint = "; write `1 if … else 0`" if isinstance(value, bool) else ""
@@ -177,7 +177,7 @@ def _wrong_number(value: Any) -> str | None:
     return None
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a name stands twice")

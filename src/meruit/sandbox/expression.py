@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from meruit.model.limits import MAX_EXPRESSION
-from meruit.sandbox.contract import Failed, Failure, checked, in_one_line
+from meruit.sandbox.contract import Failure, SandboxError, to_one_line, validate_metrics
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
@@ -48,7 +48,7 @@ def engine() -> str:
 def admit(code: str) -> None:
     """Refuse what is longer than an expression may be, before anyone looks at it more closely."""
     if len(code) > MAX_EXPRESSION:
-        raise Failed(
+        raise SandboxError(
             Failure.UNSUPPORTED_CONSTRUCT,
             f"{len(code):,} characters; an expression has at most {MAX_EXPRESSION:,}; write metric code instead",
         )
@@ -63,20 +63,20 @@ def is_cheap(code: str, context: bytes) -> bool:
 
 def evaluate(code: str, context: bytes) -> dict[str, float]:
     """The expression's number, as `{"value": …}`; raises `Failed` for anything else."""
-    expression = _compiled(code)
+    expression = _compile(code)
     try:
         found = expression.eval(data=orjson.loads(context))
     except (RuntimeError, ValueError, TypeError, RecursionError) as problem:
-        said = _in_plain_words(str(problem))
+        said = _reword_complaint(str(problem))
         failure = Failure.TIMEOUT if "budget exceeded" in said else Failure.CRASHED
-        raise Failed(failure, said) from None
+        raise SandboxError(failure, said) from None
     kind = found.type().name()
     if kind == "ERROR":
-        raise Failed(Failure.CRASHED, _in_plain_words(str(found.plain_value())))
+        raise SandboxError(Failure.CRASHED, _reword_complaint(str(found.plain_value())))
     if kind not in _NUMBERS:
         hint = f"; {_HINTS[kind]}" if kind in _HINTS else ""
-        raise Failed(Failure.RESULT_REJECTED, f"the expression gives {kind.lower()}, not a number{hint}")
-    return checked({VALUE: found.plain_value()})
+        raise SandboxError(Failure.RESULT_REJECTED, f"the expression gives {kind.lower()}, not a number{hint}")
+    return validate_metrics({VALUE: found.plain_value()})
 
 
 @cache
@@ -92,12 +92,12 @@ def _environment() -> Any:
 
 
 @lru_cache(maxsize=64)
-def _compiled(code: str) -> "cel.Expression":
+def _compile(code: str) -> "cel.Expression":
     admit(code)
     try:
         expression: cel.Expression = _environment().compile(code)
     except (RuntimeError, ValueError, TypeError) as problem:
-        raise Failed(Failure.UNSUPPORTED_CONSTRUCT, _in_plain_words(str(problem))) from None
+        raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, _reword_complaint(str(problem))) from None
     return expression
 
 
@@ -114,9 +114,9 @@ _REWORDED = (
 )
 
 
-def _in_plain_words(said: str) -> str:
+def _reword_complaint(said: str) -> str:
     """The library's first complaint, as an author understands it."""
     said = said.partition("\n")[0]
     for pattern, words in _REWORDED:
         said = re.sub(pattern, words, said)
-    return in_one_line(said)
+    return to_one_line(said)

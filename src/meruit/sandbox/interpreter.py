@@ -23,10 +23,10 @@ from meruit.model.limits import DEFAULT_TIMEOUT_MS
 from meruit.sandbox.contract import (
     FROZEN_CLOCK,
     MAX_RESULT_BYTES,
-    Failed,
     Failure,
-    in_one_line,
+    SandboxError,
     read_answer,
+    to_one_line,
 )
 from meruit.sandbox.stillness import SEED
 
@@ -39,7 +39,7 @@ GRACE_S = 0.2
 """What a worker that does not stop by itself is given beyond the limit before it is killed."""
 MAX_CALLS = 5_000
 """After so many calls a worker is replaced, whatever its memory has become."""
-THEIRS = "<string>"
+USER_CODE_NAME = "<string>"
 """What the interpreter calls code that is executed from a text."""
 MAX_DEPTH = 500
 MAX_PRINTED = 1_000_000
@@ -94,7 +94,7 @@ class Interpreter:
     """One worker process with a session ready for the next call."""
 
     def __init__(self, memory_limit_mb: int) -> None:
-        _only_in_one_process()
+        _refuse_forked_process()
         from pydantic_monty import Monty
 
         self._memory_limit_mb = memory_limit_mb
@@ -117,41 +117,41 @@ class Interpreter:
         """The metrics of one call, in a session that no other call has seen."""
         given = {"code": code, "context": context.decode()}
         start = time.monotonic()
-        answer = self._fed(WRAPPER, given, timeout_ms)
+        answer = self._run_script(WRAPPER, given, timeout_ms)
         if not isinstance(answer, str):
-            raise Failed(Failure.RESULT_REJECTED, "the result is no JSON")
+            raise SandboxError(Failure.RESULT_REJECTED, "the result is no JSON")
         if answer.startswith(REJECTED):
-            raise Failed(Failure.RESULT_REJECTED, in_one_line(answer.removeprefix(REJECTED)))
+            raise SandboxError(Failure.RESULT_REJECTED, to_one_line(answer.removeprefix(REJECTED)))
         if answer.startswith(RAISED):
             quick = time.monotonic() - start < QUICKLY_S
             where = self._line_of(given, timeout_ms) if quick and len(answer) <= MAX_RESULT_BYTES else ""
-            raise _explained(in_one_line(answer.removeprefix(RAISED)), timeout_ms, where)
+            raise _explain_error(to_one_line(answer.removeprefix(RAISED)), timeout_ms, where)
         return read_answer(answer.encode())
 
     # Any: whatever the code evaluates to.
-    def _fed(self, script: str, given: dict[str, str], timeout_ms: int) -> Any:
+    def _run_script(self, script: str, given: dict[str, str], timeout_ms: int) -> Any:
         """What a script says in a fresh session; `Failed` for a worker or a limit that broke."""
         import pydantic_monty as monty
 
         session = self._ready_for(timeout_ms)
         self._used = True
-        printed = Printed(self.kill)
+        printed = PrintLimit(self.kill)
         try:
             return session.feed_run(script, inputs=given, print_callback=printed)
         except monty.MontyCrashedError as gone:
             if printed.too_much:
-                raise Failed(Failure.CRASHED, "the code prints too much") from None
+                raise SandboxError(Failure.CRASHED, "the code prints too much") from None
             if gone.timed_out:
-                raise _late(timeout_ms) from None
-            raise Failed(Failure.CRASHED, f"the code took its worker down: {in_one_line(str(gone))}") from None
+                raise _timeout_error(timeout_ms) from None
+            raise SandboxError(Failure.CRASHED, f"the code took its worker down: {to_one_line(str(gone))}") from None
         except monty.MontyError as problem:
-            raise _explained(in_one_line(str(problem)), timeout_ms, _line(problem)) from None
+            raise _explain_error(to_one_line(str(problem)), timeout_ms, _line(problem)) from None
 
     def _line_of(self, given: dict[str, str], timeout_ms: int) -> str:
         """On which line code fails, which fails again as it did: there is neither time nor chance in here."""
         try:
-            self._fed(BARE, given, timeout_ms)
-        except Failed as again:
+            self._run_script(BARE, given, timeout_ms)
+        except SandboxError as again:
             return again.where
         return ""
 
@@ -209,17 +209,17 @@ _home: list[int] = []
 """The process in which the library's threads live."""
 
 
-def _only_in_one_process() -> None:
+def _refuse_forked_process() -> None:
     """Refuse in a process forked from one where the library ran: it would wait for that one's threads for ever."""
     _home[:] = _home or [os.getpid()]
     if _home != [os.getpid()]:
         message = (
             "this process was forked after its parent had used the tier python; start it with spawn, or fork first"
         )
-        raise Failed(Failure.SANDBOX_UNAVAILABLE, message)
+        raise SandboxError(Failure.SANDBOX_UNAVAILABLE, message)
 
 
-class Printed:
+class PrintLimit:
     """Where printed text goes that found a way around our own `print`: nowhere, and not much of it."""
 
     def __init__(self, end: Callable[[], None]) -> None:
@@ -235,34 +235,36 @@ class Printed:
             self._end()
 
 
-def _late(timeout_ms: int) -> Failed:
-    return Failed(Failure.TIMEOUT, f"no answer within {timeout_ms} ms")
+def _timeout_error(timeout_ms: int) -> SandboxError:
+    return SandboxError(Failure.TIMEOUT, f"no answer within {timeout_ms} ms")
 
 
 UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError", "SyntaxError")
 
 
-def _explained(said: str, timeout_ms: int, where: str) -> Failed:
+def _explain_error(said: str, timeout_ms: int, where: str) -> SandboxError:
     """What the interpreter's complaint means here."""
     kind, _, message = said.partition(": ")
     if kind == "Undefined":
-        return Failed(Failure.UNSUPPORTED_CONSTRUCT, "the code defines no function metric(input, output, metadata)")
-    if kind in UNSUPPORTED or _lacks(kind, message):
+        return SandboxError(
+            Failure.UNSUPPORTED_CONSTRUCT, "the code defines no function metric(input, output, metadata)"
+        )
+    if kind in UNSUPPORTED or _is_missing_feature(kind, message):
         lacking = message.removeprefix("The monty syntax parser does not yet support ")
         told = said if lacking == message else f"this tier does not support {lacking}"
-        return Failed(Failure.UNSUPPORTED_CONSTRUCT, told)
+        return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, told)
     if kind == "TimeoutError" and "time limit exceeded" in message:
-        return _late(timeout_ms)
+        return _timeout_error(timeout_ms)
     if kind == "MemoryError":
-        return Failed(Failure.MEMORY, said)
+        return SandboxError(Failure.MEMORY, said)
     if not where and kind == "TypeError" and message.startswith("metric() "):
         said = f"metric must take input, output and metadata, by these names; {said}"
     if not where and kind == "TypeError" and message.endswith("object is not callable"):
         said = "metric is no function; write def metric(input, output, metadata)"
-    return Failed(Failure.CRASHED, f"{said}{where}", where)
+    return SandboxError(Failure.CRASHED, f"{said}{where}", where)
 
 
-def _lacks(kind: str, message: str) -> bool:
+def _is_missing_feature(kind: str, message: str) -> bool:
     """Whether the code uses what CPython has and this interpreter does not."""
     if kind == "NameError":
         return message in {f"name {name!r} is not defined" for name in dir(builtins)}
@@ -273,7 +275,7 @@ def _lacks(kind: str, message: str) -> bool:
 def _line(problem: Any) -> str:
     """The author's line on which it happened."""
     frames = problem.traceback() if hasattr(problem, "traceback") else []
-    lines = [frame.line for frame in frames if frame.filename == THEIRS]
+    lines = [frame.line for frame in frames if frame.filename == USER_CODE_NAME]
     return f" (line {lines[-1]})" if lines else ""
 
 
@@ -299,7 +301,7 @@ def _new_launcher(memory_limit_mb: int) -> Path:
     try:
         program = find_monty_binary()
     except FileNotFoundError as problem:
-        raise Failed(Failure.SANDBOX_UNAVAILABLE, str(problem)) from None
+        raise SandboxError(Failure.SANDBOX_UNAVAILABLE, str(problem)) from None
     code = (
         f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); "
         f"from meruit.sandbox.launch import main; main({program!r}, {str(memory_limit_mb)!r}, *sys.argv[1:])"
@@ -322,7 +324,7 @@ def _folder() -> str:
             # False on a file system that is mounted to hold data only.
             if os.access(script, os.X_OK):
                 return folder
-    raise Failed(Failure.SANDBOX_UNAVAILABLE, "no folder was found in which a program may be started; set TMPDIR")
+    raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "no folder was found in which a program may be started; set TMPDIR")
 
 
 def _remove(folder: str, owner: int) -> None:
@@ -344,7 +346,7 @@ def _probe(launcher: str) -> None:
             env={},
         )
     except (OSError, subprocess.SubprocessError) as problem:
-        raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started: {problem}") from None
+        raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started: {problem}") from None
     if done.returncode != 0 or not done.stdout.strip():
-        why = in_one_line(done.stderr) or f"exit code {done.returncode}"
-        raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started behind its walls: {why}")
+        why = to_one_line(done.stderr) or f"exit code {done.returncode}"
+        raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started behind its walls: {why}")

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from meruit.sandbox import confine
-from meruit.sandbox.contract import MAX_RESULT_BYTES, Failed, Failure, in_one_line, read_answer
+from meruit.sandbox.contract import MAX_RESULT_BYTES, Failure, SandboxError, read_answer, to_one_line
 from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, TELL
 
 START_S = 30.0
@@ -67,12 +67,12 @@ class Jail:
     def __init__(self, memory_limit_mb: int, language: str = "python") -> None:
         try:
             confine.machine()
-        except confine.Unconfined as refused:
-            raise Failed(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
-        self._control, theirs = _line()
+        except confine.ConfinementError as refused:
+            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
+        self._control, theirs = _control_socket_pair()
         self._channel: socket.socket | None = None
         self._count = 0
-        folders = _folders("cel_expr_python", "orjson") if language == "expr" else _folders("numpy")
+        folders = _install_folders("cel_expr_python", "orjson") if language == "expr" else _install_folders("numpy")
         code = (
             f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from meruit.sandbox.zygote import main; "
             f"main({theirs.fileno()}, {memory_limit_mb}, {language!r}, {folders!r})"
@@ -90,36 +90,36 @@ class Jail:
             )
         except OSError as problem:
             self._control.close()
-            raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be started: {problem}") from None
+            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be started: {problem}") from None
         finally:
             theirs.close()
         _jails.add(self)
-        said = self._heard(START_S)
+        said = self._receive_control(START_S)
         if said != READY:
             self.close()
-            why = in_one_line(said.decode("utf-8", "replace").partition(" ")[2]) or "it ended while loading"
-            raise Failed(Failure.SANDBOX_UNAVAILABLE, f"the jail's walls do not stand: {why}")
+            why = to_one_line(said.decode("utf-8", "replace").partition(" ")[2]) or "it ended while loading"
+            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the jail's walls do not stand: {why}")
         self._fork()
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
         """The metrics of one call, in a process that no other call has seen."""
         channel, deadline = self._channel, time.monotonic() + timeout_ms / 1000
         if channel is None:
-            raise Failed(Failure.SANDBOX_UNAVAILABLE, "the jail has no child to run this")
+            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail has no child to run this")
         request = code.encode()
         try:
             channel.settimeout(timeout_ms / 1000)
             channel.sendall(LENGTHS.pack(len(request), len(context)) + request + context)
-            length, failed = ANSWER.unpack(_received(channel, ANSWER.size, deadline))
+            length, failed = ANSWER.unpack(_receive(channel, ANSWER.size, deadline))
             if length > MAX_RESULT_BYTES:
-                raise Failed(Failure.RESULT_REJECTED, f"the result is larger than {MAX_RESULT_BYTES // 1024} KiB")
-            answer = _received(channel, length, deadline)
+                raise SandboxError(Failure.RESULT_REJECTED, f"the result is larger than {MAX_RESULT_BYTES // 1024} KiB")
+            answer = _receive(channel, length, deadline)
         except TimeoutError:
-            raise Failed(Failure.TIMEOUT, f"no answer within {timeout_ms} ms") from None
+            raise SandboxError(Failure.TIMEOUT, f"no answer within {timeout_ms} ms") from None
         except (EOFError, OSError):
-            raise self._death() from None
+            raise self._explain_exit() from None
         if failed:
-            raise _told(answer)
+            raise _parse_failure(answer)
         return read_answer(answer)
 
     def renew(self) -> None:
@@ -172,7 +172,7 @@ class Jail:
         """What the present child is called between the zygote and us."""
         return b" %d" % self._count
 
-    def _heard(self, patience_s: float) -> bytes:
+    def _receive_control(self, patience_s: float) -> bytes:
         self._control.settimeout(patience_s)
         try:
             return self._control.recv(2_000)
@@ -180,26 +180,26 @@ class Jail:
             # No answer in time is one of these too.
             return b""
 
-    def _death(self) -> Failed:
+    def _explain_exit(self) -> SandboxError:
         """Why a child fell silent."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
         try:
             self._control.send(TELL + self._name())
-            status = int(self._heard(ORDER_S))
+            status = int(self._receive_control(ORDER_S))
         except (OSError, ValueError):
-            return Failed(Failure.SANDBOX_UNAVAILABLE, "the jail was ended from outside while the code ran")
+            return SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail was ended from outside while the code ran")
         if not os.WIFSIGNALED(status):
-            return Failed(Failure.CRASHED, "the code ended its process without an answer")
+            return SandboxError(Failure.CRASHED, "the code ended its process without an answer")
         number = os.WTERMSIG(status)
         if number == SIGXCPU:
-            return Failed(Failure.TIMEOUT, "the code used up its processor time")
+            return SandboxError(Failure.TIMEOUT, "the code used up its processor time")
         hint = " (a crash in C, or recursion without end)" if number == SIGSEGV else ""
-        return Failed(Failure.CRASHED, f"the code's process was ended by signal {number}{hint}")
+        return SandboxError(Failure.CRASHED, f"the code's process was ended by signal {number}{hint}")
 
 
-def _line() -> tuple[socket.socket, socket.socket]:
+def _control_socket_pair() -> tuple[socket.socket, socket.socket]:
     """Make a control line: our end and the zygote's. Keep the zygote's off the numbers of the standard streams."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # A host that was started without streams has their numbers free. In the zygote, its own streams take them.
@@ -209,7 +209,7 @@ def _line() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-def _received(channel: socket.socket, size: int, deadline: float) -> bytes:
+def _receive(channel: socket.socket, size: int, deadline: float) -> bytes:
     parts: list[bytes] = []
     while size > 0:
         left = deadline - time.monotonic()
@@ -224,14 +224,14 @@ def _received(channel: socket.socket, size: int, deadline: float) -> bytes:
     return b"".join(parts)
 
 
-def _told(answer: bytes) -> Failed:
+def _parse_failure(answer: bytes) -> SandboxError:
     """A failure as the child tells it; what it says is the code's word, so only known names count."""
     name, _, message = answer.decode("utf-8", "replace").partition(" ")
     told = {Failure.MEMORY, Failure.TIMEOUT, Failure.RESULT_REJECTED, Failure.UNSUPPORTED_CONSTRUCT}
-    return Failed(Failure(name) if name in told else Failure.CRASHED, in_one_line(message) or "it gave no reason")
+    return SandboxError(Failure(name) if name in told else Failure.CRASHED, to_one_line(message) or "it gave no reason")
 
 
-def _folders(*modules: str) -> list[str]:
+def _install_folders(*modules: str) -> list[str]:
     """Where the modules to preload are installed, and nowhere else."""
     found = (find_spec(module) for module in modules)
     return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin))

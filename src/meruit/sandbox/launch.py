@@ -7,8 +7,8 @@ import os
 import sys
 
 from meruit.sandbox.confine import (
-    CallLimit,
-    Unconfined,
+    ConfinementError,
+    SyscallFilter,
     become_nobody,
     die_with_parent,
     interpreter_policy,
@@ -54,11 +54,11 @@ def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
         limit_files([*libraries, "/etc/ld.so.cache"], [descriptor, *loaders])
         room = int(memory_limit_mb) * 2**20 + ROOM_BYTES
         limit_resources(AS=room, CPU=LIFETIME_CPU_S, NOFILE=MAX_FILES, FSIZE=0, CORE=0, MEMLOCK=0)
-        CallLimit(interpreter_policy()).enforce()
+        SyscallFilter(interpreter_policy()).enforce()
         # Every further arena would reserve address space, which is limited.
         settings = {"MALLOC_ARENA_MAX": "1"}
         os.execve(descriptor, [program, *arguments], settings)  # noqa: S606 - the path is our own choice
-    except (Unconfined, OSError) as refused:
+    except (ConfinementError, OSError) as refused:
         sys.stderr.write(f"{refused}\n")
         sys.stderr.flush()
         os._exit(126)

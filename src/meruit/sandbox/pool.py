@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
-from meruit.sandbox.contract import Failed, Failure
+from meruit.sandbox.contract import Failure, SandboxError
 
 MAX_WAITING = 10_000
 """Calls that may wait for a free worker."""
@@ -128,23 +128,23 @@ class Pool:
                 with self._changing:
                     self._open -= 1
         finally:
-            self._without(worker)
+            self._retire(worker)
 
     def _serve_one(self, job: Job, worker: Worker | None) -> Worker | None:
         """Run one call and answer it, then prepare for the next while nobody waits; None when the worker is gone."""
         if not job.future.set_running_or_notify_cancel():
             return worker
         try:
-            worker = self._hired() if worker is None else worker
+            worker = self._start_worker() if worker is None else worker
             metrics = worker.run(job.code, job.context, job.timeout_ms)
-        except Failed as failed:
+        except SandboxError as failed:
             closed = self._closed and failed.failure is Failure.CRASHED
             told = _unavailable("the sandbox was closed while the code ran") if closed else failed
             # Its frames hold all that the call was given, in a circle that would last until it is collected.
             job.future.set_exception(told.with_traceback(None))
         except BaseException as crash:  # noqa: BLE001 - a fault of ours is reported, and never as a metric
             job.future.set_exception(_unavailable(f"the sandbox itself failed: {crash!r}"))
-            return self._without(worker)
+            return self._retire(worker)
         else:
             job.future.set_result(metrics)
         if worker is None:
@@ -152,10 +152,10 @@ class Pool:
         try:
             worker.renew()
         except BaseException:  # noqa: BLE001 - the next call hires another, or says why that fails
-            return self._without(worker)
+            return self._retire(worker)
         return worker
 
-    def _hired(self) -> Worker:
+    def _start_worker(self) -> Worker:
         worker = self._hire()
         with self._changing:
             self._workers.add(worker)
@@ -164,7 +164,7 @@ class Pool:
             worker.kill()
         return worker
 
-    def _without(self, worker: Worker | None) -> Worker | None:
+    def _retire(self, worker: Worker | None) -> Worker | None:
         """No worker; the one there was is ended, as far as it can be."""
         if worker is not None:
             with self._changing:
@@ -174,29 +174,29 @@ class Pool:
         return None
 
 
-def _unavailable(why: str) -> Failed:
-    return Failed(Failure.SANDBOX_UNAVAILABLE, why)
+def _unavailable(why: str) -> SandboxError:
+    return SandboxError(Failure.SANDBOX_UNAVAILABLE, why)
 
 
-class _Shared(NamedTuple):
+class _SharedPool(NamedTuple):
     pool: Pool
     users: set[int]
 
 
-_pools: dict[object, _Shared] = {}
+_pools: dict[object, _SharedPool] = {}
 _sharing = threading.RLock()
 
 
-def share(key: object, user: int, make: Callable[[], Pool]) -> Pool:
+def acquire_pool(key: object, user: int, make: Callable[[], Pool]) -> Pool:
     """The pool of that key, made when it is first asked for; it lasts until its last user lets go."""
     with _sharing:
         if key not in _pools:
-            _pools[key] = _Shared(make(), set())
+            _pools[key] = _SharedPool(make(), set())
         _pools[key].users.add(user)
         return _pools[key].pool
 
 
-def let_go(key: object, user: int, *, wait: bool = False) -> None:
+def release_pool(key: object, user: int, *, wait: bool = False) -> None:
     """One user less; the last one closes the pool, and may wait until its workers are gone."""
     with _sharing:
         shared = _pools.get(key)

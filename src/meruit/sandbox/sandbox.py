@@ -20,14 +20,14 @@ from meruit.model.limits import (
 )
 from meruit.sandbox import expression, interpreter, jail
 from meruit.sandbox.contract import (
-    Failed,
     Failure,
     Limits,
+    SandboxError,
     SandboxResult,
-    described,
-    written,
+    build_evidence,
+    encode_context,
 )
-from meruit.sandbox.pool import Metrics, Pool, Worker, let_go, share
+from meruit.sandbox.pool import Metrics, Pool, Worker, acquire_pool, release_pool
 
 MOST_WORKERS = 64
 
@@ -52,7 +52,7 @@ class Sandbox:
         self._key = (self.tier, self.memory_limit_mb, _within("max_workers", workers, 1, MOST_WORKERS))
         self._pool: Pool | None = None
         # Whoever forgets to close a sandbox still leaves no process behind once it is collected.
-        self._letting_go = weakref.finalize(self, let_go, self._key, id(self))
+        self._letting_go = weakref.finalize(self, release_pool, self._key, id(self))
 
     @property
     def engine(self) -> str:
@@ -75,7 +75,7 @@ class Sandbox:
         evidence, running = self._begin(code, context, timeout_ms)
         try:
             metrics = running.result() if running.done() else await asyncio.wrap_future(running)
-        except Failed as failed:
+        except SandboxError as failed:
             return SandboxResult(None, evidence, failed.failure, str(failed))
         return SandboxResult(metrics, evidence)
 
@@ -86,13 +86,13 @@ class Sandbox:
         evidence, running = self._begin(code, context, timeout_ms)
         try:
             return SandboxResult(running.result(), evidence)
-        except Failed as failed:
+        except SandboxError as failed:
             return SandboxResult(None, evidence, failed.failure, str(failed))
 
     def close(self) -> None:
         """Let go of the workers; they end with the last sandbox that uses them, whatever they are doing."""
         if self._letting_go.detach() is not None:
-            let_go(self._key, id(self), wait=True)
+            release_pool(self._key, id(self), wait=True)
         self._pool = None
 
     def __enter__(self) -> Self:
@@ -114,22 +114,22 @@ class Sandbox:
         if not isinstance(code, str):
             raise MeruitError(f"code is {type(code).__name__}; it must be text")
         limits = Limits(_within("timeout_ms", timeout_ms, 1, MAX_TIMEOUT_MS), self.memory_limit_mb)
-        crossing = written(context)
+        crossing = encode_context(context)
         try:
-            return described(code, self.tier, self.engine, limits), self._started(code, crossing, limits.timeout_ms)
-        except Failed as failed:
+            return build_evidence(code, self.tier, self.engine, limits), self._start(code, crossing, limits.timeout_ms)
+        except SandboxError as failed:
             ended: Future[Metrics] = Future()
             # Without its frames, which hold the work.
             ended.set_exception(failed.with_traceback(None))
-            return described(code, self.tier, self.engine, limits), ended
+            return build_evidence(code, self.tier, self.engine, limits), ended
 
-    def _stay_open(self) -> None:
+    def _require_open(self) -> None:
         if not self._letting_go.alive:
-            let_go(self._key, id(self))
-            raise Failed(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed")
+            release_pool(self._key, id(self))
+            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed")
 
-    def _started(self, code: str, crossing: bytes, timeout_ms: int) -> "Future[Metrics]":
-        self._stay_open()
+    def _start(self, code: str, crossing: bytes, timeout_ms: int) -> "Future[Metrics]":
+        self._require_open()
         _admit(code)
         if self.tier is Tier.EXPR:
             expression.admit(code)
@@ -140,13 +140,15 @@ class Sandbox:
         if self._pool is None or self._pool.process_id != os.getpid():
             tier, memory_limit_mb, size = self._key
             # Nothing of this sandbox: a pool that held on to it would outlive it for ever.
-            self._pool = share(self._key, id(self), lambda: Pool(partial(_hired, tier, memory_limit_mb), size))
+            self._pool = acquire_pool(
+                self._key, id(self), lambda: Pool(partial(_new_worker, tier, memory_limit_mb), size)
+            )
             # It may have been closed in this very moment, by somebody who could not know of the pool.
-            self._stay_open()
+            self._require_open()
         return self._pool.submit(code, crossing, timeout_ms)
 
 
-def _hired(tier: Tier, memory_limit_mb: int) -> Worker:
+def _new_worker(tier: Tier, memory_limit_mb: int) -> Worker:
     match tier:
         case Tier.EXPR:
             return jail.Jail(memory_limit_mb, "expr")
@@ -161,10 +163,12 @@ def _admit(code: str) -> None:
     try:
         size = len(code.encode())
     except UnicodeEncodeError:
-        raise Failed(Failure.UNSUPPORTED_CONSTRUCT, "the code is not Unicode: it holds a lone surrogate") from None
+        raise SandboxError(
+            Failure.UNSUPPORTED_CONSTRUCT, "the code is not Unicode: it holds a lone surrogate"
+        ) from None
     if size > MAX_CODE_BYTES:
         message = f"the code is {size:,} bytes; at most {MAX_CODE_BYTES // 1024} KiB are taken"
-        raise Failed(Failure.UNSUPPORTED_CONSTRUCT, message)
+        raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, message)
 
 
 def _tier(tier: Tier | str) -> Tier:

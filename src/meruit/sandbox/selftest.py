@@ -25,7 +25,7 @@ GRACE_S = 0.5
 """How much later than its limit an answer may come."""
 
 
-class World(NamedTuple):
+class EscapeTarget(NamedTuple):
     """What hostile code would like to reach."""
 
     folder: Path
@@ -46,7 +46,7 @@ class Trial(NamedTuple):
 
     name: str
     code: str
-    holds: Callable[[SandboxResult, World], bool]
+    holds: Callable[[SandboxResult, EscapeTarget], bool]
 
 
 class TrialResult(Record, frozen=True):
@@ -72,7 +72,7 @@ class Examination(Record, frozen=True):
     trials: list[TrialResult]
 
 
-def surroundings() -> str:
+def describe_machine() -> str:
     """The machine, as far as walls are concerned."""
     who = "root, whose workers give that up" if os.geteuid() == 0 else f"user {os.geteuid()}"
     landlock = confine.landlock_version() if platform.system() == "Linux" else 0
@@ -83,14 +83,14 @@ def surroundings() -> str:
 def examine(tier: Tier, memory_limit_mb: int = MEMORY_MB) -> Examination:
     """Try hostile code in one tier; takes half a second or so."""
     with Sandbox(tier, memory_limit_mb, max_workers=1) as sandbox, tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), secrets.token_hex(16))
+        world = EscapeTarget(Path(folder), secrets.token_hex(16))
         world.folder.chmod(0o777)
         world.file.write_text(world.secret)
         world.file.chmod(0o644)
         first = sandbox.execute_sync(_HONEST[tier].code, world.context(), TIMEOUT_MS * 10)
         if first.failure is Failure.SANDBOX_UNAVAILABLE:
             return Examination(tier, sandbox.engine, ready=False, reason=first.message, trials=[])
-        trials = [_patiently(sandbox, trial, world) for trial in (*_HOSTILE[tier], _HONEST[tier])]
+        trials = [_run_with_retries(sandbox, trial, world) for trial in (*_HOSTILE[tier], _HONEST[tier])]
     broken = [trial for trial in trials if not trial.held]
     # What refuses to run at all has no wall that could break.
     refused = next((trial.why for trial in broken if trial.saw == Failure.SANDBOX_UNAVAILABLE), None)
@@ -98,16 +98,16 @@ def examine(tier: Tier, memory_limit_mb: int = MEMORY_MB) -> Examination:
     return Examination(tier, sandbox.engine, ready=not broken, reason=reason, trials=trials)
 
 
-def _patiently(sandbox: Sandbox, trial: Trial, world: World) -> TrialResult:
+def _run_with_retries(sandbox: Sandbox, trial: Trial, world: EscapeTarget) -> TrialResult:
     """A trial that was only late gets more time: a busy machine is no hole in a wall."""
     for factor in PATIENCE[:-1]:
-        found, late = _tried(sandbox, trial, world, TIMEOUT_MS * factor)
+        found, late = _run_trial(sandbox, trial, world, TIMEOUT_MS * factor)
         if found.held or not late:
             return found
-    return _tried(sandbox, trial, world, TIMEOUT_MS * PATIENCE[-1])[0]
+    return _run_trial(sandbox, trial, world, TIMEOUT_MS * PATIENCE[-1])[0]
 
 
-def _tried(sandbox: Sandbox, trial: Trial, world: World, timeout_ms: int) -> tuple[TrialResult, bool]:
+def _run_trial(sandbox: Sandbox, trial: Trial, world: EscapeTarget, timeout_ms: int) -> tuple[TrialResult, bool]:
     """How the trial went, and whether it failed by nothing but lateness."""
     start = time.monotonic()
     result = sandbox.execute_sync(trial.code, world.context(), timeout_ms)
@@ -122,17 +122,17 @@ def _tried(sandbox: Sandbox, trial: Trial, world: World, timeout_ms: int) -> tup
     )
 
 
-def _nothing_gained(result: SandboxResult, _world: World) -> bool:
+def _nothing_gained(result: SandboxResult, _world: EscapeTarget) -> bool:
     """Whatever it answers, it is not more than it had."""
     gained: float = result.get("metrics", {}).get("gained", 0)
     return gained <= 0
 
 
-def _fails_as(*failures: Failure) -> Callable[[SandboxResult, World], bool]:
+def _fails_as(*failures: Failure) -> Callable[[SandboxResult, EscapeTarget], bool]:
     return lambda result, _world: result.failure in failures
 
 
-def _measures(**metrics: float) -> Callable[[SandboxResult, World], bool]:
+def _measures(**metrics: float) -> Callable[[SandboxResult, EscapeTarget], bool]:
     return lambda result, _world: result.failure is None and result["metrics"] == metrics
 
 

@@ -18,7 +18,7 @@ SEED = 0
 """Where chance begins in the box, hashing included."""
 
 
-class Nowhere(io.TextIOBase):
+class NullTextStream(io.TextIOBase):
     """Where printed text goes."""
 
     def write(self, text: str) -> int:
@@ -30,22 +30,22 @@ class Nowhere(io.TextIOBase):
         return True
 
 
-def settle() -> None:
+def make_deterministic() -> None:
     """Still this interpreter, once everything is loaded that anybody may need."""
     os.environ.clear()
     sys.argv[:] = ["metric"]
     sys.path.clear()
     sys.path_importer_cache.clear()
     sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "PathFinder"]
-    sys.stdin, sys.stdout, sys.stderr = io.StringIO(), Nowhere(), Nowhere()
+    sys.stdin, sys.stdout, sys.stderr = io.StringIO(), NullTextStream(), NullTextStream()
     sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = None  # type: ignore[misc]
-    _fix_chance()
+    _seed_randomness()
     _stop_clocks()
     _stop_dates()
-    _forget_names()
+    _fix_process_identity()
 
 
-def _fix_chance() -> None:
+def _seed_randomness() -> None:
     """Generators that are given no seed begin where all begin."""
     real = random.Random
 
@@ -80,7 +80,7 @@ def _stop_clocks() -> None:
     def always(value: float) -> Callable[..., float]:
         return lambda *_given: value
 
-    def given(real: Callable[..., Any], default: Any, position: int = 0) -> Callable[..., Any]:
+    def with_default(real: Callable[..., Any], default: Any, position: int = 0) -> Callable[..., Any]:
         """For functions that look at the clock when their argument at that position is left out, or None."""
         return lambda *said: real(*said) if said[position:] not in ((), (None,)) else real(*said[:position], default)
 
@@ -88,33 +88,33 @@ def _stop_clocks() -> None:
         setattr(time, name, always(float(FROZEN_S)))
         setattr(time, f"{name}_ns", always(FROZEN_S * 10**9))
     for name in ("gmtime", "localtime", "ctime"):
-        setattr(time, name, given(getattr(time, name), FROZEN_S))
-    time.asctime = given(time.asctime, moment)
-    time.strftime = given(time.strftime, moment, position=1)
+        setattr(time, name, with_default(getattr(time, name), FROZEN_S))
+    time.asctime = with_default(time.asctime, moment)
+    time.strftime = with_default(time.strftime, moment, position=1)
     time.sleep = lambda _seconds, /: None
 
 
-class _Alike(type):
+class _StandInMeta(type):
     """A stand-in for a class, which knows the instances and the heirs of what it stands for."""
 
     def __instancecheck__(cls, one: object) -> bool:
-        return isinstance(one, _stands_for(cls)) if _stands_for(cls) else super().__instancecheck__(one)
+        return isinstance(one, _real_type(cls)) if _real_type(cls) else super().__instancecheck__(one)
 
     def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, _stands_for(cls)) if _stands_for(cls) else super().__subclasscheck__(other)
+        return issubclass(other, _real_type(cls)) if _real_type(cls) else super().__subclasscheck__(other)
 
 
 _STAND_INS: dict[type, type] = {}
 
 
-def _stands_for(cls: type) -> Any:
+def _real_type(cls: type) -> Any:
     return _STAND_INS.get(cls)
 
 
 def _stop_dates() -> None:
-    class datetime(dt.datetime, metaclass=_Alike):  # noqa: N801 - it stands in for the one of that name
+    class datetime(dt.datetime, metaclass=_StandInMeta):  # noqa: N801 - it stands in for the one of that name
         def __repr__(self) -> str:
-            return _named(self, super().__repr__())
+            return _qualify_repr(self, super().__repr__())
 
         @classmethod
         def now(cls, tz: dt.tzinfo | None = None) -> "datetime":
@@ -128,9 +128,9 @@ def _stop_dates() -> None:
         def today(cls) -> "datetime":
             return cls(2000, 1, 1)
 
-    class date(dt.date, metaclass=_Alike):  # noqa: N801 - as above
+    class date(dt.date, metaclass=_StandInMeta):  # noqa: N801 - as above
         def __repr__(self) -> str:
-            return _named(self, super().__repr__())
+            return _qualify_repr(self, super().__repr__())
 
         @classmethod
         def today(cls) -> "date":
@@ -142,12 +142,12 @@ def _stop_dates() -> None:
         setattr(dt, kind.__name__, kind)
 
 
-def _named(one: object, shown: str) -> str:
+def _qualify_repr(one: object, shown: str) -> str:
     """As the real one shows itself, with its module."""
     return f"datetime.{shown}" if type(one) in _STAND_INS else shown
 
 
-def _forget_names() -> None:
+def _fix_process_identity() -> None:
     """No two processes or machines differ by these."""
     os.getpid = lambda: 1
     uuid = sys.modules.get("uuid")

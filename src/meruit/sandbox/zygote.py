@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from meruit.sandbox import confine
-from meruit.sandbox.stillness import SEED, settle
+from meruit.sandbox.stillness import SEED, make_deterministic
 
 FORK, END, TELL = b"fork", b"end", b"tell"
 """Orders, each with the name of a child: make it; end it; end it and tell how it ended."""
@@ -31,7 +31,7 @@ LENGTHS = struct.Struct(">II")
 """Before a request: how long its code and its context are."""
 ANSWER = struct.Struct(">IB")
 """Before an answer: how long it is, and whether it is a failure."""
-BURYING_S = 0.005
+REAP_POLL_S = 0.005
 """How long after a child was ended we look again whether it is dead."""
 CONTROL = 200
 """The descriptor on which the host gives orders; never that of a child."""
@@ -64,11 +64,11 @@ NUMERIC = (
 def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) -> None:
     """Load, put up the walls that a parent can have, and fork children until the host goes away."""
     # However many files the host has open: what children must close is below the limit they close to.
-    place(control, CONTROL)
+    move_descriptor(control, CONTROL)
     host, parent = socket.socket(fileno=CONTROL), os.getpid()
     try:
-        run = _prepared(language, folders)
-        seal = confine.CallLimit(confine.jail_policy(CHANNEL))
+        run = _prepare(language, folders)
+        seal = confine.SyscallFilter(confine.jail_policy(CHANNEL))
         room = confine.address_space_now() + memory_limit_mb * 2**20
         confine.hide_memory()
         confine.become_nobody()
@@ -76,9 +76,9 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
         if confine.landlock_version() > 0:
             confine.limit_files()
         confine.limit_resources(AS=room, FSIZE=0, CORE=0, MEMLOCK=0)
-        _rehearse(seal)
+        _test_seal(seal)
     except BaseException as refused:  # noqa: BLE001 - whatever it is, the host is told
-        kind = "" if isinstance(refused, confine.Unconfined) else f"{type(refused).__name__}: "
+        kind = "" if isinstance(refused, confine.ConfinementError) else f"{type(refused).__name__}: "
         host.send(REFUSED + f" {kind}{refused}".encode("utf-8", "replace")[:MAX_NOTE])
         os._exit(1)
     # Children share these pages with us as long as nobody writes to them.
@@ -88,7 +88,7 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
     _serve(host, parent, seal, run)
 
 
-def place(descriptor: int, target: int) -> None:
+def move_descriptor(descriptor: int, target: int) -> None:
     """Move a descriptor to a given number, and do not let executed programs inherit it."""
     if descriptor == target:
         # There is nothing to copy, and nothing to close. A copy onto itself would not change the flag either.
@@ -98,7 +98,7 @@ def place(descriptor: int, target: int) -> None:
     os.close(descriptor)
 
 
-def _rehearse(seal: confine.CallLimit) -> None:
+def _test_seal(seal: confine.SyscallFilter) -> None:
     """Seal a child that does nothing: a wall that does not stand is known before anybody's code arrives."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -114,7 +114,7 @@ def _rehearse(seal: confine.CallLimit) -> None:
     os.close(reading)
     os.waitpid(child, 0)
     if why:
-        raise confine.Unconfined(why.decode("utf-8", "replace"))
+        raise confine.ConfinementError(why.decode("utf-8", "replace"))
 
 
 Run = Callable[[str, bytes], bytes]
@@ -127,7 +127,7 @@ WARMING = (
 """A call of no consequence: an expression, and metric code."""
 
 
-def _prepared(language: str, folders: list[str]) -> Run:
+def _prepare(language: str, folders: list[str]) -> Run:
     sys.path.extend(folders)
     if language == "expr":
         from meruit.sandbox.expression import evaluate
@@ -143,19 +143,19 @@ def _prepared(language: str, folders: list[str]) -> Run:
         for name in NUMERIC:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-        run = _measured
-    settle()
+        run = _run_metric
+    make_deterministic()
     return run
 
 
-def _serve(host: socket.socket, parent: int, seal: confine.CallLimit, run: Run) -> NoReturn:
+def _serve(host: socket.socket, parent: int, seal: confine.SyscallFilter, run: Run) -> NoReturn:
     """One order of the host after another; its silence ends us and our children."""
     children: dict[bytes, int] = {}
     ending: list[int] = []
     while True:
         # Nobody waits for the dead; they are buried when there is time.
         ending = [child for child in ending if os.waitpid(child, os.WNOHANG)[0] == 0]
-        host.settimeout(BURYING_S if ending else None)
+        host.settimeout(REAP_POLL_S if ending else None)
         try:
             said, given, _, _ = host.recvmsg(64, socket.CMSG_SPACE(struct.calcsize("i")))
         except TimeoutError:
@@ -173,24 +173,24 @@ def _serve(host: socket.socket, parent: int, seal: confine.CallLimit, run: Run) 
             os.kill(child, signal.SIGKILL)
             ending.append(child)
         elif order == TELL:
-            host.send(str(_ended(children.pop(name))).encode())
+            host.send(str(_kill_child(children.pop(name))).encode())
         else:
             for child in children.values():
-                _ended(child)
+                _kill_child(child)
             os._exit(0)
 
 
-def _ended(child: int) -> int:
+def _kill_child(child: int) -> int:
     """Kill a child that may be dead already, and say how it ended."""
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
 
 
-def _become_child(parent: int, channel: int, seal: confine.CallLimit, run: Run) -> NoReturn:
+def _become_child(parent: int, channel: int, seal: confine.SyscallFilter, run: Run) -> NoReturn:
     """Seal ourselves, then hear and answer one request. Whatever fails from here on is silence, which is a failure."""
     try:
         confine.die_with_parent(parent)
-        place(channel, CHANNEL)
+        move_descriptor(channel, CHANNEL)
         os.closerange(CHANNEL + 1, MOST_FILES)
         confine.limit_resources(**CHILD_LIMITS)
         seal.enforce()
@@ -198,15 +198,15 @@ def _become_child(parent: int, channel: int, seal: confine.CallLimit, run: Run) 
         random.seed(SEED)
         # Touching once what every call touches takes the page faults before anyone waits.
         with contextlib.suppress(Exception):
-            run(*WARMING[run is _measured])
-        lengths = LENGTHS.unpack(_received(LENGTHS.size))
-        code, context = (_received(length) for length in lengths)
+            run(*WARMING[run is _run_metric])
+        lengths = LENGTHS.unpack(_receive(LENGTHS.size))
+        code, context = (_receive(length) for length in lengths)
         _answer(run, code.decode(), context)
     finally:
         os._exit(0)
 
 
-def _received(size: int) -> bytes:
+def _receive(size: int) -> bytes:
     parts: list[bytes] = []
     while size > 0:
         part = os.read(CHANNEL, min(size, 1 << 20))
@@ -224,17 +224,17 @@ def _answer(run: Run, code: str, context: bytes) -> None:
     except MemoryError:
         failed, said = 1, b"memory the code used more memory than it may"
     except BaseException as problem:  # noqa: BLE001 - all that code can do is fail
-        failed, said = 1, _told(problem).encode("utf-8", "backslashreplace")
+        failed, said = 1, _describe_failure(problem).encode("utf-8", "backslashreplace")
     left = memoryview(ANSWER.pack(len(said), failed) + said)
     while left:
         left = left[os.write(CHANNEL, left) :]
 
 
-class Rejected(Exception):
+class MetricRejected(Exception):
     """An answer that is no result; its text begins with the failure's name."""
 
 
-def _measured(code: str, context: bytes) -> bytes:
+def _run_metric(code: str, context: bytes) -> bytes:
     """What the code's `metric` says of the context, as JSON; the host decides whether to believe it."""
     dumps, loads = json.dumps, json.loads
     try:
@@ -242,42 +242,42 @@ def _measured(code: str, context: bytes) -> bytes:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as wrong:
         line = f" (line {wrong.lineno})" if isinstance(wrong, SyntaxError) and wrong.lineno else ""
         said = f"SyntaxError: {wrong.msg}" if isinstance(wrong, SyntaxError) else str(wrong) or "the code is too deep"
-        raise Rejected(f"unsupported_construct {said}{line}") from None
+        raise MetricRejected(f"unsupported_construct {said}{line}") from None
     module = types.ModuleType("metric")
     sys.modules["metric"] = module
     module.__dict__["__builtins__"] = builtins
     exec(compiled, module.__dict__)  # noqa: S102 - what this process is for
     metric = module.__dict__.get("metric")
     if isinstance(metric, types.FunctionType) and metric.__code__.co_flags & 0x80:
-        raise Rejected("unsupported_construct metric is an async function; write a plain def")
+        raise MetricRejected("unsupported_construct metric is an async function; write a plain def")
     if not callable(metric):
-        raise Rejected("unsupported_construct the code defines no function metric(input, output, metadata)")
+        raise MetricRejected("unsupported_construct the code defines no function metric(input, output, metadata)")
     found = metric(**loads(context))
     try:
         if isinstance(found, dict):
             if not all(isinstance(name, str) for name in found):
-                raise Rejected("result_rejected a metric's name is text")
-            found = {name: _plain(name, value) for name, value in found.items()}
+                raise MetricRejected("result_rejected a metric's name is text")
+            found = {name: _to_json_value(name, value) for name, value in found.items()}
         written = dumps(found).encode()
     except (TypeError, ValueError, RecursionError) as wrong:
-        raise Rejected(f"result_rejected {wrong}") from None
+        raise MetricRejected(f"result_rejected {wrong}") from None
     if len(written) > 1 << 16:
-        raise Rejected("result_rejected the result is larger than 64 KiB")
+        raise MetricRejected("result_rejected the result is larger than 64 KiB")
     return written
 
 
-def _plain(name: str, value: Any) -> Any:
+def _to_json_value(name: str, value: Any) -> Any:
     """A number of numpy's as one of Python's; what JSON has no word for is refused here, by its name."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
         return value
-    raise Rejected(f"result_rejected metric {name!r}: {type(value).__name__} is no number; write float(…)")
+    raise MetricRejected(f"result_rejected metric {name!r}: {type(value).__name__} is no number; write float(…)")
 
 
-def _told(problem: BaseException) -> str:
+def _describe_failure(problem: BaseException) -> str:
     """The failure's name and what happened, with the line of the author's code."""
-    if isinstance(problem, Rejected):
+    if isinstance(problem, MetricRejected):
         return str(problem)[:LONGEST_MESSAGE]
     failure = getattr(problem, "failure", None) or (
         "unsupported_construct" if isinstance(problem, ImportError) else "crashed"

@@ -9,15 +9,15 @@ from typing import Self
 from urllib.parse import quote
 
 from meruit.errors import AuthorError
-from meruit.sources.retry import Trouble
+from meruit.sources.retry import SourceError
 
 COMMAND_S = 30.0
 """How long a command may take to print a token."""
 MAX_TOKEN_BYTES = 64 * 1024
-HIDDEN = "***"
+REDACTED = "***"
 
 
-class Token:
+class SecretToken:
     """A secret that is fetched when it is first needed, and once more when a server refuses it."""
 
     def __init__(self, told: str, fetch: Callable[[], Awaitable[str]]) -> None:
@@ -27,7 +27,7 @@ class Token:
         self._values: set[str] = set()
 
     @classmethod
-    def given(cls, value: str) -> Self:
+    def from_value(cls, value: str) -> Self:
         """A secret that the caller has already."""
 
         async def fetch() -> str:
@@ -41,7 +41,7 @@ class Token:
 
         async def fetch() -> str:
             if name not in environment:
-                raise Trouble(f"the environment variable {name} is not set; put the token into it")
+                raise SourceError(f"the environment variable {name} is not set; put the token into it")
             return environment[name].strip()
 
         return cls(f"the token in {name}", fetch)
@@ -53,7 +53,7 @@ class Token:
             raise AuthorError("a command is a list: the program, then its arguments")
 
         async def fetch() -> str:
-            return await _printed(list(argv), environment)
+            return await _run_command(list(argv), environment)
 
         return cls(f"the token that {argv[0]} prints", fetch)
 
@@ -62,22 +62,22 @@ class Token:
         if self._value is None:
             found = await self._fetch()
             if not found:
-                raise Trouble(f"{self._told} is empty; give the whole of it")
+                raise SourceError(f"{self._told} is empty; give the whole of it")
             self._value = found
             self._values.add(found)
         return self._value
 
-    async def renewed(self, refused: str) -> bool:
+    async def renew(self, refused: str) -> bool:
         """Fetch the secret anew after a server refused it; whether there is another one to try."""
         # Somebody else may have renewed it while we asked.
         if self._value == refused:
             self._value = None
         return await self.value() != refused
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """A text without the secret, and without any that came before it."""
         for value in sorted(self._values, key=len, reverse=True):
-            text = text.replace(value, HIDDEN).replace(quote(value, safe=""), HIDDEN)
+            text = text.replace(value, REDACTED).replace(quote(value, safe=""), REDACTED)
         return text
 
     def __str__(self) -> str:
@@ -87,14 +87,14 @@ class Token:
         return f"Token({self._told})"
 
 
-def hidden(text: str, *tokens: Token | None) -> str:
+def redact(text: str, *tokens: SecretToken | None) -> str:
     """A text without any of some secrets."""
     for token in tokens:
-        text = token.hide(text) if token is not None else text
+        text = token.redact(text) if token is not None else text
     return text
 
 
-async def _printed(argv: list[str], environment: Mapping[str, str]) -> str:
+async def _run_command(argv: list[str], environment: Mapping[str, str]) -> str:
     # Only the program is named: its arguments, and what it prints, may hold the secret.
     program = argv[0]
     try:
@@ -108,20 +108,20 @@ async def _printed(argv: list[str], environment: Mapping[str, str]) -> str:
             limit=MAX_TOKEN_BYTES,
         )
     except (OSError, ValueError) as problem:
-        raise Trouble(f"{program}, which prints the token, cannot be run: {type(problem).__name__}") from None
+        raise SourceError(f"{program}, which prints the token, cannot be run: {type(problem).__name__}") from None
     try:
         async with asyncio.timeout(COMMAND_S):
             # One byte more than may be: a flood ends here, whatever the command still has to say.
             said = await _first_bytes(process.stdout, MAX_TOKEN_BYTES + 1)
             if len(said) > MAX_TOKEN_BYTES:
-                raise Trouble(f"{program} printed more than {MAX_TOKEN_BYTES:,} bytes; a token is shorter")
+                raise SourceError(f"{program} printed more than {MAX_TOKEN_BYTES:,} bytes; a token is shorter")
             status = await process.wait()
     except TimeoutError:
-        raise Trouble(f"{program} printed no token within {COMMAND_S:g} s; run it by hand to see why") from None
+        raise SourceError(f"{program} printed no token within {COMMAND_S:g} s; run it by hand to see why") from None
     finally:
-        await _ended(process)
+        await _kill_process_group(process)
     if status != 0:
-        raise Trouble(f"{program}, which prints the token, ended with status {status}; run it by hand to see why")
+        raise SourceError(f"{program}, which prints the token, ended with status {status}; run it by hand to see why")
     return said.decode(errors="replace").strip()
 
 
@@ -135,7 +135,7 @@ async def _first_bytes(stream: asyncio.StreamReader | None, most: int) -> bytes:
     return bytes(found)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
+async def _kill_process_group(process: asyncio.subprocess.Process) -> None:
     """End a command and all that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

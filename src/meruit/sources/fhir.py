@@ -12,22 +12,32 @@ import httpx
 
 from meruit.errors import AuthorError
 from meruit.model.world import Item, Read, Snapshot, SourceKind
-from meruit.sources.credentials import Token
+from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir_replies import (
-    Declared,
-    Entry,
-    Page,
-    Unsupported,
+    FhirCapabilities,
+    FhirHistoryEntry,
+    FhirSearchPage,
+    UnsupportedInteraction,
     is_gone,
     is_older,
     lag_of,
-    read_declared,
+    read_capabilities,
+    read_history,
     read_page,
-    read_past,
     version_of,
 )
-from meruit.sources.http import Asker, base
-from meruit.sources.retry import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, each, some, whole
+from meruit.sources.http import SourceClient, check_base_url
+from meruit.sources.retry import (
+    DEFAULT,
+    INCOMPLETE,
+    UNSETTLED,
+    ReadPolicy,
+    SourceError,
+    SourceReading,
+    for_each,
+    format_keys,
+    take_snapshot,
+)
 
 PAGE = 200
 """How many resources are asked for at a time."""
@@ -51,10 +61,10 @@ class FhirSource:
         types: Sequence[str] | None = None,
         *,
         client: httpx.AsyncClient,
-        token: Token | None = None,
+        token: SecretToken | None = None,
         known: Collection[str] = (),
         lag_s: float = LAG_S,
-        policy: Policy = DEFAULT,
+        policy: ReadPolicy = DEFAULT,
     ) -> None:
         """Without `types`, all that the server declares searchable.
 
@@ -65,7 +75,7 @@ class FhirSource:
         """
         if "?" in base_url or "#" in base_url:
             raise AuthorError("a FHIR base URL has no query; write it up to the part before /Patient")
-        self._base = base(base_url).rstrip("/")
+        self._base = check_base_url(base_url).rstrip("/")
         self._types = None if types is None else [_type_name(name) for name in dict.fromkeys(types)]
         self._client = client
         self._token = token
@@ -81,25 +91,25 @@ class FhirSource:
 
     async def read(self) -> Snapshot:
         """Every resource, or what trouble there was."""
-        return await whole(self.kind, self._base, self._policy, self._gather)
+        return await take_snapshot(self.kind, self._base, self._policy, self._gather)
 
-    async def _gather(self, reading: Reading) -> None:
-        asker = Asker(self._client, self._base, token=self._token, reading=reading, policy=self._policy)
+    async def _gather(self, reading: SourceReading) -> None:
+        asker = SourceClient(self._client, self._base, token=self._token, reading=reading, policy=self._policy)
         walk = _Walk(self._base, asker, reading)
-        types = self._types if self._types is not None else await walk.searchable()
+        types = self._types if self._types is not None else await walk.searchable_types()
         reads: dict[str, list[Read]] = {name: [] for name in types}
         try:
-            await each(types, lambda name: walk.read_type(name, reads[name]))
-            past = await walk.past(types)
-            self._apart_s = self._beware(past, reading)
-            missing = [key for key in dict.fromkeys((*self._known, *past.standing())) if key not in reading.items]
+            await for_each(types, lambda name: walk.read_type(name, reads[name]))
+            past = await walk.history(types)
+            self._apart_s = self._agreement_gap_s(past, reading)
+            missing = [key for key in dict.fromkeys((*self._known, *past.live_keys())) if key not in reading.items]
             await walk.confirm_missing([key for key in missing if _type_of(key) in reads], reads)
             await walk.confirm_listed(past, all_of_them=bool(self._known))
         finally:
             reading.reads += [one for name in types for one in reads[name]]
-            reading.reads += walk.clock()
+            reading.reads += walk.server_dates()
 
-    def _beware(self, past: "_Past", reading: Reading) -> float:
+    def _agreement_gap_s(self, past: "_HistoryIndex", reading: SourceReading) -> float:
         """How far apart readings must be to be believed, which is told."""
         if past.is_whole:
             return 0.0
@@ -110,15 +120,15 @@ class FhirSource:
         return self._lag_s
 
 
-class _Past(NamedTuple):
+class _HistoryIndex(NamedTuple):
     """What the server's histories tell."""
 
-    newest: dict[str, Entry]
+    newest: dict[str, FhirHistoryEntry]
     """The last thing that happened to each resource."""
     is_whole: bool
     """False where something may have happened that they do not tell."""
 
-    def standing(self) -> list[str]:
+    def live_keys(self) -> list[str]:
         """The keys of all that was not deleted last."""
         return [key for key, entry in self.newest.items() if not entry.is_deletion]
 
@@ -131,7 +141,7 @@ class _Past(NamedTuple):
         return entry.is_deletion or bool(entry.version and version and entry.version != version)
 
 
-class _Listed(NamedTuple):
+class _SearchResult(NamedTuple):
     """What all pages of a search held."""
 
     keys: set[str]
@@ -142,11 +152,11 @@ class _Listed(NamedTuple):
 class _Walk:
     """One reading's way through a server."""
 
-    def __init__(self, base_url: str, asker: Asker, reading: Reading) -> None:
+    def __init__(self, base_url: str, asker: SourceClient, reading: SourceReading) -> None:
         self._base = base_url
         self._asker = asker
         self._reading = reading
-        self._said: Declared | None = None
+        self._said: FhirCapabilities | None = None
         self._absent: set[str] = set()
         self._dates: list[str] = []
 
@@ -155,7 +165,7 @@ class _Walk:
         url = f"{self._base}/{name}?_count={PAGE}"
         try:
             first = await self._search(name, url, reads)
-        except Unsupported as refusal:
+        except UnsupportedInteraction as refusal:
             await self._check_undeclared(name, refusal, reads)
             return
         if first.is_whole:
@@ -163,36 +173,36 @@ class _Walk:
         counted = await self._search(name, f"{url}&_total=accurate", reads)
         # A server that does not know this parameter may answer that there is nothing, and has counted nothing then.
         if not counted.is_whole or not first.keys <= counted.keys:
-            raise Trouble(
+            raise SourceError(
                 f"{INCOMPLETE}: {self._base} sent a full page of {name} with neither a total that can be true nor a "
                 "next link; nobody can tell whether there are more"
             )
 
-    async def _search(self, name: str, first: str, reads: list[Read]) -> _Listed:
+    async def _search(self, name: str, first: str, reads: list[Read]) -> _SearchResult:
         """Read all pages; of one full page with no way on, and no total that fits it, only a count can tell."""
-        url, page = first, await self._asked(name, first, reads)
+        url, page = first, await self._fetch_page(name, first, reads)
         seen = {one.key for one in page.items}
         visited, total = {first}, page.total
         while page.next_link is not None:
-            url = self._following(name, url, page.next_link, visited)
+            url = self._next_url(name, url, page.next_link, visited)
             visited.add(url)
             try:
-                page = await self._asked(name, url, reads)
-            except Unsupported as refusal:
+                page = await self._fetch_page(name, url, reads)
+            except UnsupportedInteraction as refusal:
                 # The type was there on the page before.
-                raise Trouble(f"{INCOMPLETE}: {refusal}") from None
+                raise SourceError(f"{INCOMPLETE}: {refusal}") from None
             seen.update(one.key for one in page.items)
             # The last word on it counts: until the last page it is an estimate with some servers.
             total = total if page.total is None else page.total
         if total is not None and len(seen) < total:
-            raise Trouble(
+            raise SourceError(
                 f"{INCOMPLETE}: saw {len(seen):,} of {total:,} {name} and no next link at {self._base}; "
                 "ask whoever runs the server why it pages no further"
             )
         # A total of less than was seen is proved false, and proves nothing.
-        return _Listed(seen, total == len(seen) or url != first or len(page.items) < PAGE)
+        return _SearchResult(seen, total == len(seen) or url != first or len(page.items) < PAGE)
 
-    async def _asked(self, name: str, url: str, reads: list[Read]) -> Page:
+    async def _fetch_page(self, name: str, url: str, reads: list[Read]) -> FhirSearchPage:
         page = await self._asker.get(
             url, lambda reply: read_page(reply, name), accept=ACCEPT, count=lambda found: len(found.items), reads=reads
         )
@@ -204,73 +214,78 @@ class _Walk:
                 self._reading.add(one)
         return page
 
-    def _following(self, name: str, url: str, link: str, visited: Collection[str]) -> str:
+    def _next_url(self, name: str, url: str, link: str, visited: Collection[str]) -> str:
         """The next page's URL; raises Trouble for a way that leads elsewhere, in a circle, or too far."""
-        following = self._asker.same_origin(url, link)
+        following = self._asker.resolve_link(url, link)
         if following in visited:
-            raise Trouble(
-                f"{INCOMPLETE}: the next links of {self._asker.shown(url)} lead in a circle; "
+            raise SourceError(
+                f"{INCOMPLETE}: the next links of {self._asker.display_url(url)} lead in a circle; "
                 "ask whoever runs the server"
             )
         if len(visited) >= self._reading.limits.pages:
-            raise Trouble(
+            raise SourceError(
                 f"{INCOMPLETE}: {self._base} has more than {self._reading.limits.pages:,} pages of {name}; "
                 "read a smaller store"
             )
         return following
 
-    async def _check_undeclared(self, name: str, refusal: Unsupported, reads: list[Read]) -> None:
+    async def _check_undeclared(self, name: str, refusal: UnsupportedInteraction, reads: list[Read]) -> None:
         """Raise Trouble unless the server declares that it has no such type."""
-        if name in (await self._declared()).search:
-            raise Trouble(str(refusal))
+        if name in (await self._capabilities()).search:
+            raise SourceError(str(refusal))
         self._absent.add(name)
         reads.append(Read(f"{self._base}/metadata declares no {name}", items=0))
 
-    async def searchable(self) -> list[str]:
+    async def searchable_types(self) -> list[str]:
         """The types that the server declares searchable; raises Trouble when it declares none."""
-        declared = (await self._declared()).search
+        declared = (await self._capabilities()).search
         left = [name for name, can in declared.items() if not can]
         if left:
-            self._reading.note(f"{self._base}/metadata declares no search of {some(left)}: not read")
+            self._reading.note(f"{self._base}/metadata declares no search of {format_keys(left)}: not read")
         found = [name for name, can in declared.items() if can]
         if not found:
-            raise Trouble(f"{self._base}/metadata declares no type that can be searched; give `types`")
+            raise SourceError(f"{self._base}/metadata declares no type that can be searched; give `types`")
         return found
 
-    async def _declared(self) -> Declared:
+    async def _capabilities(self) -> FhirCapabilities:
         if self._said is None:
             url = f"{self._base}/metadata"
-            self._said = await self._asker.get(url, read_declared, accept=ACCEPT, count=lambda said: len(said.search))
+            self._said = await self._asker.get(
+                url, read_capabilities, accept=ACCEPT, count=lambda said: len(said.search)
+            )
         return self._said
 
-    async def past(self, types: Sequence[str]) -> _Past:
+    async def history(self, types: Sequence[str]) -> _HistoryIndex:
         """What happened to resources of these types, as far as the server keeps a history; raises Trouble."""
         try:
-            declared = await self._declared()
-        except Trouble as problem:
+            declared = await self._capabilities()
+        except SourceError as problem:
             self._reading.note(f"nobody knows whether there is a history: {problem}")
-            return _Past({}, is_whole=False)
+            return _HistoryIndex({}, is_whole=False)
         with_own = [name for name in types if name in declared.history]
         urls = [f"{self._base}/{name}/_history?_count={PAGE}" for name in with_own]
         without = [name for name in types if name not in declared.history and name not in self._absent]
         if without and declared.has_history:
             urls.append(f"{self._base}/_history?_count={PAGE}")
         elif without:
-            self._reading.note(f"{self._base}/metadata declares no history of {some(without)}")
-        found: list[_Past] = []
-        await each(urls, lambda url: self._add_past(url, found))
+            self._reading.note(f"{self._base}/metadata declares no history of {format_keys(without)}")
+        found: list[_HistoryIndex] = []
+        await for_each(urls, lambda url: self._add_history(url, found))
         is_whole = (declared.has_history or not without) and all(one.is_whole for one in found)
         newest = {key: entry for one in found for key, entry in one.newest.items()}
-        return _Past(newest, is_whole and self._holds_what_is_listed(newest))
+        return _HistoryIndex(newest, is_whole and self._is_complete_history(newest))
 
-    async def _add_past(self, first: str, found: list[_Past]) -> None:
+    async def _add_history(self, first: str, found: list[_HistoryIndex]) -> None:
         """Read all pages of one history."""
-        newest: dict[str, Entry] = {}
+        newest: dict[str, FhirHistoryEntry] = {}
         entries, url, visited = 0, first, {first}
         try:
             while True:
                 page = await self._asker.get(
-                    url, lambda reply: read_past(reply, self._base), accept=ACCEPT, count=lambda past: len(past.entries)
+                    url,
+                    lambda reply: read_history(reply, self._base),
+                    accept=ACCEPT,
+                    count=lambda past: len(past.entries),
                 )
                 entries += len(page.entries)
                 for one in page.entries:
@@ -278,51 +293,55 @@ class _Walk:
                     newest.setdefault(one.key, one)
                 if page.next_link is None or len(visited) >= MAX_PAST_PAGES:
                     break
-                url = self._following("a history", url, page.next_link, visited)
+                url = self._next_url("a history", url, page.next_link, visited)
                 visited.add(url)
-        except Unsupported as refusal:
+        except UnsupportedInteraction as refusal:
             self._reading.note(f"declared, and yet no history: {refusal}")
-            found.append(_Past(newest, is_whole=False))
+            found.append(_HistoryIndex(newest, is_whole=False))
             return
         is_whole = page.next_link is None and (
             entries < PAGE or url != first if page.total is None else entries >= page.total
         )
         if not is_whole:
-            self._reading.note(f"{self._asker.shown(first)} shows no more than the newest {entries:,} entries")
-        found.append(_Past(newest, is_whole))
+            self._reading.note(f"{self._asker.display_url(first)} shows no more than the newest {entries:,} entries")
+        found.append(_HistoryIndex(newest, is_whole))
 
-    def _holds_what_is_listed(self, newest: Collection[str]) -> bool:
+    def _is_complete_history(self, newest: Collection[str]) -> bool:
         """Whether a history that should hold everything does; one that does not proves nothing."""
         lacking = [key for key in self._reading.items if key not in newest]
         if lacking:
-            self._reading.note(f"the history of {self._base} lacks {some(lacking)}, which it lists: it proves nothing")
+            self._reading.note(
+                f"the history of {self._base} lacks {format_keys(lacking)}, which it lists: it proves nothing"
+            )
         return not lacking
 
     async def confirm_missing(self, keys: Sequence[str], reads: dict[str, list[Read]]) -> None:
         """Raise Trouble unless the server says of each that it has it no more."""
         if len(keys) > MAX_BY_ID:
-            raise Trouble(
+            raise SourceError(
                 f"{INCOMPLETE}: {self._base} lists {len(keys):,} resources no more that it had, among them "
-                f"{some(keys)}; see whether it was emptied"
+                f"{format_keys(keys)}; see whether it was emptied"
             )
-        await each(keys, lambda key: self._confirm_gone(key, reads[_type_of(key)]))
+        await for_each(keys, lambda key: self._confirm_gone(key, reads[_type_of(key)]))
 
     async def _confirm_gone(self, key: str, reads: list[Read]) -> None:
         """Raise Trouble unless the server says that it has this resource no more."""
         url = f"{self._base}/{quote(key)}"
         if not await self._asker.get(url, is_gone, accept=ACCEPT, reads=reads):
-            raise Trouble(f"{UNSETTLED}: {self._base} still has {key} and does not list it; its search may lag behind")
+            raise SourceError(
+                f"{UNSETTLED}: {self._base} still has {key} and does not list it; its search may lag behind"
+            )
 
-    async def confirm_listed(self, past: _Past, *, all_of_them: bool) -> None:
+    async def confirm_listed(self, past: _HistoryIndex, *, all_of_them: bool) -> None:
         """Raise Trouble where a resource is not as it is listed; those of which the history says so are asked first."""
         listed = self._reading.items.values()
         odd = [one for one in listed if past.is_at_odds_with(one)]
         # The first that is at odds with its list ends it, so that these few will do.
-        await each(odd[:MAX_BY_ID], self._confirm)
+        await for_each(odd[:MAX_BY_ID], self._confirm)
         if not all_of_them:
             return
         if len(listed) <= MAX_BY_ID:
-            await each(listed, self._confirm)
+            await for_each(listed, self._confirm)
             self._reading.note(f"{len(listed):,} resources are asked for by id and are as listed", len(listed))
         elif not past.is_whole or not all(version_of(one) for one in listed):
             self._reading.note(
@@ -336,9 +355,9 @@ class _Walk:
         )
         if lag is not None:
             self._reading.reads += reads
-            raise Trouble(f"{UNSETTLED}: {self._base} lists {listed.key}{lag}; its search may lag behind")
+            raise SourceError(f"{UNSETTLED}: {self._base} lists {listed.key}{lag}; its search may lag behind")
 
-    def clock(self) -> list[Read]:
+    def server_dates(self) -> list[Read]:
         """By the server's own clock, when its replies were made."""
         dates = list(dict.fromkeys(self._dates))
         return [Read(f"the server's Date: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}")] if dates else []

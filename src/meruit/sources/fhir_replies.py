@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from meruit.model.world import Item, item
+from meruit.model.world import Item, make_item
 from meruit.sources import json_text as slices
-from meruit.sources.http import NOT_IMPLEMENTED, OK, Reply, not_whole, quote_of
-from meruit.sources.retry import INCOMPLETE, Trouble
+from meruit.sources.http import NOT_IMPLEMENTED, OK, SourceReply, invalid_json_error, quote_of
+from meruit.sources.retry import INCOMPLETE, SourceError
 
 MAX_VERSION_DIGITS = 20
 MARK_CHARS = 16
@@ -23,11 +23,11 @@ _BUNDLE = slices.object_of({"entry": slices.array_of(slices.object_of({"resource
 _KEY = re.compile(r"([A-Z][A-Za-z]{1,60}/[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?")
 
 
-class Unsupported(Trouble):
+class UnsupportedInteraction(SourceError):
     """The server does not know what we ask for."""
 
 
-class Page(NamedTuple):
+class FhirSearchPage(NamedTuple):
     """One page of a search."""
 
     items: list[Item]
@@ -36,7 +36,7 @@ class Page(NamedTuple):
     date: str | None
 
 
-class Entry(NamedTuple):
+class FhirHistoryEntry(NamedTuple):
     """One thing that happened to a resource."""
 
     key: str
@@ -44,15 +44,15 @@ class Entry(NamedTuple):
     is_deletion: bool
 
 
-class PastPage(NamedTuple):
+class FhirHistoryPage(NamedTuple):
     """One page of a history, the newest first."""
 
-    entries: list[Entry]
+    entries: list[FhirHistoryEntry]
     total: int | None
     next_link: str | None
 
 
-class Declared(NamedTuple):
+class FhirCapabilities(NamedTuple):
     """What a server says that it can do."""
 
     search: dict[str, bool]
@@ -63,58 +63,60 @@ class Declared(NamedTuple):
     """Whether there is one of all types together."""
 
 
-def read_page(reply: Reply, name: str) -> Page:
+def read_page(reply: SourceReply, name: str) -> FhirSearchPage:
     """A page of the search of one type; raises Trouble."""
     if reply.status in _UNSUPPORTED:
-        raise Unsupported(
+        raise UnsupportedInteraction(
             f"{reply.where} answered with status {reply.status}{quote_of(reply)}; see whether the base URL is right"
         )
     bundle = _resource(reply, _BUNDLE)
     if bundle.get("resourceType") != "Bundle" or bundle.get("type") != "searchset":
-        raise Trouble(
+        raise SourceError(
             f"{reply.where} answered with no search result{quote_of(reply)}; see whether it is a FHIR R4 server"
         )
     entries, total = _contents(reply, bundle)
     found = [_item(reply, name, entry) for entry in entries]
-    return Page([one for one in found if one is not None], total, _next_link(reply, bundle), reply.headers.get("date"))
+    return FhirSearchPage(
+        [one for one in found if one is not None], total, _next_link(reply, bundle), reply.headers.get("date")
+    )
 
 
-def read_past(reply: Reply, base_url: str) -> PastPage:
+def read_history(reply: SourceReply, base_url: str) -> FhirHistoryPage:
     """A page of a history; raises Unsupported for what is none, and Trouble for a server that is in trouble."""
     if reply.status in _NO_HISTORY:
-        raise Unsupported(f"{reply.where} answered with status {reply.status}{quote_of(reply)}")
+        raise UnsupportedInteraction(f"{reply.where} answered with status {reply.status}{quote_of(reply)}")
     bundle = _resource(reply, slices.value)
     if bundle.get("resourceType") != "Bundle" or bundle.get("type") != "history":
-        raise Unsupported(f"{reply.where} answered with no history{quote_of(reply)}")
+        raise UnsupportedInteraction(f"{reply.where} answered with no history{quote_of(reply)}")
     try:
         entries, total = _contents(reply, bundle)
-        return PastPage([_entry(reply, base_url, one) for one in entries], total, _next_link(reply, bundle))
-    except Trouble as problem:
-        raise Unsupported(str(problem)) from None
+        return FhirHistoryPage([_entry(reply, base_url, one) for one in entries], total, _next_link(reply, bundle))
+    except SourceError as problem:
+        raise UnsupportedInteraction(str(problem)) from None
 
 
 # What stands in a bundle is the server's, so anything at all.
-def _contents(reply: Reply, bundle: Mapping[str, Any]) -> tuple[list[Any], int | None]:
+def _contents(reply: SourceReply, bundle: Mapping[str, Any]) -> tuple[list[Any], int | None]:
     entries, total = bundle.get("entry", []), bundle.get("total")
     if not isinstance(entries, list) or not (total is None or (type(total) is int and total >= 0)):
-        raise _malformed(reply, "its `entry` or `total` is not what FHIR says")
+        raise _invalid_reply(reply, "its `entry` or `total` is not what FHIR says")
     return entries, total
 
 
 # As above.
-def _entry(reply: Reply, base_url: str, entry: Any) -> Entry:
+def _entry(reply: SourceReply, base_url: str, entry: Any) -> FhirHistoryEntry:
     """What one entry of a history tells; a deletion has no resource, and only its request says of what."""
     match entry:
         case {"request": {"method": "DELETE", **request}}:
             addresses = (request.get("url"), entry.get("fullUrl"))
             keys = [key for key in (_key(one, base_url) for one in addresses) if key is not None]
             if not keys:
-                raise _malformed(reply, "a deletion does not say what was deleted")
-            return Entry(keys[0], None, is_deletion=True)
+                raise _invalid_reply(reply, "a deletion does not say what was deleted")
+            return FhirHistoryEntry(keys[0], None, is_deletion=True)
         case {"resource": {"resourceType": str(name), "id": str(id_)} as resource}:
-            return Entry(f"{name}/{id_}", _version(resource), is_deletion=False)
+            return FhirHistoryEntry(f"{name}/{id_}", _version(resource), is_deletion=False)
         case _:
-            raise _malformed(reply, "an entry has neither a resource nor a deletion")
+            raise _invalid_reply(reply, "an entry has neither a resource nor a deletion")
 
 
 # As above.
@@ -125,53 +127,53 @@ def _key(address: Any, base_url: str) -> str | None:
 
 
 # As above.
-def _item(reply: Reply, name: str, entry: Any) -> Item | None:
+def _item(reply: SourceReply, name: str, entry: Any) -> Item | None:
     """The resource of one entry; None for one that only comes along."""
     match entry:
-        case {"resource": slices.Sliced(value={"resourceType": "OperationOutcome"} as outcome)} if name != (
+        case {"resource": slices.JsonSlice(value={"resourceType": "OperationOutcome"} as outcome)} if name != (
             "OperationOutcome"
         ):
             _check_outcome(reply, outcome)
             return None
-        case {"search": {"mode": "include"}, "resource": slices.Sliced(value={"resourceType": str(other)})} if (
+        case {"search": {"mode": "include"}, "resource": slices.JsonSlice(value={"resourceType": str(other)})} if (
             other != name
         ):
             return None
-        case {"resource": slices.Sliced(text=text, value={"resourceType": str(found), "id": str(id_)} as resource)}:
+        case {"resource": slices.JsonSlice(text=text, value={"resourceType": str(found), "id": str(id_)} as resource)}:
             pass
         case _:
-            raise _malformed(reply, "an entry has no resource with a type and an id")
+            raise _invalid_reply(reply, "an entry has no resource with a type and an id")
     if found != name or not id_:
-        raise _malformed(reply, f"it lists {found}/{id_} among {name}")
+        raise _invalid_reply(reply, f"it lists {found}/{id_} among {name}")
     meta = resource.get("meta")
     meta = meta if isinstance(meta, dict) else {}
     if any(isinstance(tag, dict) and tag.get("code") == "SUBSETTED" for tag in _list(meta.get("tag"))):
-        raise Trouble(f"{INCOMPLETE}: {reply.where} sent only parts of {found}/{id_}; ask for whole resources")
-    return item(f"{found}/{id_}", text.encode(), version=_marked(resource))
+        raise SourceError(f"{INCOMPLETE}: {reply.where} sent only parts of {found}/{id_}; ask for whole resources")
+    return make_item(f"{found}/{id_}", text.encode(), version=_version_mark(resource))
 
 
-def _check_outcome(reply: Reply, outcome: Mapping[str, Any]) -> None:
+def _check_outcome(reply: SourceReply, outcome: Mapping[str, Any]) -> None:
     """Raise Trouble for an outcome among the results that tells of a failure; warnings are no failure."""
     for issue in _list(outcome.get("issue")):
         if isinstance(issue, dict) and issue.get("severity") in {"error", "fatal"}:
             said = issue.get("diagnostics") or issue.get("code") or "nothing more"
-            raise Trouble(f"{reply.where} reports a failure among its results ({said!s:.200}); ask whoever runs it")
+            raise SourceError(f"{reply.where} reports a failure among its results ({said!s:.200}); ask whoever runs it")
 
 
-def _next_link(reply: Reply, bundle: Mapping[str, Any]) -> str | None:
+def _next_link(reply: SourceReply, bundle: Mapping[str, Any]) -> str | None:
     links = [link for link in _list(bundle.get("link")) if isinstance(link, dict) and link.get("relation") == "next"]
     if not links:
         return None
     if len(links) > 1 or not isinstance(links[0].get("url"), str):
-        raise _malformed(reply, "its next link is not one URL")
+        raise _invalid_reply(reply, "its next link is not one URL")
     return str(links[0]["url"])
 
 
-def read_declared(reply: Reply) -> Declared:
+def read_capabilities(reply: SourceReply) -> FhirCapabilities:
     """What a CapabilityStatement says; raises Trouble for what is none."""
     statement = _resource(reply, slices.value)
     if statement.get("resourceType") != "CapabilityStatement":
-        raise Trouble(
+        raise SourceError(
             f"{reply.where} has no CapabilityStatement{quote_of(reply)}; see whether the base URL is a FHIR R4 server's"
         )
     search: dict[str, bool] = {}
@@ -182,7 +184,7 @@ def read_declared(reply: Reply) -> Declared:
             codes = _interactions(resource)
             search[name] = search.get(name, False) or "search-type" in codes
             history |= {name} if "history-type" in codes else set()
-    return Declared(search, frozenset(history), any("history-system" in _interactions(rest) for rest in served))
+    return FhirCapabilities(search, frozenset(history), any("history-system" in _interactions(rest) for rest in served))
 
 
 # As above.
@@ -190,17 +192,17 @@ def _interactions(part: Mapping[str, Any]) -> list[Any]:
     return [one.get("code") for one in _list(part.get("interaction")) if isinstance(one, dict)]
 
 
-def is_gone(reply: Reply) -> bool:
+def is_gone(reply: SourceReply) -> bool:
     """Whether the server says that it has a resource no more; raises Trouble where it says nothing of the kind."""
     if reply.status in _GONE:
         return True
     if reply.status == OK:
         _resource(reply, slices.value)
         return False
-    raise Trouble(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
+    raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
 
 
-def lag_of(reply: Reply, listed: Item) -> str | None:
+def lag_of(reply: SourceReply, listed: Item) -> str | None:
     """How what is asked for by id differs from what is listed; None where it does not."""
     if is_gone(reply):
         return ", which is gone"
@@ -210,7 +212,7 @@ def lag_of(reply: Reply, listed: Item) -> str | None:
     return None if (versions[0] == versions[1] if all(versions) else found == known) else " as it was"
 
 
-def _marked(resource: Mapping[str, Any]) -> str | None:
+def _version_mark(resource: Mapping[str, Any]) -> str | None:
     """The server's version and a digest: a server that lets clients choose versions would hide what they change."""
     version = _version(resource)
     if version is None:
@@ -231,20 +233,20 @@ def _version(resource: Mapping[str, Any]) -> str | None:
     return version if isinstance(version, str) and version else None
 
 
-def _resource(reply: Reply, reader: slices.Reader) -> dict[str, Any]:
+def _resource(reply: SourceReply, reader: slices.Reader) -> dict[str, Any]:
     if reply.status != OK:
-        raise Trouble(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
+        raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
     try:
         found = slices.read(reply.text(), reader)
     except ValueError as problem:
-        raise not_whole(reply, problem) from None
+        raise invalid_json_error(reply, problem) from None
     if not isinstance(found, dict):
-        raise not_whole(reply, ValueError("it is no object"))
+        raise invalid_json_error(reply, ValueError("it is no object"))
     return found
 
 
-def _malformed(reply: Reply, what: str) -> Trouble:
-    return Trouble(f"{reply.where} sent a result that cannot be trusted: {what}; ask whoever runs the server")
+def _invalid_reply(reply: SourceReply, what: str) -> SourceError:
+    return SourceError(f"{reply.where} sent a result that cannot be trusted: {what}; ask whoever runs the server")
 
 
 def is_older(one: Item, other: Item) -> bool:

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from hashlib import md5, sha256
 from typing import Any
 
-from meruit.model.world import Item, item, left
-from meruit.sources.retry import Reading, Trouble
+from meruit.model.world import Item, make_item, too_large_item
+from meruit.sources.retry import SourceError, SourceReading
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """How large a file is kept; of a larger one only digest and size are known."""
@@ -43,8 +43,8 @@ class Intake:
         digest = self.sha256.hexdigest()
         content = self.content()
         if content is None:
-            return left(key, digest, size=self.size, limit=MAX_BODY_BYTES, facts=facts)
-        return item(key, content, version=digest, facts=facts)
+            return too_large_item(key, digest, size=self.size, limit=MAX_BODY_BYTES, facts=facts)
+        return make_item(key, content, version=digest, facts=facts)
 
 
 def file_name(raw: bytes) -> str:
@@ -52,10 +52,10 @@ def file_name(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def keep_new(reading: Reading, one: Item) -> None:
+def add_unique(reading: SourceReading, one: Item) -> None:
     """Keep a file; raises Trouble for a second one of its name."""
     if one.key in reading.items:
-        raise Trouble(f"two files go by the name {one.key}; rename one of them")
+        raise SourceError(f"two files go by the name {one.key}; rename one of them")
     reading.add(one)
 
 

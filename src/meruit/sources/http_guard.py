@@ -56,7 +56,7 @@ class OutboundFailed(MeruitError):
     """The other side could not be reached or did not answer: trying again may help."""
 
 
-class Reply(Record, frozen=True):
+class OutboundReply(Record, frozen=True):
     """What the other side answered."""
 
     status: int
@@ -85,18 +85,18 @@ class Outbound:
             limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=0),
         )
 
-    async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> Reply:
+    async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
         """Send bytes to a URL; raises OutboundRefused or OutboundFailed. Any status is a reply, a redirect too."""
-        target = _parsed(url, self._allowed)
+        target = _parse_url(url, self._allowed)
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._post(target, content, headers)
         except TimeoutError:
-            raise OutboundFailed(f"{_name(target)} did not answer within {self._timeout_s:g} s") from None
+            raise OutboundFailed(f"{_host_name(target)} did not answer within {self._timeout_s:g} s") from None
         except httpx.HTTPError as problem:
-            raise OutboundFailed(f"{_name(target)} could not be called: {type(problem).__name__}") from problem
+            raise OutboundFailed(f"{_host_name(target)} could not be called: {type(problem).__name__}") from problem
 
-    async def _post(self, target: httpx.URL, content: bytes, headers: Mapping[str, str]) -> Reply:
+    async def _post(self, target: httpx.URL, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
         addresses = await self._addresses(target)
         for address in addresses[:-1]:
             try:
@@ -108,7 +108,7 @@ class Outbound:
 
     async def _addresses(self, target: httpx.URL) -> list[str]:
         """Where the name leads; every one of its addresses must be allowed, also those that are not tried."""
-        host = _name(target)
+        host = _host_name(target)
         try:
             found = list(dict.fromkeys(await self._resolve(host, target.port or PORTS[target.scheme])))
         except (OSError, UnicodeError):
@@ -119,11 +119,11 @@ class Outbound:
             _check_address(host, ipaddress.ip_address(address), self._allowed)
         return found[:MAX_ADDRESSES]
 
-    async def _send(self, target: httpx.URL, address: str, content: bytes, headers: Mapping[str, str]) -> Reply:
+    async def _send(self, target: httpx.URL, address: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
         # The header Host is made from the URL with the name, which only then gives way to the address.
         request = httpx.Request("POST", target, content=content, headers=headers)
         request.url = target.copy_with(host=address)
-        request.extensions = {"sni_hostname": _name(target), "timeout": {"connect": self._timeout_s / 2}}
+        request.extensions = {"sni_hostname": _host_name(target), "timeout": {"connect": self._timeout_s / 2}}
         response = await self._transport.handle_async_request(request)
         try:
             body = bytearray()
@@ -134,7 +134,7 @@ class Outbound:
                     break
         finally:
             await response.aclose()
-        return Reply(response.status_code, bytes(body[:MAX_REPLY_BYTES]))
+        return OutboundReply(response.status_code, bytes(body[:MAX_REPLY_BYTES]))
 
     async def aclose(self) -> None:
         """Close what is open."""
@@ -151,10 +151,10 @@ class Outbound:
 
 def check_url(url: str, allowed_networks: Sequence[Network] = ()) -> None:
     """Raise OutboundRefused for a URL that could never be called; asks no name server."""
-    _parsed(url, allowed_networks)
+    _parse_url(url, allowed_networks)
 
 
-def _parsed(url: str, allowed: Sequence[Network]) -> httpx.URL:
+def _parse_url(url: str, allowed: Sequence[Network]) -> httpx.URL:
     if len(url) > MAX_URL_CHARS:
         raise OutboundRefused(f"a URL may have {MAX_URL_CHARS} characters at most")
     try:
@@ -168,11 +168,11 @@ def _parsed(url: str, allowed: Sequence[Network]) -> httpx.URL:
         raise OutboundRefused("a URL with a user or a password in it is not called; use a header")
     if target.port is not None and not 0 < target.port <= MAX_PORT:
         raise OutboundRefused(f"a port is a number from 1 to {MAX_PORT}")
-    _check_host(_name(target), allowed)
+    _check_host(_host_name(target), allowed)
     return target
 
 
-def _name(target: httpx.URL) -> str:
+def _host_name(target: httpx.URL) -> str:
     """The host as name servers and certificates know it: `xn--…` for what lies beyond ASCII."""
     return target.raw_host.decode("ascii")
 

@@ -15,7 +15,7 @@ Reader: TypeAlias = Callable[[str, int], tuple[Any, int]]
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class Sliced(NamedTuple):
+class JsonSlice(NamedTuple):
     """A value and the text that it was written in."""
 
     text: str
@@ -41,7 +41,7 @@ def value(text: str, at: int) -> tuple[Any, int]:
 def with_text(text: str, at: int) -> tuple[Any, int]:
     """Any value, as Sliced."""
     found, end = _DECODER.raw_decode(text, at)
-    return Sliced(text[at:end], found), end
+    return JsonSlice(text[at:end], found), end
 
 
 def array_of(element: Reader) -> Reader:
@@ -106,8 +106,8 @@ def _past(sign: str, text: str, at: int) -> int:
     return at + 1
 
 
-def _refused(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refused)
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)

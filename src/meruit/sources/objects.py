@@ -14,10 +14,29 @@ import msgspec
 
 from meruit.errors import AuthorError
 from meruit.model.world import Item, Snapshot, SourceKind
-from meruit.sources.credentials import Token
-from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
-from meruit.sources.http import NOT_FOUND, OK, Asker, Reply, base, check_status, not_whole, quote_of
-from meruit.sources.retry import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, each, persist, whole
+from meruit.sources.credentials import SecretToken
+from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
+from meruit.sources.http import (
+    NOT_FOUND,
+    OK,
+    SourceClient,
+    SourceReply,
+    check_base_url,
+    check_status,
+    invalid_json_error,
+    quote_of,
+)
+from meruit.sources.retry import (
+    DEFAULT,
+    INCOMPLETE,
+    UNSETTLED,
+    ReadPolicy,
+    SourceError,
+    SourceReading,
+    for_each,
+    take_snapshot,
+    with_retries,
+)
 
 GOOGLE = "https://storage.googleapis.com"
 PAGE = 1_000
@@ -33,7 +52,7 @@ class FolderSource:
 
     kind = SourceKind.FILES
 
-    def __init__(self, path: Path, prefix: str = "", *, policy: Policy = DEFAULT) -> None:
+    def __init__(self, path: Path, prefix: str = "", *, policy: ReadPolicy = DEFAULT) -> None:
         """With `prefix`, only what is in that folder below `path`; keys are relative to it."""
         self._path = path
         self._prefix = _folder_parts(prefix)
@@ -41,9 +60,9 @@ class FolderSource:
 
     async def read(self) -> Snapshot:
         """Every file, or what trouble there was."""
-        return await whole(self.kind, str(self._path), self._policy, self._gather)
+        return await take_snapshot(self.kind, str(self._path), self._policy, self._gather)
 
-    async def _gather(self, reading: Reading) -> None:
+    async def _gather(self, reading: SourceReading) -> None:
         async def attempt() -> None:
             reading.items.clear()
             reading.reads.clear()
@@ -51,20 +70,22 @@ class FolderSource:
             # Disks wait; everybody else should not.
             await asyncio.to_thread(self._walk, reading)
 
-        await persist(attempt, self._policy)
+        await with_retries(attempt, self._policy)
 
-    def _walk(self, reading: Reading) -> None:
+    def _walk(self, reading: SourceReading) -> None:
         try:
-            folder = self._opened()
+            folder = self._open_folder()
         except OSError as problem:
-            raise Trouble(f"the folder {self._path} cannot be read: {problem.strerror}; see that it is there") from None
+            raise SourceError(
+                f"the folder {self._path} cannot be read: {problem.strerror}; see that it is there"
+            ) from None
         if folder is None:
             reading.note(f"{self._path} has no folder {'/'.join(self._prefix)}", items=0)
             return
         _walk_folder(reading, folder, b"", 0)
         reading.note(str(self._path.joinpath(*self._prefix)), items=len(reading.items))
 
-    def _opened(self) -> int | None:
+    def _open_folder(self) -> int | None:
         """The folder to read; None when there is none of the prefix."""
         folder: int | None = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in self._prefix:
@@ -72,35 +93,37 @@ class FolderSource:
                 break
             outer = folder
             try:
-                folder = _opened(part.encode(), _FOLDER, outer)
+                folder = _open_below(part.encode(), _FOLDER, outer)
             finally:
                 os.close(outer)
         return folder
 
 
-def _walk_folder(reading: Reading, folder: int, place: bytes, depth: int) -> None:
+def _walk_folder(reading: SourceReading, folder: int, place: bytes, depth: int) -> None:
     """Read all that a folder holds, and close it. Everything is opened below its own folder, so that no link helps."""
     try:
         if depth > MAX_DEPTH:
-            raise Trouble(f"{INCOMPLETE}: {file_name(place)} lies deeper than {MAX_DEPTH} folders; read a part of it")
+            raise SourceError(
+                f"{INCOMPLETE}: {file_name(place)} lies deeper than {MAX_DEPTH} folders; read a part of it"
+            )
         for name in _names(folder):
             path = place + b"/" + name if place else name
             try:
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except FileNotFoundError:
-                raise _moved(path) from None
+                raise _concurrent_change(path) from None
             if stat.S_ISDIR(found.st_mode):
-                inner = _opened(name, _FOLDER, folder)
+                inner = _open_below(name, _FOLDER, folder)
                 if inner is None:
-                    raise _moved(path)
+                    raise _concurrent_change(path)
                 _walk_folder(reading, inner, path, depth + 1)
             elif stat.S_ISREG(found.st_mode):
-                keep_new(reading, _file(reading, folder, name, path))
+                add_unique(reading, _file(reading, folder, name, path))
             else:
                 kind = "a link" if stat.S_ISLNK(found.st_mode) else "no ordinary file"
                 reading.note(f"{file_name(path)} is {kind}: not read")
     except OSError as problem:
-        raise Trouble(
+        raise SourceError(
             f"{file_name(place) or 'the folder'} cannot be read: {problem.strerror}; see who may read it", again=True
         ) from None
     finally:
@@ -112,7 +135,7 @@ def _names(folder: int) -> list[bytes]:
         return sorted(os.fsencode(entry.name) for entry in entries)
 
 
-def _opened(name: bytes, flags: int, folder: int) -> int | None:
+def _open_below(name: bytes, flags: int, folder: int) -> int | None:
     """Something below a folder; None when it is not there, or not what it was taken for."""
     try:
         return os.open(name, flags, dir_fd=folder)
@@ -122,14 +145,14 @@ def _opened(name: bytes, flags: int, folder: int) -> int | None:
         raise
 
 
-def _file(reading: Reading, folder: int, name: bytes, path: bytes) -> Item:
-    opened = _opened(name, _FILE, folder)
+def _file(reading: SourceReading, folder: int, name: bytes, path: bytes) -> Item:
+    opened = _open_below(name, _FILE, folder)
     if opened is None:
-        raise _moved(path)
+        raise _concurrent_change(path)
     try:
         before = os.fstat(opened)
         if not stat.S_ISREG(before.st_mode):
-            raise _moved(path)
+            raise _concurrent_change(path)
         intake = Intake()
         while piece := os.read(opened, CHUNK_BYTES):
             intake.feed(piece)
@@ -138,12 +161,12 @@ def _file(reading: Reading, folder: int, name: bytes, path: bytes) -> Item:
     finally:
         os.close(opened)
     if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or intake.size != after.st_size:
-        raise _moved(path)
+        raise _concurrent_change(path)
     return intake.item(file_name(path), moment(after.st_mtime))
 
 
-def _moved(path: bytes) -> Trouble:
-    return Trouble(
+def _concurrent_change(path: bytes) -> SourceError:
+    return SourceError(
         f"{UNSETTLED}: {file_name(path)} changed while it was read; let whoever writes it finish", again=True
     )
 
@@ -167,11 +190,11 @@ class GcsSource:
         *,
         client: httpx.AsyncClient,
         endpoint: str = GOOGLE,
-        token: Token | None = None,
-        policy: Policy = DEFAULT,
+        token: SecretToken | None = None,
+        policy: ReadPolicy = DEFAULT,
     ) -> None:
         """A prefix is a folder: `a` holds `a/b`, not `ab`; keys are relative to it. `endpoint` may be an emulator's."""
-        self._endpoint = base(endpoint).rstrip("/")
+        self._endpoint = check_base_url(endpoint).rstrip("/")
         self._objects = f"{self._endpoint}/storage/v1/b/{quote(bucket, safe='')}/o"
         self._prefix = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
         self._client = client
@@ -180,17 +203,17 @@ class GcsSource:
 
     async def read(self) -> Snapshot:
         """Every object, or what trouble there was."""
-        return await whole(self.kind, self._objects, self._policy, self._gather)
+        return await take_snapshot(self.kind, self._objects, self._policy, self._gather)
 
-    async def _gather(self, reading: Reading) -> None:
-        asker = Asker(self._client, self._endpoint, token=self._token, reading=reading, policy=self._policy)
+    async def _gather(self, reading: SourceReading) -> None:
+        asker = SourceClient(self._client, self._endpoint, token=self._token, reading=reading, policy=self._policy)
 
-        async def fetch(one: _Object) -> None:
-            keep_new(reading, await self._fetched(asker, reading, one))
+        async def fetch(one: _GcsObject) -> None:
+            add_unique(reading, await self._fetch(asker, reading, one))
 
-        await each([one async for one in self._listed(asker, reading)], fetch)
+        await for_each([one async for one in self._list_objects(asker, reading)], fetch)
 
-    async def _listed(self, asker: Asker, reading: Reading) -> AsyncIterator["_Object"]:
+    async def _list_objects(self, asker: SourceClient, reading: SourceReading) -> AsyncIterator["_GcsObject"]:
         """What the bucket says it holds, page after page."""
         asked = {"prefix": self._prefix, "maxResults": str(PAGE)}
         visited: set[str] = set()
@@ -200,7 +223,9 @@ class GcsSource:
             page = await asker.get(url, _page, count=lambda found: len(found.items))
             count += len(page.items)
             if count > reading.limits.items:
-                raise Trouble(f"{INCOMPLETE}: {self._objects} has more than {reading.limits.items:,} objects below it")
+                raise SourceError(
+                    f"{INCOMPLETE}: {self._objects} has more than {reading.limits.items:,} objects below it"
+                )
             for one in page.items:
                 if one.name.endswith("/"):
                     reading.note(f"{one.name} stands for a folder: not read")
@@ -209,28 +234,30 @@ class GcsSource:
             if not page.nextPageToken:
                 return
             if page.nextPageToken in visited:
-                raise Trouble(f"{INCOMPLETE}: the pages of {self._objects} lead in a circle; ask whoever runs it")
+                raise SourceError(f"{INCOMPLETE}: the pages of {self._objects} lead in a circle; ask whoever runs it")
             visited.add(page.nextPageToken)
             asked["pageToken"] = page.nextPageToken
-        raise Trouble(f"{INCOMPLETE}: {self._objects} has more than {reading.limits.pages:,} pages; read one folder")
+        raise SourceError(
+            f"{INCOMPLETE}: {self._objects} has more than {reading.limits.pages:,} pages; read one folder"
+        )
 
-    async def _fetched(self, asker: Asker, reading: Reading, one: "_Object") -> Item:
+    async def _fetch(self, asker: SourceClient, reading: SourceReading, one: "_GcsObject") -> Item:
         where = f"{self._objects}/{quote(one.name, safe='')}"
         # The very object that was listed, even if another has taken its place since.
         which = {"generation": one.generation} if one.generation else {}
 
         async def take(response: httpx.Response) -> Intake:
-            check_status(Reply(where, response.status_code, response.headers, b""))
+            check_status(SourceReply(where, response.status_code, response.headers, b""))
             if response.status_code == NOT_FOUND:
-                raise Trouble(f"{UNSETTLED}: {where} was listed and is gone; let whoever writes it finish")
+                raise SourceError(f"{UNSETTLED}: {where} was listed and is gone; let whoever writes it finish")
             if response.status_code != OK:
-                raise Trouble(f"{where} answered with status {response.status_code}; see who may read it")
+                raise SourceError(f"{where} answered with status {response.status_code}; see who may read it")
             intake = Intake()
             async for piece in response.aiter_raw(CHUNK_BYTES):
                 intake.feed(piece)
                 reading.take(len(piece), where)
-            if not await asyncio.to_thread(one.fits, intake):
-                raise Trouble(
+            if not await asyncio.to_thread(one.matches, intake):
+                raise SourceError(
                     f"{where} sent {intake.size:,} bytes that are not the {one.size:,} that it lists; try again later",
                     again=True,
                 )
@@ -242,7 +269,7 @@ class GcsSource:
         return intake.item(one.name.removeprefix(self._prefix), one.updated)
 
 
-class _Object(msgspec.Struct, frozen=True):
+class _GcsObject(msgspec.Struct, frozen=True):
     """What a bucket says about an object; Google writes its numbers as text."""
 
     name: str
@@ -252,7 +279,7 @@ class _Object(msgspec.Struct, frozen=True):
     crc32c: str | None = None
     updated: str | None = None
 
-    def fits(self, intake: Intake) -> bool:
+    def matches(self, intake: Intake) -> bool:
         """Whether this content is what was listed."""
         if intake.size != self.size:
             return False
@@ -265,23 +292,23 @@ class _Object(msgspec.Struct, frozen=True):
         return base64.b64encode(crc32c(content).to_bytes(4, "big")).decode() == self.crc32c
 
 
-class _Page(msgspec.Struct, frozen=True):
+class _GcsPage(msgspec.Struct, frozen=True):
     """A page of a bucket's list."""
 
-    items: list[_Object] = []
+    items: list[_GcsObject] = []
     nextPageToken: str | None = None  # noqa: N815 -- Google's name
 
 
-def _page(reply: Reply) -> _Page:
+def _page(reply: SourceReply) -> _GcsPage:
     if reply.status != OK:
-        raise Trouble(
+        raise SourceError(
             f"{reply.where} answered with status {reply.status}{quote_of(reply)}; "
             "see the bucket's name and who may read it"
         )
     try:
-        return msgspec.json.decode(reply.text(), type=_Page, strict=False)
+        return msgspec.json.decode(reply.text(), type=_GcsPage, strict=False)
     except (ValueError, RecursionError) as problem:
-        raise not_whole(reply, problem) from None
+        raise invalid_json_error(reply, problem) from None
 
 
 def crc32c(content: bytes) -> int:

@@ -10,12 +10,12 @@ import httpx
 from meruit.errors import AuthorError
 from meruit.model.task import TaskSource
 from meruit.model.world import SourceKind
-from meruit.sources.credentials import Token
+from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir import FhirSource
 from meruit.sources.objects import GOOGLE, FolderSource, GcsSource
 from meruit.sources.retry import Source
 from meruit.sources.rows import EventsSource, RowsSource
-from meruit.sources.sftp import SFTP_PORT, Login, SftpSource
+from meruit.sources.sftp import SFTP_PORT, SftpLogin, SftpSource
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
 """The variable by which Google's own clients are pointed at an emulator."""
@@ -47,13 +47,13 @@ def open_source(
         case SourceKind.FILES:
             return _files(asked, where, token, client, environment)
         case _:
-            raise _nowhere(asked)
+            raise _unknown_address(asked)
 
 
 def _files(
     asked: TaskSource,
     where: SplitResult,
-    token: Token | None,
+    token: SecretToken | None,
     client: httpx.AsyncClient,
     environment: Mapping[str, str],
 ) -> Source:
@@ -70,7 +70,7 @@ def _files(
         case "file" if where.path.startswith("/") and _is_here(where):
             return FolderSource(Path(unquote(where.path)))
         case _:
-            raise _nowhere(asked)
+            raise _unknown_address(asked)
 
 
 def _split(asked: TaskSource) -> SplitResult:
@@ -79,7 +79,7 @@ def _split(asked: TaskSource) -> SplitResult:
         found = urlsplit(asked.at or "")
         _ = found.port
     except ValueError:
-        raise _nowhere(asked) from None
+        raise _unknown_address(asked) from None
     return found
 
 
@@ -87,7 +87,7 @@ def _is_here(where: SplitResult) -> bool:
     return where.netloc in ("", "localhost") and not where.query and not where.fragment
 
 
-def _nowhere(asked: TaskSource) -> AuthorError:
+def _unknown_address(asked: TaskSource) -> AuthorError:
     shown = _USER.sub("//", asked.at or "")
     return AuthorError(f"{shown!r} is no place to read {asked.kind} from; {_WAYS[asked.kind]}")
 
@@ -98,10 +98,10 @@ _WAYS = dict.fromkeys(SourceKind, _HTTP) | {
 }
 
 
-def _token(asked: TaskSource, environment: Mapping[str, str]) -> Token | None:
+def _token(asked: TaskSource, environment: Mapping[str, str]) -> SecretToken | None:
     if asked.token_env is not None:
-        return Token.from_environment(asked.token_env, environment)
-    return None if asked.token_command is None else Token.from_command(asked.token_command, environment)
+        return SecretToken.from_environment(asked.token_env, environment)
+    return None if asked.token_command is None else SecretToken.from_command(asked.token_command, environment)
 
 
 def _endpoint(environment: Mapping[str, str]) -> str:
@@ -109,8 +109,10 @@ def _endpoint(environment: Mapping[str, str]) -> str:
     return GOOGLE if not host else host if "://" in host else f"http://{host}"
 
 
-def _sftp(asked: TaskSource, where: SplitResult, token: Token | None, environment: Mapping[str, str]) -> SftpSource:
-    key = None if asked.key_env is None else Token.from_environment(asked.key_env, environment)
+def _sftp(
+    asked: TaskSource, where: SplitResult, token: SecretToken | None, environment: Mapping[str, str]
+) -> SftpSource:
+    key = None if asked.key_env is None else SecretToken.from_environment(asked.key_env, environment)
     if where.hostname is None or where.username is None or where.password is not None or (token or key) is None:
         raise AuthorError(
             "write sftp://user@host/folder, with the password in the variable that token_env names, "
@@ -120,5 +122,5 @@ def _sftp(asked: TaskSource, where: SplitResult, token: Token | None, environmen
         raise AuthorError("in the folder of an SFTP source write %3F for ? and %23 for #")
     if asked.known_hosts is None:
         raise AuthorError("an SFTP source needs known_hosts: the server's key as OpenSSH writes it")
-    login = Login(unquote(where.username), password=token, key=key, known_hosts=asked.known_hosts)
+    login = SftpLogin(unquote(where.username), password=token, key=key, known_hosts=asked.known_hosts)
     return SftpSource(where.hostname, where.port or SFTP_PORT, login=login, root=unquote(where.path) or ".")

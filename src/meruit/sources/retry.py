@@ -35,9 +35,9 @@ MAX_WAIT_S = 30.0
 """The longest pause that a server may ask of us."""
 MAX_READINGS = 100
 """How often a source is read until it has settled."""
-AT_ONCE = 4
+MAX_CONCURRENT = 4
 """How many questions are open at one time."""
-NAMED = 3
+MAX_NAMED_KEYS = 3
 """How many keys a sentence names before it says how many more there are."""
 
 INCOMPLETE = "incomplete_read"
@@ -46,7 +46,7 @@ UNSETTLED = "unsettled"
 """How a trouble begins when the system moved while it was read."""
 
 
-class Trouble(MeruitError):
+class SourceError(MeruitError):
     """Why a system could not be read whole: what, where, and what to do, in one sentence."""
 
     def __init__(self, sentence: str, *, again: bool = False, wait_s: float | None = None) -> None:
@@ -69,7 +69,7 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Lagging(Source, Protocol):
+class LaggingSource(Source, Protocol):
     """A source whose lists may be behind what was written, and nobody could tell."""
 
     @property
@@ -77,7 +77,7 @@ class Lagging(Source, Protocol):
         """How far apart readings must be to count as agreeing, by what the last one found; 0 for no such need."""
 
 
-class Retry(Record, frozen=True):
+class BackoffSchedule(Record, frozen=True):
     """How often we try, and how long we wait in between."""
 
     tries: int = 3
@@ -92,7 +92,7 @@ class Retry(Record, frozen=True):
             wait_s *= self.factor
 
 
-class Limits(Record, frozen=True):
+class ReadLimits(Record, frozen=True):
     """How much one reading may take; running into a limit is trouble, never silence."""
 
     pages: int = MAX_PAGES
@@ -105,22 +105,22 @@ class Limits(Record, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ReadPolicy:
     """How patiently and how much a source reads."""
 
-    retry: Retry = field(default_factory=Retry)
-    limits: Limits = field(default_factory=Limits)
+    retry: BackoffSchedule = field(default_factory=BackoffSchedule)
+    limits: ReadLimits = field(default_factory=ReadLimits)
     sleep: Sleep = asyncio.sleep
 
 
-DEFAULT = Policy()
+DEFAULT = ReadPolicy()
 
 
 @dataclass(slots=True)
-class Reading:
+class SourceReading:
     """What one reading has gathered so far."""
 
-    limits: Limits
+    limits: ReadLimits
     items: dict[str, Item] = field(default_factory=dict)
     reads: list[Read] = field(default_factory=list)
     taken_bytes: int = 0
@@ -129,13 +129,15 @@ class Reading:
         """Keep an item, in place of one with its key; raises Trouble for one too many."""
         self.items[one.key] = one
         if len(self.items) > self.limits.items:
-            raise Trouble(f"{INCOMPLETE}: there are more than {self.limits.items:,} items; read fewer types or folders")
+            raise SourceError(
+                f"{INCOMPLETE}: there are more than {self.limits.items:,} items; read fewer types or folders"
+            )
 
     def take(self, size: int, what: str) -> None:
         """Count bytes that came in; raises Trouble for too many."""
         self.taken_bytes += size
         if self.taken_bytes > self.limits.bytes_total:
-            raise Trouble(
+            raise SourceError(
                 f"{INCOMPLETE}: more than {self.limits.bytes_total:,} bytes altogether, at {what}; "
                 "read fewer types or folders"
             )
@@ -145,14 +147,16 @@ class Reading:
         self.reads.append(Read(what, items=items))
 
 
-async def whole(kind: SourceKind, where: str, policy: Policy, gather: Callable[[Reading], Awaitable[None]]) -> Snapshot:
+async def take_snapshot(
+    kind: SourceKind, where: str, policy: ReadPolicy, gather: Callable[[SourceReading], Awaitable[None]]
+) -> Snapshot:
     """A snapshot of all that `gather` brings together, or of what it had when trouble came."""
-    reading = Reading(policy.limits)
+    reading = SourceReading(policy.limits)
     trouble = None
     try:
         async with asyncio.timeout(policy.limits.read_s):
             await gather(reading)
-    except Trouble as problem:
+    except SourceError as problem:
         trouble = str(problem)
     except TimeoutError:
         trouble = f"{where} could not be read within {policy.limits.read_s:g} s; read less of it, or try again later"
@@ -160,22 +164,22 @@ async def whole(kind: SourceKind, where: str, policy: Policy, gather: Callable[[
     return Snapshot(kind, items, reading.reads, trouble)
 
 
-async def persist(attempt: Callable[[], Awaitable[T]], policy: Policy) -> T:
+async def with_retries(attempt: Callable[[], Awaitable[T]], policy: ReadPolicy) -> T:
     """Try by policy for as long as the trouble may pass; raises the last Trouble."""
     for wait_s in policy.retry.waits_s():
         try:
             return await attempt()
-        except Trouble as trouble:
+        except SourceError as trouble:
             if not trouble.again:
                 raise
             await policy.sleep(wait_s if trouble.wait_s is None else trouble.wait_s)
     return await attempt()
 
 
-async def each(things: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
+async def for_each(things: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
     """Do something with all things, a few at a time; after the first trouble no other is begun, and it is raised."""
     waiting = iter(things)
-    troubles: list[Trouble] = []
+    troubles: list[SourceError] = []
 
     async def work() -> None:
         for thing in waiting:
@@ -183,17 +187,17 @@ async def each(things: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
                 return
             try:
                 await do(thing)
-            except Trouble as trouble:
+            except SourceError as trouble:
                 troubles.append(trouble)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
+        for _ in range(MAX_CONCURRENT):
             group.create_task(work())
     if troubles:
         raise troubles[0]
 
 
-async def settled(
+async def read_until_settled(
     source: Source,
     *,
     stable: int = 2,
@@ -215,7 +219,7 @@ async def settled(
         left_s = started + within_s - timer()
         if found.trouble is None and same >= stable:
             return msgspec.structs.replace(found, settled_after_ms=round((within_s - left_s) * 1000))
-        apart_s = source.apart_s if isinstance(source, Lagging) else 0.0
+        apart_s = source.apart_s if isinstance(source, LaggingSource) else 0.0
         if left_s <= 0 or left_s < apart_s:
             break
         await sleep(min(max(pause_s, apart_s), left_s))
@@ -224,23 +228,23 @@ async def settled(
     if found.trouble is not None:
         return found
     reads = [*earlier.reads, *found.reads] if earlier else found.reads
-    return msgspec.structs.replace(found, reads=reads, trouble=_unsettled(earlier, found, within_s))
+    return msgspec.structs.replace(found, reads=reads, trouble=_explain_unsettled(earlier, found, within_s))
 
 
 def _agree(one: Snapshot, other: Snapshot) -> bool:
     return one.trouble is None and other.trouble is None and one.manifest() == other.manifest()
 
 
-def _unsettled(earlier: Snapshot | None, found: Snapshot, within_s: float) -> str:
+def _explain_unsettled(earlier: Snapshot | None, found: Snapshot, within_s: float) -> str:
     advice = "let it come to rest, or give it longer with `settle: {within: …}`"
     if earlier is None or _agree(earlier, found):
         return f"{UNSETTLED}: {within_s:g} s were not enough for readings that agree; {advice}"
     if earlier.trouble is not None:
         return f"{UNSETTLED}: after {within_s:g} s the last reading but one had trouble ({earlier.trouble}); {advice}"
-    return f"{UNSETTLED}: two readings still differed after {within_s:g} s ({difference(earlier, found)}); {advice}"
+    return f"{UNSETTLED}: two readings still differed after {within_s:g} s ({describe_difference(earlier, found)}); {advice}"
 
 
-def difference(earlier: Snapshot, later: Snapshot) -> str:
+def describe_difference(earlier: Snapshot, later: Snapshot) -> str:
     """What changed between two readings, in words: `appeared Patient/2; changed Patient/1`."""
     old, new = earlier.manifest(), later.manifest()
     parts = {
@@ -248,20 +252,20 @@ def difference(earlier: Snapshot, later: Snapshot) -> str:
         "gone": [key for key in old if key not in new],
         "changed": [key for key in new if key in old and old[key] != new[key]],
     }
-    return "; ".join(f"{word} {some(keys)}" for word, keys in parts.items() if keys)
+    return "; ".join(f"{word} {format_keys(keys)}" for word, keys in parts.items() if keys)
 
 
-def some(keys: Sequence[str]) -> str:
+def format_keys(keys: Sequence[str]) -> str:
     """The first few of some keys, and how many more there are."""
-    more = f" and {len(keys) - NAMED:,} more" if len(keys) > NAMED else ""
-    return ", ".join(keys[:NAMED]) + more
+    more = f" and {len(keys) - MAX_NAMED_KEYS:,} more" if len(keys) > MAX_NAMED_KEYS else ""
+    return ", ".join(keys[:MAX_NAMED_KEYS]) + more
 
 
 @asynccontextmanager
-async def within(timeout_s: float, where: str) -> AsyncIterator[None]:
+async def time_limit(timeout_s: float, where: str) -> AsyncIterator[None]:
     """Bound what is awaited inside; raises Trouble that may pass."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
-        raise Trouble(f"{where} did not answer within {timeout_s:g} s; see whether it is up", again=True) from None
+        raise SourceError(f"{where} did not answer within {timeout_s:g} s; see whether it is up", again=True) from None

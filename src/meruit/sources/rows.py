@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 
-from meruit.model.world import Snapshot, SourceKind, item
+from meruit.model.world import Snapshot, SourceKind, make_item
 from meruit.sources import json_text as slices
-from meruit.sources.credentials import Token
-from meruit.sources.http import OK, Asker, Reply, base, not_whole, quote_of
-from meruit.sources.retry import DEFAULT, INCOMPLETE, Policy, Reading, Trouble, whole
+from meruit.sources.credentials import SecretToken
+from meruit.sources.http import OK, SourceClient, SourceReply, check_base_url, invalid_json_error, quote_of
+from meruit.sources.retry import DEFAULT, INCOMPLETE, ReadPolicy, SourceError, SourceReading, take_snapshot
 
 KINDS = {"hl7_outbound": SourceKind.HL7, "x12_response": SourceKind.X12, "voice_turn": SourceKind.VOICE}
 """What kind of item the events of a type are."""
@@ -30,16 +30,16 @@ class RowsSource:
         url: str,
         *,
         client: httpx.AsyncClient,
-        token: Token | None = None,
+        token: SecretToken | None = None,
         key: str | None = None,
         documents: Collection[str] = (),
-        policy: Policy = DEFAULT,
+        policy: ReadPolicy = DEFAULT,
     ) -> None:
         """`key` is the field by which the rows of a list are told apart; `documents` are resources that are no rows.
 
         A resource that is named nowhere is a document unless it is a list, or an object of objects.
         """
-        self._url = base(url)
+        self._url = check_base_url(url)
         self._client = client
         self._token = token
         self._key = key
@@ -48,24 +48,24 @@ class RowsSource:
 
     async def read(self) -> Snapshot:
         """Every row, or what trouble there was."""
-        return await whole(self.kind, self._url, self._policy, self._gather)
+        return await take_snapshot(self.kind, self._url, self._policy, self._gather)
 
-    async def _gather(self, reading: Reading) -> None:
-        asker = Asker(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
+    async def _gather(self, reading: SourceReading) -> None:
+        asker = SourceClient(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
         rows = await asker.get(self._url, self._rows, count=len)
         for key, text in rows.items():
-            reading.add(item(key, text.encode()))
+            reading.add(make_item(key, text.encode()))
 
-    def _rows(self, reply: Reply) -> dict[str, str]:
+    def _rows(self, reply: SourceReply) -> dict[str, str]:
         found: dict[str, str] = {}
         for resource, part in _object(reply, _STATE).items():
             for key, text in self._parts(reply, resource, part):
                 if key in found:
-                    raise Trouble(f"{reply.where} has two rows {key}; give a `key` that tells them apart")
+                    raise SourceError(f"{reply.where} has two rows {key}; give a `key` that tells them apart")
                 found[key] = text
         return found
 
-    def _parts(self, reply: Reply, resource: str, part: slices.Sliced) -> list[tuple[str, str]]:
+    def _parts(self, reply: SourceReply, resource: str, part: slices.JsonSlice) -> list[tuple[str, str]]:
         match part.value:
             case _ if resource in self._documents:
                 return [(resource, part.text)]
@@ -80,10 +80,10 @@ class RowsSource:
                 return [(resource, part.text)]
 
     # A row is whatever the application says.
-    def _key_of(self, reply: Reply, resource: str, row: Any) -> str:
+    def _key_of(self, reply: SourceReply, resource: str, row: Any) -> str:
         key = row.get(self._key) if isinstance(row, dict) and self._key is not None else None
         if isinstance(key, bool) or not isinstance(key, (str, int)):
-            raise Trouble(
+            raise SourceError(
                 f"{reply.where} has a list of {resource} whose rows cannot be told apart; "
                 + ("give the field that does as `key`" if self._key is None else f"some have no {self._key!r}")
             )
@@ -98,13 +98,13 @@ class EventsSource:
         url: str,
         *,
         client: httpx.AsyncClient,
-        token: Token | None = None,
+        token: SecretToken | None = None,
         type: str = "hl7_outbound",  # noqa: A002 -- as the events name it
-        policy: Policy = DEFAULT,
+        policy: ReadPolicy = DEFAULT,
     ) -> None:
         """The items are messages, interchanges or turns, by the type; a body that is no text has `encoding: base64`."""
         self.kind = KINDS.get(type, SourceKind.HL7)
-        self._url = base(url)
+        self._url = check_base_url(url)
         self._client = client
         self._token = token
         self._type = type
@@ -112,10 +112,10 @@ class EventsSource:
 
     async def read(self) -> Snapshot:
         """Every such event in its order, or what trouble there was."""
-        return await whole(self.kind, self._url, self._policy, self._gather)
+        return await take_snapshot(self.kind, self._url, self._policy, self._gather)
 
-    async def _gather(self, reading: Reading) -> None:
-        asker = Asker(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
+    async def _gather(self, reading: SourceReading) -> None:
+        asker = SourceClient(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
         url: str | None = self._url
         visited: set[str] = set()
         while url is not None:
@@ -124,20 +124,24 @@ class EventsSource:
             for event in events:
                 if event["type"] == self._type:
                     key = f"{len(reading.items) + 1:0{KEY_DIGITS}}"
-                    reading.add(item(key, _body(self._url, event), facts=_facts(event)))
-            url = None if following is None else asker.same_origin(url, following)
+                    reading.add(make_item(key, _body(self._url, event), facts=_facts(event)))
+            url = None if following is None else asker.resolve_link(url, following)
             if url in visited or len(visited) >= reading.limits.pages:
-                raise Trouble(f"{INCOMPLETE}: the pages of {asker.shown(self._url)} do not end; ask whoever runs it")
+                raise SourceError(
+                    f"{INCOMPLETE}: the pages of {asker.display_url(self._url)} do not end; ask whoever runs it"
+                )
 
 
-def _events(reply: Reply) -> tuple[list[dict[str, Any]], str | None]:
+def _events(reply: SourceReply) -> tuple[list[dict[str, Any]], str | None]:
     match _object(reply, slices.value):
         case {"events": list(events), **rest} if all(
             isinstance(event, dict) and isinstance(event.get("type"), str) for event in events
         ) and isinstance(following := rest.get("next"), (str, type(None))):
             return events, following or None
         case _:
-            raise Trouble(f"{reply.where} has no list of events{quote_of(reply)}; see whether it is the right address")
+            raise SourceError(
+                f"{reply.where} has no list of events{quote_of(reply)}; see whether it is the right address"
+            )
 
 
 def _body(where: str, event: Mapping[str, Any]) -> bytes:
@@ -149,7 +153,7 @@ def _body(where: str, event: Mapping[str, Any]) -> bytes:
             return body.encode()
     except (ValueError, TypeError):
         pass
-    raise Trouble(f"{where} has an event {event.get('type')} whose body cannot be read; ask whoever runs it")
+    raise SourceError(f"{where} has an event {event.get('type')} whose body cannot be read; ask whoever runs it")
 
 
 def _facts(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,17 +162,17 @@ def _facts(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**(facts if isinstance(facts, dict) else {}), **told}
 
 
-def _object(reply: Reply, reader: slices.Reader) -> dict[str, Any]:
+def _object(reply: SourceReply, reader: slices.Reader) -> dict[str, Any]:
     if reply.status != OK:
-        raise Trouble(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; see who may read it")
+        raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; see who may read it")
     found = _read(reply, reply.text(), reader)
     if not isinstance(found, dict):
-        raise not_whole(reply, ValueError("it is no object"))
+        raise invalid_json_error(reply, ValueError("it is no object"))
     return found
 
 
-def _read(reply: Reply, text: str, reader: slices.Reader) -> Any:
+def _read(reply: SourceReply, text: str, reader: slices.Reader) -> Any:
     try:
         return slices.read(text, reader)
     except ValueError as problem:
-        raise not_whole(reply, problem) from None
+        raise invalid_json_error(reply, problem) from None

@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from meruit.errors import AuthorError, MeruitError
 from meruit.model.world import Item, Snapshot, SourceKind
-from meruit.sources.credentials import Token, hidden
-from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, file_name, keep_new, moment
+from meruit.sources.credentials import SecretToken, redact
+from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
 from meruit.sources.http_guard import OutboundFailed, OutboundRefused
-from meruit.sources.retry import DEFAULT, INCOMPLETE, UNSETTLED, Policy, Reading, Trouble, persist, whole, within
+from meruit.sources.retry import (
+    DEFAULT,
+    INCOMPLETE,
+    UNSETTLED,
+    ReadPolicy,
+    SourceError,
+    SourceReading,
+    take_snapshot,
+    time_limit,
+    with_retries,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,12 +34,12 @@ BLOCK_BYTES = 4 * CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class SftpLogin:
     """Who we are to a server, and how we know that it is the right one."""
 
     username: str
-    password: Token | None = None
-    key: Token | None = None
+    password: SecretToken | None = None
+    key: SecretToken | None = None
     """The text of a private key, without a passphrase."""
     known_hosts: str | None = None
     """Lines as in OpenSSH's file of that name."""
@@ -53,9 +63,9 @@ class SftpSource:
         host: str,
         port: int = SFTP_PORT,
         *,
-        login: Login,
+        login: SftpLogin,
         root: str = ".",
-        policy: Policy = DEFAULT,
+        policy: ReadPolicy = DEFAULT,
     ) -> None:
         """Keys of the files are relative to `root`."""
         _ssh()
@@ -68,33 +78,33 @@ class SftpSource:
 
     async def read(self) -> Snapshot:
         """Every file, or what trouble there was."""
-        return await whole(self.kind, self._where, self._policy, self._gather)
+        return await take_snapshot(self.kind, self._where, self._policy, self._gather)
 
-    async def _gather(self, reading: Reading) -> None:
+    async def _gather(self, reading: SourceReading) -> None:
         async def attempt() -> None:
             reading.items.clear()
             reading.reads.clear()
             reading.taken_bytes = 0
-            async with self._connected() as client:
+            async with self._connect() as client:
                 await self._walk(reading, client)
             reading.note(f"{self._where} {self._root}", items=len(reading.items))
 
-        await persist(attempt, self._policy)
+        await with_retries(attempt, self._policy)
 
     @asynccontextmanager
-    async def _connected(self) -> "AsyncIterator[asyncssh.SFTPClient]":
+    async def _connect(self) -> "AsyncIterator[asyncssh.SFTPClient]":
         """A session, whose every fault is Trouble."""
         ssh = _ssh()
         options = await self._options()
         try:
-            async with within(self._policy.limits.timeout_s, self._where):
+            async with time_limit(self._policy.limits.timeout_s, self._where):
                 connection = await ssh.connect(self._host, self._port, **options)
             async with connection, connection.start_sftp_client() as client:
                 yield client
         except (OSError, ssh.Error, OutboundFailed, OutboundRefused) as problem:
-            raise self._trouble(problem) from None
+            raise self._to_source_error(problem) from None
 
-    def _trouble(self, problem: Exception) -> Trouble:
+    def _to_source_error(self, problem: Exception) -> SourceError:
         ssh, again = _ssh(), False
         match problem:
             case ssh.HostKeyNotVerifiable():
@@ -107,73 +117,77 @@ class SftpSource:
                 what, advice = "is not read", "name a server that may be read"
             case _:
                 what, advice, again = "could not be read", "see whether it is up", True
-        said = hidden(" ".join(str(problem).split())[:MAX_SAID_CHARS], self._login.password, self._login.key)
-        return Trouble(f"{self._where} {what} ({type(problem).__name__}: {said}); {advice}", again=again)
+        said = redact(" ".join(str(problem).split())[:MAX_SAID_CHARS], self._login.password, self._login.key)
+        return SourceError(f"{self._where} {what} ({type(problem).__name__}: {said}); {advice}", again=again)
 
     # What asyncssh takes is as various as its options.
     async def _options(self) -> dict[str, Any]:
         """Nothing of this machine's own set-up is used: no configuration, agent, keys or known hosts."""
-        ssh, login, known, keys = _ssh(), self._login, None, None
+        ssh, login, host_matcher, keys = _ssh(), self._login, None, None
         try:
             if login.known_hosts is not None:
                 hosts = ssh.import_known_hosts(login.known_hosts)
 
                 # By the name that was asked for, wherever it led.
-                def known(_host: str, address: str, _port: int | None) -> Any:
+                def host_matcher(_host: str, address: str, _port: int | None) -> Any:
                     return hosts.match(self._host, address, self._port)
 
             if login.key is not None:
                 keys = [ssh.import_private_key(await login.key.value())]
         except ValueError as problem:
-            said = hidden(str(problem), login.key)
-            raise Trouble(f"{self._where} is not read ({said}); see the private key and `known_hosts`") from None
+            said = redact(str(problem), login.key)
+            raise SourceError(f"{self._where} is not read ({said}); see the private key and `known_hosts`") from None
         return {
             "config": None,
             "username": login.username,
             "password": None if login.password is None else await login.password.value(),
             "client_keys": keys,
             "agent_path": None,
-            "known_hosts": known,
+            "known_hosts": host_matcher,
             "gss_host": None,
             "connect_timeout": self._policy.limits.timeout_s,
             "login_timeout": self._policy.limits.timeout_s,
         }
 
-    async def _walk(self, reading: Reading, client: "asyncssh.SFTPClient") -> None:
+    async def _walk(self, reading: SourceReading, client: "asyncssh.SFTPClient") -> None:
         root = self._root.encode()
         folders: list[tuple[bytes, int]] = [(b"", 0)]
         while folders:
             folder, depth = folders.pop()
             if depth > MAX_DEPTH or len(folders) > reading.limits.items:
-                raise Trouble(f"{INCOMPLETE}: {file_name(folder)} lies deeper than {MAX_DEPTH} folders; read a part")
-            for name, kind in await self._names(reading, client, _joined(root, folder)):
-                path = _joined(folder, name) if folder else name
+                raise SourceError(
+                    f"{INCOMPLETE}: {file_name(folder)} lies deeper than {MAX_DEPTH} folders; read a part"
+                )
+            for name, kind in await self._names(reading, client, _join(root, folder)):
+                path = _join(folder, name) if folder else name
                 if kind == _ssh().FILEXFER_TYPE_DIRECTORY:
                     folders.append((path, depth + 1))
                 elif kind == _ssh().FILEXFER_TYPE_REGULAR:
-                    keep_new(reading, await self._file(reading, client, _joined(root, path), path))
+                    add_unique(reading, await self._file(reading, client, _join(root, path), path))
                 else:
                     reading.note(f"{file_name(path)} is a link or no ordinary file: not read")
 
-    async def _names(self, reading: Reading, client: "asyncssh.SFTPClient", folder: bytes) -> list[tuple[bytes, int]]:
+    async def _names(
+        self, reading: SourceReading, client: "asyncssh.SFTPClient", folder: bytes
+    ) -> list[tuple[bytes, int]]:
         found: list[tuple[bytes, int]] = []
-        async with within(self._policy.limits.timeout_s, self._where):
+        async with time_limit(self._policy.limits.timeout_s, self._where):
             async for entry in client.scandir(folder):
                 name = entry.filename.encode() if isinstance(entry.filename, str) else entry.filename
                 if name in {b".", b".."}:
                     continue
                 if b"/" in name:
-                    raise Trouble(f"{self._where} lists the impossible name {file_name(name)}; ask whoever runs it")
+                    raise SourceError(f"{self._where} lists the impossible name {file_name(name)}; ask whoever runs it")
                 found.append((name, entry.attrs.type))
                 if len(found) > reading.limits.items:
-                    raise Trouble(
+                    raise SourceError(
                         f"{INCOMPLETE}: {self._where} has more than {reading.limits.items:,} names in one folder; "
                         "read a part of it"
                     )
         return sorted(found)
 
-    async def _file(self, reading: Reading, client: "asyncssh.SFTPClient", place: bytes, path: bytes) -> Item:
-        async with within(self._policy.limits.timeout_s, self._where), client.open(place, "rb") as opened:
+    async def _file(self, reading: SourceReading, client: "asyncssh.SFTPClient", place: bytes, path: bytes) -> Item:
+        async with time_limit(self._policy.limits.timeout_s, self._where), client.open(place, "rb") as opened:
             # Typed as if all files were text; one that is opened so gives bytes.
             file: Any = opened
             before = await file.stat()
@@ -183,13 +197,13 @@ class SftpSource:
                 reading.take(len(piece), file_name(path))
             after = await file.stat()
         if (before.size, before.mtime) != (after.size, after.mtime) or after.size not in {None, intake.size}:
-            raise Trouble(
+            raise SourceError(
                 f"{UNSETTLED}: {file_name(path)} changed while it was read; let whoever writes it finish", again=True
             )
         return intake.item(file_name(path), None if after.mtime is None else moment(after.mtime))
 
 
-def _joined(folder: bytes, name: bytes) -> bytes:
+def _join(folder: bytes, name: bytes) -> bytes:
     return folder.rstrip(b"/") + b"/" + name if name else folder
 
 

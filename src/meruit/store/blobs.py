@@ -16,7 +16,7 @@ INLINE_BYTES = 64 * 1024
 """Up to this size SQLite keeps a piece faster than a file system would, and within the record's own transaction."""
 
 
-class Part(NamedTuple):
+class EvidencePart(NamedTuple):
     """One piece of evidence on its way into the store."""
 
     address: str
@@ -41,7 +41,7 @@ class Part(NamedTuple):
             _write(self.file, self.content)
 
 
-class Shelf:
+class BlobStore:
     """Where the pieces are."""
 
     def __init__(self, location: Location) -> None:
@@ -49,14 +49,14 @@ class Shelf:
         # Machines that share a Postgres share no folder.
         self._inline_bytes = INLINE_BYTES if location.kind == "sqlite" else None
 
-    def part(self, tenant: str, content: bytes, address: str | None = None) -> Part:
+    def part(self, tenant: str, content: bytes, address: str | None = None) -> EvidencePart:
         """A piece ready to be recorded; what is large is on disk when this returns, before any record tells of it."""
         address = address or sha256(content).hexdigest()
         if self._inline_bytes is None or len(content) <= self._inline_bytes:
-            return Part(address, content)
+            return EvidencePart(address, content)
         file = self._file(tenant, address)
         _write(file, content)
-        return Part(address, content, file)
+        return EvidencePart(address, content, file)
 
     def content(self, connection: Connection, tenant: str, address: str) -> bytes:
         """The piece of that address; raises StoreError when it is gone or no longer what it was."""

@@ -27,7 +27,7 @@ def checkpoint(
         # Somebody else who waited may have been quicker.
         found = _covering(store, size)
     if found is None:
-        store.recorder.write(audit.nothing, sign_now=True)
+        store.recorder.write(audit.write_nothing, sign_now=True)
         found = _covering(store, size)
     if found is None:
         raise StoreError(f"the audit log has fewer than {size} entries")
@@ -37,10 +37,10 @@ def checkpoint(
 def _covering(store: Store, size: int) -> SignedCheckpoint | None:
     with store.database.reading() as connection:
         found = audit.checkpoint_covering(connection, size)
-        return None if found is None else resigned(store.signer, found, Tiles(connection).subtree)
+        return None if found is None else checkpoint_signed_by(store.signer, found, Tiles(connection).subtree)
 
 
-def resigned(signer: SigningKey, found: SignedCheckpoint, subtree: Subtree) -> SignedCheckpoint:
+def checkpoint_signed_by(signer: SigningKey, found: SignedCheckpoint, subtree: Subtree) -> SignedCheckpoint:
     """The checkpoint as this key signs it; machines that share a database each have a key of their own."""
     try:
         open_checkpoint(found.note, signer.verifier)

@@ -51,7 +51,7 @@ class Database(NamedTuple):
         self.writer.dispose()
         self.reader.dispose()
 
-    def tidy(self) -> None:
+    def truncate_wal(self) -> None:
         """Move what SQLite's write-ahead log holds to its place, as far as readers allow."""
         if self.location.kind == "sqlite":
             # Past SQLAlchemy, which would begin a transaction first.
@@ -68,14 +68,14 @@ class Database(NamedTuple):
     def reading(self) -> Iterator[Connection]:
         """A connection that sees one state of the database; raises StoreUnavailable when there is none."""
         try:
-            with told(self.location), self.reader.connect() as connection:
+            with translate_driver_errors(self.location), self.reader.connect() as connection:
                 yield connection
         except DataError:
             raise NotFound("no record has such a name: it holds characters that no database keeps") from None
 
 
 @contextmanager
-def told(location: Location) -> Iterator[None]:
+def translate_driver_errors(location: Location) -> Iterator[None]:
     """Turn what the driver complains about into what to do about it."""
     try:
         yield
@@ -83,7 +83,7 @@ def told(location: Location) -> Iterator[None]:
         # Something is wrong with what was asked, not with the database.
         raise
     except DBAPIError as problem:
-        raise StoreUnavailable(f"{location.shown}: {_reason(problem)}") from problem
+        raise StoreUnavailable(f"{location.display_name}: {_reason(problem)}") from problem
 
 
 def _reason(problem: DBAPIError) -> str:
@@ -115,7 +115,7 @@ def _postgres(url: str) -> tuple[Engine, Engine]:
     try:
         # A connection that died in the pool is replaced before use; a writer's loss is told to its callers.
         usual: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_S}}
-        writer = create_engine(chosen, pool_size=1, max_overflow=1, **_released(parsed, usual))
+        writer = create_engine(chosen, pool_size=1, max_overflow=1, **_with_idle_timeout(parsed, usual))
         reader = create_engine(
             chosen, pool_size=MAX_READERS, max_overflow=0, isolation_level="REPEATABLE READ", **usual
         )
@@ -125,7 +125,7 @@ def _postgres(url: str) -> tuple[Engine, Engine]:
 
 
 # Any: arguments of SQLAlchemy's.
-def _released(url: URL, usual: dict[str, Any]) -> dict[str, Any]:
+def _with_idle_timeout(url: URL, usual: dict[str, Any]) -> dict[str, Any]:
     """A writer that is frozen in the middle of a transaction lets go of its lock: everybody else waits for it."""
     if "options" in url.query:
         return usual

@@ -17,7 +17,7 @@ from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 SECRET_BYTES = 32
 _ID_BYTES = 6
@@ -56,7 +56,7 @@ class NewKey(NamedTuple):
     expires_at: datetime | None
     entropy: Callable[[int], bytes]
 
-    def __call__(self, writing: Writing) -> IssuedKey:
+    def __call__(self, writing: WriteTransaction) -> IssuedKey:
         """Keep its hash, answer its secret."""
         check_new_key(self)
         key_id = f"mk_{self.entropy(_ID_BYTES).hex()}"
@@ -64,10 +64,10 @@ class NewKey(NamedTuple):
         expires = None if self.expires_at is None else in_micros(self.expires_at)
         writing.insert(
             tables.keys,
-            *(key_id, _hashed(secret), self.tenant, self.role.value, self.name, self.agent_id),
+            *(key_id, _hash_secret(secret), self.tenant, self.role.value, self.name, self.agent_id),
             *(writing.now.micros, expires, None),
         )
-        _tell(writing, self.tenant, EventType.KEY_CREATED, key_id, self.role)
+        _emit_key_event(writing, self.tenant, EventType.KEY_CREATED, key_id, self.role)
         made = KeyRecord(
             *(key_id, self.tenant, self.role, self.name, self.agent_id),
             *(from_micros(writing.now.micros), self.expires_at, None),
@@ -89,7 +89,7 @@ class Revoke(NamedTuple):
     key_id: str
     tenant: str | None
 
-    def __call__(self, writing: Writing) -> KeyRecord:
+    def __call__(self, writing: WriteTransaction) -> KeyRecord:
         """The key, revoked now or earlier."""
         query = select(tables.keys).where(tables.keys.c.id == self.key_id)
         if self.tenant is not None:
@@ -98,16 +98,16 @@ class Revoke(NamedTuple):
         if not rows:
             raise NotFound(f"no key {self.key_id!r}")
         told = ("revoked", self.key_id)
-        if rows[0].revoked_at is None and writing.known(told) is None:
-            writing.learn(told, writing.now.micros)
+        if rows[0].revoked_at is None and writing.recall(told) is None:
+            writing.remember(told, writing.now.micros)
             writing.change(
                 update(tables.keys).where(tables.keys.c.id == self.key_id).values(revoked_at=writing.now.micros)
             )
-            _tell(writing, rows[0].tenant, EventType.KEY_REVOKED, self.key_id, Role(rows[0].role))
+            _emit_key_event(writing, rows[0].tenant, EventType.KEY_REVOKED, self.key_id, Role(rows[0].role))
         return _key(rows[0], from_micros(rows[0].revoked_at or writing.now.micros))
 
 
-def _tell(writing: Writing, tenant: str, kind: EventType, key_id: str, role: Role) -> None:
+def _emit_key_event(writing: WriteTransaction, tenant: str, kind: EventType, key_id: str, role: Role) -> None:
     writing.emit(tenant, kind, f"key/{key_id}", f"{key_id}:{kind}", {"key_id": key_id, "role": role})
 
 
@@ -119,7 +119,7 @@ def caller(connection: Connection, presented: str, now: datetime) -> Caller | No
     row = connection.execute(select(tables.keys).where(tables.keys.c.id == parts[1])).first()
     # Hashing and comparing take the same time whether or not there is such a key.
     kept = row.secret_hash if row is not None else bytes(SECRET_BYTES)
-    right = hmac.compare_digest(_hashed(parts[2]), kept)
+    right = hmac.compare_digest(_hash_secret(parts[2]), kept)
     if row is None or not right or row.revoked_at is not None:
         return None
     if row.expires_at is not None and in_micros(now) >= row.expires_at:
@@ -144,7 +144,7 @@ def page(
     return [_key(row) for row in connection.execute(query.order_by(tables.keys.c.id).limit(min(limit, MAX_PAGE)))]
 
 
-def _hashed(secret: str) -> bytes:
+def _hash_secret(secret: str) -> bytes:
     # 256 random bits need no slow hash: there is nothing to guess.
     return sha256(secret.encode()).digest()
 

@@ -21,7 +21,7 @@ class Location(NamedTuple):
         return "sqlite" if self.url is None else "postgresql"
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """The place, without its password."""
         if self.url is None:
             return str(self.folder / FILE)

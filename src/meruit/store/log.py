@@ -9,13 +9,13 @@ from meruit.log.merkle import consistency_proof, inclusion_proof
 from meruit.store import tables
 from meruit.store.database import NotFound, StoreError
 from meruit.store.log_tiles import Tiles
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 MAX_WINDOW = 2_000
 """Entries of one contract that a bundle carries."""
 
 
-class TooMany(StoreError):
+class TooManyEntries(StoreError):
     """More entries than a bundle carries."""
 
 
@@ -26,7 +26,7 @@ class SignedCheckpoint(NamedTuple):
     note: str
 
 
-class Leaf(NamedTuple):
+class LogLeaf(NamedTuple):
     """One entry, as its bytes stand in the log."""
 
     position: int
@@ -58,22 +58,22 @@ def checkpoint_age_micros(connection: Connection, now: int) -> int:
     return now - int(connection.execute(select(tables.log_state.c.checkpoint_at)).scalar_one())
 
 
-def nothing(_writing: Writing) -> None:
+def write_nothing(_writing: WriteTransaction) -> None:
     """Write nothing: what a caller asks for who only wants the log signed as it is."""
 
 
-def leaf(connection: Connection, index: int) -> Leaf:
+def leaf(connection: Connection, index: int) -> LogLeaf:
     """The entry at an index."""
     row = connection.execute(select(tables.log_leaves.c.body).where(tables.log_leaves.c.seq == index)).first()
     if row is None:
         raise NotFound(f"the audit log has no entry {index}")
-    return Leaf(index, row.body)
+    return LogLeaf(index, row.body)
 
 
-def window(connection: Connection, tenant: str, contract_id: str, first: int, last: int) -> Sequence[Leaf]:
+def window(connection: Connection, tenant: str, contract_id: str, first: int, last: int) -> Sequence[LogLeaf]:
     """A contract's entries by their numbers; raises StoreError when they are too many for one bundle."""
     if last - first >= MAX_WINDOW:
-        raise TooMany(
+        raise TooManyEntries(
             f"the contract {contract_id!r} has {last - first + 1:,} entries between this outcome's first and last; "
             f"a bundle carries {MAX_WINDOW:,}. Record outcomes under contracts of their own"
         )
@@ -88,7 +88,7 @@ def window(connection: Connection, tenant: str, contract_id: str, first: int, la
         )
         .order_by(table.c.contract_seq)
     )
-    return [Leaf(row.seq, row.body) for row in connection.execute(query)]
+    return [LogLeaf(row.seq, row.body) for row in connection.execute(query)]
 
 
 def last_in_contract(connection: Connection, tenant: str, contract_id: str) -> int:

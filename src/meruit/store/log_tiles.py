@@ -20,11 +20,11 @@ class Tiles:
     def subtree(self, start: int, level: int) -> bytes:
         """The hash over the leaves from start to start + 2**level."""
         kept, rest = divmod(level, TILE_HEIGHT)
-        return _folded(self._hashes(kept, start >> (kept * TILE_HEIGHT), 1 << rest))
+        return _fold(self._hashes(kept, start >> (kept * TILE_HEIGHT), 1 << rest))
 
-    def finished(self, level: int, seq: int) -> bytes:
+    def tile_root(self, level: int, seq: int) -> bytes:
         """The root to be kept of 256 hashes of the level below."""
-        return _folded(self._hashes(level - 1, seq * WIDTH, WIDTH))
+        return _fold(self._hashes(level - 1, seq * WIDTH, WIDTH))
 
     def _hashes(self, level: int, first: int, count: int) -> list[bytes]:
         statement = in_style(_LEAVES if level == 0 else _TILES, self._connection)
@@ -38,7 +38,7 @@ class Tiles:
         return found
 
 
-def _folded(hashes: list[bytes]) -> bytes:
+def _fold(hashes: list[bytes]) -> bytes:
     while len(hashes) > 1:
         hashes = [node_hash(left, right) for left, right in zip(hashes[::2], hashes[1::2], strict=True)]
     return hashes[0]

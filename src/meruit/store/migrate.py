@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, select, text
 
 from meruit.model.record import Record
 from meruit.store import tables
-from meruit.store.database import Database, StoreError, connect, told
+from meruit.store.database import Database, StoreError, connect, translate_driver_errors
 from meruit.store.location import FILE, KEY_FILE, Location
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
@@ -30,12 +30,12 @@ class DatabaseStatus(Record, frozen=True):
     events: int
 
     @property
-    def current(self) -> bool:
+    def is_current(self) -> bool:
         """Whether it can be used as it is."""
         return self.revision == self.head
 
 
-class Upgraded(NamedTuple):
+class UpgradeResult(NamedTuple):
     """What an upgrade did."""
 
     before: str | None
@@ -50,29 +50,29 @@ def open_database(location: Location) -> Database:
     return connect(location)
 
 
-def upgrade(location: Location) -> Upgraded:
+def upgrade(location: Location) -> UpgradeResult:
     """Bring the tables to this version. Several may try at once; one does it and the others wait."""
     _make_folder(location.folder)
     if location.url is None:
         _make_file(location.folder / FILE)
     database = connect(location)
     try:
-        with told(location):
+        with translate_driver_errors(location):
             before = _revision_of(database)
             if before == HEAD:
-                return Upgraded(before, HEAD, None)
+                return UpgradeResult(before, HEAD, None)
             if before is None:
                 _refuse_emptied(location)
             _refuse_newer(location, before)
             backup = _backup(location, before)
             with database.writer.begin() as connection:
-                _alone(connection)
+                _lock_for_migration(connection)
                 # Somebody may have upgraded while we waited for the lock.
                 found = _revision(connection)
                 _refuse_newer(location, found)
                 if found != HEAD:
                     _migrate(connection)
-            return Upgraded(before, HEAD, backup)
+            return UpgradeResult(before, HEAD, backup)
     finally:
         database.close()
 
@@ -80,14 +80,16 @@ def upgrade(location: Location) -> Upgraded:
 def status(location: Location) -> DatabaseStatus:
     """What stands there; nothing is made or changed."""
     if location.url is None and not (location.folder / FILE).exists():
-        return DatabaseStatus(location.shown, exists=False, revision=None, head=HEAD, outcomes=0, log_size=0, events=0)
+        return DatabaseStatus(
+            location.display_name, exists=False, revision=None, head=HEAD, outcomes=0, log_size=0, events=0
+        )
     database = connect(location)
     try:
         with database.reading() as connection:
             revision = _revision(connection)
             row = connection.execute(select(tables.log_state)).first() if revision in REVISIONS else None
             return DatabaseStatus(
-                location.shown,
+                location.display_name,
                 exists=True,
                 revision=revision,
                 head=HEAD,
@@ -136,7 +138,7 @@ def _refuse_emptied(location: Location) -> None:
     """A key without records means that there were some; a fresh start would hide that they are gone."""
     if location.url is None and (location.folder / KEY_FILE).exists():
         raise StoreError(
-            f"{location.shown} holds nothing, and yet there is a signing key beside it: the database was removed or "
+            f"{location.display_name} holds nothing, and yet there is a signing key beside it: the database was removed or "
             "emptied; restore it from a copy, or give another data directory"
         )
 
@@ -144,12 +146,12 @@ def _refuse_emptied(location: Location) -> None:
 def _refuse_newer(location: Location, revision: str | None) -> None:
     if revision is not None and revision not in REVISIONS:
         raise StoreError(
-            f"{location.shown} was made by a newer Meruit (its tables are at {revision}, this version knows up to "
+            f"{location.display_name} was made by a newer Meruit (its tables are at {revision}, this version knows up to "
             f"{HEAD}); upgrade Meruit, or give another data directory"
         )
 
 
-def _alone(connection: Connection) -> None:
+def _lock_for_migration(connection: Connection) -> None:
     """SQLite's writer is alone already; Postgres is asked for a lock that ends with the transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from meruit.log.note import SigningKey
-from meruit.model.outcome import in_micros, written
-from meruit.store.database import Database, StoreError, StoreUnavailable, told
-from meruit.store.transaction import Moment, Writing, read_state
+from meruit.model.outcome import in_micros, to_rfc3339
+from meruit.store.database import Database, StoreError, StoreUnavailable, translate_driver_errors
+from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 
 MAX_GROUP = 256
 """Callers that share one transaction."""
@@ -25,7 +25,7 @@ LINGER_S, PAUSE_S = 0.02, 0.001
 """How long it waits at most, and how long without anyone coming."""
 MAX_REMEMBERED = 10_000
 CLOSING_S = 30.0
-LOOK_AHEAD = "look_ahead"
+PREFETCH = "look_ahead"
 """The attribute under which a kind of write says how several of it read together."""
 LASTING = frozenset({"criteria"})
 """Kinds of knowledge that stay true, whoever else writes."""
@@ -37,12 +37,12 @@ T_co = TypeVar("T_co", covariant=True)
 class Write(Protocol[T_co]):
     """What a caller wants written; it may be called again, in another group."""
 
-    def __call__(self, writing: Writing, /) -> T_co:
+    def __call__(self, writing: WriteTransaction, /) -> T_co:
         """Gather rows, answer what the caller is told."""
         ...
 
 
-class Committed(NamedTuple):
+class CommitNotice(NamedTuple):
     """What a listener is told of a transaction that is durable."""
 
     callers: int
@@ -50,7 +50,7 @@ class Committed(NamedTuple):
     """The number of the newest event."""
 
 
-class _Waiting(NamedTuple):
+class _QueuedWrite(NamedTuple):
     write: Write[Any]
     # Any: each caller waits for an answer of its own kind.
     answer: "Future[Any] | asyncio.Future[Any]"
@@ -73,34 +73,34 @@ class Recorder:
         self._signer = signer
         self._clock = clock
         self._entropy = entropy
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_QueuedWrite] = deque()
         self._work = threading.Condition()
         self._closing = False
         self._remembered: OrderedDict[tuple[str, ...], Any] = OrderedDict()
-        self._listeners: list[Callable[[Committed], None]] = []
+        self._listeners: list[Callable[[CommitNotice], None]] = []
         self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
         self._thread.start()
 
     @property
-    def queued(self) -> int:
+    def queue_length(self) -> int:
         """How many callers wait."""
         return len(self._waiting)
 
-    def listen(self, listener: Callable[[Committed], None]) -> None:
+    def listen(self, listener: Callable[[CommitNotice], None]) -> None:
         """Be told of each transaction, from the recorder's thread; must be quick and not fail."""
         self._listeners.append(listener)
 
     def write(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait until it is durable."""
         answer: Future[T] = Future()
-        self._put(_Waiting(write, answer, None, sign_now))
+        self._put(_QueuedWrite(write, answer, None, sign_now))
         return answer.result()
 
     async def record(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait without holding up the event loop."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._put(_Waiting(write, answer, loop, sign_now))
+        self._put(_QueuedWrite(write, answer, loop, sign_now))
         return await answer
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Recorder:
             self._work.notify()
         self._thread.join(CLOSING_S)
 
-    def _put(self, waiting: _Waiting) -> None:
+    def _put(self, waiting: _QueuedWrite) -> None:
         with self._work:
             if self._closing:
                 raise StoreUnavailable("the store is being closed")
@@ -131,7 +131,7 @@ class Recorder:
             with self._work:
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
             busy = len(group) >= BUSY_GROUP
-            self._tell(group, self._written(group))
+            self._answer_callers(group, self._write_group(group))
 
     def _linger(self, *, busy: bool) -> None:
         """Under load, let those who are about to come join the group: two threads at once are slower than in turn."""
@@ -141,34 +141,34 @@ class Recorder:
             time.sleep(PAUSE_S)
             waited_s += PAUSE_S
 
-    def _written(self, group: Sequence[_Waiting]) -> list[Any]:
+    def _write_group(self, group: Sequence[_QueuedWrite]) -> list[Any]:
         """An answer, or an exception, for each of the group."""
         try:
-            return self._together(group)
+            return self._commit_group(group)
         except StoreUnavailable as problem:
             return [problem] * len(group)
         except Exception as problem:  # noqa: BLE001 - whatever it was, each caller must hear of it
             if len(group) > 1:
                 # One of them is at fault; alone, the others succeed.
-                return [answer for one in group for answer in self._written([one])]
+                return [answer for one in group for answer in self._write_group([one])]
             return [_refusal(problem)]
 
-    def _together(self, group: Sequence[_Waiting]) -> list[Any]:
+    def _commit_group(self, group: Sequence[_QueuedWrite]) -> list[Any]:
         now = self._clock()
-        with told(self._database.location), self._database.writer.begin() as connection:
+        with translate_driver_errors(self._database.location), self._database.writer.begin() as connection:
             state = read_state(connection)
-            moment = Moment(in_micros(now), written(now))
-            writing = Writing(connection, state, moment, self._entropy, self._remembered)
-            _look_ahead(group, writing)
-            answers = [_gathered(one.write, writing) for one in group]
+            moment = WriteMoment(in_micros(now), to_rfc3339(now))
+            writing = WriteTransaction(connection, state, moment, self._entropy, self._remembered)
+            _prefetch(group, writing)
+            answers = [_run_write(one.write, writing) for one in group]
             writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
         self._remember(writing)
-        done = Committed(len(group), writing.events)
+        done = CommitNotice(len(group), writing.events)
         for listener in self._listeners:
             listener(done)
         return answers
 
-    def _remember(self, writing: Writing) -> None:
+    def _remember(self, writing: WriteTransaction) -> None:
         for what, value in writing.fresh.items():
             # Contracts grow by other processes too; only what never changes is worth keeping.
             if what[0] in LASTING and value is not None:
@@ -176,7 +176,7 @@ class Recorder:
         while len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
 
-    def _tell(self, group: Sequence[_Waiting], answers: Sequence[Any]) -> None:
+    def _answer_callers(self, group: Sequence[_QueuedWrite], answers: Sequence[Any]) -> None:
         """Answer each caller; those of one event loop are woken together."""
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
         for one, answer in zip(group, answers, strict=True):
@@ -203,11 +203,11 @@ def _refusal(problem: Exception) -> Exception:
             return problem
 
 
-def _look_ahead(group: Sequence[_Waiting], writing: Writing) -> None:
+def _prefetch(group: Sequence[_QueuedWrite], writing: WriteTransaction) -> None:
     """Let callers of one kind read together what each needs: one question for all costs as much as one for each."""
     kinds: dict[Any, list[Write[Any]]] = {}
     for one in group:
-        ahead = getattr(type(one.write), LOOK_AHEAD, None)
+        ahead = getattr(type(one.write), PREFETCH, None)
         if ahead is not None:
             kinds.setdefault(ahead, []).append(one.write)
     for ahead, several in kinds.items():
@@ -215,7 +215,7 @@ def _look_ahead(group: Sequence[_Waiting], writing: Writing) -> None:
             ahead(writing, several)
 
 
-def _gathered(write: Write[Any], writing: Writing) -> Any:
+def _run_write(write: Write[Any], writing: WriteTransaction) -> Any:
     """The caller's answer; a refusal costs that caller only."""
     mark = writing.mark()
     try:
@@ -224,7 +224,7 @@ def _gathered(write: Write[Any], writing: Writing) -> Any:
         # The transaction itself is broken.
         raise
     except Exception as refusal:  # noqa: BLE001 - a mistake in one caller's part must not cost the others theirs
-        writing.back_to(mark)
+        writing.roll_back_to(mark)
         return refusal
 
 

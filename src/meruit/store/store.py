@@ -15,12 +15,12 @@ from meruit.log.merkle import Frontier
 from meruit.log.note import SigningKey
 from meruit.model.outcome import in_micros
 from meruit.store import tables
-from meruit.store.blobs import Shelf
-from meruit.store.database import Database, StoreError, told
+from meruit.store.blobs import BlobStore
+from meruit.store.database import Database, StoreError, translate_driver_errors
 from meruit.store.location import KEY_FILE, Location
 from meruit.store.migrate import open_database
 from meruit.store.recorder import Recorder
-from meruit.store.transaction import Writing, id_of
+from meruit.store.transaction import WriteTransaction, id_of
 
 ENTROPY_BYTES = 4096
 """Asked of the system at a time; each question costs as much as a small record."""
@@ -59,7 +59,7 @@ class Entropy:
 _SHARED = Entropy()
 
 
-class Surroundings(NamedTuple):
+class ClockAndEntropy(NamedTuple):
     """Time and chance, which a test or a replay may choose."""
 
     clock: Callable[[], datetime] = utc_now
@@ -73,18 +73,18 @@ class Surroundings(NamedTuple):
 class Store:
     """Everything that is kept, behind one door."""
 
-    def __init__(self, database: Database, signer: SigningKey, surroundings: Surroundings) -> None:
+    def __init__(self, database: Database, signer: SigningKey, surroundings: ClockAndEntropy) -> None:
         self.database = database
         self.signer = signer
         self.surroundings = surroundings
-        self.shelf = Shelf(database.location)
+        self.blobs = BlobStore(database.location)
         self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
 
     @classmethod
     def open(
         cls,
         location: Location,
-        surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+        surroundings: ClockAndEntropy = ClockAndEntropy(),  # noqa: B008 - frozen
         *,
         new_key: bool = False,
     ) -> "Store":
@@ -116,13 +116,13 @@ class Store:
         self.database.close()
 
 
-def _origin(database: Database, surroundings: Surroundings) -> str:
+def _origin(database: Database, surroundings: ClockAndEntropy) -> str:
     """The log's own name, given once."""
     with database.reading() as connection:
         found = connection.execute(select(tables.log_state.c.origin)).scalar()
     if found is not None:
         return str(found)
-    with told(database.location), database.writer.begin() as connection:
+    with translate_driver_errors(database.location), database.writer.begin() as connection:
         if database.location.kind == "postgresql":
             connection.exec_driver_sql("LOCK TABLE log_state IN EXCLUSIVE MODE")
         found = connection.execute(select(tables.log_state.c.origin)).scalar()
@@ -157,7 +157,7 @@ def _refuse_lost_key(database: Database) -> None:
         )
 
 
-def _signing_key(file: Path, origin: str, surroundings: Surroundings) -> SigningKey:
+def _signing_key(file: Path, origin: str, surroundings: ClockAndEntropy) -> SigningKey:
     """The key in the file, made when there is none; nobody but its owner may read it."""
     try:
         if not file.exists():
@@ -187,7 +187,7 @@ def _is_admitted(database: Database, vkey: str) -> bool:
         )
 
 
-def _admit(writing: Writing, vkey: str) -> None:
+def _admit(writing: WriteTransaction, vkey: str) -> None:
     """From here on this key may sign; a second process that was quicker has said so already."""
     if not writing.read(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)):
         index = writing.append(KeyEntry(writing.now.written, vkey))

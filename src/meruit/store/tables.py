@@ -290,7 +290,7 @@ contracts = Table(
     Index("contracts_due", "state", "expires_at"),
 )
 
-moves = Table(
+contract_transitions = Table(
     "moves",
     metadata,
     Column("tenant", Text, primary_key=True),
@@ -368,8 +368,8 @@ governance_checks = Table(
 )
 """What governance went by and what it said; erased with its outcome."""
 
-agent_memories = Table(
-    "agent_memories",
+agent_histories = Table(
+    "agent_histories",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("agent_id", Text, primary_key=True),
@@ -387,13 +387,13 @@ dealings = Table(
 )
 """How often a pair dealt; an empty name stands for everyone."""
 
-sightings = Table(
-    "sightings",
+first_outputs = Table(
+    "first_outputs",
     metadata,
     Column("tenant", Text, primary_key=True),
-    Column("output_mark", String(64), primary_key=True),
+    Column("output_hash", String(64), primary_key=True),
     Column("agent_id", Text, primary_key=True),
-    Column("input_mark", String(64), primary_key=True),
+    Column("input_hash", String(64), primary_key=True),
     Column("contract_id", String(60), nullable=False),
 )
 """Which agent gave which long output to which input first."""
@@ -406,12 +406,12 @@ settled_evidence = Table(
     Column("contract_id", String(60), nullable=False),
 )
 
-attempts = Table(
+output_sketches = Table(
     "attempts",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("agent_id", Text, primary_key=True),
-    Column("input_mark", String(64), primary_key=True),
+    Column("input_hash", String(64), primary_key=True),
     Column("sketches", Text, nullable=False),
 )
 """What an agent's last outputs to one input looked like."""
@@ -594,8 +594,8 @@ usage_runs = Table(
     Column("seq", BigInteger, nullable=False),
     Column("framework", String(200), nullable=False),
     Column("account", String(200), nullable=False),
-    Column("lane_kind", String(20), nullable=False),
-    Column("lane", String(200), nullable=False),
+    Column("attribution_kind", String(20), nullable=False),
+    Column("attribution_key", String(200), nullable=False),
     Column("task", String(200), nullable=False),
     Column("contract_id", String(200)),
     Column("started_at", BigInteger),
@@ -607,8 +607,8 @@ usage_runs = Table(
     Column("created_by", Text, nullable=False),
     Column("status", String(20), nullable=False),
     Column("code", String(40), nullable=False),
-    Column("next_look_at", BigInteger),
-    Column("last_look_at", BigInteger),
+    Column("next_observation_at", BigInteger),
+    Column("last_observation_at", BigInteger),
     Column("attempts", Integer, nullable=False),
     Column("exhausted", Integer, nullable=False),
     Column("waits", String(20), nullable=False),
@@ -626,16 +626,16 @@ usage_runs = Table(
     Index("usage_runs_in_order", "tenant", "seq", unique=True),
     Index("usage_runs_by_framework", "tenant", "framework", "seq"),
     Index("usage_runs_by_status", "tenant", "status", "seq"),
-    Index("usage_runs_in_lanes", "tenant", "account", "ended_at", "seq"),
-    Index("usage_runs_of_account", "account", "ended_at", "seq"),
-    Index("usage_runs_by_lane", "account", "lane_kind", "lane", "ended_at"),
-    Index("usage_runs_due", "tenant", "account", "next_look_at"),
+    Index("usage_runs_by_tenant_account", "tenant", "account", "ended_at", "seq"),
+    Index("usage_runs_by_account", "account", "ended_at", "seq"),
+    Index("usage_runs_by_attribution_key", "account", "attribution_kind", "attribution_key", "ended_at"),
+    Index("usage_runs_due", "tenant", "account", "next_observation_at"),
     Index("usage_runs_by_contract", "tenant", "contract_id", "seq"),
 )
 """Runs whose tokens are to be believed, and what may be claimed of each by now."""
 
-usage_attempts = Table(
-    "usage_attempts",
+usage_observations = Table(
+    "usage_observations",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("run_id", String(200), primary_key=True),

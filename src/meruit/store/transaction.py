@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, Table, Update, func, select
 from sqlalchemy.sql.dml import Delete
 
 from meruit.log.entries import Entry, entry_bytes
-from meruit.log.merkle import Frontier, finished_tiles, leaf_hash
+from meruit.log.merkle import Frontier, leaf_hash, new_full_tiles
 from meruit.log.note import Checkpoint, SigningKey
 from meruit.model.events import EventType
 from meruit.store import tables
@@ -26,7 +26,7 @@ MAX_ROWS = 128
 """Rows of one statement, well within the parameters that a statement may have."""
 
 
-class Moment(NamedTuple):
+class WriteMoment(NamedTuple):
     """When a group is written; the same for all in it."""
 
     micros: int
@@ -42,7 +42,7 @@ def _in_order(micros: int) -> str:
     return f"{micros:014x}"
 
 
-class Merged(StrEnum):
+class MergeRule(StrEnum):
     """What becomes of a row whose key is there already."""
 
     ADDED = "added"
@@ -84,14 +84,14 @@ class LogState(NamedTuple):
     checkpoint_at: int
 
 
-class Writing:
+class WriteTransaction:
     """What several callers write together: all of it becomes durable, or none."""
 
     def __init__(
         self,
         connection: Connection,
         state: LogState,
-        now: Moment,
+        now: WriteMoment,
         entropy: Callable[[int], bytes],
         remembered: Mapping[tuple[str, ...], Any],
     ) -> None:
@@ -101,14 +101,14 @@ class Writing:
         self.outcomes, self.events = state.outcomes, state.events
         self.fresh: dict[tuple[str, ...], Any] = {}
         """What this transaction adds to what its recorder may remember once it is durable."""
-        self.ahead: dict[tuple[str, ...], Any] = {}
+        self.prefetch_results: dict[tuple[str, ...], Any] = {}
         """What was read for the whole group before its first caller; None for what is not there."""
         self._learnt: list[tuple[tuple[str, ...], Any]] = []
         self._remembered = remembered
         self._connection = connection
         self._state = state
         self._rows: dict[Table, list[tuple[Any, ...]]] = {}
-        self._merges: list[tuple[Table, Merged, tuple[Any, ...]]] = []
+        self._merges: list[tuple[Table, MergeRule, tuple[Any, ...]]] = []
         self._blobs: list[Blob] = []
         self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], tuple[str, ...] | None]] = []
         self._hashes: list[bytes] = []
@@ -136,7 +136,7 @@ class Writing:
         """A row, all its columns in order."""
         self._rows.setdefault(table, []).append(values)
 
-    def merge(self, table: Table, how: Merged, *values: Any) -> None:
+    def merge(self, table: Table, how: MergeRule, *values: Any) -> None:
         """A row, its key first, that may be there already; each table is merged in one way."""
         self._merges.append((table, how, values))
 
@@ -152,7 +152,7 @@ class Writing:
         """Evidence, once more referred to."""
         self._blobs.append(blob)
 
-    def keeps(self, tenant: str, address: str) -> bool:
+    def is_keeping(self, tenant: str, address: str) -> bool:
         """Whether this transaction refers to the evidence anew."""
         return any(blob.tenant == tenant and blob.address == address for blob in self._blobs)
 
@@ -182,15 +182,15 @@ class Writing:
         self._hashes.append(hashed)
         self.insert(tables.log_leaves, index, hashed, tenant, contract_id, contract_seq, body)
         if contract_id is not None:
-            self.learn(("contract", tenant, contract_id), contract_seq)
+            self.remember(("contract", tenant, contract_id), contract_seq)
         return index
 
-    def known(self, what: tuple[str, ...]) -> Any:
+    def recall(self, what: tuple[str, ...]) -> Any:
         """What this transaction or a durable one has taught; None when neither did."""
         found = self.fresh.get(what)
         return self._remembered.get(what) if found is None else found
 
-    def learn(self, what: tuple[str, ...], value: Any) -> None:
+    def remember(self, what: tuple[str, ...], value: Any) -> None:
         """Something that holds once this is durable, and that later callers of the group may rely on."""
         self._learnt.append((what, self.fresh.get(what)))
         self.fresh[what] = value
@@ -212,7 +212,7 @@ class Writing:
             .group_by(table.c.contract_id)
         )
         for contract_id, number in self.read(query):
-            self.learn(("contract", tenant, contract_id), number)
+            self.remember(("contract", tenant, contract_id), number)
 
     def emit(self, tenant: str, kind: EventType, subject: str, idempotency_key: str, data: dict[str, Any]) -> int:
         """Tell whoever listens, once this is durable."""
@@ -238,7 +238,7 @@ class Writing:
             len(self._learnt),
         )
 
-    def back_to(self, mark: _Mark) -> None:
+    def roll_back_to(self, mark: _Mark) -> None:
         """Forget what was gathered since: its caller is refused, the others are not."""
         for table, rows in self._rows.items():
             del rows[mark.rows.get(table, 0) :]
@@ -273,15 +273,15 @@ class Writing:
 
     def _write_merges(self) -> None:
         """One row for a key and group: a statement may not meet a row twice."""
-        merged: dict[tuple[Table, Merged], dict[tuple[Any, ...], tuple[Any, ...]]] = {}
+        merged: dict[tuple[Table, MergeRule], dict[tuple[Any, ...], tuple[Any, ...]]] = {}
         for table, how, values in self._merges:
             size = len(table.primary_key.columns)
             key, rest = values[:size], values[size:]
             rows = merged.setdefault((table, how), {})
             before = rows.get(key)
-            if before is not None and how is Merged.ADDED:
+            if before is not None and how is MergeRule.ADDED:
                 rest = tuple(map(add, before, rest))
-            elif before is not None and how is Merged.KEPT:
+            elif before is not None and how is MergeRule.KEPT:
                 rest = before
             rows[key] = rest
         for (table, how), rows in merged.items():
@@ -316,7 +316,7 @@ class Writing:
                 self._connection.execute(statement, several if several != [{}] else None)
 
     def _write_state(self, signer: SigningKey, *, sign_now: bool) -> Frontier:
-        old, frontier = self._state.frontier, self._state.frontier.grown(self._hashes)
+        old, frontier = self._state.frontier, self._state.frontier.extend(self._hashes)
         self._write_tiles(old.size, frontier.size)
         checkpoint_at = self._state.checkpoint_at
         due = frontier.size > old.size and self.now.micros - checkpoint_at >= CHECKPOINT_EVERY_MICROS
@@ -333,9 +333,9 @@ class Writing:
 
     def _write_tiles(self, old_size: int, new_size: int) -> None:
         tiles = Tiles(self._connection)
-        for level, seq in finished_tiles(old_size, new_size):
+        for level, seq in new_full_tiles(old_size, new_size):
             # This transaction's own leaves and lower tiles are all written by now.
-            self._insert(tables.log_tiles, [(level, seq, tiles.finished(level, seq))])
+            self._insert(tables.log_tiles, [(level, seq, tiles.tile_root(level, seq))])
 
 
 # As text: these two are part of every group, and SQLAlchemy's own form costs as much as a record.
@@ -355,12 +355,12 @@ def _insert_text(table: Table, count: int, dialect: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _on_conflict(table: Table, how: Merged) -> str:
+def _on_conflict(table: Table, how: MergeRule) -> str:
     key = ", ".join(column.name for column in table.primary_key.columns)
     names = [column.name for column in table.columns if not column.primary_key]
-    if how is Merged.KEPT:
+    if how is MergeRule.KEPT:
         return f" ON CONFLICT ({key}) DO NOTHING"
-    stands = f"{table.name}.{{0}} + " if how is Merged.ADDED else ""
+    stands = f"{table.name}.{{0}} + " if how is MergeRule.ADDED else ""
     changes = ", ".join(f"{name} = {stands.format(name)}excluded.{name}" for name in names)
     return f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
 

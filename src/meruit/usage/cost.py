@@ -8,10 +8,10 @@ import msgspec
 
 from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep
 from meruit.model.prices import PriceQuote
-from meruit.model.usage import Assurance, Tokens, UsageStatus, UsageVerdict, summed
+from meruit.model.usage import Assurance, Tokens, UsageStatus, UsageVerdict, sum_tokens
 
 STANDARD = "standard"
-PLAIN_TIERS = frozenset({"", STANDARD, "default"})
+STANDARD_TIERS = frozenset({"", STANDARD, "default"})
 """How responses call the tier that everybody has."""
 _EXACT = Context(prec=200, traps=[Inexact])
 """More digits than any count times any price has; what had to be rounded would raise."""
@@ -19,30 +19,30 @@ _MILLION, _THOUSAND = Decimal(10**6), Decimal(10**3)
 _NOTHING = Decimal(0)
 
 
-class Bounds(NamedTuple):
+class CostBounds(NamedTuple):
     """Between what a cost lies; both are the same where it is known."""
 
     low: Decimal
     high: Decimal
 
 
-class Quoted(NamedTuple):
+class QuotedCost(NamedTuple):
     """What a run's verified tokens cost by its frozen prices."""
 
     amount: Decimal | None
     """None where it is not known, and never 0 for that."""
     why: str = ""
     """Why it is not known; empty where it is."""
-    bounds: Bounds | None = None
+    bounds: CostBounds | None = None
     """Between what it lies, where that much is known."""
 
 
 def tier_of(named: str) -> str:
     """A service tier as quotes name it."""
-    return STANDARD if named in PLAIN_TIERS else named
+    return STANDARD if named in STANDARD_TIERS else named
 
 
-def timely(run: MeteredRun) -> list[MeteredCall]:
+def clamp_calls(run: MeteredRun) -> list[MeteredCall]:
     """The run's calls, each within its time: no call is priced as of another day than it was counted on."""
     start, end = run.started_at, run.ended_at
     if start is None or end is None:
@@ -58,14 +58,14 @@ def band_name(above: int, up_to: int | None) -> str:
 def covers(band: str, input_tokens: int) -> bool:
     """Whether a call with so much input falls into the band; the one without a name has every call."""
     _, _, most = band.partition("-")
-    return _least(band) <= input_tokens and (not most or input_tokens <= int(most))
+    return _lower_bound(band) <= input_tokens and (not most or input_tokens <= int(most))
 
 
-def _least(band: str) -> int:
+def _lower_bound(band: str) -> int:
     return int(band.partition("-")[0] or 0)
 
 
-def cost(tokens: Tokens, prices: Mapping[str, Decimal]) -> Bounds | None:
+def cost_bounds(tokens: Tokens, prices: Mapping[str, Decimal]) -> CostBounds | None:
     """What the tokens cost by prices of a quote.
 
     Input is priced by how it was read: out of the cache, into the cache, or plainly. Where a source does not tell
@@ -89,32 +89,34 @@ def cost(tokens: Tokens, prices: Mapping[str, Decimal]) -> Bounds | None:
         told += tokens.output * prices.get("output", _NOTHING)
         calls = (tokens.requests or 0) * prices.get("requests", _NOTHING) / _THOUSAND
         low, high = ((told + rest * price) / _MILLION + calls for price in (min(possible), max(possible)))
-    return Bounds(low, high)
+    return CostBounds(low, high)
 
 
-def quoted(run: MeteredRun, verdict: UsageVerdict, quotes: Sequence[PriceQuote]) -> Quoted:
+def quote_cost(run: MeteredRun, verdict: UsageVerdict, quotes: Sequence[PriceQuote]) -> QuotedCost:
     """The frozen prices times the tokens that are verified; of any others nothing is said."""
     tokens = verdict.tokens
     if verdict.status is not UsageStatus.VERIFIED or tokens is None:
-        return Quoted(None, f"its tokens are {verdict.status}, not verified")
+        return QuotedCost(None, f"its tokens are {verdict.status}, not verified")
     if not tokens.total and not tokens.requests:
-        return Quoted(_NOTHING)
-    calls = [one for one in timely(run) if one.state is not CallState.FAILED or one.tokens is not None]
+        return QuotedCost(_NOTHING)
+    calls = [one for one in clamp_calls(run) if one.state is not CallState.FAILED or one.tokens is not None]
     silent = next((step.id for step in run.steps if _is_silent(step)), None)
     if silent is not None or not calls:
-        return Quoted(None, "no call says which model was used" + ("" if silent is None else f" in step {silent}"))
-    fitting = [_fitting(call, quotes, tokens, alone=len(calls) == 1) for call in calls]
+        return QuotedCost(None, "no call says which model was used" + ("" if silent is None else f" in step {silent}"))
+    fitting = [_find_quotes(call, quotes, tokens, alone=len(calls) == 1) for call in calls]
     without = next((call for call, found in zip(calls, fitting, strict=True) if not found), None)
     if without is not None:
-        return Quoted(None, f"{without.model or 'a model without a name'} has no known price ({tier_of(without.tier)})")
+        return QuotedCost(
+            None, f"{without.model or 'a model without a name'} has no known price ({tier_of(without.tier)})"
+        )
     places = set().union(*fitting)
-    # Of runs that share a lane only sums are proven, and not how any of them is made up.
+    # Of runs that share an attribution key only sums are proven, and not how any of them is made up.
     shares = verdict.assurance is Assurance.COHORT
     if len(places) == 1:
         known = tokens if shares else _with_local_split(tokens, run.local)
-        return _told(cost(known, quotes[places.pop()].prices))
+        return _to_quoted_cost(cost_bounds(known, quotes[places.pop()].prices))
     told = [_without_own_split(call, tokens) for call in calls] if shares else calls
-    return _by_calls(told, [quotes[max(found)] for found in fitting], tokens)
+    return _cost_by_calls(told, [quotes[max(found)] for found in fitting], tokens)
 
 
 def _is_silent(step: MeteredStep) -> bool:
@@ -122,7 +124,7 @@ def _is_silent(step: MeteredStep) -> bool:
     return not step.calls and step.expects_usage is not False and (step.tokens is None or step.tokens.total > 0)
 
 
-def _fitting(call: MeteredCall, quotes: Sequence[PriceQuote], tokens: Tokens, *, alone: bool) -> set[int]:
+def _find_quotes(call: MeteredCall, quotes: Sequence[PriceQuote], tokens: Tokens, *, alone: bool) -> set[int]:
     """The places of the quotes that may be the call's own: several where nobody knows into which band it falls."""
     # Of a band the last one stands: what was quoted before it was quoted again, for a reason or for a later price.
     latest = {
@@ -132,7 +134,7 @@ def _fitting(call: MeteredCall, quotes: Sequence[PriceQuote], tokens: Tokens, *,
     }
     if call.tokens is None and not alone:
         # No call has more input than all of them together.
-        return {place for band, place in latest.items() if _least(band) <= tokens.input}
+        return {place for band, place in latest.items() if _lower_bound(band) <= tokens.input}
     length = tokens.input if call.tokens is None else call.tokens.input
     return set(sorted(place for band, place in latest.items() if covers(band, length))[-1:])
 
@@ -157,30 +159,32 @@ def _without_own_split(call: MeteredCall, verified: Tokens) -> MeteredCall:
     return msgspec.structs.replace(call, tokens=msgspec.structs.replace(call.tokens, **none))
 
 
-def _by_calls(calls: Sequence[MeteredCall], quotes: Sequence[PriceQuote], tokens: Tokens) -> Quoted:
+def _cost_by_calls(calls: Sequence[MeteredCall], quotes: Sequence[PriceQuote], tokens: Tokens) -> QuotedCost:
     """Each call at its own price; only where the calls together are what was verified."""
     known = [one.tokens for one in calls if one.tokens is not None]
     if len(known) < len(calls):
-        return Quoted(None, "calls of different prices do not say what each of them used")
-    if _apart(summed(known), tokens):
-        return Quoted(None, "calls of different prices do not add up to what was verified")
-    bounds = [cost(one, quote.prices) for one, quote in zip(known, quotes, strict=True)]
+        return QuotedCost(None, "calls of different prices do not say what each of them used")
+    if _has_difference(sum_tokens(known), tokens):
+        return QuotedCost(None, "calls of different prices do not add up to what was verified")
+    bounds = [cost_bounds(one, quote.prices) for one, quote in zip(known, quotes, strict=True)]
     priced = [one for one in bounds if one is not None]
     if len(priced) < len(bounds):
-        return _told(None)
+        return _to_quoted_cost(None)
     with localcontext(_EXACT):
-        return _told(Bounds(sum((one.low for one in priced), _NOTHING), sum((one.high for one in priced), _NOTHING)))
+        return _to_quoted_cost(
+            CostBounds(sum((one.low for one in priced), _NOTHING), sum((one.high for one in priced), _NOTHING))
+        )
 
 
-def _apart(local: Tokens, verified: Tokens) -> bool:
+def _has_difference(local: Tokens, verified: Tokens) -> bool:
     """Whether counts that both know differ."""
     pairs = [(getattr(local, name), getattr(verified, name)) for name in ("input", "output", "cached", "cache_write")]
     return any(one is not None and other is not None and one != other for one, other in pairs)
 
 
-def _told(bounds: Bounds | None) -> Quoted:
+def _to_quoted_cost(bounds: CostBounds | None) -> QuotedCost:
     if bounds is None:
-        return Quoted(None, "something was used that has no price, or the counts contradict each other")
+        return QuotedCost(None, "something was used that has no price, or the counts contradict each other")
     if bounds.low != bounds.high:
-        return Quoted(None, "how much of the input was cached is not known, and priced apart", bounds)
-    return Quoted(bounds.low, bounds=bounds)
+        return QuotedCost(None, "how much of the input was cached is not known, and priced apart", bounds)
+    return QuotedCost(bounds.low, bounds=bounds)

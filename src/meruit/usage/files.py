@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.documents.complaints import found, short
+from meruit.documents.complaints import describe_value, short
 from meruit.documents.document import Document, parse
-from meruit.documents.places import Places
+from meruit.documents.places import DocumentReader
 from meruit.documents.tree import Path
 from meruit.errors import DocumentError, Problem, nearest
 from meruit.model.chat import MOST_TOKENS
@@ -18,16 +18,16 @@ from meruit.model.record import Record
 from meruit.model.usage import (
     Acknowledgement,
     Assurance,
-    Attempt,
     Cohort,
     Count,
     FetchError,
     Moment,
+    Observation,
     Tokens,
     UsageRun,
     UsageStep,
     UsageVerdict,
-    summed,
+    sum_tokens,
 )
 
 RECONCILIATION = "usage_api_reconciliation"
@@ -35,12 +35,12 @@ STATUS, MESSAGE = "verification_status", "verification_message"
 ATTEMPTS, ACKNOWLEDGED = "attempts", "acknowledged"
 METERED = "metered"
 """The key of the run as Meruit records it, in the files that it writes; where it is there, it is the run."""
-BEYOND = "meruit"
+EXTRAS = "meruit"
 """The key of what Meruit knows of an attempt beyond the specified fields."""
 RUNS = "runs"
-TOLD_BY = "file"
+REPORTED_BY = "file"
 """Who says that an attempt was made, of all that are read here."""
-TOTALS = {
+RUN_COUNTS = {
     "input": "total_tokens_in",
     "output": "total_tokens_out",
     "requests": "total_api_calls",
@@ -49,19 +49,28 @@ TOTALS = {
     "reasoning": "total_reasoning_tokens",
 }
 """What files call the counts of a whole run."""
-OF_STEP = {name: key.removeprefix("total_") for name, key in TOTALS.items()}
+STEP_COUNTS = {name: key.removeprefix("total_") for name, key in RUN_COUNTS.items()}
 """And those of a step."""
 STEP_NAMES = ("step", "step_number", "id", "name")
 STARTS = ("started_at", "start_time", "start_timestamp")
 ENDS = ("ended_at", "end_time", "end_timestamp")
-AS_RECORDED = ("source", "lane", "declares_no_usage", "task", "success", "score", "contract_id", "outcome_id")
+SHARED_FIELDS = (
+    "source",
+    "attribution_key",
+    "declares_no_usage",
+    "task",
+    "success",
+    "score",
+    "contract_id",
+    "outcome_id",
+)
 """Fields of a run that files and records call alike."""
 
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITER = msgspec.json.Encoder(decimal_format="number")
 
 
-class Beyond(Record, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ObservationExtras(Record, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What of an attempt the specified fields have no room for."""
 
     unattributed: Count = 0
@@ -82,7 +91,7 @@ class MetricsFile(NamedTuple):
     document: Document
     run_id: str | None
     run: UsageRun
-    attempts: tuple[Attempt, ...]
+    observations: tuple[Observation, ...]
     acknowledged: tuple[Acknowledgement, ...] = ()
 
 
@@ -131,45 +140,45 @@ def read_metrics(
     What a file says of attempts is hearsay, and marked so.
     """
     document = text if isinstance(text, Document) else parse_json(text, name)
-    places = Places(document)
-    attempts: tuple[Attempt, ...] = ()
+    places = DocumentReader(document)
+    attempts: tuple[Observation, ...] = ()
     acknowledged: tuple[Acknowledgement, ...] = ()
     run_id, run = None, UsageRun()
     if places.is_mapping(()):
         if places.is_mapping((RECONCILIATION,), needed=looked):
-            attempts = _attempts(places, needed=looked)
-            acknowledged = _acknowledged(places, max((one.at for one in attempts), default=_BEFORE_ALL), now)
-        run_id, run = places.text(("run_id",)), _run(places, attempts)
-    places.end()
+            attempts = _read_observations(places, needed=looked)
+            acknowledged = _read_acknowledgements(places, max((one.at for one in attempts), default=_BEFORE_ALL), now)
+        run_id, run = places.text(("run_id",)), _read_run(places, attempts)
+    places.raise_if_invalid()
     return MetricsFile(document, run_id, run, attempts, acknowledged)
 
 
-def hearsay(attempt: Attempt) -> Attempt:
-    """What is left of an attempt that a file tells of: it never stands for more than a lane that is shared."""
+def mark_imported(attempt: Observation) -> Observation:
+    """What is left of an attempt that a file tells of: it never stands for more than an attribution key that is shared."""
     assurance = max(attempt.assurance, Assurance.COHORT)
-    return msgspec.structs.replace(attempt, told_by=TOLD_BY, assurance=assurance)
+    return msgspec.structs.replace(attempt, reported_by=REPORTED_BY, assurance=assurance)
 
 
-def metered_run_of(file: MetricsFile) -> MeteredRun:
+def to_metered_run(file: MetricsFile) -> MeteredRun:
     """The run, to be recorded; DocumentError where the file says too little of it.
 
     What a step used is the run's own account only as long as nobody has looked: later it may be what was found then.
     """
-    places = Places(file.document)
-    if places.at((METERED,)) is not None:
+    places = DocumentReader(file.document)
+    if places.value_at((METERED,)) is not None:
         run = places.record((METERED,), MeteredRun)
     else:
-        flat = {name: value for name in AS_RECORDED if (value := places.at((name,))) is not None}
+        flat = {name: value for name in SHARED_FIELDS if (value := places.value_at((name,))) is not None}
         fields = {
             "id": places.text(("run_id",), needed=True),
             "framework": places.text(("framework",), needed=True),
-            "started_at": _time(places, (), STARTS),
-            "ended_at": _time(places, (), ENDS) or min((one.at for one in file.attempts), default=None),
-            "steps": [_metered_step(places, *one, own=not file.attempts) for one in _steps(places, ("steps",))],
+            "started_at": _read_time(places, (), STARTS),
+            "ended_at": _read_time(places, (), ENDS) or min((one.at for one in file.observations), default=None),
+            "steps": [_step_fields(places, *one, own=not file.observations) for one in _read_steps(places, ("steps",))],
         }
-        places.end()
-        run = places.converted(fields | flat, (), MeteredRun)
-    places.end()
+        places.raise_if_invalid()
+        run = places.convert(fields | flat, (), MeteredRun)
+    places.raise_if_invalid()
     # Where nothing is wrong, there is one.
     assert run is not None  # noqa: S101
     return run
@@ -178,33 +187,33 @@ def metered_run_of(file: MetricsFile) -> MeteredRun:
 def read_manifest(text: str | bytes | Document, name: str = "runs_manifest.json") -> ManifestFile:
     """Read which runs a manifest names; DocumentError with every problem of it."""
     document = text if isinstance(text, Document) else parse_json(text, name)
-    places = Places(document)
+    places = DocumentReader(document)
     entries: dict[str, ManifestEntry] = {}
     for path in places.items((RUNS,), needed=True) if places.is_mapping(()) else ():
         run_id, framework = places.text((*path, "run_id"), needed=True), places.text((*path, "framework"))
-        _tokens(places, path, TOTALS)
+        _read_tokens(places, path, RUN_COUNTS)
         if run_id in entries:
             line = entries[run_id].line
-            places.wrong((*path, "run_id"), f"{short(repr(run_id))} is listed twice, first on line {line}")
+            places.add_problem((*path, "run_id"), f"{short(repr(run_id))} is listed twice, first on line {line}")
         elif run_id is not None:
             entries[run_id] = ManifestEntry(run_id, framework, document.line_of(path))
-    places.end()
+    places.raise_if_invalid()
     return ManifestFile(document, tuple(entries.values()))
 
 
-def _run(places: Places, attempts: Sequence[Attempt]) -> UsageRun:
+def _read_run(places: DocumentReader, attempts: Sequence[Observation]) -> UsageRun:
     """The part of a run that decides."""
-    if places.at((METERED,)) is not None:
+    if places.value_at((METERED,)) is not None:
         metered = places.record((METERED,), MeteredRun)
-        if metered is not None and places.at(("run_id",)) not in (None, metered.id):
-            places.wrong(("run_id",), f"it is {metered.id!r} in {METERED}; write the same")
+        if metered is not None and places.value_at(("run_id",)) not in (None, metered.id):
+            places.add_problem(("run_id",), f"it is {metered.id!r} in {METERED}; write the same")
         return UsageRun() if metered is None else metered.for_judging
-    ended_at = _time(places, (), ENDS)
+    ended_at = _read_time(places, (), ENDS)
     if ended_at is None:
         ended_at = min((one.at for one in attempts), default=_BEFORE_ALL)
     steps = tuple(
-        UsageStep(name, places.flag((*path, "expects_usage")), _succeeded(places, path))
-        for name, path in _steps(places, ("steps",))
+        UsageStep(name, places.flag((*path, "expects_usage")), _read_success(places, path))
+        for name, path in _read_steps(places, ("steps",))
     )
     if not steps:
         # A file that lists no step of its own knows those that were counted.
@@ -213,49 +222,51 @@ def _run(places: Places, attempts: Sequence[Attempt]) -> UsageRun:
     return UsageRun(ended_at, steps, places.flag(("declares_no_usage",)) or False)
 
 
-def _steps(places: Places, path: Path, *, named_all: bool = False) -> list[tuple[str, Path]]:
+def _read_steps(places: DocumentReader, path: Path, *, named_all: bool = False) -> list[tuple[str, Path]]:
     """Each step's name, or its number in the list where it need not have one; and where it stands."""
     named: dict[str, Path] = {}
     for number, place in enumerate(places.items(path), start=1):
         usual = STEP_NAMES[0] if named_all else None
-        key = next((key for key in STEP_NAMES if places.at((*place, key)) is not None), usual)
+        key = next((key for key in STEP_NAMES if places.value_at((*place, key)) is not None), usual)
         name = str(number) if key is None else places.text((*place, key), needed=True)
         if name in named:
-            places.wrong(place, f"step {short(repr(name))} is listed twice")
+            places.add_problem(place, f"step {short(repr(name))} is listed twice")
         elif name is not None:
             named[name] = place
     if len(named) > MAX_STEPS:
-        places.wrong(path, f"{len(named):,} steps; at most {MAX_STEPS:,} are taken")
+        places.add_problem(path, f"{len(named):,} steps; at most {MAX_STEPS:,} are taken")
     return [*named.items()]
 
 
 # Any: the record's own reader sees to the types.
-def _metered_step(places: Places, name: str, path: Path, *, own: bool) -> dict[str, Any]:
-    tokens = _tokens(places, path, OF_STEP)
+def _step_fields(places: DocumentReader, name: str, path: Path, *, own: bool) -> dict[str, Any]:
+    tokens = _read_tokens(places, path, STEP_COUNTS)
     # Nothing at all is what is written before anything is known.
     known = tokens if own and tokens is not None and tokens.total else None
     return {
         "id": name,
-        "started_at": _time(places, path, STARTS),
-        "ended_at": _time(places, path, ENDS),
-        "succeeded": _succeeded(places, path),
+        "started_at": _read_time(places, path, STARTS),
+        "ended_at": _read_time(places, path, ENDS),
+        "succeeded": _read_success(places, path),
         "expects_usage": places.flag((*path, "expects_usage")),
         "tokens": None if known is None else known.to_dict(),
     }
 
 
-def _succeeded(places: Places, path: Path) -> bool | None:
-    said = [places.at((*path, key)) for key in ("succeeded", "success")]
+def _read_success(places: DocumentReader, path: Path) -> bool | None:
+    said = [places.value_at((*path, key)) for key in ("succeeded", "success")]
     return next((one for one in said if isinstance(one, bool)), None)
 
 
-def _attempts(places: Places, *, needed: bool) -> tuple[Attempt, ...]:
+def _read_observations(places: DocumentReader, *, needed: bool) -> tuple[Observation, ...]:
     listed = places.items((RECONCILIATION, ATTEMPTS), needed=needed)
-    read = [_attempt(places, path) for path in listed]
+    read = [_read_observation(places, path) for path in listed]
     return tuple(one for one in read if one is not None)
 
 
-def _acknowledged(places: Places, latest: datetime, now: datetime | None) -> tuple[Acknowledgement, ...]:
+def _read_acknowledgements(
+    places: DocumentReader, latest: datetime, now: datetime | None
+) -> tuple[Acknowledgement, ...]:
     """A person's words, each with its name and reason; none of a time that nobody has lived to see."""
     found: list[Acknowledgement] = []
     for path in places.items((RECONCILIATION, ACKNOWLEDGED)):
@@ -263,31 +274,31 @@ def _acknowledged(places: Places, latest: datetime, now: datetime | None) -> tup
         if one is None:
             continue
         if not one.by.strip():
-            places.wrong((*path, "by"), "a count is accepted by somebody; say by whom")
+            places.add_problem((*path, "by"), "a count is accepted by somebody; say by whom")
         if not one.reason.strip():
-            places.wrong((*path, "reason"), "a count is accepted for a reason; say why it is right")
+            places.add_problem((*path, "reason"), "a count is accepted for a reason; say why it is right")
         if one.at > (latest if now is None else max(now, latest)):
             until = "the latest attempt" if now is None else "now"
-            places.wrong((*path, "at"), f"it is later than {until}; nobody accepts what is still to come")
+            places.add_problem((*path, "at"), f"it is later than {until}; nobody accepts what is still to come")
         found.append(one)
     return tuple(found)
 
 
-def _attempt(places: Places, path: Path) -> Attempt | None:
-    faults = places.faults
+def _read_observation(places: DocumentReader, path: Path) -> Observation | None:
+    faults = places.problem_count
     at = places.moment((*path, "timestamp"), needed=True)
-    error = _error(places, path)
+    error = _read_error(places, path)
     looked = error is None
-    total = _tokens(places, path, TOTALS, needed=looked) if looked else None
+    total = _read_tokens(places, path, RUN_COUNTS, needed=looked) if looked else None
     have, of = (places.count((*path, key), MAX_STEPS, needed=looked) for key in ("steps_with_tokens", "total_steps"))
-    beyond = places.record((*path, BEYOND), Beyond) or Beyond()
+    beyond = places.record((*path, EXTRAS), ObservationExtras) or ObservationExtras()
     name = places.text((*path, "id"))
-    steps = _counted(places, (*path, "steps"), total)
-    if places.faults > faults or at is None:
+    steps = _read_step_tokens(places, (*path, "steps"), total)
+    if places.problem_count > faults or at is None:
         return None
     # What the steps leave over is in none of them, whatever else is said.
-    left_over = 0 if total is None or steps is None else total.total - summed(steps.values()).total
-    read = Attempt(
+    left_over = 0 if total is None or steps is None else total.total - sum_tokens(steps.values()).total
+    read = Observation(
         name or "",
         at,
         total,
@@ -304,16 +315,16 @@ def _attempt(places: Places, path: Path) -> Attempt | None:
         beyond.digest,
         beyond.by_model,
     )
-    return hearsay(read if name else msgspec.structs.replace(read, id=_named(read)))
+    return mark_imported(read if name else msgspec.structs.replace(read, id=_default_id(read)))
 
 
-def _named(attempt: Attempt) -> str:
+def _default_id(attempt: Observation) -> str:
     """By its time, as a source counts one thing at a time; a look that failed may be repeated at once."""
     at = attempt.at.isoformat()
     return at if attempt.error is None else f"{at} {attempt.error} {sha256(attempt.to_json()).hexdigest()[:8]}"
 
 
-def _error(places: Places, path: Path) -> FetchError | None:
+def _read_error(places: DocumentReader, path: Path) -> FetchError | None:
     said = places.text((*path, "error"))
     if said is None:
         return None
@@ -321,26 +332,33 @@ def _error(places: Places, path: Path) -> FetchError | None:
         return FetchError(said)
     except ValueError:
         kinds = [*map(str, FetchError)]
-        places.wrong((*path, "error"), f"expected one of {', '.join(kinds)}, got {found(said)}{nearest(said, kinds)}")
+        places.add_problem(
+            (*path, "error"), f"expected one of {', '.join(kinds)}, got {describe_value(said)}{nearest(said, kinds)}"
+        )
         return None
 
 
-def _counted(places: Places, path: Path, total: Tokens | None) -> dict[str, Tokens] | None:
+def _read_step_tokens(places: DocumentReader, path: Path, total: Tokens | None) -> dict[str, Tokens] | None:
     """What each step used, as one look found it."""
-    if places.at(path) is None:
+    if places.value_at(path) is None:
         return None
-    faults = places.faults
-    read = {name: _tokens(places, place, OF_STEP, needed=True) for name, place in _steps(places, path, named_all=True)}
+    faults = places.problem_count
+    read = {
+        name: _read_tokens(places, place, STEP_COUNTS, needed=True)
+        for name, place in _read_steps(places, path, named_all=True)
+    }
     steps = {name: one for name, one in read.items() if one is not None}
-    together = summed(steps.values())
-    if places.faults == faults and total is not None:
+    together = sum_tokens(steps.values())
+    if places.problem_count == faults and total is not None:
         for whole, part, key in ((total.input, together.input, "input"), (total.output, together.output, "output")):
             if part > whole:
-                places.wrong(path, f"the steps' {OF_STEP[key]} add up to {part:,}, {TOTALS[key]} is only {whole:,}")
+                places.add_problem(
+                    path, f"the steps' {STEP_COUNTS[key]} add up to {part:,}, {RUN_COUNTS[key]} is only {whole:,}"
+                )
     return steps
 
 
-def _tokens(places: Places, path: Path, keys: Mapping[str, str], *, needed: bool = False) -> Tokens | None:
+def _read_tokens(places: DocumentReader, path: Path, keys: Mapping[str, str], *, needed: bool = False) -> Tokens | None:
     counts = {
         name: places.count((*path, key), MOST_TOKENS, needed=needed and name in ("input", "output"))
         for name, key in keys.items()
@@ -350,12 +368,12 @@ def _tokens(places: Places, path: Path, keys: Mapping[str, str], *, needed: bool
     return Tokens(**{name: count for name, count in counts.items() if count is not None})
 
 
-def _time(places: Places, path: Path, names: tuple[str, ...]) -> datetime | None:
+def _read_time(places: DocumentReader, path: Path, names: tuple[str, ...]) -> datetime | None:
     """A time that files know under several names."""
     said = [(name, at) for name in names if (at := places.moment((*path, name))) is not None]
     for name, at in said[1:]:
         if at != said[0][1]:
-            places.wrong((*path, name), f"it is another time than {said[0][0]!r}; leave one of them out")
+            places.add_problem((*path, name), f"it is another time than {said[0][0]!r}; leave one of them out")
     return said[0][1] if said else None
 
 
@@ -366,8 +384,10 @@ def with_verdict(file: MetricsFile, verdict: UsageVerdict) -> bytes:
     """The file with what may be claimed; everything else stays as it is."""
     whole = dict(file.document.value)
     part = dict(whole.get(RECONCILIATION) or {})
-    whole[RECONCILIATION] = _claimed(verdict) | {key: one for key, one in part.items() if key not in (STATUS, MESSAGE)}
-    return _written(whole)
+    whole[RECONCILIATION] = _status_fields(verdict) | {
+        key: one for key, one in part.items() if key not in (STATUS, MESSAGE)
+    }
+    return _encode(whole)
 
 
 def manifest_with(file: ManifestFile, verdicts: Mapping[str, UsageVerdict]) -> bytes:
@@ -378,13 +398,13 @@ def manifest_with(file: ManifestFile, verdicts: Mapping[str, UsageVerdict]) -> b
         raise DocumentError(file.document.name, said)
     whole = dict(file.document.value)
     whole[RUNS] = [
-        one | _entry(verdicts[known.run_id]) if known.run_id in verdicts else one
+        one | _manifest_fields(verdicts[known.run_id]) if known.run_id in verdicts else one
         for known, one in zip(file.runs, whole[RUNS], strict=True)
     ]
-    return _written(whole)
+    return _encode(whole)
 
 
-def write_metrics(record: UsageRecord, attempts: Iterable[Attempt]) -> bytes:
+def write_metrics(record: UsageRecord, attempts: Iterable[Observation]) -> bytes:
     """A recorded run as a `metrics.json` that is read back as hearsay, and without any other loss."""
     run, verdict = record.run, record.verdict
     looks = sorted(attempts, key=lambda one: (one.at, one.id))
@@ -397,37 +417,42 @@ def write_metrics(record: UsageRecord, attempts: Iterable[Attempt]) -> bytes:
         "end_time": run.ended_at,
         "success": run.success,
         "score": run.score,
-        **_sums(verdict.tokens, TOTALS),
+        **_token_fields(verdict.tokens, RUN_COUNTS),
         "steps_with_tokens": verdict.steps_with_tokens,
         "total_steps": verdict.total_steps,
         "steps": [
-            {"step": one.id, **_sums(one.local if split is None else split.get(one.id, Tokens()), OF_STEP)}
+            {"step": one.id, **_token_fields(one.local if split is None else split.get(one.id, Tokens()), STEP_COUNTS)}
             | ({} if one.succeeded is None else {"success": one.succeeded})
             for one in run.steps
         ],
         RECONCILIATION: {
-            **_claimed(verdict),
-            ATTEMPTS: [_as_specified(one, verdict) for one in looks],
+            **_status_fields(verdict),
+            ATTEMPTS: [_observation_fields(one, verdict) for one in looks],
             **({ACKNOWLEDGED: record.acknowledged} if record.acknowledged else {}),
         },
         METERED: run,
     }
-    return _written({key: one for key, one in whole.items() if one is not None})
+    return _encode({key: one for key, one in whole.items() if one is not None})
 
 
 def write_manifest(records: Iterable[UsageRecord]) -> bytes:
     """A manifest of recorded runs."""
     entries = [
-        {"run_id": one.run.id, "framework": one.run.framework, **_entry(one.verdict), MESSAGE: one.verdict.message}
+        {
+            "run_id": one.run.id,
+            "framework": one.run.framework,
+            **_manifest_fields(one.verdict),
+            MESSAGE: one.verdict.message,
+        }
         for one in records
     ]
-    return _written({RUNS: entries})
+    return _encode({RUNS: entries})
 
 
 # Any: JSON.
-def _as_specified(look: Attempt, verdict: UsageVerdict) -> dict[str, Any]:
+def _observation_fields(look: Observation, verdict: UsageVerdict) -> dict[str, Any]:
     counted = look.steps_with_tokens is not None
-    beyond = Beyond(
+    beyond = ObservationExtras(
         look.unattributed,
         look.models,
         look.cohort,
@@ -438,30 +463,32 @@ def _as_specified(look: Attempt, verdict: UsageVerdict) -> dict[str, Any]:
         counted,
         look.by_model,
     )
-    written: dict[str, Any] = {"id": look.id, "timestamp": look.at, **_sums(look.total, TOTALS)}
+    written: dict[str, Any] = {"id": look.id, "timestamp": look.at, **_token_fields(look.total, RUN_COUNTS)}
     if look.error is None or counted:
         written["steps_with_tokens"] = look.steps_with_tokens if counted else verdict.steps_with_tokens
         written["total_steps"] = look.total_steps if counted else verdict.total_steps
     if look.steps is not None:
-        written["steps"] = [{"step": name, **_sums(one, OF_STEP)} for name, one in look.steps.items()]
+        written["steps"] = [{"step": name, **_token_fields(one, STEP_COUNTS)} for name, one in look.steps.items()]
     if look.error is not None:
         written["error"] = look.error
-    return written | {BEYOND: beyond}
+    return written | {EXTRAS: beyond}
 
 
-def _claimed(verdict: UsageVerdict) -> dict[str, Any]:
+def _status_fields(verdict: UsageVerdict) -> dict[str, Any]:
     return {STATUS: verdict.status, MESSAGE: verdict.message}
 
 
-def _entry(verdict: UsageVerdict) -> dict[str, Any]:
+def _manifest_fields(verdict: UsageVerdict) -> dict[str, Any]:
     """What a manifest repeats of a run; a count that is not known overwrites none."""
     counts = (
-        {} if verdict.tokens is None else _sums(verdict.tokens, {name: TOTALS[name] for name in ("input", "output")})
+        {}
+        if verdict.tokens is None
+        else _token_fields(verdict.tokens, {name: RUN_COUNTS[name] for name in ("input", "output")})
     )
     return {STATUS: verdict.status, **counts}
 
 
-def _sums(tokens: Tokens | None, keys: Mapping[str, str]) -> dict[str, int | None]:
+def _token_fields(tokens: Tokens | None, keys: Mapping[str, str]) -> dict[str, int | None]:
     """Counts under their names in files; input and output always, the others where they are known."""
     said = {} if tokens is None else tokens.to_dict()
     return {
@@ -469,5 +496,5 @@ def _sums(tokens: Tokens | None, keys: Mapping[str, str]) -> dict[str, int | Non
     }
 
 
-def _written(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     return msgspec.json.format(_WRITER.encode(value), indent=2) + b"\n"

@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 from meruit.model.metering import UsageRecord
 from meruit.registry import usage_followers
 from meruit.store.recorder import Write
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 from meruit.usage.store.by_contract import remember
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class UsageWrite(NamedTuple, Generic[T]):
     by: str
     write: Write[T]
 
-    def __call__(self, writing: Writing) -> T:
+    def __call__(self, writing: WriteTransaction) -> T:
         """Write it, then call each follower for each contract that the runs name."""
         answer = self.write(writing)
         records = answer if isinstance(answer, list) else [answer]

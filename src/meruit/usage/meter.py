@@ -16,18 +16,18 @@ from meruit.model.metering import (
     MAX_CALLS,
     MAX_NAME,
     MAX_STEPS,
+    AttributionKey,
+    AttributionKind,
     CallState,
-    Lane,
-    LaneKind,
     MeteredCall,
     MeteredRun,
     MeteredStep,
     UsageRecord,
-    why_no_lane,
+    attribution_key_problem,
 )
-from meruit.store.store import Store, Surroundings, utc_now
+from meruit.store.store import ClockAndEntropy, Store, utc_now
 from meruit.usage.followers import UsageWrite
-from meruit.usage.responses import Known, MeteredStream, state_of, told, unanswered
+from meruit.usage.responses import CallOverrides, MeteredStream, call_from_response, call_without_usage, state_of
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.write import RecordRun
 
@@ -35,12 +35,12 @@ OUTSIDE = "outside of steps"
 """The step of calls that were made in none."""
 BY = "metered_run"
 """Who recorded it, in the records."""
-KEPT_EACH = 100
+SAVE_EACH_STEP_UP_TO = 100
 """Steps up to which each is kept as it ends; later, whenever there is a hundredth more of them."""
 
 C = TypeVar("C")
 # Any: what whoever keeps it answers is of no interest.
-Keep = Callable[[MeteredRun], Any]
+SaveRun = Callable[[MeteredRun], Any]
 _step_here: ContextVar["StepMeter | None"] = ContextVar("meruit_step", default=None)
 
 
@@ -53,18 +53,18 @@ def metered_run(  # noqa: PLR0913 - one a thing that is known of a run
     *,
     task: str = "",
     source: str = "default",
-    lane: Lane | str = "window",
+    attribution_key: AttributionKey | str = "window",
     run_id: str | None = None,
     contract_id: str = "",
     declares_no_usage: bool = False,
     store: Store | None = None,
     tenant: str = DEFAULT_TENANT,
-    into: Keep | None = None,
+    into: SaveRun | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> "RunMeter":
     """A meter for one run of an agent, a context manager; what it finds is kept in the store, or handed to `into`.
 
-    The lane says where the provider counts the run's calls: `key:ID`, `project:ID` or `session:ID`, in the provider's
+    The attribution key says where the provider counts the run's calls: `key:ID`, `project:ID` or `session:ID`, in the provider's
     own ids; `requests`, by the id of each call; or `window`, by time alone. The run is kept when it begins, when a step
     ends, and when it ends; `end_run` ends one that was left open.
     """
@@ -73,13 +73,13 @@ def metered_run(  # noqa: PLR0913 - one a thing that is known of a run
             f"the store is of type {type(store).__name__}; open one: store=meruit.open_records({store!r})"
         )
     run = MeteredRun(
-        id=_named("run_id", Surroundings(clock).new_id("run") if run_id is None else run_id),
-        framework=_named("framework", framework),
-        source=_named("source", source),
-        lane=lane_of(lane),
+        id=_check_name("run_id", ClockAndEntropy(clock).new_id("run") if run_id is None else run_id),
+        framework=_check_name("framework", framework),
+        source=_check_name("source", source),
+        attribution_key=parse_attribution_key(attribution_key),
         declares_no_usage=declares_no_usage,
-        task=_labelled("task", task),
-        contract_id=_labelled("contract_id", contract_id),
+        task=_check_label("task", task),
+        contract_id=_check_label("contract_id", contract_id),
     )
 
     def keep(now: MeteredRun) -> None:
@@ -107,25 +107,25 @@ def end_run(
     return record
 
 
-def lane_of(written: Lane | str) -> Lane:
-    """`key:key_abc` as a lane; raises MeteringError for what is none, and for what looks like the secret itself."""
-    if isinstance(written, Lane):
-        lane = written
+def parse_attribution_key(written: AttributionKey | str) -> AttributionKey:
+    """`key:key_abc` as an attribution key; raises MeteringError for what is none, and for what looks like the secret itself."""
+    if isinstance(written, AttributionKey):
+        attribution_key = written
     else:
         kind, _, value = written.partition(":")
-        if kind not in [*LaneKind]:
-            kinds = ", ".join(LaneKind)
+        if kind not in [*AttributionKind]:
+            kinds = ", ".join(AttributionKind)
             raise MeteringError(
-                f"no lane is a {kind!r}{nearest(kind, map(str, LaneKind))}; write one of {kinds}, as key:ID"
+                f"no attribution key is a {kind!r}{nearest(kind, map(str, AttributionKind))}; write one of {kinds}, as key:ID"
             )
-        lane = Lane(LaneKind(kind), _labelled("lane", value.strip()))
-    wrong = why_no_lane(lane)
+        attribution_key = AttributionKey(AttributionKind(kind), _check_label("attribution_key", value.strip()))
+    wrong = attribution_key_problem(attribution_key)
     if wrong:
         raise MeteringError(wrong)
-    return lane
+    return attribution_key
 
 
-class _Calls(ABC):
+class _CallMeter(ABC):
     """What a run and a step have in common: calls are accounted for in them."""
 
     @abstractmethod
@@ -139,18 +139,18 @@ class _Calls(ABC):
         What a response does not say it used is unknown, and not nothing.
         """
         step = self.open_step()
-        step.account(step.run.clock(), [response], Known(model, call_id, tier, provider))
+        step.add_response(step.run.clock(), [response], CallOverrides(model, call_id, tier, provider))
         return response
 
-    def failed(self, error: BaseException | None = None, *, model: str = "", call_id: str = "") -> None:
+    def add_failed_call(self, error: BaseException | None = None, *, model: str = "", call_id: str = "") -> None:
         """Account for a call that was refused before anything was generated: it counts, and used nothing."""
         step = self.open_step()
-        step.keep(unanswered(step.run.clock(), CallState.FAILED, Known(model, call_id)), error)
+        step.add_call(call_without_usage(step.run.clock(), CallState.FAILED, CallOverrides(model, call_id)), error)
 
-    def aborted(self, error: BaseException | None = None, *, model: str = "", call_id: str = "") -> None:
+    def add_aborted_call(self, error: BaseException | None = None, *, model: str = "", call_id: str = "") -> None:
         """Account for a call that was broken off: what it used, only the provider knows."""
         step = self.open_step()
-        step.keep(unanswered(step.run.clock(), CallState.ABORTED, Known(model, call_id)), error)
+        step.add_call(call_without_usage(step.run.clock(), CallState.ABORTED, CallOverrides(model, call_id)), error)
 
     def stream(
         self, chunks: Iterable[C] | AsyncIterable[C], *, model: str = "", call_id: str = "", provider: str | None = None
@@ -159,13 +159,13 @@ class _Calls(ABC):
 
         A stream that is not read to its end is a call that was broken off.
         """
-        return self.open_step().watch(chunks, Known(model, call_id, provider=provider))
+        return self.open_step().watch(chunks, CallOverrides(model, call_id, provider=provider))
 
 
-class RunMeter(_Calls):
+class RunMeter(_CallMeter):
     """One run while it goes on; made by `metered_run`. Steps of several threads may be open at once."""
 
-    def __init__(self, run: MeteredRun, keep: Keep, clock: Callable[[], datetime]) -> None:
+    def __init__(self, run: MeteredRun, keep: SaveRun, clock: Callable[[], datetime]) -> None:
         self.id = run.id
         self.fault: BaseException | None = None
         """The last exception that left a step, and is accounted for there."""
@@ -173,14 +173,14 @@ class RunMeter(_Calls):
         self._made: dict[str, StepMeter] = {}
         self._steps: dict[str, StepMeter] = {}
         """Those that have begun."""
-        self._ended_steps, self._kept_steps = 0, 0
+        self._ended_steps, self._saved_steps = 0, 0
         self._lock, self._keeping = threading.RLock(), threading.Lock()
 
     @property
-    def recorded(self) -> MeteredRun:
+    def snapshot(self) -> MeteredRun:
         """The run as it stands."""
         with self._lock:
-            return msgspec.structs.replace(self._run, steps=tuple(one.recorded for one in self._steps.values()))
+            return msgspec.structs.replace(self._run, steps=tuple(one.snapshot for one in self._steps.values()))
 
     @property
     def success(self) -> bool | None:
@@ -192,7 +192,7 @@ class RunMeter(_Calls):
         # Nothing of the run could be kept with it, and that would be told at its end only.
         if success is not None and not isinstance(success, bool):
             raise MeteringError(f"success is True, False or None, not {success!r}")
-        self._tell(success=success)
+        self._update(success=success)
 
     @property
     def score(self) -> float | None:
@@ -204,7 +204,7 @@ class RunMeter(_Calls):
         if score is not None and not _is_score(score):
             raise MeteringError(f"a score is a number between 0 and 1, not {score!r}")
         # A float of another make, such as numpy's, is not written as one.
-        self._tell(score=None if score is None else float(score))
+        self._update(score=None if score is None else float(score))
 
     @property
     def outcome_id(self) -> str:
@@ -213,10 +213,10 @@ class RunMeter(_Calls):
 
     @outcome_id.setter
     def outcome_id(self, outcome_id: str) -> None:
-        self._tell(outcome_id=_labelled("outcome_id", outcome_id))
+        self._update(outcome_id=_check_label("outcome_id", outcome_id))
 
     # Any: the value of any field.
-    def _tell(self, **fields: Any) -> None:
+    def _update(self, **fields: Any) -> None:
         with self._lock:
             if self._run.ended_at is not None:
                 raise MeteringError(f"run {self.id} has ended and is kept; say what came of it before")
@@ -226,7 +226,7 @@ class RunMeter(_Calls):
         if self._run.started_at is not None:
             raise MeteringError(f"run {self.id} has begun before; each run needs a meter of its own")
         self._run = msgspec.structs.replace(self._run, started_at=self.clock())
-        self._keep(self.recorded)
+        self._keep(self.snapshot)
         return self
 
     def __exit__(
@@ -240,7 +240,7 @@ class RunMeter(_Calls):
             self._run = msgspec.structs.replace(self._run, success=success, ended_at=ended_at)
         try:
             with self._keeping:
-                self._keep(self.recorded)
+                self._keep(self.snapshot)
         except Exception as fault:
             if error is None:
                 raise
@@ -252,7 +252,7 @@ class RunMeter(_Calls):
                 step.close(error)
         stray = None if error is None or error is self.fault else state_of(error, after_answers=True)
         if stray is not None:
-            self.open_step().keep(unanswered(self.clock(), stray), error)
+            self.open_step().add_call(call_without_usage(self.clock(), stray), error)
         outside = self._steps.get(OUTSIDE)
         if outside is not None and outside.is_open:
             # Calls in no step are part of none that could fail.
@@ -265,7 +265,9 @@ class RunMeter(_Calls):
         the step and not of the run, which knows only the step of its caller.
         """
         with self._lock:
-            step = self._made.setdefault(_named("step", step_id), StepMeter(self, step_id, expects_usage=expects_usage))
+            step = self._made.setdefault(
+                _check_name("step", step_id), StepMeter(self, step_id, expects_usage=expects_usage)
+            )
         if step.expects_usage != expects_usage:
             raise MeteringError(f"step {step_id!r} was declared with expects_usage={step.expects_usage} before")
         return step
@@ -298,22 +300,22 @@ class RunMeter(_Calls):
             self._steps[step.id] = step
             step.is_open = True
 
-    def step_ended(self) -> None:
+    def end_step(self) -> None:
         """Keep what is known by now. What cannot be kept is kept with the next; only the last must be."""
         with self._keeping:
             with self._lock:
                 self._ended_steps += 1
-                if self._ended_steps < self._kept_steps + max(1, self._kept_steps // KEPT_EACH):
+                if self._ended_steps < self._saved_steps + max(1, self._saved_steps // SAVE_EACH_STEP_UP_TO):
                     return
-                done, run = self._ended_steps, self.recorded
+                done, run = self._ended_steps, self.snapshot
             try:
                 self._keep(run)
             except Exception:  # noqa: BLE001 - whoever keeps it may raise anything, and the agent's work goes on
                 return
-            self._kept_steps = done
+            self._saved_steps = done
 
 
-class StepMeter(_Calls):
+class StepMeter(_CallMeter):
     """One step of a run while it goes on."""
 
     def __init__(self, run: RunMeter, step_id: str, *, expects_usage: bool | None) -> None:
@@ -332,7 +334,7 @@ class StepMeter(_Calls):
         self._lock = threading.RLock()
 
     @property
-    def recorded(self) -> MeteredStep:
+    def snapshot(self) -> MeteredStep:
         """The step as it stands."""
         with self._lock:
             return MeteredStep(
@@ -356,7 +358,7 @@ class StepMeter(_Calls):
         # Not by a token: whoever ends a step may be another task than who began it.
         _step_here.set(self.around)
         self.close(error)
-        self.run.step_ended()
+        self.run.end_step()
 
     def open(self) -> None:
         """It begins, or goes on."""
@@ -374,7 +376,7 @@ class StepMeter(_Calls):
             if error is not None and error is not self._accounted and not unread:
                 state = state_of(error, after_answers=bool(self._calls))
                 if state is not None:
-                    self._calls.append(unanswered(self.run.clock(), state))
+                    self._calls.append(call_without_usage(self.run.clock(), state))
             self._streams.clear()
             if self.succeeded is None or error is not None:
                 self.succeeded = error is None
@@ -383,7 +385,7 @@ class StepMeter(_Calls):
             self.is_open = False
         self.run.fault = error or self.run.fault
 
-    def keep(self, call: MeteredCall, error: BaseException | None = None) -> None:
+    def add_call(self, call: MeteredCall, error: BaseException | None = None) -> None:
         """Account for one call, and for the exception that told of it."""
         with self._lock:
             self.open_step()
@@ -392,36 +394,36 @@ class StepMeter(_Calls):
             self._calls.append(call)
             self._accounted = error or self._accounted
 
-    def account(
+    def add_response(
         self,
         at: datetime,
         said: Sequence[object],
-        known: Known,
+        known: CallOverrides,
         state: CallState = CallState.OK,
         stop: BaseException | None = None,
     ) -> None:
         """Account for one call by what it said; AuthorError where that is no usage of anything."""
         try:
-            call = told(at, said, known, state)
+            call = call_from_response(at, said, known, state)
         except MeruitError as fault:
             # It was made all the same, and what it used is not known.
-            self.keep(unanswered(at, state, known), fault)
+            self.add_call(call_without_usage(at, state, known), fault)
             raise
-        self.keep(call, stop)
+        self.add_call(call, stop)
 
-    def watch(self, chunks: Iterable[C] | AsyncIterable[C], known: Known) -> MeteredStream[C]:
+    def watch(self, chunks: Iterable[C] | AsyncIterable[C], known: CallOverrides) -> MeteredStream[C]:
         """A stream that must have ended when the step does."""
         at = self.run.clock()
 
-        def ended(stream: MeteredStream[C], stop: BaseException | None) -> None:
-            state = CallState.OK if stream.is_whole else CallState.ABORTED
+        def on_end(stream: MeteredStream[C], stop: BaseException | None) -> None:
+            state = CallState.OK if stream.is_complete else CallState.ABORTED
             if stop is not None:
                 state = state_of(stop, after_answers=False) or state
-            self.account(at, stream.telling, known, state, stop)
+            self.add_response(at, stream.usage_chunks, known, state, stop)
 
         with self._lock:
             self.open_step()
-            stream = MeteredStream(chunks, ended)
+            stream = MeteredStream(chunks, on_end)
             self._streams.append(stream)
         return stream
 
@@ -444,13 +446,13 @@ def _is_score(score: object) -> bool:
     return isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
 
 
-def _named(what: str, text: object) -> str:
+def _check_name(what: str, text: object) -> str:
     if text == "":
         raise MeteringError(f"{what} is empty; give it a name")
-    return _labelled(what, text)
+    return _check_label(what, text)
 
 
-def _labelled(what: str, text: object) -> str:
+def _check_label(what: str, text: object) -> str:
     if not isinstance(text, str) or len(text) > MAX_NAME or not text.isprintable():
         raise MeteringError(f"{what} is a text of at most {MAX_NAME} printable characters")
     return text

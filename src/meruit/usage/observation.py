@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from meruit.model.usage import Assurance, Attempt, FetchError, Tokens, UsagePolicy, UsageRun, summed
+from meruit.model.usage import Assurance, FetchError, Observation, Tokens, UsagePolicy, UsageRun, sum_tokens
 
 INPUT, OUTPUT, REQUESTS = "input", "output", "requests"
 _SPLIT = ("cached", "cache_write", "reasoning")
 """How tokens are made up."""
-_TIED = (INPUT, OUTPUT, REQUESTS, "cached", "cache_write")
+_BILLED_COUNTS = (INPUT, OUTPUT, REQUESTS, "cached", "cache_write")
 """What costs something, so that both sides must agree on it."""
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _LATEST = re.compile(r"[-@:]latest$")
 _SNAPSHOT = re.compile(r"[-@:](\d{4}-\d{2}-\d{2}|\d{6,8}|(0[1-9]|1[0-2])\d{2}|2\d(0[1-9]|1[0-2]))$")
 """How providers mark the dated version that an alias stands for: 2024-08-06, 20250219, 0613, 2411."""
-_SPECIFIED = UsagePolicy()
+_DEFAULT_POLICY = UsagePolicy()
 
 
-def failure(look: Attempt, ended_at: datetime) -> FetchError | None:
+def failure(look: Observation, ended_at: datetime) -> FetchError | None:
     """Why the look found nothing out; None where it did."""
     if look.error is not None:
         return look.error
@@ -31,26 +31,26 @@ def failure(look: Attempt, ended_at: datetime) -> FetchError | None:
     return FetchError.NOT_READY if look.watermark is not None and look.watermark < ended_at else None
 
 
-def is_equal(one: Attempt, other: Attempt, policy: UsagePolicy = _SPECIFIED) -> bool:
+def is_equal(one: Observation, other: Observation, policy: UsagePolicy = _DEFAULT_POLICY) -> bool:
     """Whether two looks found the same; what only the run says never equals what its provider does."""
-    return _seen(one, policy) == _seen(other, policy)
+    return _comparison_key(one, policy) == _comparison_key(other, policy)
 
 
-def same_model(ours: str, theirs: str) -> bool:
+def is_same_model(ours: str, theirs: str) -> bool:
     """Whether two names mean one model: an alias, with or without its maker's name, means its dated version."""
-    one, other = _bare(ours), _bare(theirs)
-    return one == other or _undated(one) == other or one == _undated(other)
+    one, other = _base_name(ours), _base_name(theirs)
+    return one == other or _without_date(one) == other or one == _without_date(other)
 
 
-def total_of(look: Attempt) -> Tokens:
+def total_of(look: Observation) -> Tokens:
     """What was counted altogether."""
     return look.total or Tokens()
 
 
-def own(run: UsageRun, look: Attempt) -> Tokens | None:
-    """The run's part of what was counted; where several share a lane, what it says itself, which tied out or not.
+def own_tokens(run: UsageRun, look: Observation) -> Tokens | None:
+    """The run's part of what was counted; where several share an attribution key, what it says itself, which tied out or not.
 
-    How that is made up is then only its own word: nothing of it is known but what nobody in the lane used.
+    How that is made up is then only its own word: nothing of it is known but what nobody in the attribution key used.
     """
     total, local = total_of(look), run.local
     if look.cohort is None or local is None:
@@ -60,12 +60,12 @@ def own(run: UsageRun, look: Attempt) -> Tokens | None:
     return msgspec.structs.replace(local, **{name: 0 if getattr(total, name) == 0 else None for name in _SPLIT})
 
 
-def assurance_of(look: Attempt) -> Assurance:
-    """How closely the count belongs to the run; who shares a lane has no record of its own, whatever a source says."""
+def assurance_of(look: Observation) -> Assurance:
+    """How closely the count belongs to the run; who shares an attribution key has no record of its own, whatever a source says."""
     return look.assurance if look.cohort is None else max(look.assurance, Assurance.COHORT)
 
 
-def counts(look: Attempt, policy: UsagePolicy) -> dict[str, int]:
+def monotonic_counts(look: Observation, policy: UsagePolicy) -> dict[str, int]:
     """What may never fall; of a zero, which is no count, nothing."""
     total = total_of(look)
     if not total.total:
@@ -81,10 +81,10 @@ def counts(look: Attempt, policy: UsagePolicy) -> dict[str, int]:
     return found
 
 
-def shortfall(look: Attempt, marks: Mapping[str, int], policy: UsagePolicy) -> dict[str, int]:
+def shortfall(look: Observation, marks: Mapping[str, int], policy: UsagePolicy) -> dict[str, int]:
     """What is below the most that was ever seen of it, and by how much; what a look cannot tell has not fallen."""
-    now = counts(look, policy)
-    told = {name: now.get(name, 0) for name in marks if name in now or _should_tell(look, name)}
+    now = monotonic_counts(look, policy)
+    told = {name: now.get(name, 0) for name in marks if name in now or _is_zero_when_absent(look, name)}
     return {name: marks[name] - count for name, count in told.items() if count < marks[name]}
 
 
@@ -96,7 +96,7 @@ class Coverage(NamedTuple):
     empty: tuple[str, ...] = ()
 
 
-def coverage(run: UsageRun, look: Attempt) -> Coverage:
+def coverage(run: UsageRun, look: Observation) -> Coverage:
     """By the provider's own split of steps, by a file's count of them, or by what the responses said.
 
     Of two counts that disagree, the one that claims less.
@@ -112,73 +112,73 @@ def coverage(run: UsageRun, look: Attempt) -> Coverage:
     return Coverage(have if look.steps_with_tokens is None else min(have, look.steps_with_tokens), expected, empty)
 
 
-def step_names(run: UsageRun, look: Attempt) -> list[str]:
+def step_names(run: UsageRun, look: Observation) -> list[str]:
     """The steps that are known of: the run's; where it declares none, those of a look that says how many there are."""
     if not run.steps and look.total_steps is not None:
         return [*(look.steps or {})]
     return [one.id for one in run.steps]
 
 
-def models_named(models: Iterable[str]) -> list[str]:
+def unique_models(models: Iterable[str]) -> list[str]:
     """Each once; one without a name says nothing."""
     return sorted({one for one in models if one})
 
 
 def is_one_model(models: Iterable[str]) -> bool:
     """Whether they are one by name: of an alias and its dated version nobody knows."""
-    return len({_bare(one) for one in models_named(models)}) == 1
+    return len({_base_name(one) for one in unique_models(models)}) == 1
 
 
-class Models:
+class ModelNames:
     """Names of models, each found by every other name that means the same, without comparing any two."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._named: dict[str, list[str]] = {}
         self._dated: dict[str, list[str]] = {}
         for name in names:
-            bare = _bare(name)
-            if bare not in self._named and _undated(bare) != bare:
-                self._dated.setdefault(_undated(bare), []).append(bare)
+            bare = _base_name(name)
+            if bare not in self._named and _without_date(bare) != bare:
+                self._dated.setdefault(_without_date(bare), []).append(bare)
             self._named.setdefault(bare, []).append(name)
 
-    def meaning(self, model: str) -> Iterator[str]:
+    def find(self, model: str) -> Iterator[str]:
         """Those of them that mean this model."""
-        for bare in self._same(model):
+        for bare in self._synonyms(model):
             yield from self._named.get(bare, ())
 
-    def taken(self, model: str) -> Iterator[str]:
+    def pop(self, model: str) -> Iterator[str]:
         """The same, and they are not found again."""
-        for bare in self._same(model):
+        for bare in self._synonyms(model):
             yield from self._named.pop(bare, ())
-        self._dated.pop(_bare(model), None)
+        self._dated.pop(_base_name(model), None)
 
-    def _same(self, model: str) -> Iterator[str]:
-        bare = _bare(model)
+    def _synonyms(self, model: str) -> Iterator[str]:
+        bare = _base_name(model)
         yield bare
-        if _undated(bare) != bare:
-            yield _undated(bare)
+        if _without_date(bare) != bare:
+            yield _without_date(bare)
         yield from self._dated.get(bare, ())
 
 
-class Twice(NamedTuple):
+class CountPair(NamedTuple):
     """The same calls, counted by both sides."""
 
     whose: str
     local: Tokens
     billed: Tokens
 
-    def are_apart(self, tolerance: int) -> bool:
+    def is_different(self, tolerance: int) -> bool:
         """Whether the counts differ by more than is tolerated; what one side does not know is not compared."""
-        pairs = [(getattr(self.local, name), getattr(self.billed, name)) for name in _TIED]
+        pairs = [(getattr(self.local, name), getattr(self.billed, name)) for name in _BILLED_COUNTS]
         return any(abs(one - other) > tolerance for one, other in pairs if one is not None and other is not None)
 
 
-def by_model(run: UsageRun, look: Attempt) -> Iterator[Twice]:
+def pairs_by_model(run: UsageRun, look: Observation) -> Iterator[CountPair]:
     """What both sides count of each model; of one that goes by several names, of all of them together."""
     ours, theirs = run.by_model, look.by_model
     if ours is None or theirs is None or any(one.total for one in (ours.get(""), theirs.get("")) if one is not None):
         return
-    left, seen = (Models(ours), Models(theirs)), set[str]()
+    left, seen = (ModelNames(ours), ModelNames(theirs)), set[str]()
     for model in sorted({*ours, *theirs}):
         if model in seen:
             continue
@@ -186,23 +186,23 @@ def by_model(run: UsageRun, look: Attempt) -> Iterator[Twice]:
         seen |= names
         # How many calls there were is told by the whole: one that used nothing need not name its model.
         local, billed = (
-            msgspec.structs.replace(summed(side[one] for one in names if one in side), requests=None)
+            msgspec.structs.replace(sum_tokens(side[one] for one in names if one in side), requests=None)
             for side in (ours, theirs)
         )
-        yield Twice(f"Of {min(names & ours.keys(), default=model)}, the run", local, billed)
-    known, sums = Models(theirs), dict[str, Tokens]()
+        yield CountPair(f"Of {min(names & ours.keys(), default=model)}, the run", local, billed)
+    known, sums = ModelNames(theirs), dict[str, Tokens]()
     for model, local in ours.items():
         # Two dated versions may both be an alias's, and are not each other.
-        bare = _bare(model)
+        bare = _base_name(model)
         if bare not in sums:
-            sums[bare] = summed(theirs[one] for one in known.meaning(model))
+            sums[bare] = sum_tokens(theirs[one] for one in known.find(model))
         billed = sums[bare]
         most = Tokens(min(local.input, billed.input), min(local.output, billed.output))
-        yield Twice(f"Of {model}, the run", Tokens(local.input, local.output), most)
+        yield CountPair(f"Of {model}, the run", Tokens(local.input, local.output), most)
 
 
 def _namesakes(
-    model: str, sides: tuple[Mapping[str, Tokens], Mapping[str, Tokens]], left: tuple[Models, Models]
+    model: str, sides: tuple[Mapping[str, Tokens], Mapping[str, Tokens]], left: tuple[ModelNames, ModelNames]
 ) -> set[str]:
     """All names on either side that mean the same as one, or as one of these; none of them is left."""
     found, waiting = {model}, [model]
@@ -210,7 +210,7 @@ def _namesakes(
         one = waiting.pop()
         for here, there in zip(sides, left[::-1], strict=True):
             if one in here:
-                more = {*there.taken(one)} - found
+                more = {*there.pop(one)} - found
                 found |= more
                 waiting.extend(more)
     return found
@@ -224,7 +224,7 @@ def later(at: datetime, pause: timedelta) -> datetime:
         return _END_OF_TIME
 
 
-def _seen(look: Attempt, policy: UsagePolicy) -> tuple[object, ...]:
+def _comparison_key(look: Observation, policy: UsagePolicy) -> tuple[object, ...]:
     """What must be equal for two looks to be."""
     total, is_local = total_of(look), look.assurance is Assurance.LOCAL
     if policy.totals_only:
@@ -232,28 +232,28 @@ def _seen(look: Attempt, policy: UsagePolicy) -> tuple[object, ...]:
     return (
         is_local,
         total,
-        None if look.steps is None else {name: one for name, one in look.steps.items() if _says_something(one)},
+        None if look.steps is None else {name: one for name, one in look.steps.items() if _has_counts(one)},
         look.steps_with_tokens,
         look.total_steps,
         look.unattributed,
-        models_named(look.models),
-        None if look.by_model is None else {name: one for name, one in look.by_model.items() if _says_something(one)},
+        unique_models(look.models),
+        None if look.by_model is None else {name: one for name, one in look.by_model.items() if _has_counts(one)},
     )
 
 
-def _says_something(tokens: Tokens) -> bool:
+def _has_counts(tokens: Tokens) -> bool:
     """A step or a model without any count is as good as one that is not there."""
     return any(msgspec.structs.astuple(tokens))
 
 
-def _should_tell(look: Attempt, name: str) -> bool:
+def _is_zero_when_absent(look: Observation, name: str) -> bool:
     """Whether what the look does not say of a count means that there is none, and not that it cannot be told."""
     return name in (INPUT, OUTPUT) or (name != REQUESTS and look.steps is not None)
 
 
-def _bare(model: str) -> str:
+def _base_name(model: str) -> str:
     return _LATEST.sub("", model.strip().lower().rpartition("/")[2])
 
 
-def _undated(model: str) -> str:
+def _without_date(model: str) -> str:
     return _SNAPSHOT.sub("", model)

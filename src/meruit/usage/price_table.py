@@ -9,7 +9,7 @@ from importlib import metadata, resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meruit.model.prices import PriceQuote
-from meruit.usage.cost import PLAIN_TIERS, band_name, covers, tier_of
+from meruit.usage.cost import STANDARD_TIERS, band_name, covers, tier_of
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
@@ -46,18 +46,18 @@ _NAMES = {
     "xai": "x-ai",
 }
 """What the table calls by another name."""
-ANYBODYS = frozenset({"", "litellm", "otel", "files"})
+MULTI_PROVIDER_SOURCES = frozenset({"", "litellm", "otel", "files"})
 """Accounts through which models of any provider are used: the model's own name says whose it is."""
 
 
-class PriceTable:
+class ModelPriceTable:
     """One version of the table."""
 
     def __init__(self, snapshot: "DataSnapshot", version: str, digest: str) -> None:
         self.snapshot = snapshot
         self.version = version
         self.sha256 = digest
-        self._found = lru_cache(maxsize=MAX_KNOWN)(self._look_up)
+        self._found = lru_cache(maxsize=MAX_KNOWN)(self._find_entry)
 
     def quotes(self, provider: str, model: str, at: datetime, tier: str = "") -> tuple[PriceQuote, ...]:
         """The prices of a model at a moment, one quote for each band of context lengths; none where they are unknown.
@@ -94,11 +94,11 @@ class PriceTable:
         fitting = several if input_tokens is None else [one for one in several if covers(one.band, input_tokens)]
         return fitting[0] if len(fitting) == 1 else None
 
-    def _look_up(self, provider: str, model: str) -> "_Found | None":
+    def _find_entry(self, provider: str, model: str) -> "_PriceEntry | None":
         """The one entry of the table that is meant; None where there is none, or more than one."""
         by_id = {one.id: one for one in self.snapshot.providers}
         whose, _, rest = model.lower().partition("/")
-        if provider not in ANYBODYS:
+        if provider not in MULTI_PROVIDER_SOURCES:
             owner, name = by_id.get(_NAMES.get(provider, provider)), model
         elif rest and _NAMES.get(whose, whose) in by_id:
             owner, name = by_id[_NAMES.get(whose, whose)], rest
@@ -108,11 +108,11 @@ class PriceTable:
         entry = None if owner is None or not name else owner.find_model(name, all_providers=self.snapshot.providers)
         if owner is None or entry is None:
             return None
-        found = _Found(owner, entry)
+        found = _PriceEntry(owner, entry)
         return None if any(one.is_match(name) and found.differs(one) for one in owner.models) else found
 
 
-class _Found(NamedTuple):
+class _PriceEntry(NamedTuple):
     """An entry of the table."""
 
     provider: "Provider"
@@ -124,15 +124,15 @@ class _Found(NamedTuple):
 
     def prices(self, at: datetime, tier: str) -> "ModelPrice | None":
         """What holds at that moment and tier; None where the table would fall back on something else."""
-        context = None if tier in PLAIN_TIERS else {"processing" if tier == BATCH else "service_tier": tier}
+        context = None if tier in STANDARD_TIERS else {"processing" if tier == BATCH else "service_tier": tier}
         standard = self.model.prices if isinstance(self.model.prices, list) else ()
-        if (standard and not any(_is_active(one, at) for one in standard)) or not self._has(context, at):
+        if (standard and not any(_is_active(one, at) for one in standard)) or not self._has_prices_for(context, at):
             return None
         prices = self.model.get_prices(at, context)
         mixed = any(getattr(prices, name) is not None for name in _OUTPUTS)
         return None if mixed or prices.input_mtok is None else prices
 
-    def _has(self, context: Mapping[str, str] | None, at: datetime) -> bool:
+    def _has_prices_for(self, context: Mapping[str, str] | None, at: datetime) -> bool:
         """Whether there are prices for just that; what one provider prices apart, another who resells it need not."""
         if context is None:
             return True
@@ -169,7 +169,7 @@ def _at_length(price: Any, input_tokens: int) -> Decimal:
 
 
 @cache
-def table() -> PriceTable:
+def load_table() -> ModelPriceTable:
     """The table as it is installed; what somebody else in this process updated it to is not used."""
     # It is large, and most commands price nothing.
     from genai_prices.data import providers
@@ -177,11 +177,11 @@ def table() -> PriceTable:
 
     content = resources.files("genai_prices").joinpath("data.py").read_bytes()
     snapshot = DataSnapshot(providers=providers, from_auto_update=False)
-    return PriceTable(snapshot, metadata.version("genai-prices"), sha256(content).hexdigest())
+    return ModelPriceTable(snapshot, metadata.version("genai-prices"), sha256(content).hexdigest())
 
 
 def quote(
     provider: str, model: str, at: datetime, tier: str = "", *, input_tokens: int | None = None
 ) -> PriceQuote | None:
     """The prices of one call by the installed table; None where they are unknown."""
-    return table().quote(provider, model, at, tier, input_tokens=input_tokens)
+    return load_table().quote(provider, model, at, tier, input_tokens=input_tokens)

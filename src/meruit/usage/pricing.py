@@ -5,30 +5,30 @@ from decimal import Decimal
 
 import msgspec
 
-from meruit.model.metering import CallState, CostRow, LaneKind, MeteredRun, UsageRecord, UsageRow
-from meruit.model.prices import Ledger, PriceQuote
+from meruit.model.metering import AttributionKind, CallState, CostRow, MeteredRun, UsageRecord, UsageRow
+from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.usage import Tokens
-from meruit.usage.cost import covers, quoted, tier_of, timely
-from meruit.usage.price_table import PriceTable, table
+from meruit.usage.cost import clamp_calls, covers, quote_cost, tier_of
+from meruit.usage.price_table import ModelPriceTable, load_table
 
 CURRENCY = "USD"
 """Of every price in the table."""
 PRICE_CHANGED = "its price changed while the run lasted"
-_LANES = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.SESSION})
+_BILLABLE_KINDS = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION})
 """By which costs can be told apart."""
 
 
-def quotes_for(run: MeteredRun, provider: str, prices: PriceTable | None = None) -> tuple[PriceQuote, ...]:
+def quotes_for(run: MeteredRun, provider: str, prices: ModelPriceTable | None = None) -> tuple[PriceQuote, ...]:
     """The prices of the run's calls, each as it was then; what has no known price is left out.
 
     A model has a quote for each band of context lengths that its calls fall into, or may; and one more from each
     call on at which its prices changed.
     """
-    prices = prices or table()
+    prices = prices or load_table()
     found: dict[tuple[str, str, str], list[PriceQuote]] = {}
     # Prices begin and end on the minute.
     looked_up: dict[tuple[object, ...], tuple[PriceQuote, ...]] = {}
-    for call in sorted(timely(run), key=lambda one: one.at):
+    for call in sorted(clamp_calls(run), key=lambda one: one.at):
         if not call.model or (call.tokens is None and call.state is CallState.FAILED):
             continue
         key = (call.model, call.tier, call.at.replace(second=0, microsecond=0))
@@ -44,8 +44,8 @@ def quotes_for(run: MeteredRun, provider: str, prices: PriceTable | None = None)
     return tuple(sorted((quote for several in found.values() for quote in several), key=lambda one: one.at))
 
 
-def repriced(
-    record: UsageRecord, provider: str, reason: str, prices: PriceTable | None = None
+def requote(
+    record: UsageRecord, provider: str, reason: str, prices: ModelPriceTable | None = None
 ) -> tuple[PriceQuote, ...]:
     """The run's quotes, and behind them those of the table of today where it says otherwise; none is taken away."""
     again = quotes_for(record.run, provider, prices)
@@ -55,14 +55,16 @@ def repriced(
     return (*record.quotes, *(msgspec.structs.replace(one, reason=reason) for one in again))
 
 
-def ledger_of(record: UsageRecord, *, billed: Decimal | None = None, settled: Decimal | None = None) -> Ledger:
+def ledger_of(record: UsageRecord, *, billed: Decimal | None = None, settled: Decimal | None = None) -> RunCosts:
     """The run's costs as they are known now; what was known before and is not told again stays."""
-    return kept(record.ledger, Ledger(quoted(record.run, record.verdict, record.quotes).amount, billed, settled))
+    return merge_ledgers(
+        record.ledger, RunCosts(quote_cost(record.run, record.verdict, record.quotes).amount, billed, settled)
+    )
 
 
-def kept(before: Ledger, now: Ledger) -> Ledger:
+def merge_ledgers(before: RunCosts, now: RunCosts) -> RunCosts:
     """Both together, each cost for itself: what is unknown now never takes the place of what was known."""
-    return Ledger(
+    return RunCosts(
         before.quoted if now.quoted is None else now.quoted,
         before.billed if now.billed is None else now.billed,
         before.settled if now.settled is None else now.settled,
@@ -70,7 +72,7 @@ def kept(before: Ledger, now: Ledger) -> Ledger:
     )
 
 
-def billed(
+def amount_billed(
     run: MeteredRun,
     tokens: Tokens,
     *,
@@ -80,15 +82,15 @@ def billed(
 ) -> Decimal | None:
     """What the provider bills for the run; None where it cannot be told whose the money is.
 
-    Either there is a row with its cost for each of the run's calls. Or the run has a lane, the costs of that lane
+    Either there is a row with its cost for each of the run's calls. Or the run has an attribution key, the costs of that attribution key
     cover all of its time, and all that was used there in the time of these costs, `in_lane`, is what the run used:
     then nobody else's money is among it.
     """
-    by_calls = _billed_by_calls(run, rows)
-    return _billed_by_lane(run, tokens, costs, in_lane) if by_calls is None else by_calls
+    by_calls = _sum_call_costs(run, rows)
+    return _sum_attribution_key_costs(run, tokens, costs, in_lane) if by_calls is None else by_calls
 
 
-def _billed_by_calls(run: MeteredRun, rows: Sequence[UsageRow]) -> Decimal | None:
+def _sum_call_costs(run: MeteredRun, rows: Sequence[UsageRow]) -> Decimal | None:
     told = {row.request_id: row.cost for row in rows if row.request_id}
     needed = [call for call in run.calls if call.state is not CallState.FAILED or call.id in told]
     found = [told.get(call.id) if call.id else None for call in needed]
@@ -96,16 +98,24 @@ def _billed_by_calls(run: MeteredRun, rows: Sequence[UsageRow]) -> Decimal | Non
     return sum(known, Decimal(0)) if known and len(known) == len(found) else None
 
 
-def _billed_by_lane(
+def _sum_attribution_key_costs(
     run: MeteredRun, tokens: Tokens, costs: Sequence[CostRow], in_lane: Tokens | None
 ) -> Decimal | None:
     start, end = run.started_at, run.ended_at
-    if start is None or end is None or in_lane is None or run.lane.kind not in _LANES or not run.lane.value:
+    if (
+        start is None
+        or end is None
+        or in_lane is None
+        or run.attribution_key.kind not in _BILLABLE_KINDS
+        or not run.attribution_key.value
+    ):
         return None
     if (in_lane.input, in_lane.output) != (tokens.input, tokens.output):
         return None
     own = [
-        one for one in costs if getattr(one, run.lane.kind) == run.lane.value and one.start <= end and one.end > start
+        one
+        for one in costs
+        if getattr(one, run.attribution_key.kind) == run.attribution_key.value and one.start <= end and one.end > start
     ]
     reached = start
     for one in sorted(own, key=lambda one: one.start):

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from meruit.model.metering import MAX_NAME, CallState, MeteredCall
 from meruit.model.usage import Tokens
-from meruit.usage.providers.blocks import last_of
+from meruit.usage.providers.blocks import last_tokens_of
 
 C = TypeVar("C")
 
@@ -16,11 +16,11 @@ _REFUSED, _UNSURE = range(400, 500), (408, 499)
 _MODEL, _ID, _TIER = ("model", "model_version", "modelVersion"), ("id", "response_id", "responseId"), ("service_tier",)
 _INSIDE = ("message", "response", "usage")
 """Where events of streams, and some responses, keep the same."""
-_TELLING = ("usage", "usage_metadata", "usageMetadata", "message", "response")
+_USAGE_FIELDS = ("usage", "usage_metadata", "usageMetadata", "message", "response")
 """What a chunk has that may tell of tokens."""
 
 
-class Known(NamedTuple):
+class CallOverrides(NamedTuple):
     """What the caller knows of a call, and the response need not say."""
 
     model: str = ""
@@ -29,17 +29,19 @@ class Known(NamedTuple):
     provider: str | None = None
 
 
-def unanswered(at: datetime, state: CallState, known: Known = Known()) -> MeteredCall:  # noqa: B008 - frozen
+def call_without_usage(at: datetime, state: CallState, known: CallOverrides = CallOverrides()) -> MeteredCall:  # noqa: B008 - frozen
     """A call of which nobody said what it used."""
-    return _made(at, state, None, known, ())
+    return _build_call(at, state, None, known, ())
 
 
-def told(at: datetime, said: Sequence[object], known: Known, state: CallState = CallState.OK) -> MeteredCall:
+def call_from_response(
+    at: datetime, said: Sequence[object], known: CallOverrides, state: CallState = CallState.OK
+) -> MeteredCall:
     """A call by its response, or the response's usage block, or by what its stream told; AuthorError for what is none.
 
     Each sum of a stream includes those before it, so that the last one stands; of one that was broken off, none does.
     """
-    return _made(at, state, last_of(said, known.provider) if state is CallState.OK else None, known, said)
+    return _build_call(at, state, last_tokens_of(said, known.provider) if state is CallState.OK else None, known, said)
 
 
 def state_of(error: BaseException, *, after_answers: bool) -> CallState | None:
@@ -67,10 +69,10 @@ class MeteredStream(Generic[C]):
         self._ended = ended
         self._iterator: Iterator[C] | None = None
         self._async_iterator: AsyncIterator[C] | None = None
-        self.telling: list[C] = []
+        self.usage_chunks: list[C] = []
         """The chunks that may say what was used; the others are not kept."""
         self.is_over = False
-        self.is_whole = False
+        self.is_complete = False
         """Whether it was read to its end."""
 
     def __iter__(self) -> Iterator[C]:
@@ -86,7 +88,7 @@ class MeteredStream(Generic[C]):
         except BaseException as stop:
             self.end(stop)
             raise
-        return self._seen(chunk)
+        return self._collect(chunk)
 
     def __aiter__(self) -> AsyncIterator[C]:
         return self
@@ -101,32 +103,34 @@ class MeteredStream(Generic[C]):
         except BaseException as stop:
             self.end(stop)
             raise
-        return self._seen(chunk)
+        return self._collect(chunk)
 
     def end(self, stop: BaseException | None = None) -> None:
         """Nothing comes any more: by its end, by an exception, or because nobody reads on."""
         if not self.is_over:
-            self.is_over, self.is_whole = True, isinstance(stop, (StopIteration, StopAsyncIteration))
-            self._ended(self, None if self.is_whole else stop)
+            self.is_over, self.is_complete = True, isinstance(stop, (StopIteration, StopAsyncIteration))
+            self._ended(self, None if self.is_complete else stop)
 
-    def _seen(self, chunk: C) -> C:
-        if not self.is_over and any(_attribute(chunk, name) is not None for name in _TELLING):
-            self.telling.append(chunk)
+    def _collect(self, chunk: C) -> C:
+        if not self.is_over and any(_attribute(chunk, name) is not None for name in _USAGE_FIELDS):
+            self.usage_chunks.append(chunk)
         return chunk
 
 
-def _made(at: datetime, state: CallState, tokens: Tokens | None, known: Known, said: Sequence[object]) -> MeteredCall:
+def _build_call(
+    at: datetime, state: CallState, tokens: Tokens | None, known: CallOverrides, said: Sequence[object]
+) -> MeteredCall:
     return MeteredCall(
         at,
-        (known.model or _label(said, _MODEL))[:MAX_NAME],
+        (known.model or _find_label(said, _MODEL))[:MAX_NAME],
         tokens,
         state,
-        (known.call_id or _label(said, _ID))[:MAX_NAME],
-        (known.tier or _label(said, _TIER))[:MAX_NAME],
+        (known.call_id or _find_label(said, _ID))[:MAX_NAME],
+        (known.tier or _find_label(said, _TIER))[:MAX_NAME],
     )
 
 
-def _label(said: Sequence[object], names: Sequence[str]) -> str:
+def _find_label(said: Sequence[object], names: Sequence[str]) -> str:
     """The last text under one of the names."""
     for one in reversed(said):
         for place in (one, *(_attribute(one, name) for name in _INSIDE)):

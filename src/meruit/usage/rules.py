@@ -7,9 +7,9 @@ from typing import NamedTuple
 from meruit.model.usage import (
     INTERVAL_MIN,
     Assurance,
-    Attempt,
     Cohort,
     FetchError,
+    Observation,
     Tokens,
     UsageCode,
     UsagePolicy,
@@ -19,19 +19,19 @@ from meruit.model.usage import (
 from meruit.usage.observation import (
     INPUT,
     OUTPUT,
+    CountPair,
     Coverage,
-    Models,
-    Twice,
-    by_model,
+    ModelNames,
     coverage,
     failure,
     is_one_model,
-    models_named,
+    pairs_by_model,
     step_names,
     total_of,
+    unique_models,
 )
 
-NAMED = 5
+MAX_NAMES = 5
 """How many steps or models a sentence names."""
 
 
@@ -53,7 +53,7 @@ NOT_STARTED = Finding(
     "⏳ Not looked at yet",
     "There is no look at the provider's count since the run ended.",
 )
-CAME_BACK = Finding(
+DECREASE_RECOVERED = Finding(
     UsageStatus.WARNING,
     UsageCode.DECREASED,
     "⚠️ Token counts decreased, and came back",
@@ -68,17 +68,17 @@ LOCAL_ONLY = Finding(
 )
 
 
-def conflict(attempt_id: str) -> Finding:
+def conflict(observation_id: str) -> Finding:
     """One look is told in two ways."""
     return Finding(
         UsageStatus.WARNING,
         UsageCode.CONFLICTING_EVIDENCE,
-        f"⚠️ Attempt {attempt_id} stands twice, with different contents",
+        f"⚠️ Attempt {observation_id} stands twice, with different contents",
         "One look cannot have found two things: the evidence was changed, or two looks were given one name.",
     )
 
 
-def only_errors(looks: Sequence[Attempt], ended_at: datetime) -> Finding:
+def only_errors(looks: Sequence[Observation], ended_at: datetime) -> Finding:
     """No look found anything out."""
     last = looks[-1]
     error = failure(last, ended_at)
@@ -93,9 +93,9 @@ def only_errors(looks: Sequence[Attempt], ended_at: datetime) -> Finding:
     )
 
 
-def zero(kept: Attempt | None) -> Finding:
+def zero(kept: Observation | None) -> Finding:
     """Nothing is counted, though something should be."""
-    before = "" if kept is None else f" The count of {_told(total_of(kept))} that was seen before is kept."
+    before = "" if kept is None else f" The count of {_format_tokens(total_of(kept))} that was seen before is kept."
     return Finding(
         UsageStatus.DATA_NOT_AVAILABLE,
         UsageCode.ZERO_TOKENS,
@@ -105,10 +105,10 @@ def zero(kept: Attempt | None) -> Finding:
     )
 
 
-def decreased(less: Mapping[str, int]) -> Finding:
+def decrease(less: Mapping[str, int]) -> Finding:
     """Something is below the most that was seen of it."""
     others = [name for name in less if name not in (INPUT, OUTPUT)]
-    where = f" ({_some(others)} fell)" if others else ""
+    where = f" ({_join_names(others)} fell)" if others else ""
     return Finding(
         UsageStatus.WARNING,
         UsageCode.DECREASED,
@@ -128,12 +128,12 @@ def first(policy: UsagePolicy) -> Finding:
     )
 
 
-def changing(before: Attempt, look: Attempt, policy: UsagePolicy) -> Finding:
+def change(before: Observation, look: Observation, policy: UsagePolicy) -> Finding:
     """The last two looks differ."""
     return Finding(
         UsageStatus.PENDING,
         UsageCode.CHANGING,
-        f"⏳ Data still changing: {_told(total_of(before))} → {_told(total_of(look))}",
+        f"⏳ Data still changing: {_format_tokens(total_of(before))} → {_format_tokens(total_of(look))}",
         f"The last two looks differ; equal ones at least {interval_of(policy)} apart settle it.",
     )
 
@@ -154,22 +154,22 @@ def gap(apart: timedelta, pairs: int, settles: datetime, policy: UsagePolicy) ->
     )
 
 
-def stable(run: UsageRun, look: Attempt, apart: timedelta, policy: UsagePolicy) -> Finding:
+def stable(run: UsageRun, look: Observation, apart: timedelta, policy: UsagePolicy) -> Finding:
     """Nothing moves any more; whether it is whole, and the run's, is asked now."""
     covered = coverage(run, look)
     doubt = (
-        _undeclared(run, look)
-        or _incomplete(run, covered)
-        or _unattributed(run, look, covered)
-        or _models(run, look)
-        or _differs(run, look, policy.tolerance)
+        _check_declarations(run, look)
+        or _check_coverage(run, covered)
+        or _check_attribution(run, look, covered)
+        or _check_models(run, look)
+        or _check_counts(run, look, policy.tolerance)
     )
     if doubt is not None:
         return doubt
     return Finding(
         UsageStatus.VERIFIED,
         UsageCode.STABLE,
-        f"✅ Data stable across {_rounded(apart, policy)} minute interval",
+        f"✅ Data stable across {_format_minutes(apart, policy)} minute interval",
         "Two equal looks, far enough apart, at the highest count seen, or one that a person accepted, with tokens in "
         f"{covered.have} of {covered.expected} steps. A look that differs withdraws it.",
     )
@@ -185,12 +185,12 @@ def interval_of(policy: UsagePolicy) -> str:
     return f"{policy.interval_min!r}".removesuffix(".0") + " minutes"
 
 
-def _rounded(apart: timedelta, policy: UsagePolicy) -> str:
+def _format_minutes(apart: timedelta, policy: UsagePolicy) -> str:
     """As specified; where less than that is enough, never up."""
     return f"{minutes(apart):.0f}" if policy.interval_min >= INTERVAL_MIN else f"{apart // timedelta(minutes=1)}"
 
 
-def _undeclared(run: UsageRun, look: Attempt) -> Finding | None:
+def _check_declarations(run: UsageRun, look: Observation) -> Finding | None:
     silent = {one.id: one.local for one in run.steps if one.expects_usage is False}
     billed = [one for one, tokens in (look.steps or {}).items() if one in silent and tokens.total]
     if look.steps is None and total_of(look).total:
@@ -200,19 +200,19 @@ def _undeclared(run: UsageRun, look: Attempt) -> Finding | None:
     is_billed = look.cohort is None and total_of(look).total
     if not billed and not (run.uses_none and is_billed):
         return None
-    who = f"Steps {_some(billed)} were" if billed else "The run was"
+    who = f"Steps {_join_names(billed)} were" if billed else "The run was"
     return Finding(
         UsageStatus.WARNING,
         UsageCode.UNDECLARED_USAGE,
-        f"⚠️ {who} declared to use no model, and billed for {_told(total_of(look))}",
+        f"⚠️ {who} declared to use no model, and billed for {_format_tokens(total_of(look))}",
         "Either the declaration is wrong, or somebody else used the same key; see what called the provider.",
     )
 
 
-def _incomplete(run: UsageRun, covered: Coverage) -> Finding | None:
+def _check_coverage(run: UsageRun, covered: Coverage) -> Finding | None:
     if run.uses_none or (covered.have >= covered.expected and covered.expected):
         return None
-    named = f" No tokens: {_some(covered.empty)}." if covered.empty else ""
+    named = f" No tokens: {_join_names(covered.empty)}." if covered.empty else ""
     why = named if covered.expected else " The run declares no step that the tokens could belong to."
     return Finding(
         UsageStatus.WARNING,
@@ -223,13 +223,13 @@ def _incomplete(run: UsageRun, covered: Coverage) -> Finding | None:
     )
 
 
-def _unattributed(run: UsageRun, look: Attempt, covered: Coverage) -> Finding | None:
+def _check_attribution(run: UsageRun, look: Observation, covered: Coverage) -> Finding | None:
     known = set(step_names(run, look))
     strangers = {name: one.total for name, one in (look.steps or {}).items() if name not in known and one.total}
     outside = look.unattributed + sum(strangers.values())
     if not outside and covered.have <= covered.expected:
         return None
-    where = f" (steps {_some([*strangers])})" if strangers else ""
+    where = f" (steps {_join_names([*strangers])})" if strangers else ""
     what = f"{outside:,} tokens in no declared step" if outside else "more steps have tokens than were declared"
     return Finding(
         UsageStatus.WARNING,
@@ -240,81 +240,81 @@ def _unattributed(run: UsageRun, look: Attempt, covered: Coverage) -> Finding | 
     )
 
 
-def _unknown_to(known: Iterable[str], models: Iterable[str]) -> list[str]:
+def _unknown_models(known: Iterable[str], models: Iterable[str]) -> list[str]:
     """Those models that are none of the known ones, by whatever name."""
-    found = Models(known)
-    return [one for one in models if not any(found.meaning(one))]
+    found = ModelNames(known)
+    return [one for one in models if not any(found.find(one))]
 
 
-def _models(run: UsageRun, look: Attempt) -> Finding | None:
+def _check_models(run: UsageRun, look: Observation) -> Finding | None:
     is_shared = look.cohort is not None and look.cohort.runs > 1
     told = look.cohort.models if look.cohort and is_shared else ()
-    # Of those that share a lane and do not all name their models, at least the run's own must be billed.
-    ours = models_named(told or [one for step in run.steps for one in step.models])
-    theirs = models_named(look.models)
+    # Of those that share an attribution key and do not all name their models, at least the run's own must be billed.
+    ours = unique_models(told or [one for step in run.steps for one in step.models])
+    theirs = unique_models(look.models)
     is_known = ours and theirs
-    strange = _unknown_to(theirs, ours)
+    strange = _unknown_models(theirs, ours)
     if told or not is_shared:
-        strange += _unknown_to(ours, theirs)
+        strange += _unknown_models(ours, theirs)
     if not is_known or not strange:
         return None
     return Finding(
         UsageStatus.WARNING,
         UsageCode.MODEL_MISMATCH,
-        f"⚠️ Models differ: the run used {_some(ours)}, the provider billed {_some(theirs)}",
+        f"⚠️ Models differ: the run used {_join_names(ours)}, the provider billed {_join_names(theirs)}",
         "An alias counts as its dated version, and nothing else does; see which model really answered.",
     )
 
 
-def _differs(run: UsageRun, look: Attempt, tolerance: int) -> Finding | None:
+def _check_counts(run: UsageRun, look: Observation, tolerance: int) -> Finding | None:
     if look.assurance is Assurance.LOCAL:
         return LOCAL_ONLY
     if look.cohort is not None:
-        ambiguous = _ambiguous(run, look, look.cohort, tolerance)
+        ambiguous = _check_cohort(run, look, look.cohort, tolerance)
         if ambiguous is not None or look.cohort.runs > 1:
             return ambiguous
-    for twice in _told_twice(run, look):
-        if twice.are_apart(tolerance):
+    for twice in _count_pairs(run, look):
+        if twice.is_different(tolerance):
             return Finding(
                 UsageStatus.WARNING,
                 UsageCode.DISCREPANCY,
-                f"⚠️ {twice.whose} counted {_said(twice, tolerance)}",
+                f"⚠️ {twice.whose} counted {_describe_counts(twice, tolerance)}",
                 "Both counts are final, and they differ: calls that were retried or broken off, or another user of the "
                 "same key or project.",
             )
     return None
 
 
-def _told_twice(run: UsageRun, look: Attempt) -> list[Twice]:
+def _count_pairs(run: UsageRun, look: Observation) -> list[CountPair]:
     """What both sides count: the whole run and each model; or, where one of its steps does not say, those that do."""
     local = run.local
     if local is not None:
-        return [Twice("The run", local, total_of(look)), *by_model(run, look)]
+        return [CountPair("The run", local, total_of(look)), *pairs_by_model(run, look)]
     if look.steps is None:
         return []
     return [
-        Twice(f"Step {one.id}", one.local, look.steps.get(one.id, Tokens()))
+        CountPair(f"Step {one.id}", one.local, look.steps.get(one.id, Tokens()))
         for one in run.steps
         if one.local is not None
     ]
 
 
-def _ambiguous(run: UsageRun, look: Attempt, cohort: Cohort, tolerance: int) -> Finding | None:
+def _check_cohort(run: UsageRun, look: Observation, cohort: Cohort, tolerance: int) -> Finding | None:
     """Where the count is not the run's alone, and what all say of themselves does not prove whose is what."""
     share = f"{cohort.runs} runs share what is counted"
     way_out = "give the run a key, a project or a session of its own"
-    billed = models_named(look.models)
+    billed = unique_models(look.models)
     if cohort.has_open:
         what, why = f"{share}, and one of them has not ended", "it may yet use more"
         way_out = f"end it, `meruit usage end RUN`, or {way_out}"
     elif cohort.local is None or run.local is None:
         alone = "nothing but the time tells whose tokens these are"
         what = alone if cohort.runs == 1 else share
-        why = "not all who may have used them say how much, or some are told by another kind of lane"
-    elif (twice := Twice("", cohort.local, total_of(look))).are_apart(tolerance):
-        what, why = _untied(twice, cohort, tolerance), "what is said of them does not tie out"
+        why = "not all who may have used them say how much, or some are told by another kind of attribution key"
+    elif (twice := CountPair("", cohort.local, total_of(look))).is_different(tolerance):
+        what, why = _describe_mismatch(twice, cohort, tolerance), "what is said of them does not tie out"
     elif cohort.runs > 1 and len(billed) > 1 and not (is_one_model(billed) or is_one_model(cohort.models)):
-        what = f"{share} of {_some(billed)}"
+        what = f"{share} of {_join_names(billed)}"
         why = "nothing says which of them used which model"
     else:
         return None
@@ -326,22 +326,22 @@ def _ambiguous(run: UsageRun, look: Attempt, cohort: Cohort, tolerance: int) -> 
     )
 
 
-def _untied(twice: Twice, cohort: Cohort, tolerance: int) -> str:
+def _describe_mismatch(twice: CountPair, cohort: Cohort, tolerance: int) -> str:
     if cohort.runs > 1:
-        return f"{cohort.runs} runs that share a lane counted {_said(twice, tolerance)}"
-    return f"the run counted {_said(twice, tolerance, 'account')} in its minutes"
+        return f"{cohort.runs} runs that share an attribution key counted {_describe_counts(twice, tolerance)}"
+    return f"the run counted {_describe_counts(twice, tolerance, 'account')} in its minutes"
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+def _join_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES:,} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
 
 
-def _told(tokens: Tokens) -> str:
+def _format_tokens(tokens: Tokens) -> str:
     return f"{tokens.input:,} in / {tokens.output:,} out"
 
 
-def _said(twice: Twice, tolerance: int, by: str = "provider") -> str:
+def _describe_counts(twice: CountPair, tolerance: int, by: str = "provider") -> str:
     """What both sides say; where input and output do not tell them apart, what does as well."""
     ours, theirs = twice.local, twice.billed
     parts = [
@@ -356,4 +356,4 @@ def _said(twice: Twice, tolerance: int, by: str = "provider") -> str:
         for one, other, said in parts
         if one is not None and other is not None and abs(one - other) > tolerance
     )
-    return f"{_told(ours)}{one}, the {by} {_told(theirs)}{other}"
+    return f"{_format_tokens(ours)}{one}, the {by} {_format_tokens(theirs)}{other}"

@@ -10,8 +10,8 @@ import msgspec
 from meruit.model.record import Record
 from meruit.model.usage import (
     LONGEST_MIN,
-    Attempt,
     FetchError,
+    Observation,
     UsageCode,
     UsagePolicy,
     UsageStatus,
@@ -40,11 +40,11 @@ class Schedule(Record, frozen=True):
     """Days of the next month after which its invoice is closed: one more audit."""
     shortest_min: Minutes = 1
     """Between two looks, however short the interval of the policy is."""
-    late_looks: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 10
+    late_observations: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 10
     """How many looks a run with data may have after it would be given up: an audit may find that it moves again."""
 
 
-class NextLook(NamedTuple):
+class NextObservation(NamedTuple):
     """When somebody should look again, and why."""
 
     at: datetime | None
@@ -58,29 +58,31 @@ class NextLook(NamedTuple):
 
 _UNSETTLED = (UsageStatus.PENDING, UsageStatus.WARNING)
 """Where another look may prove something by being equal to the last."""
-_USUAL = Schedule()
-_SPECIFIED = UsagePolicy()
+_DEFAULT_SCHEDULE = Schedule()
+_DEFAULT_POLICY = UsagePolicy()
 
 
-def next_look(
+def next_observation(
     ended_at: datetime | None,
     verdict: UsageVerdict,
-    looks: Sequence[Attempt],
-    policy: UsagePolicy = _SPECIFIED,
-    schedule: Schedule = _USUAL,
-) -> NextLook:
+    looks: Sequence[Observation],
+    policy: UsagePolicy = _DEFAULT_POLICY,
+    schedule: Schedule = _DEFAULT_SCHEDULE,
+) -> NextObservation:
     """By the verdict and the looks that led to it."""
     if ended_at is None:
-        return NextLook(None, "the run is still open")
+        return NextObservation(None, "the run is still open")
     if verdict.code is UsageCode.CONFLICTING_EVIDENCE:
-        return NextLook(None, "one look is told in two ways; a person must see which is true", "person")
+        return NextObservation(None, "one look is told in two ways; a person must see which is true", "person")
     since = sorted((one for one in looks if one.at >= ended_at), key=lambda one: (one.at, one.id))
     if not since:
-        return NextLook(later(ended_at, timedelta(minutes=schedule.first_min)), "the first look")
-    return _Waiting(ended_at, verdict, since, policy, schedule).next_look()
+        return NextObservation(later(ended_at, timedelta(minutes=schedule.first_min)), "the first look")
+    return _ObservedRun(ended_at, verdict, since, policy, schedule).next_observation()
 
 
-def is_early(looks: Sequence[Attempt], verdict: UsageVerdict, look: Attempt, policy: UsagePolicy = _SPECIFIED) -> bool:
+def is_early(
+    looks: Sequence[Observation], verdict: UsageVerdict, look: Observation, policy: UsagePolicy = _DEFAULT_POLICY
+) -> bool:
     """Whether an equal look comes too soon to prove anything: kept as an attempt, frequent looks would starve a run.
 
     A look that is not kept moves no due time: what `next_look` said before it still lies ahead.
@@ -94,101 +96,103 @@ def is_early(looks: Sequence[Attempt], verdict: UsageVerdict, look: Attempt, pol
     )
 
 
-class _Waiting(NamedTuple):
+class _ObservedRun(NamedTuple):
     """A run that was looked at, and what is known by that."""
 
     ended_at: datetime
     verdict: UsageVerdict
-    looks: Sequence[Attempt]
+    observations: Sequence[Observation]
     """Since its end, in order."""
     policy: UsagePolicy
     schedule: Schedule
 
-    def next_look(self) -> NextLook:
-        error = failure(self.looks[-1], self.ended_at)
+    def next_observation(self) -> NextObservation:
+        error = failure(self.observations[-1], self.ended_at)
         if error is FetchError.AUTH:
-            return NextLook(None, "the key or its scope was refused; another one is looked with at once", "credential")
+            return NextObservation(
+                None, "the key or its scope was refused; another one is looked with at once", "credential"
+            )
         if error is not None:
             return self._after_failure()
         match self.verdict.status:
             case UsageStatus.DATA_NOT_AVAILABLE:
                 return self._after_failure()
             case UsageStatus.VERIFIED:
-                return self._audit()
+                return self._next_audit()
             case UsageStatus.PENDING:
-                return self._settle()
+                return self._after_pending()
             case UsageStatus.WARNING:
                 return self._after_warning()
 
     @property
-    def _last(self) -> datetime:
-        return self.looks[-1].at
+    def _last_at(self) -> datetime:
+        return self.observations[-1].at
 
     @property
     def _age(self) -> timedelta:
-        return self._last - self.ended_at
+        return self._last_at - self.ended_at
 
     def _is_given_up(self) -> bool:
         give_up = timedelta(hours=self.schedule.give_up_h)
-        late = sum(one.at - self.ended_at >= give_up for one in self.looks)
-        # Who shares a lane with others may have data, and no count of its own.
-        is_without = self.verdict.tokens is None and all(map(self._is_empty, self.looks))
-        return late > (0 if is_without else self.schedule.late_looks)
+        late = sum(one.at - self.ended_at >= give_up for one in self.observations)
+        # Who shares an attribution key with others may have data, and no count of its own.
+        is_without = self.verdict.tokens is None and all(map(self._is_empty, self.observations))
+        return late > (0 if is_without else self.schedule.late_observations)
 
-    def _after_failure(self) -> NextLook:
+    def _after_failure(self) -> NextObservation:
         """Nothing was found out, or nothing is there."""
         is_old = self._age >= timedelta(hours=self.schedule.fresh_h)
         exhausted = is_old and self.verdict.status is UsageStatus.DATA_NOT_AVAILABLE
         if self._is_given_up():
             if self.verdict.status is UsageStatus.VERIFIED:
-                return self._audit()
-            return NextLook(None, "there were no data in all that time; only on request", "person", exhausted)
+                return self._next_audit()
+            return NextObservation(None, "there were no data in all that time; only on request", "person", exhausted)
         if is_old:
-            return NextLook(self._after(timedelta(days=1)), "data were due long ago; once a day", "", exhausted)
-        return NextLook(self._after(self._doubled()), "no data yet; each pause is twice as long")
+            return NextObservation(self._after(timedelta(days=1)), "data were due long ago; once a day", "", exhausted)
+        return NextObservation(self._after(self._backoff()), "no data yet; each pause is twice as long")
 
     def _after(self, pause: timedelta) -> datetime:
         """So long after the last look, and not before an equal one would prove something: it would not even be kept."""
-        due = later(self._last, pause)
-        seen = [one.at for one in self.looks if failure(one, self.ended_at) is None]
+        due = later(self._last_at, pause)
+        seen = [one.at for one in self.observations if failure(one, self.ended_at) is None]
         is_waiting = seen and self.verdict.status in _UNSETTLED
         return max(due, later(seen[-1], self.policy.interval)) if is_waiting else due
 
-    def _doubled(self) -> timedelta:
-        in_a_row = sum(1 for _ in takewhile(self._is_empty, reversed(self.looks)))
+    def _backoff(self) -> timedelta:
+        in_a_row = sum(1 for _ in takewhile(self._is_empty, reversed(self.observations)))
         # Doubling is bounded before it is done: a long outage makes a large number.
         pause = self.schedule.first_min * 2.0 ** min(in_a_row - 1, MOST_DOUBLINGS)
         return timedelta(minutes=min(pause, self.schedule.longest_min))
 
-    def _is_empty(self, look: Attempt) -> bool:
+    def _is_empty(self, look: Observation) -> bool:
         return failure(look, self.ended_at) is not None or not total_of(look).total
 
-    def _settle(self) -> NextLook:
+    def _after_pending(self) -> NextObservation:
         if self._is_given_up():
-            return NextLook(None, "it still moves after all that time; a person must look", "person")
-        return NextLook(self._after(self._interval), "an equal look by then settles it")
+            return NextObservation(None, "it still moves after all that time; a person must look", "person")
+        return NextObservation(self._after(self._interval), "an equal look by then settles it")
 
     @property
     def _interval(self) -> timedelta:
         return max(self.policy.interval, timedelta(minutes=self.schedule.shortest_min))
 
-    def _after_warning(self) -> NextLook:
+    def _after_warning(self) -> NextObservation:
         fresh_until = later(self.ended_at, timedelta(hours=self.schedule.fresh_h))
-        if self._last >= fresh_until:
-            return NextLook(None, "it stayed as it is; a person must look", "person")
+        if self._last_at >= fresh_until:
+            return NextObservation(None, "it stayed as it is; a person must look", "person")
         soonest = self._after(self._interval)
         if self.verdict.code is UsageCode.DECREASED:
-            return NextLook(soonest, "what fell often comes back")
-        return NextLook(max(soonest, fresh_until), "once more when all data should be there")
+            return NextObservation(soonest, "what fell often comes back")
+        return NextObservation(max(soonest, fresh_until), "once more when all data should be there")
 
-    def _audit(self) -> NextLook:
+    def _next_audit(self) -> NextObservation:
         audits = [
             (later(self.ended_at, timedelta(hours=hours)), f"an audit {hours:g} hours after the run")
             for hours in self.schedule.audits_h
         ]
         audits.append((self._invoice_close(), "an audit when the month's invoice is closed"))
-        ahead = [audit for audit in audits if audit[0] > self._last]
-        return NextLook(*min(ahead)) if ahead else NextLook(None, "every audit is done")
+        ahead = [audit for audit in audits if audit[0] > self._last_at]
+        return NextObservation(*min(ahead)) if ahead else NextObservation(None, "every audit is done")
 
     def _invoice_close(self) -> datetime:
         month = later(self.ended_at, timedelta())

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from meruit.errors import AuthorError, ExtractorConflict, nearest
-from meruit.judge.compare import wanted
+from meruit.judge.compare import items_to_contain
 from meruit.judge.plan import COMPUTED_HERE, Plan, Trait, compile_plan
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import Family, MetricExtractor
@@ -14,7 +14,7 @@ from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Prov
 from meruit.model.kinds import CONTAINMENT
 from meruit.model.work import Work
 from meruit.registry import Ask, Metric, checks, metrics
-from meruit.verify.custom_code import CustomCode, OwnCode, Sandboxes, expr_owner, own_code
+from meruit.verify.custom_code import CriteriaCode, CustomCode, Sandboxes, expr_owner, prepare_criteria_code
 from meruit.verify.sanitize import describe
 
 ENGINE_VERSION = "1"
@@ -109,7 +109,7 @@ class Catalogue:
         """Compile the criteria: each distinct question becomes one slot."""
         # A copy of our own: what happens to the author's lists and mappings later changes nothing here.
         criteria = criteria.model_copy(deep=True)
-        own = own_code(criteria, self.sandboxes, self.extractors)
+        own = prepare_criteria_code(criteria, self.sandboxes, self.extractors)
         slots: dict[tuple[str, str], Slot] = {}
         keys: list[tuple[str, str]] = []
         labels: set[str] = set()
@@ -154,7 +154,7 @@ class Catalogue:
         refused = ask.params or (ask.wanted and metric in self._ours)
         return identity if refused else ""
 
-    def _slot(self, name: str, ask: Ask, label: str, distinction: str, own: OwnCode) -> Slot:
+    def _slot(self, name: str, ask: Ask, label: str, distinction: str, own: CriteriaCode) -> Slot:
         if name in own.owner_of:
             return self._slot_of_custom(name, ask, label, own)
         metric = self._ours.get(name)
@@ -164,21 +164,21 @@ class Catalogue:
         if owner is not None:
             if ask.params:
                 why = f"{name} is computed by the extractor {owner!r}, which takes no params"
-                return _flawed(label, name, why)
+                return _slot_with_flaw(label, name, why)
             return Slot(label, name, None, owner=owner, version=str(self.extractors[owner].version))
         why = f"Metric not found: nobody here computes {name!r}{nearest(name, self.names())}"
-        return _flawed(label, name, why, Cause.UNKNOWN_METRIC)
+        return _slot_with_flaw(label, name, why, Cause.UNKNOWN_METRIC)
 
-    def _slot_of_custom(self, name: str, ask: Ask, label: str, own: OwnCode) -> Slot:
+    def _slot_of_custom(self, name: str, ask: Ask, label: str, own: CriteriaCode) -> Slot:
         owner = own.owner_of[name]
         if name in self._ours or name in self._theirs:
             why = f"{name!r} is a metric of this engine already; give the custom metric another name"
-            return _flawed(label, name, why)._replace(place=f"{owner}.metrics")
+            return _slot_with_flaw(label, name, why)._replace(place=f"{owner}.metrics")
         if ask.params:
-            return _flawed(label, name, f"{name} is computed by custom code, which takes no params")
+            return _slot_with_flaw(label, name, f"{name} is computed by custom code, which takes no params")
         if ask.wanted:
             why = f"{name} is a number that custom code computes, in which nothing can be contained; use gte, lte or eq"
-            return _flawed(label, name, why)
+            return _slot_with_flaw(label, name, why)
         return _slot_of_own(own, owner, name, label)
 
 
@@ -188,7 +188,7 @@ def _label(subject: str, identity: str, labels: set[str], subjects: set[str]) ->
     return name if subject in labels and name not in subjects else subject
 
 
-def _slot_of_own(own: OwnCode, owner: str, subject: str, label: str) -> Slot:
+def _slot_of_own(own: CriteriaCode, owner: str, subject: str, label: str) -> Slot:
     """What the author's own code answers."""
     if owner in own.flaws:
         return Slot(label, subject, None, flaw=own.flaws[owner].why, place=own.flaws[owner].place)
@@ -197,14 +197,16 @@ def _slot_of_own(own: OwnCode, owner: str, subject: str, label: str) -> Slot:
 
 def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slot:
     if ask.params and not metric.takes_ask:
-        return _flawed(label, metric.name, f"{metric.name} takes no params")
+        return _slot_with_flaw(label, metric.name, f"{metric.name} takes no params")
     if ask.wanted and not metric.takes_ask:
-        return _flawed(label, metric.name, f"{metric.name} looks for nothing; contains_keywords does, for example")
+        return _slot_with_flaw(
+            label, metric.name, f"{metric.name} looks for nothing; contains_keywords does, for example"
+        )
     key = (metric.name, metric.version, distinction) if metric.costly else None
     try:
         return Slot(label, metric.name, metric.prepare(ask), cache_key=key, version=metric.version)
     except AuthorError as problem:
-        return _flawed(label, metric.name, str(problem))
+        return _slot_with_flaw(label, metric.name, str(problem))
     except Exception as crash:  # noqa: BLE001 - a plugin that cannot prepare costs its own criteria only
         why = f"{metric.name} cannot be prepared: {describe(crash)}"
         return Slot(label, metric.name, None, flaw=Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM))
@@ -215,25 +217,25 @@ def _slot_of_check(assertion: Assertion, label: str) -> Slot:
     check = checks.find(assertion.check)
     if check is None:
         why = f"no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
-        return _unsupported(assertion, label, why)
+        return _slot_of_unsupported(assertion, label, why)
     try:
         run = check.prepare(assertion)
     except AuthorError as problem:
-        return _unsupported(assertion, label, str(problem))
+        return _slot_of_unsupported(assertion, label, str(problem))
     return Slot(label, assertion.check, run, version=check.version, crash=Cause.CHECK_ERROR, last=check.last)
 
 
-def _unsupported(assertion: Assertion, label: str, why: str) -> Slot:
+def _slot_of_unsupported(assertion: Assertion, label: str, why: str) -> Slot:
     """Whatever does not parse as a known check fails as specified, and says why."""
     details = {"unsupported_assertion": assertion.check, "message": f"unsupported assertion: {why}"}
     failed = Checked("0", details, Fault.AUTHOR)
     return Slot(label, assertion.check, lambda _work: failed, version="")
 
 
-def _flawed(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:
+def _slot_with_flaw(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:
     """A question that cannot be asked, on its author's account."""
     return Slot(label, name, None, flaw=Missing(why, cause, Fault.AUTHOR))
 
 
 def _ask(criterion: SuccessCriterion) -> Ask:
-    return Ask(criterion.params, wanted(criterion) if criterion.comparison in CONTAINMENT else ())
+    return Ask(criterion.params, items_to_contain(criterion) if criterion.comparison in CONTAINMENT else ())

@@ -42,7 +42,7 @@ class Sandboxes:
         sandbox = self._made.get(tier) or self._made.setdefault(tier, Sandbox(tier, limits.memory_limit_mb))
         return CustomExtractor(code, sandbox, metrics, limits.timeout_ms)
 
-    def apart(self, extractor: CustomExtractor) -> CustomExtractor:
+    def in_own_process(self, extractor: CustomExtractor) -> CustomExtractor:
         """The same code in a process that nobody else uses: memory lies elsewhere there, which shows."""
         from meruit.sandbox.sandbox import Sandbox
 
@@ -53,7 +53,7 @@ class Sandboxes:
         return CustomExtractor(extractor.code, alone, extractor.metrics, extractor.timeout_ms)
 
 
-class Flaw(NamedTuple):
+class CustomCodeFlaw(NamedTuple):
     """Why a piece of code is not run."""
 
     why: Missing
@@ -61,18 +61,18 @@ class Flaw(NamedTuple):
     """The key of the criteria that is at fault."""
 
 
-class OwnCode(NamedTuple):
+class CriteriaCode(NamedTuple):
     """The code of one set of criteria."""
 
     extractors: dict[str, CustomExtractor]
     """What may run, by the name of its owner: `custom_metrics[0]`, or `expr[id]`."""
     owner_of: dict[str, str]
     """For each declared metric, who computes it."""
-    flaws: dict[str, Flaw]
+    flaws: dict[str, CustomCodeFlaw]
     """What may not run, by its owner."""
 
 
-class _Piece(NamedTuple):
+class _CodePiece(NamedTuple):
     owner: str
     place: str
     """Where the code stands."""
@@ -88,39 +88,39 @@ def expr_owner(identity: str) -> str:
     return f"expr[{identity}]"
 
 
-def own_code(criteria: SuccessCriteria, sandboxes: Sandboxes, taken: Container[str]) -> OwnCode:
+def prepare_criteria_code(criteria: SuccessCriteria, sandboxes: Sandboxes, taken: Container[str]) -> CriteriaCode:
     """Make everything ready that the operator lets run; `taken` are the names of his own extractors."""
-    own = OwnCode({}, {}, {})
+    own = CriteriaCode({}, {}, {})
     for piece in _pieces(criteria):
         if piece.tier is not Tier.EXPR:
             own.owner_of.update(dict.fromkeys(piece.metrics, piece.owner))
         if piece.owner in taken:
             why = f"an extractor of this engine is named {piece.owner!r}; rename it"
-            own.flaws[piece.owner] = Flaw(Missing(why, Cause.AUTHOR_ERROR, Fault.SYSTEM), piece.place)
+            own.flaws[piece.owner] = CustomCodeFlaw(Missing(why, Cause.AUTHOR_ERROR, Fault.SYSTEM), piece.place)
         elif sandboxes.policy is None:
             why = (
                 "this engine runs no custom code: its configuration enables no CustomExtractor; "
                 "its operator may add extractors.custom"
             )
-            own.flaws[piece.owner] = Flaw(_unavailable(why), piece.place)
+            own.flaws[piece.owner] = CustomCodeFlaw(_unavailable(why), piece.place)
         elif not sandboxes.allows(piece.tier):
-            own.flaws[piece.owner] = Flaw(_unavailable(_barred(piece.tier)), piece.chooser)
+            own.flaws[piece.owner] = CustomCodeFlaw(_unavailable(_explain_barred_tier(piece.tier)), piece.chooser)
         else:
             own.extractors[piece.owner] = sandboxes.extractor(piece.code, piece.tier, piece.metrics)
     return own
 
 
-def _pieces(criteria: SuccessCriteria) -> Iterator[_Piece]:
+def _pieces(criteria: SuccessCriteria) -> Iterator[_CodePiece]:
     for number, custom in enumerate(criteria.custom_metrics):
         owner = f"custom_metrics[{number}]"
-        yield _Piece(owner, f"{owner}.code", f"{owner}.tier", custom.code, custom.tier, custom.metrics)
+        yield _CodePiece(owner, f"{owner}.code", f"{owner}.tier", custom.code, custom.tier, custom.metrics)
     for number, (criterion, identity) in enumerate(zip(criteria.criteria, criteria.ids, strict=True)):
         if criterion.expr is not None:
             place = f"criteria[{number}].expr"
-            yield _Piece(expr_owner(identity), place, place, criterion.expr, Tier.EXPR, (criterion.subject,))
+            yield _CodePiece(expr_owner(identity), place, place, criterion.expr, Tier.EXPR, (criterion.subject,))
 
 
-def _barred(tier: Tier) -> str:
+def _explain_barred_tier(tier: Tier) -> str:
     if tier is Tier.PYTHON_FULL:
         return (
             "the tier python-full is not allowed here; its operator allows it with "

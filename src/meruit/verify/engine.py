@@ -12,16 +12,16 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from meruit.documents.authoring import read_model
-from meruit.documents.document import Document, told
+from meruit.documents.document import Document, sort_and_limit_problems
 from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable
-from meruit.judge.verdict import Circumstances, conclude, governed
+from meruit.judge.verdict import Circumstances, apply_governance, conclude
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Fault, Provenance
 from meruit.model.governance import Disposition, GovernanceClient, GovernanceResult
-from meruit.model.text import visible
+from meruit.model.text import escape_control_characters
 from meruit.model.verdict import (
     Bounds,
     GovernanceStatus,
@@ -35,7 +35,7 @@ from meruit.verify.cache import ResultCache
 from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, Prepared
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.measure import Digests, fill_in, is_complete, measure, missing_answer
-from meruit.verify.sanitize import describe, writable
+from meruit.verify.sanitize import describe, escape_unencodable
 
 DEFAULT_TTL_S = 300.0
 DEFAULT_PATIENCE_S = 60.0
@@ -51,7 +51,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Refusal(MeruitError):
+class VerificationRefusal(MeruitError):
     """A request that cannot be judged at all; becomes a result with the verdict `error`."""
 
     def __init__(self, code: ReasonCode, message: str) -> None:
@@ -102,7 +102,7 @@ class VerificationEngine:
         if not isinstance(criteria, SuccessCriteria):
             criteria = read_model(Document("criteria", criteria, {}), SuccessCriteria, error=CriteriaError)
         if self._max_criteria is not None and len(criteria.criteria) > self._max_criteria:
-            raise Refusal(
+            raise VerificationRefusal(
                 ReasonCode.TOO_MANY_CRITERIA,
                 f"{len(criteria.criteria)} criteria; verification.max_criteria_per_task allows {self._max_criteria}",
             )
@@ -121,11 +121,13 @@ class VerificationEngine:
                 # Without params, only what the threshold lists can be at fault.
                 part = "params" if rule.criterion.params else "threshold"
                 # A pattern may hold line breaks, and each criterion gets one line.
-                problem = Problem(slot.place or f"criteria[{rule.position}].{part}", visible(slot.flaw.why))
+                problem = Problem(
+                    slot.place or f"criteria[{rule.position}].{part}", escape_control_characters(slot.flaw.why)
+                )
                 problems[problem] = slot.flaw.fault
         if problems:
             kind = Unavailable if {*problems.values()} == {Fault.SYSTEM} else CriteriaError
-            raise kind(name, told(problems))
+            raise kind(name, sort_and_limit_problems(problems))
         return prepared
 
     async def verify(
@@ -138,7 +140,7 @@ class VerificationEngine:
     ) -> VerificationResult:
         """Judge one piece of work. Whatever is wrong with it is in the result; nothing is raised."""
         try:
-            prepared = self._ready(success_criteria)
+            prepared = self._compile_once(success_criteria)
             work = _work(work_input, work_output, execution_metadata)
             digests = _digests(work)
             evidence = measure(prepared, work, digests, self._cache)
@@ -147,9 +149,9 @@ class VerificationEngine:
             result = self._conclude(contract_id, prepared, evidence, digests)
             if self.governance is None:
                 return result
-            return await self._governed(self.governance, prepared.plan.slots, result, work)
+            return await self._apply_governance(self.governance, prepared.plan.slots, result, work)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
-            return self._refused(contract_id, crash)
+            return self._error_result(contract_id, crash)
 
     def verify_sync(
         self,
@@ -161,23 +163,25 @@ class VerificationEngine:
     ) -> VerificationResult:
         """The same for callers without an event loop, or inside one that must not be left."""
         try:
-            prepared = self._ready(success_criteria)
+            prepared = self._compile_once(success_criteria)
             if not prepared.owners and self.governance is None:
                 work = _work(work_input, work_output, execution_metadata)
                 digests = _digests(work)
                 return self._conclude(contract_id, prepared, measure(prepared, work, digests, self._cache), digests)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
-            return self._refused(contract_id, crash)
-        return _run_apart(lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata))
+            return self._error_result(contract_id, crash)
+        return _run_in_own_loop(lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata))
 
-    def _ready(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
+    def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
         """Compiled criteria; a set that was seen before is not compiled again."""
         if isinstance(criteria, Prepared):
             strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys()
             # Another engine may allow other code, and more of it.
             barred = criteria.custom and criteria.sandboxes.policy != self.catalogue.sandboxes.policy
             if strange or barred:
-                raise Refusal(ReasonCode.BAD_INPUT, "these criteria were compiled by another engine; compile them here")
+                raise VerificationRefusal(
+                    ReasonCode.BAD_INPUT, "these criteria were compiled by another engine; compile them here"
+                )
             return criteria
         if not isinstance(criteria, SuccessCriteria):
             return self.compile(criteria)
@@ -209,7 +213,7 @@ class VerificationEngine:
         # Work crosses into a sandbox as JSON, so no copy protects it any better.
         given = _parts if type(extractor) is CustomExtractor else _copies
         patience_s = self._patience_with(extractor, len(prepared.owners))
-        answer = await self._patiently(lambda: extractor.extract(*given(work)), patience_s)
+        answer = await self._await_within(lambda: extractor.extract(*given(work)), patience_s)
         if isinstance(answer, BaseException):
             return missing_answer(owner, answer)
         if key is not None and is_complete(prepared, owner, answer):
@@ -223,7 +227,7 @@ class VerificationEngine:
             return max(self._patience_s, asked * extractor.timeout_ms / 1000 + GRACE_S)
         return self._patience_s
 
-    async def _patiently(self, ask: Callable[[], Any], patience_s: float) -> Any:
+    async def _await_within(self, ask: Callable[[], Any], patience_s: float) -> Any:
         """A stranger's answer, or whatever kept it from answering; one that answers at once is welcome too."""
         limit = asyncio.timeout(patience_s)
         try:
@@ -257,7 +261,7 @@ class VerificationEngine:
             ),
         )
 
-    async def _governed(
+    async def _apply_governance(
         self, governance: GovernanceClient, slots: tuple[str, ...], result: VerificationResult, work: Work
     ) -> VerificationResult:
         """Ask whether the outcome is plausible; no answer means a person must look, and no success until then."""
@@ -273,7 +277,7 @@ class VerificationEngine:
             "claimed_metrics": claimed,
             "measured_metrics": {name: value for name, value in result.metrics.items() if name not in claimed},
         }
-        answer = await self._patiently(
+        answer = await self._await_within(
             lambda: governance.validate_outcome(
                 contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
             ),
@@ -285,24 +289,24 @@ class VerificationEngine:
         if not isinstance(valid, bool) or not isinstance(flags, list | tuple):
             what = describe(answer) if isinstance(answer, BaseException) else f"it answered {type(answer).__name__}"
             reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance gave no clear answer: {what}")
-            return governed(result, GovernanceStatus.REVIEW, ["governance_unavailable"], reason)
+            return apply_governance(result, GovernanceStatus.REVIEW, ["governance_unavailable"], reason)
         if isinstance(answer, GovernanceResult):
-            disposition, flags = answer.concluded, answer.names
+            disposition, flags = answer.conclusion, answer.names
         else:
             disposition = Disposition.CLEAR if valid else Disposition.INVALID
-        flags = [writable(str(flag)) for flag in flags]
+        flags = [escape_unencodable(str(flag)) for flag in flags]
         if disposition is Disposition.HOLD:
             reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must look: {', '.join(flags)}")
-            return governed(result, GovernanceStatus.REVIEW, flags, reason)
+            return apply_governance(result, GovernanceStatus.REVIEW, flags, reason)
         if disposition is Disposition.CLEAR:
-            return governed(result, GovernanceStatus.CLEAR, flags)
+            return apply_governance(result, GovernanceStatus.CLEAR, flags)
         reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {', '.join(flags)}")
-        return governed(result, GovernanceStatus.INVALID, flags, reason)
+        return apply_governance(result, GovernanceStatus.INVALID, flags, reason)
 
-    def _refused(self, contract_id: str, problem: Exception) -> VerificationResult:
+    def _error_result(self, contract_id: str, problem: Exception) -> VerificationResult:
         """The result of a request that could not be judged: no pass, no failure, and why."""
         match problem:
-            case Refusal():
+            case VerificationRefusal():
                 code, message = problem.code, str(problem)
             case CriteriaError():
                 code, message = ReasonCode.BAD_INPUT, "; ".join(map(str, problem.problems))
@@ -330,7 +334,7 @@ class VerificationEngine:
 
 
 def _identifier(contract_id: Any) -> str:
-    return writable(contract_id if isinstance(contract_id, str) else str(contract_id))
+    return escape_unencodable(contract_id if isinstance(contract_id, str) else str(contract_id))
 
 
 def _work(work_input: Any, work_output: Any, metadata: Any) -> Work:
@@ -348,7 +352,7 @@ def _mapping(name: str, part: Any) -> Mapping[str, Any]:
         return part
     if isinstance(part, Mapping):
         return dict(part)
-    raise Refusal(ReasonCode.BAD_INPUT, f"{name} is {type(part).__name__}; it must be a mapping")
+    raise VerificationRefusal(ReasonCode.BAD_INPUT, f"{name} is {type(part).__name__}; it must be a mapping")
 
 
 def _copies(work: Work) -> tuple[Any, Any, Any]:
@@ -367,7 +371,7 @@ def _digests(work: Work) -> Digests:
     return Digests(payload_digest(work.input), payload_digest(work.output), payload_digest(work.metadata))
 
 
-def _run_apart(start: Callable[[], Any]) -> VerificationResult:
+def _run_in_own_loop(start: Callable[[], Any]) -> VerificationResult:
     """Run a coroutine to its end on a loop of its own, whether or not this thread already runs one."""
     try:
         asyncio.get_running_loop()

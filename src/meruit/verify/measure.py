@@ -10,7 +10,7 @@ from meruit.model.evidence import Cause, Evidence, Fault, Missing
 from meruit.model.work import Work
 from meruit.verify.cache import ResultCache
 from meruit.verify.catalogue import Prepared, Slot
-from meruit.verify.sanitize import describe, presentable
+from meruit.verify.sanitize import describe, sanitize
 
 
 class Digests(NamedTuple):
@@ -58,7 +58,7 @@ def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[A
     try:
         finding: Evidence = slot.measure(work)
         if finding.__class__ is not float and finding.__class__ is not int:
-            finding = presentable(finding)
+            finding = sanitize(finding)
     except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
         return Missing(f"{slot.subject} failed: {describe(crash)}", slot.crash, Fault.SYSTEM)
     if key is not None:
@@ -79,7 +79,7 @@ def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:
         why = f"Metric not found: the extractor {slot.owner!r} returned no {slot.subject!r}"
         return Missing(why, fault=Fault.SYSTEM)
     try:
-        return presentable(value)
+        return sanitize(value)
     except Exception as crash:  # noqa: BLE001 - an odd value costs its own criteria only
         return missing_answer(slot.owner or "", crash)
 

@@ -17,32 +17,34 @@ MAX_MESSAGE = 200
 """The longest description of a crash."""
 
 
-def presentable(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of finding
+def sanitize(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of finding
     """Plain JSON values only, so that a record can hold and repeat them."""
     match finding:
         case Missing():
             # A plugin's annotations are a promise, not a proof.
             cause, fault = Cause(finding.cause), Fault(finding.fault)
             found = "Metric not found: " if cause is Cause.METRIC_MISSING else ""
-            return Missing(found + writable(str(finding.why)), cause, fault, _writable_details(finding.details))
+            return Missing(
+                found + escape_unencodable(str(finding.why)), cause, fault, _sanitize_details(finding.details)
+            )
         case Measured():
-            value = _plain(finding.value)
+            value = _sanitize_value(finding.value)
             if isinstance(value, Missing):
                 return value
             provenance = None if finding.provenance is None else Provenance(finding.provenance)
-            return Measured(value, _writable_details(finding.details), provenance)
+            return Measured(value, _sanitize_details(finding.details), provenance)
         case Checked(score=str()):
-            return Checked(finding.score, _writable_details(finding.details), Fault(finding.fault))
+            return Checked(finding.score, _sanitize_details(finding.details), Fault(finding.fault))
         case Checked():
             why = f"the check gave a score that is {type(finding.score).__name__}, not text such as 2/3"
             return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM)
         case Skipped():
-            return Skipped(writable(str(finding.why)))
+            return Skipped(escape_unencodable(str(finding.why)))
         case _:
-            return _plain(finding)
+            return _sanitize_value(finding)
 
 
-def _plain(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of value
+def _sanitize_value(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of value
     """Numbers of other libraries become Python's; what is no value at all becomes a reason."""
     match value:
         case bool():
@@ -53,7 +55,7 @@ def _plain(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of
         case float():
             return float(value)
         case str():
-            if writable(value) == value:
+            if escape_unencodable(value) == value:
                 return value
             return Missing("the value is text that is not Unicode", Cause.WRONG_TYPE, Fault.SYSTEM)
         case numbers.Integral():
@@ -65,17 +67,21 @@ def _plain(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of
         case _:
             item = getattr(value, "item", None)
             if callable(item) and getattr(value, "ndim", None) == 0:
-                return _plain(item())
+                return _sanitize_value(item())
             why = f"the value is {type(value).__name__}, not a number"
             return Missing(why, Cause.WRONG_TYPE, Fault.SYSTEM)
 
 
 def _listable(item: Any) -> bool:
     """Whether a list that is a metric's value may hold the item."""
-    return writable(item) == item if isinstance(item, str) else isinstance(item, int) and abs(item) <= EXACT_INTEGERS
+    return (
+        escape_unencodable(item) == item
+        if isinstance(item, str)
+        else isinstance(item, int) and abs(item) <= EXACT_INTEGERS
+    )
 
 
-def writable(text: str) -> str:
+def escape_unencodable(text: str) -> str:
     """The text, with what no JSON can hold spelled out."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
@@ -84,12 +90,12 @@ def writable(text: str) -> str:
 def text_of(value: Any) -> str:
     """A value as text, also where it does not know how to say what it is."""
     try:
-        return writable(str(value))
+        return escape_unencodable(str(value))
     except Exception:  # noqa: BLE001 - a stranger's value may fail to explain itself
         return f"a value of type {type(value).__name__}"
 
 
-def _writable_details(details: Any) -> Any:
+def _sanitize_details(details: Any) -> Any:
     """A copy of the details, as a record can hold and repeat them."""
     if details is None:
         return None
@@ -97,20 +103,20 @@ def _writable_details(details: Any) -> Any:
         try:
             written = msgspec.json.encode(details)
         except UnicodeEncodeError:
-            written = msgspec.json.encode(_spelled_out(details))
+            written = msgspec.json.encode(_escape_nested(details))
         return msgspec.json.decode(written, type=dict[str, Any])
     except (TypeError, ValueError, RecursionError):
         return {"message": "the details cannot be written down"}
 
 
-def _spelled_out(value: Any) -> Any:
+def _escape_nested(value: Any) -> Any:
     match value:
         case str():
-            return writable(value)
+            return escape_unencodable(value)
         case Mapping():
-            return {writable(str(key)): _spelled_out(item) for key, item in value.items()}
+            return {escape_unencodable(str(key)): _escape_nested(item) for key, item in value.items()}
         case list() | tuple():
-            return [_spelled_out(item) for item in value]
+            return [_escape_nested(item) for item in value]
         case _:
             return value
 
@@ -122,5 +128,5 @@ def describe(crash: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a stranger's exception may fail to explain itself
         said = ""
     text = f"{type(crash).__name__}: {said}" if said else type(crash).__name__
-    line = " ".join(writable(text).split())
+    line = " ".join(escape_unencodable(text).split())
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"

@@ -12,7 +12,7 @@ import pytest
 from tests.api.conftest import Deployment, new_tenant
 from tests.cli.scripted_agents import EVIDENCE, agents
 
-from meruit.gate.runner.engine import Crew
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.model.access import Role
@@ -45,7 +45,7 @@ class Desk(NamedTuple):
 
     def work(self) -> None:
         """Drive what is queued, in a loop of its own as another process would."""
-        engine = InlineEngine(self.deployment.store, Crew(agents))
+        engine = InlineEngine(self.deployment.store, AgentRoster(agents))
         asyncio.run(engine.serve(asyncio.Event(), until_idle=True))
 
 
@@ -170,12 +170,12 @@ def at_work(desk: Desk) -> Iterator[None]:
 
     async def begin() -> tuple[asyncio.Event, asyncio.Task[None]]:
         stopping = asyncio.Event()
-        engine = InlineEngine(desk.deployment.store, Crew(agents))
+        engine = InlineEngine(desk.deployment.store, AgentRoster(agents))
         return stopping, asyncio.get_running_loop().create_task(engine.serve(stopping))
 
-    def living() -> list[agent_reading.WorkerSeen]:
+    def living() -> list[agent_reading.LiveWorker]:
         with desk.deployment.store.database.reading() as connection:
-            return agent_reading.workers(connection, in_micros(desk.deployment.store.surroundings.clock()))
+            return agent_reading.live_workers(connection, in_micros(desk.deployment.store.surroundings.clock()))
 
     async def end() -> None:
         stopping.set()

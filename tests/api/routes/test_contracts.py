@@ -20,13 +20,13 @@ from meruit.api import app as build
 from meruit.api.idempotency import HEADER, REPLAYED
 from meruit.api.routes.contracts import MAX_CLAIMS
 from meruit.app import build_engine
-from meruit.audit.findings import State
+from meruit.audit.findings import AuditStepState
 from meruit.audit.verify import outcome as recheck
 from meruit.config import Settings
-from meruit.contracts.invariants import broken
+from meruit.contracts.invariants import find_violations
 from meruit.contracts.store import ledger
 from meruit.contracts.store.work import SubmitWork
-from meruit.contracts.transitions import Complete, Expire
+from meruit.contracts.transitions import CompleteContract, ExpireContracts
 from meruit.errors import MeruitError, UnknownName
 from meruit.governance.dossier import OF_AGENTS
 from meruit.log.note import VerifierKey
@@ -37,7 +37,7 @@ from meruit.registry import settlement_rules
 from meruit.store import tables
 from meruit.store.database import StoreUnavailable
 from meruit.store.location import Location
-from meruit.store.store import Surroundings
+from meruit.store.store import ClockAndEntropy
 
 GOOD = {"text": "the quick brown fox jumps over a lazy dog"}
 AT_ONCE = 200
@@ -85,7 +85,7 @@ def completed(deployment: Deployment, key: str, contract: str, output: Any = Non
 def sound(deployment: Deployment, tenant: str) -> None:
     """Every invariant of the money holds."""
     with deployment.store.database.reading() as connection:
-        assert not broken(ledger.books(connection, tenant))
+        assert not find_violations(ledger.books(connection, tenant))
 
 
 def settled_times(deployment: Deployment, contract: str) -> int:
@@ -131,7 +131,7 @@ def test_the_bundle_of_a_paid_contract_convinces_a_stranger(either: Deployment, 
     bundle = either.ask("GET", f"/v1/outcomes/{outcome}/bundle", key=key).content
     signer = VerifierKey.parse(either.ask("GET", "/v1/audit/key", key=key).text)
     found = recheck.verify(bundle, key=signer)
-    assert {step.state for step in found.steps} == {State.OK}, found
+    assert {step.state for step in found.steps} == {AuditStepState.OK}, found
 
 
 def test_work_that_fails_is_paid_by_its_terms(either: Deployment, tenant: str, key: str) -> None:
@@ -525,15 +525,15 @@ def test_who_leaves_midway_leaves_nothing_half_done(
     contract = awarded(made, key)
     path, body = ("/v1/work", WORK) if what == "work" else (f"/v1/contracts/{contract}/complete", {"output": GOOD})
     content, sent = json.dumps(body).encode(), {"Content-Type": "application/json", HEADER: "once"}
-    before, written = made.rows(), made.store.recorder._written
+    before, written = made.rows(), made.store.recorder._write_group
 
     def slowly(group: Any) -> Any:
-        if any(isinstance(one.write, Complete | SubmitWork) for one in group):
+        if any(isinstance(one.write, CompleteContract | SubmitWork) for one in group):
             begun.set()
             assert may_end.wait(PATIENCE_S)
         return written(group)
 
-    monkeypatch.setattr(made.store.recorder, "_written", slowly)
+    monkeypatch.setattr(made.store.recorder, "_write_group", slowly)
 
     async def leave() -> None:
         if leaves == "disconnected":
@@ -687,7 +687,7 @@ def test_of_two_processes_with_one_key_one_has_the_effect(
 
     async def after_the_other(wish: Any, **options: Any) -> Any:
         # The service's own housekeeping writes too.
-        if isinstance(wish, Complete):
+        if isinstance(wish, CompleteContract):
             sent = body if same else {"output": {"text": "another"}}
             said.append(await asyncio.to_thread(keyed, first, key, contract, "complete", sent, "once"))
         return await write(wish, **options)
@@ -731,7 +731,7 @@ def test_a_contract_that_nobody_completes_expires_by_itself(
     monkeypatch.setattr(build, "EXPIRY_S", 0.05)
     monkeypatch.setattr(build, "EXPIRED_AT_ONCE", 1)
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
-    made = deploy(store_location, surroundings=Surroundings(clock=lambda: now[0]))
+    made = deploy(store_location, surroundings=ClockAndEntropy(clock=lambda: now[0]))
     key = made.key(Role.OPERATOR)
     terms = {"cpc_rate": "0.05", "deadline_hours": 1}
     several = [awarded(made, key, terms=terms) for _ in range(3)]
@@ -756,13 +756,13 @@ def test_trouble_with_deadlines_is_logged_and_tried_again(deploy: Deploy, monkey
     monkeypatch.setattr(build, "EXPIRY_S", 0.05)
     tried = list[int]()
 
-    def broken_once(self: Expire, _writing: Any) -> int:
+    def broken_once(self: ExpireContracts, _writing: Any) -> int:
         tried.append(self.limit)
         if len(tried) == 1:
             raise StoreUnavailable("the disk is full")
         return 0
 
-    monkeypatch.setattr(Expire, "__call__", broken_once)
+    monkeypatch.setattr(ExpireContracts, "__call__", broken_once)
     with logged() as lines:
         made = deploy()
         until(lambda: len(tried) > 2)

@@ -10,7 +10,7 @@ from meruit import __version__
 from meruit.api import app as build
 from meruit.api.app import build_service
 from meruit.api.routes.health import PROMETHEUS
-from meruit.api.server import Stopping
+from meruit.api.server import ShutdownSignal
 from meruit.config import Settings
 from meruit.errors import MeruitError
 from meruit.model.access import Role
@@ -85,7 +85,7 @@ NO_CODE = Settings.parse("extractors: {custom: {class: CustomExtractor, enabled:
 
 def test_a_service_that_runs_no_code_needs_no_sandbox(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "examine", None)
-    made = build_service(NO_CODE, store, Stopping())
+    made = build_service(NO_CODE, store, ShutdownSignal())
     assert made.record_by_default
     store.close()
 
@@ -103,9 +103,9 @@ def test_a_service_whose_sandbox_does_not_hold_is_not_built(
 
     monkeypatch.setattr(build, "examine", examined)
     if ready:
-        build_service(Settings(), store, Stopping(), allow_python_full=True)
+        build_service(Settings(), store, ShutdownSignal(), allow_python_full=True)
         assert set(asked) == set(Tier)
     else:
         with pytest.raises(MeruitError, match="does not hold on this machine in the tier python: reads a file"):
-            build_service(Settings(), store, Stopping())
+            build_service(Settings(), store, ShutdownSignal())
     store.close()

@@ -9,7 +9,7 @@ from tests.api.routes.test_contracts import GOOD, awarded, completed, moved, tol
 
 from meruit.api.routes import ledger
 from meruit.model.access import Role
-from meruit.store.store import Surroundings
+from meruit.store.store import ClockAndEntropy
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_an_agent_sees_its_own_account_alone(either: Deployment, tenant: str, ke
 
 def test_a_statement_has_a_period(deploy: Deploy) -> None:
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
-    made = deploy(surroundings=Surroundings(clock=lambda: now[0]))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: now[0]))
     key = made.key(Role.OPERATOR)
     for _ in range(3):
         completed(made, key, awarded(made, key, "robot"))
@@ -139,7 +139,7 @@ def test_a_long_statement_comes_in_pages_that_join(
 
 def test_more_at_one_moment_than_a_page_holds_is_told(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "MAX_LINES", 3)
-    made = deploy(surroundings=Surroundings(clock=lambda: datetime(2030, 1, 1, tzinfo=UTC)))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: datetime(2030, 1, 1, tzinfo=UTC)))
     key = made.key(Role.OPERATOR)
     for _ in range(4):
         awarded(made, key)

@@ -7,7 +7,7 @@ import pytest
 from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment
 from tests.api.test_auth import rescored
 
-from meruit.audit.findings import State, Step
+from meruit.audit.findings import AuditStep, AuditStepState
 from meruit.audit.verify import outcome as recheck
 from meruit.log.entries import VerdictEntry, read_entry
 from meruit.log.merkle import is_included, leaf_hash
@@ -137,8 +137,8 @@ def test_a_bundle_convinces_a_stranger(either: Deployment, tenant: str, key: str
     found = recheck.verify(reply.content, key=signer)
     assert (found.outcome, found.failed) == (outcome, None)
     # Nobody had a contract on it, so that nothing was paid.
-    skipped = [step.step for step in found.steps if step.state is State.SKIPPED]
-    assert skipped == [Step.GOVERNANCE, Step.SETTLEMENT]
-    assert {step.state for step in found.steps} == {State.OK, State.SKIPPED}
+    skipped = [step.step for step in found.steps if step.state is AuditStepState.SKIPPED]
+    assert skipped == [AuditStep.GOVERNANCE, AuditStep.SETTLEMENT]
+    assert {step.state for step in found.steps} == {AuditStepState.OK, AuditStepState.SKIPPED}
     broken = recheck.verify(reply.content[:-40] + bytes(40), key=signer)
     assert broken.failed is not None

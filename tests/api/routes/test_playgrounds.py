@@ -10,12 +10,12 @@ import pytest
 from tests.api.conftest import Deploy, Deployment, new_tenant
 from tests.api.running import Bench, scoring, task
 
-from meruit.api.app import host_of
-from meruit.api.playground_host import Hosting
+from meruit.api.app import build_hosting
+from meruit.api.playground_host import PlaygroundHosting
 from meruit.config import Settings
 from meruit.model.access import Role
 from meruit.playground.host import FILE, FOLDER
-from meruit.playground.state import State
+from meruit.playground.state import PlaygroundState
 
 PATIENT = {"resourceType": "Patient", "id": "p", "active": True}
 
@@ -179,7 +179,7 @@ def test_the_systems_are_past_the_services_own_rules(here: Bench) -> None:
 
 def test_a_service_without_playgrounds_says_so(deploy: Deploy) -> None:
     settings = Settings()
-    made = deploy(hosting=lambda store: host_of(store, settings, enabled=False))
+    made = deploy(hosting=lambda store: build_hosting(store, settings, enabled=False))
     bench = Bench.of(made, new_tenant())
     bench.publish(task(scoring(10)))
     place = f"/v1/playgrounds/pg_{'0' * 24}"
@@ -247,7 +247,9 @@ def test_worlds_that_a_process_left_before_it_said_whose_they_are_go_with_the_ne
         """A playground of so many hours ago."""
         name = f"pg_{number:024x}"
         path = tmp_path / FOLDER / name / FILE
-        State.create(path, clock=lambda: now - timedelta(hours=hours), settings={"secret": "s", **said}).close()
+        PlaygroundState.create(
+            path, clock=lambda: now - timedelta(hours=hours), settings={"secret": "s", **said}
+        ).close()
         return name
 
     left(1, 2, task="b@1/t")
@@ -256,7 +258,7 @@ def test_worlds_that_a_process_left_before_it_said_whose_they_are_go_with_the_ne
     by_hand = left(4, 2)
 
     async def served() -> list[str]:
-        async with Hosting(tmp_path, Settings(), clock=lambda: now, entropy=os.urandom) as hosting:
+        async with PlaygroundHosting(tmp_path, Settings(), clock=lambda: now, entropy=os.urandom) as hosting:
             return [one.id for one in hosting._host.listing()]
 
     assert asyncio.run(served()) == [young, somebodys, by_hand]

@@ -23,7 +23,7 @@ from meruit.model.task import Reveal
 from meruit.outcomes.store.erase import erase
 from meruit.registry import checks
 from meruit.store import tables
-from meruit.store.store import Surroundings
+from meruit.store.store import ClockAndEntropy
 
 ISA = (
     "ISA*00*          *00*          *ZZ*PAYER          *ZZ*CLINIC         *260303*1200*^*00501*000000001*0*P*:~"
@@ -417,9 +417,9 @@ def test_a_world_that_another_process_gave_up_is_taken_down(deploy: Deploy, monk
     assert other.ask("POST", f"/v1/task-runs/{run}/cancel", key=bench.operator).json()["status"] == "cancelled"
 
     async def taken_down() -> list[str]:
-        while len(first.service.hosting.listing(bench.tenant)) > 1:  # noqa: ASYNC110 - nobody tells of it
+        while len(first.service.hosting.list_ids(bench.tenant)) > 1:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
-        return first.service.hosting.of_task_runs()[bench.tenant]
+        return first.service.hosting.task_runs_by_tenant()[bench.tenant]
 
     assert first.run(asyncio.wait_for(taken_down(), 30)) == [kept]
 
@@ -472,7 +472,7 @@ def test_what_was_given_up_does_not_count_and_is_listed(bench: Bench) -> None:
 
 def test_whose_time_is_over_scores_nothing(deploy: Deploy) -> None:
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
-    made = deploy(surroundings=Surroundings(clock=lambda: now[0]))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: now[0]))
     bench = Bench.of(made, new_tenant())
     bench.publish(task(scoring(10), id="good"), task(scoring(10), id="late", time_limit_s=60))
     run = bench.done("benchmark-runs", {"benchmark": "b", "repeats": 2, "agent_id": "robot"})
@@ -495,7 +495,7 @@ def test_whose_time_is_over_scores_nothing(deploy: Deploy) -> None:
 
 def test_how_long_we_take_to_look_is_not_the_agents_fault(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
-    made = deploy(surroundings=Surroundings(clock=lambda: now[0]))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: now[0]))
     bench = Bench.of(made, new_tenant())
     bench.publish(task(scoring(10), time_limit_s=60))
     run = bench.started()
@@ -513,7 +513,7 @@ def test_how_long_we_take_to_look_is_not_the_agents_fault(deploy: Deploy, monkey
 def test_overdue_runs_are_looked_for_by_themselves(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meruit.api.app.SWEEP_S", 0.02)
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
-    made = deploy(surroundings=Surroundings(clock=lambda: now[0]))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: now[0]))
     bench = Bench.of(made, new_tenant())
     bench.publish(task(scoring(10), time_limit_s=60))
     run = bench.started()

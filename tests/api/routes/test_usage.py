@@ -17,11 +17,11 @@ from tests.usage.metering import BEGUN, ENDED, attempt
 
 from meruit.model.access import Role
 from meruit.model.metering import MAX_STEPS
-from meruit.model.prices import Ledger, PriceQuote
-from meruit.model.usage import Attempt, FetchError, Tokens
+from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.usage import FetchError, Observation, Tokens
 from meruit.store.location import Location
-from meruit.store.store import Surroundings
-from meruit.usage.store.write import Look, Looked, Price
+from meruit.store.store import ClockAndEntropy
+from meruit.usage.store.write import RecordObservations, RecordPrices, RunObservation
 
 BEGAN, OVER = BEGUN.isoformat(), ENDED.isoformat()
 CALL: dict[str, Any] = {"at": BEGAN, "model": "gpt-4o", "tokens": {"input": 10, "output": 5}}
@@ -74,8 +74,10 @@ class Desk(NamedTuple):
         assert self.deployment.rows() == before
         return str(told["detail"])
 
-    def look(self, run_id: str, *attempts: Attempt) -> None:
-        self.deployment.store.recorder.write(Look(self.tenant, [Looked(run_id, one) for one in attempts]))
+    def look(self, run_id: str, *attempts: Observation) -> None:
+        self.deployment.store.recorder.write(
+            RecordObservations(self.tenant, [RunObservation(run_id, one) for one in attempts])
+        )
 
     def fallen(self) -> str:
         """A run whose count fell."""
@@ -97,7 +99,7 @@ def test_a_run_is_recorded_whole(desk: Desk) -> None:
     told = {
         "framework": "crew",
         "source": "openai-prod",
-        "lane": {"kind": "key", "value": "key_abc"},
+        "attribution_key": {"kind": "key", "value": "key_abc"},
         "task": "invoice-7",
         "success": True,
         "score": 0.5,
@@ -107,7 +109,7 @@ def test_a_run_is_recorded_whole(desk: Desk) -> None:
     made = desk.done("", {**WHOLE, "id": "mine", **told}, 201)
     assert (made["id"], made["verification_status"], made["code"]) == ("mine", "pending", "not_started")
     assert (made["total_steps"], made["attempts"], made["total_tokens_in"]) == (1, 0, None)
-    assert made["next_look_at"] == (ENDED + timedelta(minutes=10)).isoformat().replace("+00:00", "Z")
+    assert made["next_observation_at"] == (ENDED + timedelta(minutes=10)).isoformat().replace("+00:00", "Z")
     found = desk.read("/mine")
     assert found["local"] == {**dict.fromkeys(("requests", "cached", "cache_write", "reasoning")), **CALL["tokens"]}
     assert {name: found["run"][name] for name in told} == told
@@ -128,7 +130,7 @@ def test_a_run_is_opened_goes_on_step_by_step_and_ends(desk: Desk) -> None:
     assert desk.done(f"/{run_id}/steps", STEP)["total_steps"] == 1
     desk.done(f"/{run_id}/steps", {"id": "sum up", "tokens": {"input": 1, "output": 2}})
     ended = desk.done(f"/{run_id}/end", {"ended_at": OVER, "success": True, "score": 1})
-    assert (ended["code"], ended["next_look_at"] is None) == ("not_started", False)
+    assert (ended["code"], ended["next_observation_at"] is None) == ("not_started", False)
     found = desk.read(f"/{run_id}")
     assert [one["id"] for one in found["run"]["steps"]] == ["plan", "sum up"]
     assert (found["local"]["input"], found["local"]["output"]) == (11, 7)
@@ -137,7 +139,7 @@ def test_a_run_is_opened_goes_on_step_by_step_and_ends(desk: Desk) -> None:
 
 def test_a_run_that_is_just_begun_begins_now(deploy: Deploy) -> None:
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
-    made = deploy(surroundings=Surroundings(clock=lambda: now[0]))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: now[0]))
     asked = Desk(made, "default", made.key())
     body = {"id": "r", "framework": "f"}
     asked.done("", body, 201)
@@ -305,9 +307,9 @@ def test_a_bad_block_is_told_with_its_place(desk: Desk, call: dict[str, Any], pl
         ({"ended_at": "yesterday"}, "ended_at"),
         ({"ended_at": 1_777_777_777}, "ended_at"),
         ({"score": 1.01}, "score"),
-        ({"lane": {"kind": "lane"}}, "lane.kind"),
-        ({"lane": {"kind": "key", "value": "a\x07"}}, "lane.value"),
-        ({"lane": {"knid": "key"}}, "lane"),
+        ({"attribution_key": {"kind": "attribution_key"}}, "lane.kind"),
+        ({"attribution_key": {"kind": "key", "value": "a\x07"}}, "lane.value"),
+        ({"attribution_key": {"knid": "key"}}, "attribution_key"),
         ({"steps": [{}]}, "steps[0]"),
         ({"steps": [{"id": "a\tb"}]}, "steps[0].id"),
         ({"steps": [{"id": "s", "tokens": {"input": -1}}]}, "steps[0].tokens.input"),
@@ -333,9 +335,9 @@ def test_what_is_no_run_is_told_with_its_place(desk: Desk, body: dict[str, Any],
         ({"steps": [STEP, {"id": "b"}, STEP]}, "steps[2].id", "'plan' stands twice; each step needs an id of its own"),
         ({"steps": [{**STEP, "tokens": {"input": 1}}]}, "steps[0].tokens", "not both"),
         ({"steps": [{"id": "s", "started_at": OVER, "ended_at": BEGAN}]}, "steps[0].ended_at", "before it starts"),
-        ({"lane": {"kind": "key"}}, "lane", "needs the provider's id of it"),
-        ({"lane": {"kind": "window", "value": "w"}}, "lane", "takes no value"),
-        ({"lane": {"kind": "key", "value": SECRET}}, "lane", "never the secret"),
+        ({"attribution_key": {"kind": "key"}}, "attribution_key", "needs the provider's id of it"),
+        ({"attribution_key": {"kind": "window", "value": "w"}}, "attribution_key", "takes no value"),
+        ({"attribution_key": {"kind": "key", "value": SECRET}}, "attribution_key", "never the secret"),
     ],
 )
 def test_what_contradicts_itself_is_told_with_its_place(
@@ -416,7 +418,7 @@ def test_all_that_is_known_of_a_run_can_be_read(desk: Desk) -> None:
     looks = [attempt(10, FetchError.SERVER, detail="503"), attempt(20), attempt(80)]
     desk.look(run_id, *looks)
     quote = PriceQuote("table", "1", "0" * 64, "openai", "gpt-4o", "gpt-4o", BEGUN, {"input": Decimal("2.50")})
-    desk.deployment.store.recorder.write(Price(desk.tenant, run_id, (quote,), Ledger(billed=Decimal("0.25"))))
+    desk.deployment.store.recorder.write(RecordPrices(desk.tenant, run_id, (quote,), RunCosts(billed=Decimal("0.25"))))
     found = desk.read(f"/{run_id}")
     assert (found["verification_status"], found["code"], found["attempts"]) == ("verified", "stable", 3)
     assert (found["total_tokens_in"], found["total_tokens_out"], found["steps_with_tokens"]) == (10, 5, 1)
@@ -459,13 +461,13 @@ def test_only_a_count_that_fell_is_accepted_and_not_without_a_reason(desk: Desk)
 
 def test_a_run_is_due_when_somebody_wants_it_looked_at(deploy: Deploy) -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    made = deploy(surroundings=Surroundings(clock=lambda: now))
+    made = deploy(surroundings=ClockAndEntropy(clock=lambda: now))
     asked = Desk(made, "default", made.key())
     run_id = asked.recorded()
     asked.look(run_id, attempt(10, FetchError.AUTH))
     waits = asked.read(f"/{run_id}")
-    assert (waits["next_look_at"], waits["waits"]) == (None, "credential")
-    assert asked.done(f"/{run_id}/look")["next_look_at"] == "2030-01-01T00:00:00Z"
+    assert (waits["next_observation_at"], waits["waits"]) == (None, "credential")
+    assert asked.done(f"/{run_id}/look")["next_observation_at"] == "2030-01-01T00:00:00Z"
     assert asked.read(f"/{run_id}")["waits"] == ""
     asked.refused(400, "bad_body", f"/{run_id}/look", {"now": True})
     assert "end it first" in asked.refused(409, "wrong_state", f"/{asked.opened()}/look", {})

@@ -10,19 +10,19 @@ import pytest
 from tests.audit.contract_bundles import ENDINGS, HOLD_MICROS, Stall, expired
 from tests.faults.tampering import TENANT, Forgery, Ticking, World, make_contract_world, no_sleep, open_store
 
-from meruit.audit.bundle import CONTRACT, ContractFile, Manifest, Salted, pack, pack_files, unpack
+from meruit.audit.bundle import CONTRACT, BundleManifest, ContractFile, SaltedContent, pack, pack_files, unpack
 from meruit.audit.export import export
-from meruit.audit.findings import Step
-from meruit.audit.verify.entries import Deal, check
+from meruit.audit.findings import AuditStep
+from meruit.audit.verify.entries import ContractHistory, check
 from meruit.log.entries import (
     NO_CRITERIA,
     AwardEntry,
+    ContractEntry,
     DisputeEntry,
     Entry,
     ErasureEntry,
     EvidenceEntry,
     GovernanceEntry,
-    OfContract,
     ReleaseEntry,
     ResolutionEntry,
     ReversalEntry,
@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return make_contract_world(tmp_path_factory.mktemp("records"))
 
 
-def failing(data: bytes, step: Step) -> str:
+def failing(data: bytes, step: AuditStep) -> str:
     """What is said about the bundle, once it fails where it should."""
     flaw = check(data).flaw
     assert flaw is not None
@@ -56,12 +56,12 @@ def forged(world: World, ending: str, change: Change) -> bytes:
     return change(Forgery.of(whole)).renumbered().committed().packed(world.signer, whole)
 
 
-def deal_of(world: World, ending: str) -> Deal:
+def deal_of(world: World, ending: str) -> ContractHistory:
     found = check(world.bundles[ending], world.signer.verifier)
     assert found.flaw is None, found.flaw
-    assert found.story is not None
-    assert found.story.deal is not None
-    return found.story.deal
+    assert found.history is not None
+    assert found.history.contract is not None
+    return found.history.contract
 
 
 def head(forgery: Forgery) -> tuple[str, str, str, str, int]:
@@ -88,7 +88,7 @@ def changing(kind: type, **fields: Any) -> Change:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_ending_is_told_whole(world: World, ending: str) -> None:
     deal = deal_of(world, ending)
-    assert deal.moves[0][1] == deal.award
+    assert deal.transitions[0][1] == deal.award
     assert deal.award.hold_micros == HOLD_MICROS or ending in ("without criteria", "unmeasured")
     assert [one.version for one in deal.governance] == ([] if ending == "asked nobody" else [1])
 
@@ -109,9 +109,9 @@ def test_every_ending_is_told_whole(world: World, ending: str) -> None:
 )
 def test_the_log_tells_every_move_in_its_order(world: World, ending: str, kinds: list[type]) -> None:
     deal = deal_of(world, ending)
-    assert [type(entry) for _, entry in deal.moves] == [AwardEntry, *kinds]
+    assert [type(entry) for _, entry in deal.transitions] == [AwardEntry, *kinds]
     assert [entry for _, entry in deal.money] == [
-        entry for _, entry in deal.moves if not isinstance(entry, DisputeEntry | ResolutionEntry)
+        entry for _, entry in deal.transitions if not isinstance(entry, DisputeEntry | ResolutionEntry)
     ]
 
 
@@ -162,7 +162,7 @@ def filed(world: World, content: bytes, ending: str = "settled") -> bytes:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", b"{}", b"[" * 100_000])
 def test_a_contract_that_cannot_be_read_is_refused(world: World, content: bytes) -> None:
-    assert "contract.json cannot be read" in failing(filed(world, content), Step.BUNDLE)
+    assert "contract.json cannot be read" in failing(filed(world, content), AuditStep.BUNDLE)
 
 
 @pytest.mark.parametrize(
@@ -177,24 +177,26 @@ def test_a_contract_that_cannot_be_read_is_refused(world: World, content: bytes)
 def test_a_contract_has_one_form(world: World, before: bytes, after: bytes) -> None:
     content = unpack(world.bundles["settled"])[CONTRACT]
     assert before in content
-    told = failing(filed(world, content.replace(before, after, 1)), Step.BUNDLE)
+    told = failing(filed(world, content.replace(before, after, 1)), AuditStep.BUNDLE)
     assert "is not written as an export writes it" in told
 
 
 def test_a_contract_holds_nothing_that_we_do_not_know(world: World) -> None:
     content = unpack(world.bundles["settled"])[CONTRACT]
-    assert "cannot be read" in failing(filed(world, content.replace(b'{"terms"', b'{"more":1,"terms"', 1)), Step.BUNDLE)
+    assert "cannot be read" in failing(
+        filed(world, content.replace(b'{"terms"', b'{"more":1,"terms"', 1)), AuditStep.BUNDLE
+    )
 
 
 def test_the_contract_is_there_where_there_was_one(world: World) -> None:
     whole = world.read("settled")
-    assert "contract.json is missing" in failing(pack(whole._replace(contract=None)), Step.BLOBS)
+    assert "contract.json is missing" in failing(pack(whole._replace(contract=None)), AuditStep.BLOBS)
 
 
 def test_no_contract_is_there_where_there_was_none(world: World) -> None:
     assert check(forged(world, "settled", lambda honest: honest.bare())).flaw is None
     data = forged(world, "settled", lambda honest: honest.bare()._replace(contract=honest.contract))
-    assert "or nobody had a contract" in failing(data, Step.BLOBS)
+    assert "or nobody had a contract" in failing(data, AuditStep.BLOBS)
 
 
 # The sequence.
@@ -246,23 +248,23 @@ def before_its_verdict(forgery: Forgery) -> Forgery:
     ],
 )
 def test_a_signed_log_that_cannot_be_true_is_refused(world: World, ending: str, change: Change, said: str) -> None:
-    assert said in failing(forged(world, ending, change), Step.SEQUENCE)
+    assert said in failing(forged(world, ending, change), AuditStep.SEQUENCE)
 
 
 def test_an_award_is_the_first_of_its_contract(world: World) -> None:
     whole = world.read("settled")
     entries: list[Entry] = [
-        msgspec.structs.replace(one, contract_seq=one.contract_seq + 1) if isinstance(one, OfContract) else one
+        msgspec.structs.replace(one, contract_seq=one.contract_seq + 1) if isinstance(one, ContractEntry) else one
         for one in Forgery.of(whole).entries
     ]
     data = Forgery.of(whole)._replace(entries=entries).packed(world.signer, whole)
-    assert "the award is not the first entry" in failing(data, Step.SEQUENCE)
+    assert "the award is not the first entry" in failing(data, AuditStep.SEQUENCE)
 
 
 def test_an_award_alone_is_no_outcome(world: World) -> None:
     whole = world.read("settled")
     awards = [one for one in whole.entries if b'"kind":"award"' in one.body or b'"kind":"key"' in one.body]
-    assert "about another outcome" in failing(pack(whole._replace(entries=awards)), Step.SEQUENCE)
+    assert "about another outcome" in failing(pack(whole._replace(entries=awards)), AuditStep.SEQUENCE)
 
 
 def entries_of_a_contract(forgery: Forgery) -> Iterator[Entry]:
@@ -284,7 +286,7 @@ def test_nothing_of_a_contract_happens_without_one(world: World) -> None:
             bare = forgery.bare()
             return bare._replace(entries=[*bare.entries, more])
 
-        assert "without a contract" in failing(forged(world, "settled", change), Step.SEQUENCE), more
+        assert "without a contract" in failing(forged(world, "settled", change), AuditStep.SEQUENCE), more
 
 
 @pytest.mark.parametrize("kind", [SettlementEntry, GovernanceEntry])
@@ -293,7 +295,7 @@ def test_nothing_is_believed_or_paid_on_what_was_erased(world: World, kind: type
         moved = [one for one in forgery.entries if isinstance(one, kind)]
         return forgery._replace(entries=[*without(kind)(forgery).entries, *moved])
 
-    assert "after an erasure" in failing(forged(world, "paid and erased", late), Step.SEQUENCE)
+    assert "after an erasure" in failing(forged(world, "paid and erased", late), AuditStep.SEQUENCE)
 
 
 def test_what_was_paid_may_come_back_after_an_erasure(world: World) -> None:
@@ -332,12 +334,12 @@ def test_the_content_is_what_was_committed_to(world: World) -> None:
         ({"bills": {"1": first, "02": contract.bills["2"]}}, "the bills are not those"),
         ({"governance": {}}, "governance/1.json is missing, and the log does not say"),
         ({"governance": {"1": kept, "2": kept}}, "the log knows no governance/'2'"),
-        ({"governance": {"1": Salted(kept.salt, kept.body + b" ")}}, "governance/1.json is not what was"),
-        ({"governance": {"1": Salted("00" * 16, kept.body)}}, "governance/1.json is not what was"),
-        ({"governance": {"1": Salted(kept.salt.upper(), kept.body)}}, "governance/1.json is not what was"),
-        ({"governance": {"1": Salted("zz", kept.body)}}, "governance/1.json is not what was"),
+        ({"governance": {"1": SaltedContent(kept.salt, kept.body + b" ")}}, "governance/1.json is not what was"),
+        ({"governance": {"1": SaltedContent("00" * 16, kept.body)}}, "governance/1.json is not what was"),
+        ({"governance": {"1": SaltedContent(kept.salt.upper(), kept.body)}}, "governance/1.json is not what was"),
+        ({"governance": {"1": SaltedContent("zz", kept.body)}}, "governance/1.json is not what was"),
     ):
-        assert said in failing(handed(world, "resettled", **fields), Step.BLOBS), fields.keys()
+        assert said in failing(handed(world, "resettled", **fields), AuditStep.BLOBS), fields.keys()
 
 
 def test_a_dossier_that_was_erased_does_not_come_back(world: World) -> None:
@@ -347,23 +349,23 @@ def test_a_dossier_that_was_erased_does_not_come_back(world: World) -> None:
         return forgery.under(governance={"1": kept})
 
     said = "governance/1.json is there, though the log says that it was erased"
-    assert said in failing(forged(world, "paid and erased", back), Step.BLOBS)
+    assert said in failing(forged(world, "paid and erased", back), AuditStep.BLOBS)
 
     def erasing(forgery: Forgery) -> Forgery:
         gone = ErasureEntry(*head(forgery), ("governance",), "asked for")
         return forgery._replace(entries=[*forgery.entries, gone])
 
-    assert said in failing(forged(world, "settled", erasing), Step.BLOBS)
+    assert said in failing(forged(world, "settled", erasing), AuditStep.BLOBS)
 
 
 def test_a_dossier_that_is_gone_was_erased(world: World) -> None:
     def unsaid(forgery: Forgery) -> Forgery:
         return forgery.changed(ErasureEntry, parts=("input", "output", "metadata", "result"))
 
-    assert "governance/1.json is missing" in failing(forged(world, "paid and erased", unsaid), Step.BLOBS)
+    assert "governance/1.json is missing" in failing(forged(world, "paid and erased", unsaid), AuditStep.BLOBS)
 
 
 def test_the_manifest_names_the_versions_of_the_contract(world: World) -> None:
     whole = world.read("resettled")
-    manifest = Manifest(whole.manifest.format, whole.manifest.outcome, [1, 2], [])
-    assert "speaks of other versions" in failing(pack(whole._replace(manifest=manifest)), Step.SEQUENCE)
+    manifest = BundleManifest(whole.manifest.format, whole.manifest.outcome, [1, 2], [])
+    assert "speaks of other versions" in failing(pack(whole._replace(manifest=manifest)), AuditStep.SEQUENCE)

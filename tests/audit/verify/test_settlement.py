@@ -10,20 +10,20 @@ from tests.audit.contract_bundles import CRITERIA, ENDINGS, HOLD_MICROS
 from tests.faults.tampering import Forgery, World, _with_result, make_contract_world
 
 from meruit import SuccessCriteria
-from meruit.audit.findings import Findings, Flaw, State, Step, StepFinding
+from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, Findings, StepFinding
 from meruit.audit.verify.entries import check
 from meruit.audit.verify.outcome import verify
-from meruit.audit.verify.settlement import SAID, check_settlement
+from meruit.audit.verify.settlement import GOVERNANCE_STATUS, check_settlement
 from meruit.contracts.bill import fee_and_payout
 from meruit.governance.evaluate import govern
 from meruit.judge.verdict import rejudge
 from meruit.log.entries import (
     AwardEntry,
+    ContractEntry,
     DisputeEntry,
     Entry,
     ErasureEntry,
     GovernanceEntry,
-    OfContract,
     ReleaseEntry,
     ResolutionEntry,
     ReversalEntry,
@@ -55,14 +55,14 @@ def found_in(world: World, ending: str, *changes: Change) -> Findings:
     return verify(data, key=world.signer.verifier)
 
 
-def failing(found: Findings, step: Step) -> str:
+def failing(found: Findings, step: AuditStep) -> str:
     """What is said, once it fails where it should; the steps stay in their order."""
-    assert [one.step for one in found.steps] == [*Step]
+    assert [one.step for one in found.steps] == [*AuditStep]
     assert found.failed is step, found
     return at(found, step).message
 
 
-def at(found: Findings, step: Step) -> StepFinding:
+def at(found: Findings, step: AuditStep) -> StepFinding:
     (one,) = (finding for finding in found.steps if finding.step is step)
     return one
 
@@ -111,10 +111,14 @@ NOT_AGAIN = "0 of 1 judged again, with the same flags"
 def test_what_is_sound_passes_every_step(world: World, ending: str, governance: str, settlement: str) -> None:
     found = verify(world.bundles[ending], key=world.signer.verifier)
     assert found.failed is None, found
-    asked = at(found, Step.GOVERNANCE)
-    assert asked == StepFinding(Step.GOVERNANCE, State.OK if governance == AGAIN else State.SKIPPED, governance)
-    state = State.SKIPPED if settlement.startswith("none of") else State.OK
-    assert at(found, Step.SETTLEMENT) == StepFinding(Step.SETTLEMENT, state, f"{settlement}, and no money made or lost")
+    asked = at(found, AuditStep.GOVERNANCE)
+    assert asked == StepFinding(
+        AuditStep.GOVERNANCE, AuditStepState.OK if governance == AGAIN else AuditStepState.SKIPPED, governance
+    )
+    state = AuditStepState.SKIPPED if settlement.startswith("none of") else AuditStepState.OK
+    assert at(found, AuditStep.SETTLEMENT) == StepFinding(
+        AuditStep.SETTLEMENT, state, f"{settlement}, and no money made or lost"
+    )
     assert notes(found) == NOTES.get(ending, [])
 
 
@@ -139,8 +143,8 @@ def test_a_forger_without_a_lie_passes(world: World) -> None:
 def test_work_without_a_contract_was_neither_believed_nor_paid(world: World) -> None:
     found = found_in(world, "settled", Forgery.bare)
     assert notes(found) == []
-    for step in (Step.GOVERNANCE, Step.SETTLEMENT):
-        assert at(found, step) == StepFinding(step, State.SKIPPED, "nobody had a contract on this work")
+    for step in (AuditStep.GOVERNANCE, AuditStep.SETTLEMENT):
+        assert at(found, step) == StepFinding(step, AuditStepState.SKIPPED, "nobody had a contract on this work")
 
 
 # Belief.
@@ -171,19 +175,19 @@ def checked(forgery: Forgery, **fields: Any) -> GovernanceCheck:
 
 def told(forgery: Forgery, check: GovernanceCheck) -> Forgery:
     """An answer that log, record and result agree on."""
-    return believed(forgery.with_check(check), 1, SAID[check.result.concluded], check.result.names)
+    return believed(forgery.with_check(check), 1, GOVERNANCE_STATUS[check.result.conclusion], check.result.names)
 
 
 def test_flags_left_out_of_the_log_are_missed(world: World) -> None:
     for fields in ({"flags": ()}, {"disposition": "clear"}, {"disposition": "clear", "flags": ()}):
         found = found_in(world, "held", changing(GovernanceEntry, **fields))
-        assert "version 1: the log says another answer than the record" in failing(found, Step.GOVERNANCE)
+        assert "version 1: the log says another answer than the record" in failing(found, AuditStep.GOVERNANCE)
 
 
 def test_flags_left_out_of_the_result_are_missed(world: World) -> None:
     for status in (GovernanceStatus.CLEAR, GovernanceStatus.REVIEW, GovernanceStatus.NOT_CHECKED):
         found = found_in(world, "held", believing(1, status))
-        assert "version 1: the result says another answer than the record" in failing(found, Step.GOVERNANCE)
+        assert "version 1: the result says another answer than the record" in failing(found, AuditStep.GOVERNANCE)
 
 
 def test_flags_left_out_of_everything_follow_from_the_dossier(world: World) -> None:
@@ -191,7 +195,7 @@ def test_flags_left_out_of_everything_follow_from_the_dossier(world: World) -> N
         clear = GovernanceResult(valid=True, disposition=Disposition.CLEAR, confidence=forgery.check.result.confidence)
         return told(forgery, msgspec.structs.replace(forgery.check, result=clear))
 
-    said = failing(found_in(world, "held", softened), Step.GOVERNANCE)
+    said = failing(found_in(world, "held", softened), AuditStep.GOVERNANCE)
     assert said == "the rules come to another answer on the same dossier"
 
 
@@ -200,7 +204,7 @@ def test_a_disposition_is_not_softer_than_its_flags(world: World) -> None:
         clear = msgspec.structs.replace(forgery.check.result, disposition=Disposition.CLEAR)
         return told(forgery, msgspec.structs.replace(forgery.check, result=clear))
 
-    assert "another answer on the same dossier" in failing(found_in(world, "held", softened), Step.GOVERNANCE)
+    assert "another answer on the same dossier" in failing(found_in(world, "held", softened), AuditStep.GOVERNANCE)
 
 
 @pytest.mark.parametrize(
@@ -224,13 +228,13 @@ def test_a_dossier_of_other_work_is_refused(world: World, fields: dict[str, Any]
         dossier = msgspec.structs.replace(forgery.check.dossier, **fields)
         return told(forgery, checked(forgery, dossier=dossier))
 
-    assert "the dossier tells of other work" in failing(found_in(world, "held", other), Step.GOVERNANCE)
+    assert "the dossier tells of other work" in failing(found_in(world, "held", other), AuditStep.GOVERNANCE)
 
 
 def test_the_dossier_of_another_contract_is_refused(world: World) -> None:
     theirs = Forgery.of(world.read("settled")).check
     found = found_in(world, "upheld", lambda forgery: forgery.with_check(theirs))
-    assert "the dossier tells of other work" in failing(found, Step.GOVERNANCE)
+    assert "the dossier tells of other work" in failing(found, AuditStep.GOVERNANCE)
 
 
 def test_what_earlier_outcomes_said_must_be_believed(world: World) -> None:
@@ -251,7 +255,7 @@ def test_rules_of_another_version_are_not_asked_again(world: World) -> None:
     found = found_in(world, "held", older)
     why = "the rule reference_copy is not installed here in the version that was asked"
     assert notes(found) == [f"not rerun: governance of version 1: {why}"]
-    assert at(found, Step.GOVERNANCE) == StepFinding(Step.GOVERNANCE, State.SKIPPED, NOT_AGAIN)
+    assert at(found, AuditStep.GOVERNANCE) == StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, NOT_AGAIN)
 
 
 def test_a_rule_that_was_not_asked_is_named(world: World) -> None:
@@ -266,14 +270,14 @@ def test_what_somebody_else_answered_counts(world: World) -> None:
     def silenced(forgery: Forgery) -> Forgery:
         return forgery.with_check(msgspec.structs.replace(forgery.check, remote=None))
 
-    said = failing(found_in(world, "asked two", silenced), Step.GOVERNANCE)
+    said = failing(found_in(world, "asked two", silenced), AuditStep.GOVERNANCE)
     assert said == "the rules come to another answer on the same dossier"
 
     def contradicted(forgery: Forgery) -> Forgery:
         remote = GovernanceResult(valid=False, flags=["fraud"])
         return forgery.with_check(msgspec.structs.replace(forgery.check, remote=remote))
 
-    assert "another answer" in failing(found_in(world, "asked two", contradicted), Step.GOVERNANCE)
+    assert "another answer" in failing(found_in(world, "asked two", contradicted), AuditStep.GOVERNANCE)
 
 
 @pytest.mark.parametrize("remote", [None, GovernanceResult(valid=False, flags=["fraud"])])
@@ -281,14 +285,14 @@ def test_the_answer_is_that_of_whoever_was_asked(world: World, remote: Governanc
     def other(forgery: Forgery) -> Forgery:
         return forgery.with_check(msgspec.structs.replace(forgery.check, remote=remote))
 
-    said = failing(found_in(world, "asked another", other), Step.GOVERNANCE)
+    said = failing(found_in(world, "asked another", other), AuditStep.GOVERNANCE)
     assert said == "the answer is not that of whoever was asked"
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000, b'{"dossier":{}}'])
 def test_a_dossier_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
     found = found_in(world, "settled", lambda forgery: forgery.with_dossier(body))
-    assert "version 1: what governance went by cannot be read" in failing(found, Step.GOVERNANCE)
+    assert "version 1: what governance went by cannot be read" in failing(found, AuditStep.GOVERNANCE)
 
 
 def spaced(body: bytes) -> bytes:
@@ -313,7 +317,7 @@ def test_a_dossier_has_one_form(world: World, form: Callable[[bytes], bytes]) ->
     def reformed(forgery: Forgery) -> Forgery:
         return forgery.with_dossier(form(forgery.check.to_json()))
 
-    said = failing(found_in(world, "settled", reformed), Step.GOVERNANCE)
+    said = failing(found_in(world, "settled", reformed), AuditStep.GOVERNANCE)
     assert said == "version 1: what governance went by is not written as it is recorded"
 
 
@@ -335,12 +339,14 @@ def test_a_later_version_does_not_forget_what_held_the_first(
     world: World, status: GovernanceStatus, flags: Sequence[str]
 ) -> None:
     found = found_in(world, "released", believing(2, status, flags))
-    assert failing(found, Step.GOVERNANCE) == "version 2 is believed otherwise than the one before it, for no reason"
+    assert (
+        failing(found, AuditStep.GOVERNANCE) == "version 2 is believed otherwise than the one before it, for no reason"
+    )
 
 
 def test_nobody_releases_what_was_not_held(world: World) -> None:
     found = found_in(world, "resettled", believing(3, GovernanceStatus.RELEASED))
-    assert "version 3 is believed otherwise" in failing(found, Step.GOVERNANCE)
+    assert "version 3 is believed otherwise" in failing(found, AuditStep.GOVERNANCE)
 
 
 def test_flags_without_their_result_are_raised_again_all_the_same(world: World) -> None:
@@ -352,7 +358,7 @@ def test_flags_without_their_result_are_raised_again_all_the_same(world: World) 
     template = whole._replace(salts=msgspec.structs.replace(whole.salts, results={}))
     forged = honest._replace(entries=[*honest.entries, gone], results={}).renumbered()
     found = verify(forged.packed(world.signer, template))
-    assert at(found, Step.GOVERNANCE).message == AGAIN
+    assert at(found, AuditStep.GOVERNANCE).message == AGAIN
     assert notes(found) == ["not recomputed: settlement 1: the result it rests on was erased"]
 
 
@@ -374,7 +380,7 @@ UNREADABLE = [b"", b"[", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"wish":1}',
 
 @pytest.mark.parametrize("terms", UNREADABLE)
 def test_terms_that_cannot_be_read_fail_where_they_are_needed_first(world: World, terms: bytes) -> None:
-    for ending, step in (("settled", Step.GOVERNANCE), ("asked nobody", Step.SETTLEMENT)):
+    for ending, step in (("settled", AuditStep.GOVERNANCE), ("asked nobody", AuditStep.SETTLEMENT)):
         found = found_in(world, ending, lambda forgery: forgery.under(terms=terms))
         assert failing(found, step).startswith("the terms cannot be read")
 
@@ -385,7 +391,7 @@ def test_terms_have_one_form(world: World, form: Callable[[bytes], bytes]) -> No
         assert forgery.contract is not None
         return forgery.under(terms=form(forgery.contract.terms))
 
-    for ending, step in (("settled", Step.GOVERNANCE), ("asked nobody", Step.SETTLEMENT)):
+    for ending, step in (("settled", AuditStep.GOVERNANCE), ("asked nobody", AuditStep.SETTLEMENT)):
         assert failing(found_in(world, ending, reformed), step) == "the terms are not written as they are recorded"
 
 
@@ -402,7 +408,7 @@ def test_the_hold_is_the_most_that_the_contract_can_cost(world: World, ending: s
         agreed(currency="EUR"),
     ]
     for change in changes:
-        assert failing(found_in(world, ending, change), Step.SETTLEMENT) == HELD_OTHERWISE
+        assert failing(found_in(world, ending, change), AuditStep.SETTLEMENT) == HELD_OTHERWISE
 
 
 def test_a_hold_that_is_raised_everywhere_is_noticed(world: World) -> None:
@@ -411,12 +417,12 @@ def test_a_hold_that_is_raised_everywhere_is_noticed(world: World) -> None:
     def raised(forgery: Forgery) -> Forgery:
         return forgery.changed(AwardEntry, hold_micros=HOLD_MICROS + MORE).with_bill(released=MORE)
 
-    assert failing(found_in(world, "settled", raised), Step.SETTLEMENT) == HELD_OTHERWISE
+    assert failing(found_in(world, "settled", raised), AuditStep.SETTLEMENT) == HELD_OTHERWISE
 
 
 def test_terms_without_a_rate_cannot_be_worked_with(world: World) -> None:
     found = found_in(world, "settled", agreed(cpc_rate=None))
-    assert "the terms name no cpc_rate" in failing(found, Step.SETTLEMENT)
+    assert "the terms name no cpc_rate" in failing(found, AuditStep.SETTLEMENT)
 
 
 @pytest.mark.parametrize(
@@ -428,7 +434,7 @@ def test_terms_without_a_rate_cannot_be_worked_with(world: World) -> None:
     ],
 )
 def test_other_terms_lead_to_another_bill(world: World, terms: dict[str, Any], said: str) -> None:
-    assert failing(found_in(world, "settled", agreed(**terms)), Step.SETTLEMENT) == said
+    assert failing(found_in(world, "settled", agreed(**terms)), AuditStep.SETTLEMENT) == said
 
 
 unknown_rule = agreed(rules=["cpc", "house_rule"])
@@ -439,8 +445,8 @@ def test_a_rule_of_settlement_that_is_not_installed_here_is_noted(world: World) 
     (note,) = notes(found)
     assert note.startswith("not recomputed: settlement 1: ")
     assert "house_rule" in note
-    assert at(found, Step.SETTLEMENT).state is State.SKIPPED
-    assert at(found, Step.SETTLEMENT).message.startswith("none of 1 settlements could be recomputed; 2 transfers")
+    assert at(found, AuditStep.SETTLEMENT).state is AuditStepState.SKIPPED
+    assert at(found, AuditStep.SETTLEMENT).message.startswith("none of 1 settlements could be recomputed; 2 transfers")
 
 
 def test_a_rule_that_fails_here_is_noted(world: World) -> None:
@@ -454,7 +460,7 @@ def test_a_rule_that_fails_here_is_noted(world: World) -> None:
     finally:
         del settlement_rules._found["house_rule"]
     assert notes(found) == ["not recomputed: settlement 1: the settlement rule house_rule raised RuntimeError"]
-    assert at(found, Step.SETTLEMENT).state is State.SKIPPED
+    assert at(found, AuditStep.SETTLEMENT).state is AuditStepState.SKIPPED
 
 
 def test_a_claim_that_nobody_released_was_not_to_be_paid(world: World) -> None:
@@ -470,10 +476,10 @@ def test_a_claim_that_nobody_released_was_not_to_be_paid(world: World) -> None:
     whole = world.read("settled")
     forged = claimed(Forgery.of(whole))
     agreed = SuccessCriteria.model_validate(CRITERIA)
-    story = check(forged.renumbered().committed().packed(world.signer, whole)).story
+    story = check(forged.renumbered().committed().packed(world.signer, whole)).history
     assert story is not None
     bundle = whole._replace(results=forged.results)
-    with pytest.raises(Flaw, match="nobody had released: money depends on what only the agent says: "):
+    with pytest.raises(BundleFlaw, match="nobody had released: money depends on what only the agent says: "):
         check_settlement(bundle, story, {1: result_of(forged, 1)}, agreed, [])
 
 
@@ -493,12 +499,12 @@ def planting(**fields: Any) -> Change:
 @pytest.mark.parametrize("fields", [{"canaries": []}, {"canaries": ["never seen"] * 2}, {"impossible": True}])
 def test_what_was_planted_is_what_governance_went_by(world: World, fields: dict[str, Any]) -> None:
     for ending in ("settled", "held"):
-        said = failing(found_in(world, ending, planting(**fields)), Step.GOVERNANCE)
+        said = failing(found_in(world, ending, planting(**fields)), AuditStep.GOVERNANCE)
         assert said == "the dossier tells of other work, or of another result"
 
 
 def test_what_leaked_is_what_was_planted(world: World) -> None:
-    said = failing(found_in(world, "leaking", planting(canaries=["another canary"])), Step.GOVERNANCE)
+    said = failing(found_in(world, "leaking", planting(canaries=["another canary"])), AuditStep.GOVERNANCE)
     assert said == "the dossier tells of other work, or of another result"
 
 
@@ -510,13 +516,13 @@ def test_a_dossier_tells_of_no_more_than_was_planted(world: World, fields: dict[
         dossier = msgspec.structs.replace(forgery.check.dossier, **fields)
         return told(forgery, checked(forgery, dossier=dossier))
 
-    assert "the dossier tells of other work" in failing(found_in(world, "held", other), Step.GOVERNANCE)
+    assert "the dossier tells of other work" in failing(found_in(world, "held", other), AuditStep.GOVERNANCE)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"{}", b'{"title":"x","private_names":[1]}', b"[" * 9_999])
 def test_work_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
     found = found_in(world, "settled", lambda forgery: forgery.under(work=body))
-    assert "the work cannot be read" in failing(found, Step.GOVERNANCE)
+    assert "the work cannot be read" in failing(found, AuditStep.GOVERNANCE)
 
 
 def test_work_has_one_form(world: World) -> None:
@@ -524,7 +530,7 @@ def test_work_has_one_form(world: World) -> None:
         assert forgery.contract is not None
         return forgery.under(work=spaced(forgery.contract.work))
 
-    said = failing(found_in(world, "settled", reformed), Step.GOVERNANCE)
+    said = failing(found_in(world, "settled", reformed), AuditStep.GOVERNANCE)
     assert said == "the work is not written as it is recorded"
 
 
@@ -563,7 +569,7 @@ def test_a_bill_is_the_one_of_the_terms(world: World) -> None:
         ({"payout": owed.payout + MORE}, "the fee of settlement 1 is not the one of the terms"),
         ({"fee": 0, "payout": owed.total}, "the fee of settlement 1 is not the one of the terms"),
     ):
-        assert failing(found_in(world, "settled", billed(**fields)), Step.SETTLEMENT) == said, fields
+        assert failing(found_in(world, "settled", billed(**fields)), AuditStep.SETTLEMENT) == said, fields
 
 
 def test_a_bill_that_nobody_can_recompute_must_add_up(world: World) -> None:
@@ -584,15 +590,15 @@ def test_a_bill_that_nobody_can_recompute_must_add_up(world: World) -> None:
         ({"fee": owed.fee - MORE, "payout": owed.payout + MORE}, "the fee of settlement 1"),
     ):
         unknown = found_in(world, "settled", unknown_rule, billed(**fields))
-        assert said in failing(unknown, Step.SETTLEMENT), fields
+        assert said in failing(unknown, AuditStep.SETTLEMENT), fields
         erased = found_in(world, "paid and erased", billed(**fields))
-        assert said in failing(erased, Step.SETTLEMENT), fields
+        assert said in failing(erased, AuditStep.SETTLEMENT), fields
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"{}", b"null", b"\xff", b"[" * 100_000])
 def test_a_bill_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
     found = found_in(world, "settled", lambda forgery: forgery.under(bills={"1": body}))
-    assert "bill 1 cannot be read" in failing(found, Step.SETTLEMENT)
+    assert "bill 1 cannot be read" in failing(found, AuditStep.SETTLEMENT)
 
 
 @pytest.mark.parametrize(
@@ -601,13 +607,13 @@ def test_a_bill_that_cannot_be_read_is_refused(world: World, body: bytes) -> Non
 def test_a_bill_has_one_form(world: World, form: Callable[[bytes], bytes]) -> None:
     for ending in ("settled", "paid and erased"):
         found = found_in(world, ending, lambda forgery: forgery.under(bills={"1": form(bill_of(world).to_json())}))
-        assert failing(found, Step.SETTLEMENT) == "bill 1 is not written as it is recorded"
+        assert failing(found, AuditStep.SETTLEMENT) == "bill 1 is not written as it is recorded"
 
 
 @pytest.mark.parametrize("part", ["base", "bonus", "penalty", "fee", "payout", "released"])
 def test_the_log_says_what_the_bill_says(world: World, part: str) -> None:
     found = found_in(world, "settled", changing(SettlementEntry, **{f"{part}_micros": 1}))
-    assert failing(found, Step.SETTLEMENT) == "the log says another settlement 1 than its bill"
+    assert failing(found, AuditStep.SETTLEMENT) == "the log says another settlement 1 than its bill"
 
 
 # Verdicts.
@@ -618,12 +624,12 @@ def test_what_governance_held_is_paid_only_once_released(world: World) -> None:
     for reason in ("", "released: looked fine"):
         found = found_in(world, "released", changing(SettlementEntry, version=1, reason=reason))
         said = "settlement 1 paid what nobody had released: governance review: reference_copy"
-        assert failing(found, Step.SETTLEMENT) == said
+        assert failing(found, AuditStep.SETTLEMENT) == said
 
 
 def test_what_was_not_measured_is_paid_only_once_released(world: World) -> None:
     found = found_in(world, "unmeasured", changing(SettlementEntry, reason=""))
-    assert "settlement 1 paid what nobody had released" in failing(found, Step.SETTLEMENT)
+    assert "settlement 1 paid what nobody had released" in failing(found, AuditStep.SETTLEMENT)
 
 
 def test_a_settlement_goes_by_the_criteria_of_the_contract(world: World) -> None:
@@ -634,13 +640,13 @@ def test_a_settlement_goes_by_the_criteria_of_the_contract(world: World) -> None
         ]
         return forgery._replace(entries=entries)
 
-    said = failing(found_in(world, "resettled", by_others), Step.SETTLEMENT)
+    said = failing(found_in(world, "resettled", by_others), AuditStep.SETTLEMENT)
     assert said == "settlement 2 paid by other criteria than the contract's"
 
 
 # Moves, one after the other: whatever came before them, only some may follow.
 
-Made = Callable[[dict[int, SettlementEntry]], OfContract]
+Made = Callable[[dict[int, SettlementEntry]], ContractEntry]
 
 
 def paid(which: int, **fields: Any) -> Made:
@@ -663,7 +669,7 @@ def resolved(decision: str) -> Made:
     return lambda known: ResolutionEntry(*head(known), decision, "me", "so")
 
 
-def objection(known: dict[int, SettlementEntry]) -> OfContract:
+def objection(known: dict[int, SettlementEntry]) -> ContractEntry:
     return DisputeEntry(*head(known), "me", "no")
 
 
@@ -755,7 +761,7 @@ def test_what_can_follow_passes(world: World, moves: Sequence[Made]) -> None:
     ],
 )
 def test_what_cannot_follow_is_refused(world: World, moves: Sequence[Made], kind: str) -> None:
-    said = failing(found_in(world, "resettled", moving(*moves)), Step.SETTLEMENT)
+    said = failing(found_in(world, "resettled", moving(*moves)), AuditStep.SETTLEMENT)
     assert said.endswith(f", a {kind}, cannot follow what came before it")
 
 
@@ -763,11 +769,11 @@ def test_what_cannot_follow_is_refused(world: World, moves: Sequence[Made], kind
     "moves", [[objection, VOIDED], [paid(1), objection, REVERSED], [paid(1), objection, VOIDED, back(1)]]
 )
 def test_what_was_decided_is_done(world: World, moves: Sequence[Made]) -> None:
-    said = failing(found_in(world, "resettled", moving(*moves)), Step.SETTLEMENT)
+    said = failing(found_in(world, "resettled", moving(*moves)), AuditStep.SETTLEMENT)
     assert said.startswith("a dispute was resolved by")
 
 
 @pytest.mark.parametrize("fields", [{"hold": HOLD_MICROS - MORE}, {"hold": 0}, {"currency": "EUR"}])
 def test_all_of_the_escrow_goes_back(world: World, fields: dict[str, Any]) -> None:
-    said = failing(found_in(world, "resettled", moving(given_back(**fields))), Step.SETTLEMENT)
+    said = failing(found_in(world, "resettled", moving(given_back(**fields))), AuditStep.SETTLEMENT)
     assert said.startswith("escrow_is_whole_or_empty")

@@ -10,15 +10,15 @@ from tests.faults.tampering import Forgery
 from tests.usage.metering import ENDED, POLICY
 
 from meruit.audit.bundle import Bundle, RunProof, UsageFile, pack, read, unpack
-from meruit.audit.findings import Findings, Step
+from meruit.audit.findings import AuditStep, Findings
 from meruit.audit.verify import usage as usage_proof
 from meruit.audit.verify.outcome import verify
 from meruit.contracts.store import transaction as stepping
 from meruit.contracts.token_terms import token_use
 from meruit.log.entries import GateEntry, SettlementEntry, UsageEntry
 from meruit.model.metering import MeteredRun, UsageRecord
-from meruit.model.money import Bill, TokenUse
-from meruit.model.usage import Acknowledgement, Anchor, Attempt
+from meruit.model.money import Bill, ContractTokenUse
+from meruit.model.usage import Acknowledgement, Anchor, Observation
 from meruit.outcomes.store.erase import erase
 from meruit.store.store import Store
 from meruit.usage.store.write import Acknowledge
@@ -55,7 +55,7 @@ def test_a_bundle_brings_the_looks_that_its_bill_rests_on(desk: TokenDesk) -> No
     whole = paid(desk)
     assert whole.usage is not None
     proof = whole.usage.runs["r"]
-    assert [Attempt.from_json(one).total for one in proof.looks] == [FIRST, FIRST]
+    assert [Observation.from_json(one).total for one in proof.looks] == [FIRST, FIRST]
     assert MeteredRun.from_json(proof.run).contract_id == desk.contract_id
     assert "1 of 1 settlements recomputed" in desk.audited()[0]
 
@@ -125,12 +125,12 @@ def test_a_shorter_pause_is_proven_by_the_look_that_made_it_an_hour(desk: TokenD
 def test_what_a_file_says_is_proven_by_what_the_provider_said_later(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
-    for told_by in ("file", "file", "", ""):
+    for reported_by in ("file", "file", "", ""):
         assert desk.contract.state is not SETTLED
-        desk.look(FIRST, told_by=told_by)
+        desk.look(FIRST, reported_by=reported_by)
     whole = read(unpack(desk.bundle()))
     assert whole.usage is not None
-    assert [Attempt.from_json(one).told_by for one in whole.usage.runs["r"].looks] == ["file", "file", "", ""]
+    assert [Observation.from_json(one).reported_by for one in whole.usage.runs["r"].looks] == ["file", "file", "", ""]
     assert "1 of 1 settlements recomputed" in desk.audited()[0]
 
 
@@ -138,8 +138,8 @@ def test_a_file_in_between_leaves_it_to_the_operators_rules_which_looks_are_comp
     desk.complete()
     desk.record()
     slow = msgspec.structs.replace(POLICY, interval_min=120, anchor=Anchor.SPAN)
-    for told_by in ("", "file", "", ""):
-        desk.look(FIRST, policy=slow, told_by=told_by)
+    for reported_by in ("", "file", "", ""):
+        desk.look(FIRST, policy=slow, reported_by=reported_by)
     assert desk.contract.state is SETTLED
     assert checked(desk, desk.bundle()).failed is None
 
@@ -148,7 +148,7 @@ def test_a_file_in_between_leaves_it_to_the_operators_rules_which_looks_are_comp
 
 
 def other(look: bytes) -> bytes:
-    return msgspec.structs.replace(Attempt.from_json(look), total=SECOND, steps={"s0": SECOND}).to_json()
+    return msgspec.structs.replace(Observation.from_json(look), total=SECOND, steps={"s0": SECOND}).to_json()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_runs_and_looks_are_what_was_committed_to(
     whole = paid(desk)
     assert whole.usage is not None
     found = checked(desk, pack(whole._replace(usage=change(whole.usage.runs["r"]))))
-    assert found.failed is Step.BLOBS
+    assert found.failed is AuditStep.BLOBS
 
 
 def test_no_word_of_the_log_on_a_run_can_be_left_out(desk: TokenDesk) -> None:
@@ -186,7 +186,7 @@ def test_no_word_of_the_log_on_a_run_can_be_left_out(desk: TokenDesk) -> None:
     assert len(places) == 2
     for gone in places:
         entries = [one for place, one in enumerate(whole.entries) if place != gone]
-        assert checked(desk, pack(whole._replace(entries=entries))).failed is Step.SEQUENCE
+        assert checked(desk, pack(whole._replace(entries=entries))).failed is AuditStep.SEQUENCE
 
 
 # Whoever has the key, and lies.
@@ -195,7 +195,7 @@ def test_no_word_of_the_log_on_a_run_can_be_left_out(desk: TokenDesk) -> None:
 def test_more_tokens_than_were_counted_are_found_out_whatever_the_bill_says(
     desk: TokenDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def inflated(record: UsageRecord) -> TokenUse:
+    def inflated(record: UsageRecord) -> ContractTokenUse:
         use = token_use(record)
         return msgspec.structs.replace(use, tokens=SECOND) if use.tokens is not None else use
 
@@ -203,15 +203,15 @@ def test_more_tokens_than_were_counted_are_found_out_whatever_the_bill_says(
     paid(desk)
     assert desk.bill.tokens == 750_000
     found = checked(desk, desk.bundle())
-    assert found.failed is Step.SETTLEMENT
+    assert found.failed is AuditStep.SETTLEMENT
     assert "settlement 1 paid other tokens of run 'r' than its provider counted" in found.steps[-1].message
 
 
 def hearsay(look: bytes) -> bytes:
-    return msgspec.structs.replace(Attempt.from_json(look), told_by="file").to_json()
+    return msgspec.structs.replace(Observation.from_json(look), reported_by="file").to_json()
 
 
-def billed(forged: Forgery) -> tuple[TokenUse, ...]:
+def billed(forged: Forgery) -> tuple[ContractTokenUse, ...]:
     assert forged.contract is not None
     return Bill.from_json(forged.contract.bills["1"]).usage
 
@@ -265,7 +265,7 @@ def test_a_bill_for_tokens_that_the_log_does_not_bear_out_is_found(
     whole = paid(desk)
     assert whole.usage is not None
     found = signed_again(desk, whole, lie(Forgery.of(whole), whole.usage.runs["r"]))
-    assert found.failed is Step.SETTLEMENT
+    assert found.failed is AuditStep.SETTLEMENT
     assert said in found.steps[-1].message
 
 
@@ -284,7 +284,7 @@ def test_a_bill_rests_on_no_fewer_looks_than_verified_it(desk: TokenDesk) -> Non
     whole = paid(desk)
     usage = tuple(msgspec.structs.replace(one, looks=1) for one in desk.bill.usage)
     found = signed_again(desk, whole, Forgery.of(whole).with_bill(1, usage=usage))
-    assert found.failed is Step.SETTLEMENT
+    assert found.failed is AuditStep.SETTLEMENT
     assert "rests on fewer looks at run 'r'" in found.steps[-1].message
 
 
@@ -304,7 +304,7 @@ def test_rules_of_the_operators_own_leave_all_else_to_be_checked(desk: TokenDesk
         ),
     ):
         found = signed_again(desk, whole, lie)
-        assert found.failed is Step.SETTLEMENT
+        assert found.failed is AuditStep.SETTLEMENT
         assert said in found.steps[-1].message
 
 
@@ -316,7 +316,7 @@ def test_what_was_erased_does_not_hide_tokens_that_nobody_counted(desk: TokenDes
     whole = read(unpack(desk.bundle()))
     assert checked(desk, desk.bundle()).failed is None
     found = signed_again(desk, whole, without(Forgery.of(whole).with_bill(1, usage=())))
-    assert found.failed is Step.SETTLEMENT
+    assert found.failed is AuditStep.SETTLEMENT
     assert "no run is recorded under its contract_id" in found.steps[-1].message
 
 
@@ -326,7 +326,7 @@ def test_what_is_not_verified_any_more_does_not_stay_paid(desk: TokenDesk) -> No
     (told,) = [one for one in forged.entries if isinstance(one, UsageEntry)]
     withdrawn = msgspec.structs.replace(told, number=2, status="pending")
     found = signed_again(desk, whole, forged._replace(entries=[*forged.entries, withdrawn]))
-    assert found.failed is Step.SETTLEMENT
+    assert found.failed is AuditStep.SETTLEMENT
     assert "run 'r' is not verified any more, and stays paid" in found.steps[-1].message
 
 
@@ -346,13 +346,13 @@ def test_the_story_of_a_run_is_whole_and_nobody_elses(
 ) -> None:
     whole = paid(desk)
     found = signed_again(desk, whole, lie(Forgery.of(whole)))
-    assert found.failed is Step.SEQUENCE
-    assert said in next(one.message for one in found.steps if one.step is Step.SEQUENCE)
+    assert found.failed is AuditStep.SEQUENCE
+    assert said in next(one.message for one in found.steps if one.step is AuditStep.SEQUENCE)
 
 
 def test_a_story_without_end_is_not_read(desk: TokenDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = paid(desk)
     monkeypatch.setattr(usage_proof, "MAX_ENTRIES", 0)
     found = checked(desk, pack(whole))
-    assert found.failed is Step.SEQUENCE
+    assert found.failed is AuditStep.SEQUENCE
     assert "there are more than 0 entries of run 'r'" in str(found)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meruit.checks.fhir_types.period import COMPARE, span, span_of
-from meruit.checks.fhir_types.reference import base_of, made_own, normal_reference
+from meruit.checks.fhir_types.period import COMPARE, parse_time_span, time_span_of
+from meruit.checks.fhir_types.reference import base_of, mark_own_references, normal_reference
 from meruit.checks.fhir_types.search import SHAPING, compile_search, parameters_of
-from meruit.checks.fhir_types.search_parameters import known_parameters
+from meruit.checks.fhir_types.search_parameters import parameters_by_name
 from meruit.checks.formats.json_path import compile_path
 from meruit.errors import AuthorError
 from meruit.model.world import Read
@@ -95,7 +95,7 @@ def test_a_date_prefix_means_what_it_says_of_every_moment(asked: str, value: Any
 def test_a_time_is_the_same_in_every_zone(moment: datetime, ahead: int) -> None:
     shown = moment.replace(microsecond=0).isoformat()
     offset = f"{'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}:{abs(ahead) % 60:02}"
-    here, there = span(f"{shown}Z"), span(f"{shown}{offset}")
+    here, there = parse_time_span(f"{shown}Z"), parse_time_span(f"{shown}{offset}")
     assert here is not None
     assert there is not None
     assert here.low - there.low == ahead * 60 * 10**9
@@ -104,7 +104,7 @@ def test_a_time_is_the_same_in_every_zone(moment: datetime, ahead: int) -> None:
 
 @given(st.text(st.sampled_from("0123456789-T:.Z+"), max_size=26) | st.text(max_size=12))
 def test_any_text_is_a_date_or_none(text: str) -> None:
-    stretch = span(text)
+    stretch = parse_time_span(text)
     assert stretch is None or stretch.low < stretch.high
 
 
@@ -216,7 +216,7 @@ def test_the_same_id_on_another_server_is_another_resource(
 
 def own(resource: dict[str, Any], base: str) -> dict[str, Any]:
     """The same as read from a server at that address."""
-    return dict(made_own(json.loads(json.dumps(resource)), base))
+    return dict(mark_own_references(json.loads(json.dumps(resource)), base))
 
 
 @pytest.mark.parametrize(
@@ -369,9 +369,9 @@ def test_dates_are_stretches_of_time(asked: str, value: Any, holds: bool) -> Non
 
 def test_a_timing_lasts_from_its_first_event_to_its_last() -> None:
     events = {"event": ["2026-03-04", "2026-03-02"]}
-    assert span_of(events) == span_of({"start": "2026-03-02", "end": "2026-03-04"})
-    assert span_of({"repeat": {"boundsPeriod": {"start": "2026"}}}) == span_of({"start": "2026"})
-    assert span_of({"event": []}) is None
+    assert time_span_of(events) == time_span_of({"start": "2026-03-02", "end": "2026-03-04"})
+    assert time_span_of({"repeat": {"boundsPeriod": {"start": "2026"}}}) == time_span_of({"start": "2026"})
+    assert time_span_of({"event": []}) is None
     order = {"resourceType": "ServiceRequest", "occurrenceTiming": events}
     assert found(order, "occurrence=2026-03")
     assert not found(order, "occurrence=2026-03-02")
@@ -383,11 +383,11 @@ def test_what_has_no_zone_is_in_the_zone_that_is_given() -> None:
     assert found(visit, "date=2026-03-06", zone=ZoneInfo("America/Chicago"))
     assert found(visit, "date=2026-03-06T23:30", zone=ZoneInfo("America/Chicago"))
     # On the day that the clocks go forward, a day has 23 hours.
-    day = span("2026-03-08", ZoneInfo("America/Chicago"))
+    day = parse_time_span("2026-03-08", ZoneInfo("America/Chicago"))
     assert day is not None
     assert day.high - day.low == 23 * 3600 * 10**9
-    assert span("9999-12-31", ZoneInfo("Asia/Tokyo")) is not None
-    assert span("0001-01-01", ZoneInfo("Asia/Tokyo")) is not None
+    assert parse_time_span("9999-12-31", ZoneInfo("Asia/Tokyo")) is not None
+    assert parse_time_span("0001-01-01", ZoneInfo("Asia/Tokyo")) is not None
 
 
 PETER: dict[str, Any] = {
@@ -563,7 +563,7 @@ def test_a_visit_is_its_patients_and_not_everybodys_who_takes_part() -> None:
 
 @pytest.mark.parametrize("resource_type", [*LISTED.split(), "Device"])
 def test_every_path_of_the_table_is_one(resource_type: str) -> None:
-    for name, parameter in known_parameters(resource_type).items():
+    for name, parameter in parameters_by_name(resource_type).items():
         assert parameter.name == name
         assert [compile_path(path, choices=True) for path in parameter.paths]
         if parameter.target is not None:

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meruit.checks.formats import hl7v2 as er7
-from meruit.checks.formats.hl7v2 import HL7_NULL, Message, Value, compile_path, read, read_batch, values
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.formats.hl7v2 import HL7_NULL, Hl7Message, Value, compile_path, read, read_batch, values
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 
 ADT = rb"""MSH|^~\&|ADT1|GHH|GHH LAB|GHH|20260304112300-0600||ADT^A01^ADT_A01|MSG00001|P|2.5.1
@@ -49,7 +49,7 @@ BATCH = (
 SAMPLES = {"ADT": ADT, "ORU": ORU, "SIU": SIU}
 
 
-def at(message: Message, path: str) -> tuple[Value, ...]:
+def at(message: Hl7Message, path: str) -> tuple[Value, ...]:
     return values(message, compile_path(path))
 
 
@@ -497,7 +497,7 @@ def test_one_message_may_come_in_an_envelope() -> None:
     ],
 )
 def test_what_is_no_hl7_is_said_to_be_none_and_where(content: bytes, why: str, offset: int) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableContent) as caught:
         read(content)
     assert why in caught.value.why
     assert caught.value.offset == offset
@@ -526,10 +526,10 @@ def ask_everything(content: bytes) -> None:
             assert all(isinstance(value, str) or value is HL7_NULL for path in PATHS for value in values(message, path))
 
 
-def _attempt(reading: Callable[[], list[Message]], content: bytes) -> list[Message]:
+def _attempt(reading: Callable[[], list[Hl7Message]], content: bytes) -> list[Hl7Message]:
     try:
         return reading()
-    except Unreadable as problem:
+    except UnreadableContent as problem:
         offset = problem.offset
     assert 0 <= offset <= len(content)
     return []
@@ -581,8 +581,8 @@ def test_a_file_of_endless_messages_or_segments_is_not_read(monkeypatch: pytest.
     assert len(read_batch(head * 3)) == 3
     assert len(read(head + b"NTE|1\r" * 5).segments) == 6
     for reading in (read, read_batch):
-        with pytest.raises(Unreadable, match="more than 3 messages"):
+        with pytest.raises(UnreadableContent, match="more than 3 messages"):
             reading(head * 4)
         for end in (b"\r", b"\n", b"\r\n"):
-            with pytest.raises(Unreadable, match="more than 6 segments"):
+            with pytest.raises(UnreadableContent, match="more than 6 segments"):
                 reading(head.replace(b"\r", end) + (b"NTE|1" + end) * 6)

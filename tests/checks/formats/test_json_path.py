@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meruit.checks.formats.json_path import MAX_NESTING, compile_path, raw, read_json, values
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 
 scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "a", "phone", "1"])
@@ -116,10 +116,10 @@ def test_any_text_is_a_path_or_an_authors_error(document: Any, text: str) -> Non
 @example(b'{"a":' * 100_000)
 @example(b"[" * 201 + b'"\\q')
 def test_any_bytes_are_a_document_or_say_why_not(content: bytes) -> None:
-    refused: Unreadable | None = None
+    refused: UnreadableContent | None = None
     try:
         document = read_json(content)
-    except Unreadable as fault:
+    except UnreadableContent as fault:
         refused = fault
     else:
         json.dumps(document, default=str, ensure_ascii=False).encode()
@@ -145,7 +145,7 @@ def test_nesting_has_one_limit(depth: int, brackets: tuple[bytes, bytes]) -> Non
     if depth <= MAX_NESTING:
         read_json(content)
     else:
-        with pytest.raises(Unreadable, match="deep") as refused:
+        with pytest.raises(UnreadableContent, match="deep") as refused:
             read_json(content)
         assert refused.value.offset == len(start) * MAX_NESTING
 
@@ -156,7 +156,7 @@ def test_a_wide_document_may_be_as_deep_as_another(depth: int) -> None:
     if depth == MAX_NESTING:
         assert len(read_json(content)) == 1001
     else:
-        with pytest.raises(Unreadable, match="deep"):
+        with pytest.raises(UnreadableContent, match="deep"):
             read_json(content)
 
 
@@ -192,7 +192,7 @@ def test_a_sound_document_is_not_called_bad_because_our_own_stack_is_full() -> N
     ],
 )
 def test_what_is_not_taken_is_said_with_its_place(content: bytes, offset: int, why: str) -> None:
-    with pytest.raises(Unreadable, match=re.escape(why)) as refused:
+    with pytest.raises(UnreadableContent, match=re.escape(why)) as refused:
         read_json(content)
     assert refused.value.offset == offset
 

@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from pyx12.x12file import X12Reader
 
 from meruit.checks.formats.x12 import (
-    Flaw,
     Interchange,
-    Marks,
-    Path,
-    Transaction,
+    TransactionSet,
+    X12Delimiters,
+    X12Flaw,
+    X12Path,
     compile_path,
     flaws,
     read,
     values,
 )
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 
-USUAL = Marks("*", ":", "~", "^")
+USUAL = X12Delimiters("*", ":", "~", "^")
 
 # What each set says between ST and SE, one segment a line; all people and numbers are made up.
 BODIES = {
@@ -192,13 +192,13 @@ def sample(which: str) -> str:
 SAMPLES = {name: sample(name) for name, *_ in BODIES}
 
 
-def only(content: str | bytes) -> Transaction:
+def only(content: str | bytes) -> TransactionSet:
     (found,) = read(content.encode() if isinstance(content, str) else content)
     (transaction,) = found.transactions
     return transaction
 
 
-def found_flaws(content: str | bytes) -> list[Flaw]:
+def found_flaws(content: str | bytes) -> list[X12Flaw]:
     return [one for found in read(content.encode() if isinstance(content, str) else content) for one in flaws(found)]
 
 
@@ -206,7 +206,7 @@ def broken(content: bytes) -> bool:
     """Whether anybody would notice."""
     try:
         return bool(found_flaws(content))
-    except Unreadable:
+    except UnreadableContent:
         return True
 
 
@@ -221,7 +221,7 @@ Body = list[tuple[str, list[list[list[str]]]]]
 class Written(NamedTuple):
     """Interchanges, and their bytes."""
 
-    marks: Marks
+    marks: X12Delimiters
     groups: list[list[Body]]
     pieces: list[str]
     """One a segment."""
@@ -237,9 +237,9 @@ GROUPS = st.lists(st.lists(BODIES_WRITTEN, max_size=2), max_size=2)
 
 
 @st.composite
-def every_marks(draw: st.DrawFn) -> Marks:
+def every_marks(draw: st.DrawFn) -> X12Delimiters:
     element, component, repetition, terminator = draw(MARKS)
-    return Marks(
+    return X12Delimiters(
         element,
         component,
         draw(st.sampled_from([terminator, "\r", "\n"])),
@@ -247,7 +247,7 @@ def every_marks(draw: st.DrawFn) -> Marks:
     )
 
 
-def fitting(groups: list[list[Body]], marks: Marks) -> list[list[Body]]:
+def fitting(groups: list[list[Body]], marks: X12Delimiters) -> list[list[Body]]:
     """Without delimiters in the words, nor repetitions where there are none."""
     taken = str.maketrans("", "", "".join(mark or "" for mark in marks) + "\r\n")
     most = None if marks.repetition else 1
@@ -283,7 +283,7 @@ def writings(draw: st.DrawFn, breaks: tuple[str, ...] = ("", "\n", "\r\n")) -> W
     return Written(marks, groups, pieces, "".join(piece + end for piece in pieces).encode())
 
 
-def _element(repetitions: list[list[str]], marks: Marks) -> str:
+def _element(repetitions: list[list[str]], marks: X12Delimiters) -> str:
     return (marks.repetition or "").join(marks.component.join(composite) for composite in repetitions)
 
 
@@ -301,7 +301,7 @@ def test_what_was_written_is_what_is_read(written: list[Written], before: bytes)
             _holds_all(transaction, body)
 
 
-def _holds_all(transaction: Transaction, body: Body) -> None:
+def _holds_all(transaction: TransactionSet, body: Body) -> None:
     """Every path that can be asked gives what was written there, and nothing else."""
     for wanted in {name for name, _ in body}:
         same = [elements for name, elements in body if name == wanted]
@@ -461,11 +461,11 @@ def jumbled(draw: st.DrawFn) -> bytes:
     return (isa + "".join(one + "~" for one in draw(st.lists(known | loop, max_size=30)))).encode()
 
 
-def either(content: bytes) -> tuple[list[Interchange], Unreadable | None]:
+def either(content: bytes) -> tuple[list[Interchange], UnreadableContent | None]:
     """Any other exception is a test's failure."""
     try:
         return read(content), None
-    except Unreadable as unreadable:
+    except UnreadableContent as unreadable:
         return [], unreadable
 
 
@@ -566,13 +566,13 @@ def test_large_content_is_read_in_one_pass(content: str) -> None:
     ],
 )
 def test_what_is_no_x12_is_unreadable_and_says_where(content: bytes, offset: int) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableContent) as caught:
         read(content)
     assert caught.value.offset == offset
 
 
 def test_the_head_of_unreadable_bytes_can_be_shown() -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableContent) as caught:
         read(b"\x00\xff\r\nhello" + b"x" * 100)
     assert caught.value.head == "\\x00\\xff\\r\\nhello" + "x" * 55
     assert caught.value.why == "an X12 interchange begins with ISA"
@@ -747,7 +747,7 @@ def test_any_text_is_a_path_or_its_authors_error(text: str) -> None:
         path = compile_path(text)
     except AuthorError:
         return
-    assert isinstance(path, Path)
+    assert isinstance(path, X12Path)
     assert isinstance(values(only(SAMPLES["271"]), path), tuple)
 
 
@@ -756,9 +756,9 @@ def test_a_file_of_endless_segments_is_not_read(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("meruit.checks.formats.x12.MAX_SEGMENTS", 4)
     read(f"{isa}{'A1~' * 3}".encode())
     for endless in (isa + "A1~" * 4, isa * 5, (isa + "IEA~") * 3):
-        with pytest.raises(Unreadable, match="more than 4 segments"):
+        with pytest.raises(UnreadableContent, match="more than 4 segments"):
             read(endless.encode())
     monkeypatch.setattr("meruit.checks.formats.x12.MAX_INTERCHANGES", 2)
     assert len(read((isa * 2).encode())) == 2
-    with pytest.raises(Unreadable, match="more than 2 interchanges"):
+    with pytest.raises(UnreadableContent, match="more than 2 interchanges"):
         read((isa * 3).encode())

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.checks.shelves import Shelf
 
 from meruit.checks.formats import json_path as dotted
-from meruit.checks.framework.assertion import MAX_FIELDS, Range, Settle, as_range, as_rule
-from meruit.checks.framework.compile import understood
-from meruit.checks.matching.formulas import filled
+from meruit.checks.framework.assertion import MAX_FIELDS, Range, SettleSettings, as_range, as_rule
+from meruit.checks.framework.compile import validate_settings
+from meruit.checks.matching.formulas import fill_templates
 from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AssertionFaults, AuthorError
 
@@ -26,7 +26,7 @@ ANYTHING = st.recursive(
 
 def told(**written: Any) -> dict[str, str]:
     with pytest.raises(AssertionFaults) as refused:
-        understood(Shelf, written)
+        validate_settings(Shelf, written)
     return {".".join(map(str, place)): why for place, why in refused.value.faults}
 
 
@@ -126,7 +126,7 @@ def test_a_rule_that_cannot_be_meant_is_refused(written: Any) -> None:
 
 
 def test_what_is_filled_in_is_no_rule_of_its_own() -> None:
-    planted = filled({"a": "${x}"}, {"x": {"weight": 1, "must": False, "exists": True}})["a"]
+    planted = fill_templates({"a": "${x}"}, {"x": {"weight": 1, "must": False, "exists": True}})["a"]
     rule = as_rule(planted, Dialect.JSON)
     assert (rule.matcher.op, rule.matcher.expected) == ("equals", planted)
 
@@ -142,7 +142,7 @@ def test_fields_may_be_a_list() -> None:
         {"path": "size", "gte": 1},
         {"path": "gone", "expected": None},
     ]
-    rules = understood(Shelf, {"fields": written}).fields
+    rules = validate_settings(Shelf, {"fields": written}).fields
     assert {path: rule.matcher.op for path, rule in rules.items()} == {
         "participant.0.actor.display": "equals",
         "status": "in",
@@ -158,8 +158,8 @@ def test_fields_may_be_a_list() -> None:
 
 def test_what_is_filled_into_a_list_stands_for_itself() -> None:
     for planted in ("absent", {"exists": True}):
-        fields = filled([{"path": "a", "expected": "${x}"}], {"x": planted})
-        rule = understood(Shelf, {"fields": fields}).fields["a"]
+        fields = fill_templates([{"path": "a", "expected": "${x}"}], {"x": planted})
+        rule = validate_settings(Shelf, {"fields": fields}).fields["a"]
         assert rule.matcher.op == "equals"
         assert rule.matcher.judge(("other",)) is not None
 
@@ -217,9 +217,9 @@ def test_none_of_which_something_is_asked_is_refused(more: Any) -> None:
 
 
 def test_no_time_at_all_is_a_time() -> None:
-    assert Settle(within="0s").within == "0s"
-    assert Settle(within="0s").within_s == 0
-    assert Settle().within_s == 30
+    assert SettleSettings(within="0s").within == "0s"
+    assert SettleSettings(within="0s").within_s == 0
+    assert SettleSettings().within_s == 30
 
 
 @pytest.mark.parametrize("name", ["source", "validate", "allow"])

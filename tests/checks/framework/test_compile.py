@@ -8,12 +8,12 @@ import pytest
 from tests.checks.shelves import BOOKS, SHELF, Books, run, scored, snapshot, work
 
 from meruit.checks.framework.compile import Finding, reader_of
-from meruit.checks.framework.context import open_book
+from meruit.checks.framework.context import build_work_context
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, in_work
+from meruit.model.world import Snapshot, SourceKind, as_work_part
 from meruit.registry import checks
 
 BEFORE = {
@@ -108,8 +108,8 @@ def test_a_let_may_use_facts_and_earlier_lets() -> None:
 
 def test_a_value_may_come_from_another_source() -> None:
     on = Work(
-        input=in_work({"a": snapshot({}), "b": snapshot({"x/1": '{"n": 5}'})}),
-        output=in_work({"a": snapshot({"y/1": '{"n": 5}'}), "b": snapshot({})}),
+        input=as_work_part({"a": snapshot({}), "b": snapshot({"x/1": '{"n": 5}'})}),
+        output=as_work_part({"a": snapshot({"y/1": '{"n": 5}'}), "b": snapshot({})}),
     )
     asked = {"from": "a", "let": {"n": {"from": "b", "path": "n"}}, "fields": {"n": "${n}"}}
     assert score(run(on, **asked)) == "1"
@@ -142,7 +142,7 @@ def test_a_condition_may_use_facts() -> None:
 
 def test_the_one_source_of_its_kind_is_meant_unless_the_author_says_which() -> None:
     both = {"a": snapshot(ORDER), "b": snapshot({})}
-    on = Work(input=in_work(both), output=in_work(both))
+    on = Work(input=as_work_part(both), output=as_work_part(both))
     finding = run(on)
     assert isinstance(finding, Missing)
     assert (finding.cause, finding.why) == (
@@ -163,7 +163,7 @@ def test_the_one_source_of_its_kind_is_meant_unless_the_author_says_which() -> N
     ],
 )
 def test_a_source_that_is_not_there_is_the_authors(world: Any, asked: Any, why: str) -> None:
-    finding = run(Work(input=in_work(world), output=in_work(world)), **asked)
+    finding = run(Work(input=as_work_part(world), output=as_work_part(world)), **asked)
     assert isinstance(finding, Missing)
     assert finding.fault is Fault.AUTHOR
     assert why in finding.why
@@ -171,7 +171,7 @@ def test_a_source_that_is_not_there_is_the_authors(world: Any, asked: Any, why: 
 
 def test_a_source_that_was_read_before_and_not_after_is_nobodys_failure() -> None:
     for asked in ({}, {"from": "a"}):
-        finding = run(Work(input=in_work({"a": snapshot({})}), output={}), **asked)
+        finding = run(Work(input=as_work_part({"a": snapshot({})}), output={}), **asked)
         assert isinstance(finding, Missing)
         assert (finding.fault, finding.why) == (Fault.SYSTEM, "a could not be read: nobody read it after the run")
 
@@ -324,7 +324,7 @@ def test_a_reader_that_reads_otherwise_gets_a_document_of_its_own() -> None:
         def parse(self, item: Any) -> Any:
             return len(item.content())
 
-    book = done().derive(open_book)
+    book = done().derive(build_work_context)
     one = book.after["a"].items[0]
     lengths = Lengths()
     assert book.document("a", one, BOOKS)["at"] == "2026-03-01"

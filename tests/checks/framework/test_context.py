@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from tests.checks.shelves import snapshot, work
 
 from meruit.checks.formats.hl7v2 import HL7_NULL
-from meruit.checks.framework.assertion import Change, Shown
-from meruit.checks.framework.context import MAX_ACTUAL, Scene, digest_of, for_evidence, hidden, open_book, presentable
-from meruit.checks.matching.compare import MAX_SHOWN, shown
+from meruit.checks.framework.assertion import EvidenceDisplay, ItemChange
+from meruit.checks.framework.context import (
+    MAX_ACTUAL,
+    CheckContext,
+    build_work_context,
+    digest_of,
+    for_evidence,
+    redact_value,
+    sanitize_value,
+)
+from meruit.checks.matching.compare import MAX_SHOWN, format_value
 
 WILD = st.recursive(
     st.none()
@@ -31,11 +39,11 @@ WILD = st.recursive(
 
 @given(WILD)
 def test_whatever_was_found_is_shown_as_json_and_its_size_is_bounded(value: Any) -> None:
-    for one in (presentable(value), for_evidence((value, value)), for_evidence((value,), Shown.HASH)):
+    for one in (sanitize_value(value), for_evidence((value, value)), for_evidence((value,), EvidenceDisplay.HASH)):
         written = json.dumps(one, allow_nan=False)
         assert json.loads(written) == one
         assert len(written.encode("utf-8", "surrogatepass")) < 20 * MAX_ACTUAL
-    assert len(shown(value)) <= MAX_SHOWN + 1
+    assert len(format_value(value)) <= MAX_SHOWN + 1
 
 
 @pytest.mark.parametrize(
@@ -56,24 +64,24 @@ def test_whatever_was_found_is_shown_as_json_and_its_size_is_bounded(value: Any)
     ],
 )
 def test_values_are_shown_as_they_are_read(value: Any, as_shown: Any) -> None:
-    assert presentable(value) == as_shown
-    assert type(presentable(value)) is type(as_shown)
+    assert sanitize_value(value) == as_shown
+    assert type(sanitize_value(value)) is type(as_shown)
 
 
 def test_nothing_is_null_and_several_are_a_list() -> None:
     assert for_evidence(()) is None
-    assert for_evidence((), Shown.HASH) is None
+    assert for_evidence((), EvidenceDisplay.HASH) is None
     assert for_evidence((1,)) == 1
     assert for_evidence((1, "a")) == [1, "a"]
 
 
 @given(WILD)
 def test_what_is_hidden_stays_as_it_is(value: Any) -> None:
-    once = for_evidence((value,), Shown.HASH)
-    assert hidden(once) == once
-    assert hidden([once, once]) == [once, once]
-    assert hidden(None) is None
-    assert hidden(7) == digest_of(7)
+    once = for_evidence((value,), EvidenceDisplay.HASH)
+    assert redact_value(once) == once
+    assert redact_value([once, once]) == [once, once]
+    assert redact_value(None) is None
+    assert redact_value(7) == digest_of(7)
 
 
 def test_digests_are_equal_for_equal_values_only() -> None:
@@ -84,9 +92,9 @@ def test_digests_are_equal_for_equal_values_only() -> None:
 
 
 def test_a_scene_may_be_narrowed_before_anything_is_parsed() -> None:
-    book = work({"a/1": "{}", "b/1": "{}"}, {"a/1": "{}", "b/1": "[]", "b/2": b"\xff"}).derive(open_book)
-    scene = Scene("a", book.before["a"], book.after["a"], {}, book)
-    assert scene.only(lambda one: one.key.startswith("a/")).changes() == {"a/1": Change.NONE}
-    assert scene.changes() == {"a/1": Change.NONE, "b/1": Change.UPDATED, "b/2": Change.CREATED}
-    assert scene._replace(before=None).only(lambda _one: True).changes() is None
+    book = work({"a/1": "{}", "b/1": "{}"}, {"a/1": "{}", "b/1": "[]", "b/2": b"\xff"}).derive(build_work_context)
+    scene = CheckContext("a", book.before["a"], book.after["a"], {}, book)
+    assert scene.filter_items(lambda one: one.key.startswith("a/")).changes() == {"a/1": ItemChange.NONE}
+    assert scene.changes() == {"a/1": ItemChange.NONE, "b/1": ItemChange.UPDATED, "b/2": ItemChange.CREATED}
+    assert scene._replace(before=None).filter_items(lambda _one: True).changes() is None
     assert scene._replace(before=snapshot({}, trouble="down")).changes() is None

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.checks.shelves import Shelf, run, scored, snapshot, work
 
-from meruit.checks.framework.assertion import Match
+from meruit.checks.framework.assertion import MatchMode
 from meruit.model.evidence import Cause, Checked, Fault, Missing
-from meruit.model.world import Encoding, Item, Read, Snapshot, SourceKind, item
+from meruit.model.world import Encoding, Item, Read, Snapshot, SourceKind, make_item
 
 ANN, BEA, CAY = '{"by": "Ann", "n": 1}', '{"by": "Bea", "n": 2}', '{"by": "Cay", "n": 3}'
 SHELF = {"book/1": ANN, "book/2": BEA, "book/3": CAY, "map/1": '{"by": "Ann"}'}
@@ -215,7 +215,7 @@ HANGING = [
 
 @pytest.mark.parametrize("asked", HANGING)
 def test_where_it_hangs_on_what_stood_there_too_large_to_keep_nothing_is_said(asked: dict[str, Any]) -> None:
-    after = Snapshot(SourceKind.ROWS, [item("book/1", ANN.encode()), LARGE])
+    after = Snapshot(SourceKind.ROWS, [make_item("book/1", ANN.encode()), LARGE])
     for before in (Snapshot(SourceKind.ROWS, [LARGE]), None, Snapshot(SourceKind.ROWS, trouble="down")):
         finding = run(work(before, after), **asked)
         assert isinstance(finding, Missing)
@@ -223,9 +223,11 @@ def test_where_it_hangs_on_what_stood_there_too_large_to_keep_nothing_is_said(as
 
 
 @pytest.mark.parametrize("asked", [one for one in HANGING if one != {"match": "first"}])
-@pytest.mark.parametrize("before", [[], [item("book/7", ANN.encode())], [msgspec.structs.replace(LARGE, version="v0")]])
+@pytest.mark.parametrize(
+    "before", [[], [make_item("book/7", ANN.encode())], [msgspec.structs.replace(LARGE, version="v0")]]
+)
 def test_what_the_agent_made_too_large_to_keep_is_its_own_fault(before: list[Item], asked: dict[str, Any]) -> None:
-    after = Snapshot(SourceKind.ROWS, [item("book/1", ANN.encode()), LARGE])
+    after = Snapshot(SourceKind.ROWS, [make_item("book/1", ANN.encode()), LARGE])
     finding = run(work(Snapshot(SourceKind.ROWS, before), after), **asked)
     assert isinstance(finding, Checked)
     assert finding.fault is Fault.AGENT
@@ -251,15 +253,15 @@ def test_what_a_record_lost_is_not_the_agents() -> None:
 
 
 def test_which_is_the_first_nobody_can_say_where_one_before_it_cannot_be_read() -> None:
-    after = Snapshot(SourceKind.ROWS, [item("book/8", ANN.encode()), LARGE])
+    after = Snapshot(SourceKind.ROWS, [make_item("book/8", ANN.encode()), LARGE])
     score, evidence = scored(work({}, after), match="first", fields={"by": "Ann"})
     assert (score, evidence["why"]) == ("0", "1 unreadable, so nobody can say which is the first")
-    after = Snapshot(SourceKind.ROWS, [item("book/1", ANN.encode()), LARGE])
+    after = Snapshot(SourceKind.ROWS, [make_item("book/1", ANN.encode()), LARGE])
     assert scored(work({}, after), match="first", fields={"by": "Ann"})[0] == "1"
 
 
 def test_one_that_fits_is_enough_whatever_was_too_large_to_keep() -> None:
-    after = Snapshot(SourceKind.ROWS, [item("book/1", ANN.encode()), LARGE])
+    after = Snapshot(SourceKind.ROWS, [make_item("book/1", ANN.encode()), LARGE])
     assert scored(work({}, after), fields={"by": "Ann"})[0] == "1"
     assert scored(work(after, after), changed="created", count=0)[0] == "1"
 
@@ -328,10 +330,10 @@ def test_what_a_check_asks_besides_counts_as_a_field() -> None:
         min_size=1,
     ),
     st.dictionaries(st.sampled_from("abc"), st.tuples(st.integers(0, 1), st.integers(1, 4), st.booleans()), min_size=1),
-    st.sampled_from(Match),
+    st.sampled_from(MatchMode),
     st.sampled_from(["fields", "all"]),
 )
-def test_the_score_is_what_the_rules_say(books: Any, rules: Any, match: Match, credit: str) -> None:
+def test_the_score_is_what_the_rules_say(books: Any, rules: Any, match: MatchMode, credit: str) -> None:
     def worth(book: dict[str, int]) -> Fraction:
         if any(must and book[name] != wanted for name, (wanted, _, must) in rules.items()):
             return Fraction(0)
@@ -340,10 +342,10 @@ def test_the_score_is_what_the_rules_say(books: Any, rules: Any, match: Match, c
 
     several = [worth(books[key]) for key in sorted(books)]
     expected = {
-        Match.BEST: max(several),
-        Match.ANY: max(several),
-        Match.ALL: sum(several, Fraction(0)) / len(several),
-        Match.FIRST: several[0],
+        MatchMode.BEST: max(several),
+        MatchMode.ANY: max(several),
+        MatchMode.ALL: sum(several, Fraction(0)) / len(several),
+        MatchMode.FIRST: several[0],
     }[match]
     if credit == "all" and expected < 1:
         expected = Fraction(0)
@@ -353,7 +355,7 @@ def test_the_score_is_what_the_rules_say(books: Any, rules: Any, match: Match, c
     shelf = {key: json.dumps(book) for key, book in books.items()}
     score, evidence = scored(work({}, shelf), fields=fields, match=match, credit=credit)
     assert Fraction(score) == expected
-    assert len(evidence["fields"]) == len(fields) * (len(books) if match is Match.ALL else 1)
+    assert len(evidence["fields"]) == len(fields) * (len(books) if match is MatchMode.ALL else 1)
 
 
 # Evidence

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.checks.matching.formulas import Formula, GivenMapping, GivenText, Unknown, check_templates, filled
+from meruit.checks.matching.formulas import (
+    Formula,
+    TemplateMapping,
+    TemplateText,
+    UnknownFormulaValue,
+    check_templates,
+    fill_templates,
+)
 from meruit.errors import AuthorError
 
 NAMES: Mapping[str, Any] = {
@@ -132,7 +139,7 @@ def test_any_text_is_a_formula_or_the_authors_error(text: str) -> None:
         formula = Formula(text)
     except AuthorError:
         return
-    with contextlib.suppress(AuthorError, Unknown):
+    with contextlib.suppress(AuthorError, UnknownFormulaValue):
         formula.value(NAMES)
 
 
@@ -152,7 +159,7 @@ def test_any_text_is_a_formula_or_the_authors_error(text: str) -> None:
     ],
 )
 def test_what_the_state_lacks_is_unknown(text: str) -> None:
-    with pytest.raises(Unknown):
+    with pytest.raises(UnknownFormulaValue):
         value(text)
 
 
@@ -160,7 +167,7 @@ def test_what_the_state_lacks_is_unknown(text: str) -> None:
     "text", ["1 / 0", "n < word and n < null", "word < null", "min(1)", "round(1, 2, 3)", "round(1, 0.5)", "3 in word"]
 )
 def test_what_cannot_be_computed_says_so(text: str) -> None:
-    with pytest.raises((AuthorError, Unknown)):
+    with pytest.raises((AuthorError, UnknownFormulaValue)):
         value(text)
 
 
@@ -178,10 +185,10 @@ def test_a_formula_knows_what_it_needs() -> None:
 
 def test_a_whole_template_becomes_the_value_and_a_part_its_text() -> None:
     written = {"a": "${k}", "b": ["${n} mg", "plain"], "c": {"d": "${patient.names}"}, "e": 5}
-    found = filled(written, NAMES)
+    found = fill_templates(written, NAMES)
     assert found == {"a": Decimal("2.7"), "b": ["3 mg", "plain"], "c": {"d": ["Ann", "Bea"]}, "e": 5}
-    assert isinstance(found["b"][0], GivenText)
-    assert isinstance(filled("${patient}", NAMES), GivenMapping)
+    assert isinstance(found["b"][0], TemplateText)
+    assert isinstance(fill_templates("${patient}", NAMES), TemplateMapping)
 
 
 @pytest.mark.parametrize(
@@ -199,10 +206,10 @@ def test_a_template_that_is_none_is_refused(written: Any) -> None:
 def test_filling_in_never_fails_but_for_the_author(written: str, names: dict[str, Any]) -> None:
     try:
         check_templates(written)
-        filled(written, names)
-    except (AuthorError, Unknown):
+        fill_templates(written, names)
+    except (AuthorError, UnknownFormulaValue):
         pass
 
 
 def test_what_is_filled_in_is_not_filled_in_again() -> None:
-    assert filled("${word}", {"word": "${k}", "k": 1}) == "${k}"
+    assert fill_templates("${word}", {"word": "${k}", "k": 1}) == "${k}"

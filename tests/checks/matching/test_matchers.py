@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.checks.fhir_types.reference import Own
+from meruit.checks.fhir_types.reference import OwnReference
 from meruit.checks.formats.hl7v2 import HL7_NULL
-from meruit.checks.matching.formulas import filled
+from meruit.checks.matching.formulas import fill_templates
 from meruit.checks.matching.matchers import MAX_DEPTH, NOTHING, OPERATORS, Dialect, matcher, same
 from meruit.errors import AuthorError
 
@@ -596,7 +596,7 @@ def test_a_code_without_a_system_is_asked_for_with_an_empty_one() -> None:
     assert not fits({"coding": "|active"}, "active")
 
 
-OURS = Own("https://server/fhir/Patient/1", "Patient/1")
+OURS = OwnReference("https://server/fhir/Patient/1", "Patient/1")
 
 
 @pytest.mark.parametrize(
@@ -795,14 +795,14 @@ def test_a_template_waits_and_fits_nothing_until_it_is_filled_in() -> None:
 )
 def test_what_is_filled_in_stands_for_itself_and_is_never_a_matcher(planted: Any) -> None:
     for written in ("${x}", {"not": {"not": "${x}"}}, {"one_of": ["${x}"]}, {"in": ["${x}"]}, {"all": "${x}"}):
-        compiled = matcher(filled(written, {"x": planted}))
+        compiled = matcher(fill_templates(written, {"x": planted}))
         assert compiled.judge((planted,)) is None
         assert compiled.judge(("anything",)) is not None
 
 
 @given(st.text(min_size=1))
 def test_what_is_filled_into_a_pattern_stands_for_itself(planted: str) -> None:
-    compiled = matcher(filled({"matches": "A-${x}-\\d+"}, {"x": planted}))
+    compiled = matcher(fill_templates({"matches": "A-${x}-\\d+"}, {"x": planted}))
     assert compiled.judge((f"A-{planted}-7",)) is None
     assert compiled.judge((f"A-{planted}x-7",)) is not None
     assert compiled.judge((f"A-{planted}-",)) is not None

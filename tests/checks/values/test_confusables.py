@@ -11,10 +11,10 @@ from tests.checks.questions import Sending, held
 from tests.checks.shelves import scored, snapshot, work
 
 from meruit.checks.matching.matchers import Dialect, matcher
-from meruit.checks.values.confusables import LETTERS, MAX_DEPTH, is_plain, unmasked, unmasked_value
+from meruit.checks.values.confusables import LETTERS, MAX_DEPTH, is_plain, unmask, unmask_value
 from meruit.model.evidence import Checked
 from meruit.model.work import Work
-from meruit.model.world import SourceKind, in_work
+from meruit.model.world import SourceKind, as_work_part
 
 ANYTHING = st.text(st.characters(exclude_categories=()))
 INVISIBLE = ["\u00ad", "\u034f", "\u200b", "\u200d", "\u202e", "\u2060", "\ufe0f", "\U000e0061", "\U000e0100", "\x00"]
@@ -24,8 +24,8 @@ SECRETS = ["s\u0435cret", "se\u200bcret", "s\u00adecret", "ѕесrеt", "\uff53e
 
 @given(ANYTHING)
 def test_what_was_unmasked_holds_no_more_masks(text: str) -> None:
-    seen = unmasked(text)
-    assert unmasked(seen) == seen
+    seen = unmask(text)
+    assert unmask(seen) == seen
     assert all(unicodedata.category(one) != "Cf" for one in seen)
     assert not set(seen) & LETTERS.keys()
 
@@ -33,7 +33,7 @@ def test_what_was_unmasked_holds_no_more_masks(text: str) -> None:
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_plain_text_is_what_it_is(text: str) -> None:
     assert is_plain(text)
-    assert unmasked(text) == text
+    assert unmask(text) == text
 
 
 @given(st.text("secrt xyz", max_size=12), st.lists(st.tuples(st.integers(0, 12), st.sampled_from(INVISIBLE))))
@@ -41,16 +41,16 @@ def test_what_nobody_sees_changes_nothing(text: str, hidden: list[tuple[int, str
     masked = text
     for place, one in hidden:
         masked = masked[:place] + one + masked[place:]
-    assert unmasked(masked) == text
+    assert unmask(masked) == text
 
 
 @pytest.mark.parametrize("text", ["é", "Ünal", "naïve", "中文", "שָׁלוֹם", "हिन्दी", "0O1l", "жд", "5 < 6"])
 def test_other_letters_accents_and_digits_stay(text: str) -> None:
-    assert unmasked(text) == unicodedata.normalize("NFKC", text)
+    assert unmask(text) == unicodedata.normalize("NFKC", text)
 
 
 def test_blanks_that_are_letters_part_words() -> None:
-    assert unmasked("you\u3164have\uffa0been\u2800seen") == "you have been seen"
+    assert unmask("you\u3164have\uffa0been\u2800seen") == "you have been seen"
 
 
 @pytest.mark.parametrize("written", SECRETS)
@@ -132,7 +132,7 @@ def test_what_stands_very_deep_stays_as_it_is() -> None:
     deep: Any = "s\u0435cret"
     for _ in range(MAX_DEPTH + 2):
         deep = [deep]
-    assert unmasked_value(deep) == deep
+    assert unmask_value(deep) == deep
 
 
 # Guards
@@ -183,7 +183,7 @@ def test_rows_are_seen_through_by_what_they_are_correlated_by() -> None:
     row = {"note/1": json.dumps({"to": "\u0430nn", "text": "x"}, ensure_ascii=False)}
     asked = {"correlate_by": {"resource": "note", "to": "ann"}, "count": 0}
     before, after = ({"p": snapshot(one)} for one in ({}, row))
-    finding = held("portal-state-match", Work(input=in_work(before), output=in_work(after)), asked)
+    finding = held("portal-state-match", Work(input=as_work_part(before), output=as_work_part(after)), asked)
     assert isinstance(finding, Checked)
     assert finding.score == "0"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.checks.values.decimals import EXACTLY, MAX_DIGITS, numeral, plainly
+from meruit.checks.values.decimals import EXACTLY, MAX_DIGITS, format_decimal, numeral
 
 NUMBERS = st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**20), max_value=10**20)
 ANYTHING = st.recursive(
@@ -72,7 +72,7 @@ def test_what_would_cost_is_no_number_and_costs_nothing(value: Any) -> None:
 
 @given(NUMBERS)
 def test_a_number_is_shown_without_exponent_and_idle_zeros(number: Decimal) -> None:
-    text = plainly(number)
+    text = format_decimal(number)
     assert Decimal(text) == number
     assert "E" not in text
     assert text == "0" or not (text.startswith("-0") and "." not in text)
@@ -81,7 +81,7 @@ def test_a_number_is_shown_without_exponent_and_idle_zeros(number: Decimal) -> N
 
 @pytest.mark.parametrize(("number", "text"), [("-0.00", "0"), ("450.00", "450"), ("1E+3", "1000"), ("0.10", "0.1")])
 def test_zeros_that_say_nothing_are_left_away(number: str, text: str) -> None:
-    assert plainly(Decimal(number)) == text
+    assert format_decimal(Decimal(number)) == text
 
 
 @given(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.scripted_agents import EVIDENCE
 
-from meruit.gate.runner.local import alone
+from meruit.gate.runner.local import hold_worker_lock
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
@@ -163,7 +163,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_made(run: Run, write
 
 def test_where_a_worker_has_the_file_the_run_is_refused_unless_it_knows_the_agent(run: Run) -> None:
     run("db", "upgrade")
-    with alone(Path("meruit-data")):
+    with hold_worker_lock(Path("meruit-data")):
         ended = run("agent", "run", f"{HERE}:writer", "--query", "count")
     assert ended.returncode == 2
     assert "works on meruit-data already" in ended.stderr

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.tampering import Forgery
 
 from meruit.audit.bundle import pack_files, read, unpack
-from meruit.audit.findings import Step
+from meruit.audit.findings import AuditStep
 from meruit.log.merkle import is_included, leaf_hash
 from meruit.log.note import SigningKey, VerifierKey, open_checkpoint
 
@@ -53,7 +53,7 @@ def test_a_bundle_passes_step_by_step(run: Run, bundle: str) -> None:
     done = run("audit", "verify", bundle)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == [str(step) for step in Step]
+    assert [line.split()[0] for line in lines] == [str(step) for step in AuditStep]
     assert [line.split()[1] for line in lines] == ["ok"] * 9 + ["skipped"] * 2
     assert "the key is the bundle's own" in done.stderr
 
@@ -62,7 +62,7 @@ def test_json_tells_the_same(run: Run, bundle: str, outcome: str) -> None:
     done = run("audit", "verify", bundle, "--json")
     found = json.loads(done.stdout)
     assert (found["outcome"], found["failed"]) == (outcome, None)
-    assert [step["step"] for step in found["steps"]] == [str(step) for step in Step]
+    assert [step["step"] for step in found["steps"]] == [str(step) for step in AuditStep]
 
 
 def test_the_first_step_that_fails_is_named(run: Run, bundle: str, write: Write) -> None:
@@ -98,7 +98,7 @@ def test_every_step_has_an_exit_code_of_its_own(run: Run, bundle: str, write: Wr
     for code, forged in cases.items():
         done = run("audit", "verify", write("forged.zip", forged))
         assert done.returncode == code, (code, done.stdout, done.stderr)
-        assert f"FAILED at step {[*Step][code - 10]}: " in done.stderr
+        assert f"FAILED at step {[*AuditStep][code - 10]}: " in done.stderr
 
 
 def test_a_key_is_pinned_as_text_or_as_a_file(run: Run, bundle: str, write: Write) -> None:

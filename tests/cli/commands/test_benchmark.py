@@ -19,17 +19,17 @@ import jsonschema
 import pytest
 from tests.cli.clinic import BOOK, CANARY, CLINIC, GOOD, RETIRE, agent, clinic, measured, playgrounds, put
 
-from meruit.app import published_schema
+from meruit.app import build_json_schema
 from meruit.benchmarks import agent_process as running
 from meruit.benchmarks import rollouts
 from meruit.cli import main
-from meruit.cli.shared.benchmark_session import desk
-from meruit.cli.terminal import Place
+from meruit.cli.shared.benchmark_session import open_session
+from meruit.cli.terminal import StoreAddress
 from meruit.errors import Unreachable
-from meruit.playground.environment import Worlds
-from meruit.playground.state import State
+from meruit.playground.environment import PlaygroundProvider
+from meruit.playground.state import PlaygroundState
 from meruit.registry import checks
-from meruit.sources.retry import Retry
+from meruit.sources.retry import BackoffSchedule
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -286,7 +286,7 @@ def test_a_task_that_is_not_done_in_time_counts_nothing(run: Run) -> None:
 
 
 def test_an_agent_that_is_stopped_earlier_is_judged_by_what_it_did(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = running._ended
+    ended = running._wait_for_exit
 
     async def once_it_has_booked(process: asyncio.subprocess.Process, within_s: float) -> int | None:
         assert within_s == 1.5
@@ -294,7 +294,7 @@ def test_an_agent_that_is_stopped_earlier_is_judged_by_what_it_did(run: Run, mon
             await asyncio.sleep(0.02)
         return await ended(process, 0.0)
 
-    monkeypatch.setattr(running, "_ended", once_it_has_booked)
+    monkeypatch.setattr(running, "_wait_for_exit", once_it_has_booked)
     slow = "book(); Path('booked').touch(); time.sleep(60)\n"
     found = measured(run, clinic(BOOK), "--timeout", "1.5", code=slow)
     (one,) = found["task_runs"]
@@ -397,10 +397,10 @@ async def _left_behind() -> str:
     """A run as a process leaves it that is killed: one task under way, one not begun."""
     from meruit.config import load_benchmark
 
-    with desk(Place(None, None, "default"), None, make=True) as at:
+    with open_session(StoreAddress(None, None, "default"), None, make=True) as at:
         await at.benchmarks.publish("default", "me", load_benchmark(clinic()))
         created, runs = await at.benchmarks.create("default", "me", "clinic")
-        async with at.arena(at.home_of_run(created.id)) as benchmarks:
+        async with at.open_playgrounds(at.home_of_run(created.id)) as benchmarks:
             await benchmarks.start(at.scope, runs[0].id)
     return created.id
 
@@ -462,15 +462,15 @@ def test_a_world_that_could_not_be_read_is_read_again(run: Run) -> None:
 
 
 def test_a_world_that_does_not_answer_leaves_its_run_for_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "RETRY", Retry(tries=3, first_wait_s=0.0))
-    prepare = Worlds.prepare
+    monkeypatch.setattr(rollouts, "RETRY", BackoffSchedule(tries=3, first_wait_s=0.0))
+    prepare = PlaygroundProvider.prepare
 
-    async def refuse(self: Worlds, benchmark: Any, task: Any) -> Any:
+    async def refuse(self: PlaygroundProvider, benchmark: Any, task: Any) -> Any:
         if task.id == "book":
             raise Unreachable("no room left")
         return await prepare(self, benchmark, task)
 
-    monkeypatch.setattr(Worlds, "prepare", refuse)
+    monkeypatch.setattr(PlaygroundProvider, "prepare", refuse)
     ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
     assert ended.returncode == 3
     assert "[1/2] book: pending; it could not be begun: no room left\n" in ended.stderr
@@ -478,19 +478,19 @@ def test_a_world_that_does_not_answer_leaves_its_run_for_later(run: Run, monkeyp
     assert "not ended, so there is no score: 1 completed, 1 pending" in ended.stdout
     (found,) = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
     assert f"note: next: `meruit benchmark resume {found['id']} --agent …` goes on" in ended.stderr
-    monkeypatch.setattr(Worlds, "prepare", prepare)
+    monkeypatch.setattr(PlaygroundProvider, "prepare", prepare)
     assert run("benchmark", "resume", found["id"], "--agent", agent(GOOD)).returncode == 0
 
 
 def test_a_world_that_breaks_down_costs_its_own_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = Worlds.prepare
+    prepare = PlaygroundProvider.prepare
 
-    async def break_down(self: Worlds, benchmark: Any, task: Any) -> Any:
+    async def break_down(self: PlaygroundProvider, benchmark: Any, task: Any) -> Any:
         if task.id == "book":
             raise OSError(28, "No space left on device")
         return await prepare(self, benchmark, task)
 
-    monkeypatch.setattr(Worlds, "prepare", break_down)
+    monkeypatch.setattr(PlaygroundProvider, "prepare", break_down)
     ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
     assert ended.returncode == 3
     assert "[1/2] book: cancelled; it could not be begun: OSError: [Errno 28] No space left on device" in ended.stderr
@@ -502,12 +502,12 @@ def test_what_a_killed_process_left_is_taken_down_by_the_next(run: Run) -> None:
     found = measured(run, clinic(), code=GOOD)["benchmark_run"]
     left = Path("meruit-data/playgrounds") / found["id"] / f"pg_{'0' * 24}" / "state.db"
     left.parent.mkdir(parents=True)
-    State.create(left, settings={"secret": "s"}).close()
+    PlaygroundState.create(left, settings={"secret": "s"}).close()
     assert f"pg_{'0' * 24}" in run("playground", "list").stdout
-    with desk(Place(None, None, "default"), None) as at:
+    with open_session(StoreAddress(None, None, "default"), None) as at:
 
         async def opened() -> None:
-            async with at.arena(at.home_of_run(found["id"])):
+            async with at.open_playgrounds(at.home_of_run(found["id"])):
                 assert playgrounds() == []
 
         asyncio.run(opened())
@@ -703,7 +703,7 @@ def with_criterion(criterion: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def schema() -> jsonschema.Draft202012Validator:
     """What editors are told of benchmarks."""
-    return jsonschema.Draft202012Validator(published_schema("benchmark"))
+    return jsonschema.Draft202012Validator(build_json_schema("benchmark"))
 
 
 def test_the_schema_takes_every_example_of_every_check(run: Run, schema: jsonschema.Draft202012Validator) -> None:

@@ -84,7 +84,7 @@ def test_programs_get_the_results_then_the_marketplace_and_the_bill(run: Run) ->
 
 
 def test_books_that_are_not_sound_are_not_told_as_if_they_were(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(market_day, "broken", lambda _: ["something is missing"])
+    monkeypatch.setattr(market_day, "find_violations", lambda _: ["something is missing"])
     assert marketplace(run("demo").stdout).endswith("something is missing\n1 violations: 3 contracts\n")
 
 

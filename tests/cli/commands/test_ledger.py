@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.cli.trade import BAD, WORK, Clock, Stall
 
-from meruit.cli.commands.ledger import COLUMNS, FORMULA, inert
+from meruit.cli.commands.ledger import COLUMNS, FORMULA, escape_formula
 from meruit.registry import settlement_rules
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -83,14 +83,14 @@ def test_a_spreadsheet_gets_the_same_lines_as_a_program(stall: Stall) -> None:
 
 @pytest.mark.parametrize("start", FORMULA)
 def test_no_name_is_a_formula_to_a_spreadsheet(start: str) -> None:
-    assert inert(f"{start}1+1") == f"'{start}1+1"
+    assert escape_formula(f"{start}1+1") == f"'{start}1+1"
 
 
 def test_usual_names_stay_as_they_are(stall: Stall) -> None:
     stall.settled(agent="=cmd|' /C calc'!A0")
     ended = stall.run("ledger", "statement", "agent:=cmd|' /C calc'!A0", "--csv")
     assert ",agent:=cmd|' /C calc'!A0,USD," in ended.stdout
-    assert inert("platform") == "platform"
+    assert escape_formula("platform") == "platform"
 
 
 def test_a_period_opens_with_what_was_there(stall: Stall, clock: Clock) -> None:

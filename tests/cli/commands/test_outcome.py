@@ -28,7 +28,7 @@ def put(*texts: str, labels: Labels = Labels(), tenant: str = "default") -> list
     store = Store.open(Location(Path("meruit-data")))
     try:
         registrar = Registrar(VerificationEngine(), store)
-        ready = registrar.ready(SuccessCriteria.model_validate({"criteria": [WORDS]}))
+        ready = registrar.compile(SuccessCriteria.model_validate({"criteria": [WORDS]}))
         works = [Submission({}, {"text": text}, {}, labels) for text in texts]
         return [registrar.record_sync(tenant, registrar.judge_sync(ready, work)).outcome_id for work in works]
     finally:
@@ -169,7 +169,7 @@ def test_one_version_differs_from_nothing(run: Run) -> None:
 
 
 def test_long_values_are_cut() -> None:
-    assert outcome_file._short("x" * 100) == "x" * 59 + "…"
+    assert outcome_file._truncate("x" * 100) == "x" * 59 + "…"
 
 
 # Exports.
@@ -218,7 +218,7 @@ class Terminal(io.StringIO):
 def test_a_person_sees_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with output.progress_shown("exporting") as progress:
+    with output.show_progress("exporting") as progress:
         progress(1, 4)
         progress(4, 4)
     assert "exporting" in terminal.getvalue()

@@ -17,8 +17,8 @@ import pytest
 from tests.cli.clinic import PATIENT, put
 
 from meruit.model.world import SourceKind
-from meruit.playground.host import FILE, alone
-from meruit.playground.state import State
+from meruit.playground.host import FILE, lock_directory
+from meruit.playground.state import PlaygroundState
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -51,9 +51,9 @@ def told(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def made(name: str = ID, home: Path = DIRECTORY) -> State:
+def made(name: str = ID, home: Path = DIRECTORY) -> PlaygroundState:
     """A playground with one patient, as a host makes it."""
-    state = State.create(home / name / FILE, settings={"secret": "s", "mllp_port": 4000})
+    state = PlaygroundState.create(home / name / FILE, settings={"secret": "s", "mllp_port": 4000})
     state.put(SourceKind.FHIR, "Patient/1", b"{}", event="fhir_create")
     state.checkpoint()
     return state
@@ -127,7 +127,7 @@ def test_what_the_folder_holds_is_served_and_a_seed_makes_one_more(run: Run) -> 
     assert "and 2 more; --json shows all" in seeded.stdout
     # The new one comes first, because it is what was asked for.
     new = seeded.stdout.split()[1]
-    with closing(State(DIRECTORY / new / FILE)) as state:
+    with closing(PlaygroundState(DIRECTORY / new / FILE)) as state:
         assert [one.key for one in state.items(SourceKind.FILES)] == ["a.txt"]
 
 
@@ -201,7 +201,7 @@ def test_a_branch_goes_on_alone(run: Run) -> None:
     with closing(made()) as state:
         branched = json.loads(run("playground", "branch", ID, "--json").stdout)["playground"]
         state.remove(SourceKind.FHIR, "Patient/1", event="fhir_delete")
-    with closing(State(DIRECTORY / branched / FILE)) as copy:
+    with closing(PlaygroundState(DIRECTORY / branched / FILE)) as copy:
         assert copy.get(SourceKind.FHIR, "Patient/1") is not None
         settings = copy.settings()
         assert (settings["secret"] != "s", settings["mllp_port"]) == (True, None)
@@ -257,6 +257,6 @@ def test_a_playground_that_is_not_there_is_said_to_be_unknown(run: Run, command:
 
 
 def test_a_folder_belongs_to_one_process_at_a_time(run: Run) -> None:
-    with alone(DIRECTORY):
+    with lock_directory(DIRECTORY):
         ended = run("playground", "up", "--port", "0")
     assert (ended.returncode, "end that one first" in ended.stderr) == (2, True)

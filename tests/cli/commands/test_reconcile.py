@@ -15,12 +15,12 @@ import pytest
 from tests.cli.conftest import Run
 
 from meruit.app import open_records
-from meruit.model.metering import Lane, LaneKind, MeteredCall, MeteredRun, MeteredStep
+from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredRun, MeteredStep
 from meruit.model.usage import Tokens
 from meruit.playground.billing.server import ADMIN_KEY, PLAIN_KEY, ProviderServer
 from meruit.store.store import utc_now
-from meruit.usage.store.read import attempts
-from meruit.usage.store.write import Look, Looked, RecordRun
+from meruit.usage.store.read import find_observations
+from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
 
 MODEL = "gpt-4o-2024-08-06"
 ENDED_MIN = 100
@@ -52,7 +52,9 @@ def recorded(provider: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> Calla
         if billed:
             provider.use(started, MODEL, Tokens(billed, 10, 1, 0), key=f"key_{run_id}")
         step = MeteredStep("s", started, ended, calls=(MeteredCall(started, MODEL, Tokens(1000, 10, 1, 0)),))
-        run = MeteredRun(run_id, framework, source, Lane(LaneKind.KEY, f"key_{run_id}"), started, ended, (step,))
+        run = MeteredRun(
+            run_id, framework, source, AttributionKey(AttributionKind.KEY, f"key_{run_id}"), started, ended, (step,)
+        )
         store = open_records()
         try:
             store.recorder.write(RecordRun("default", "me", run))
@@ -89,9 +91,9 @@ def test_two_equal_looks_an_hour_apart_are_verified(run: Run, recorded: Callable
     store = open_records()
     try:
         with store.database.reading() as connection:
-            (seen,) = attempts(connection, "default", "r")
+            (seen,) = find_observations(connection, "default", "r")
         before = msgspec.structs.replace(seen, id="before", at=seen.at - timedelta(minutes=61))
-        store.recorder.write(Look("default", [Looked("r", before)]))
+        store.recorder.write(RecordObservations("default", [RunObservation("r", before)]))
     finally:
         store.close()
     ended = run("reconcile", "f", "r")

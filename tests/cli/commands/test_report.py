@@ -13,7 +13,7 @@ import pytest
 from tests.reports.worlds import NOON, recorded
 
 from meruit.model.metering import MeteredRun, MeteredStep, UsageRecord
-from meruit.model.usage import Assurance, Attempt, Tokens, UsageCode, UsagePolicy, UsageStatus
+from meruit.model.usage import Assurance, Observation, Tokens, UsageCode, UsagePolicy, UsageStatus
 from meruit.usage.decision import decide
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -169,18 +169,19 @@ def test_tasks_that_are_in_no_ratio_are_counted_with_the_reason(run: Run, write:
 # What a file claims of its runs.
 
 
-def looked_at(looks: tuple[float, ...] = (1, 3), **changes: Any) -> tuple[UsageRecord, list[Attempt]]:
+def looked_at(looks: tuple[float, ...] = (1, 3), **changes: Any) -> tuple[UsageRecord, list[Observation]]:
     used = Tokens(90, 10, 1)
     ended = NOON + timedelta(minutes=5)
     made = MeteredRun("a-1", "a", ended_at=ended, steps=(MeteredStep("s", tokens=used),), task="t", success=True)
     attempts = [
-        Attempt(f"look {hours:g}", ended + timedelta(hours=hours), used, assurance=Assurance.LANE) for hours in looks
+        Observation(f"look {hours:g}", ended + timedelta(hours=hours), used, assurance=Assurance.ATTRIBUTION_KEY)
+        for hours in looks
     ]
     verdict = decide(made.for_judging, attempts, UsagePolicy(interval_min=changes.get("interval_min", 60.0)))
     return UsageRecord(made, 1, len(attempts), msgspec.structs.replace(verdict, **changes)), attempts
 
 
-def in_file(record: UsageRecord, attempts: list[Attempt]) -> bytes:
+def in_file(record: UsageRecord, attempts: list[Observation]) -> bytes:
     return msgspec.json.encode({"records": [record], "attempts": {record.run.id: attempts}})
 
 
@@ -198,7 +199,7 @@ def in_file(record: UsageRecord, attempts: list[Attempt]) -> bytes:
             "is of assurance A, withdrawn 0 times, and its attempts say assurance B",
         ),
         ((1, 3), {"withdrawn": 2}, "say assurance B, withdrawn 0 times"),
-        ((1, 3), {"told_by": "file"}, "withdrawn 0 times, told by a file, and"),
+        ((1, 3), {"reported_by": "file"}, "withdrawn 0 times, told by a file, and"),
         ((1, 3), {"interval_min": -1.0}, "no time is less than nothing"),
     ],
 )
@@ -295,7 +296,7 @@ def test_a_bad_file_is_told_with_its_place(run: Run, content: bytes, said: str) 
 def test_recorded_runs_are_reported_on_without_a_file(run: Run) -> None:
     from meruit.app import open_store
     from meruit.config import location_of
-    from meruit.usage.store.write import Look, Looked, RecordRun
+    from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
 
     store = open_store(location_of(None, None), make=True)
     try:
@@ -306,8 +307,8 @@ def test_recorded_runs_are_reported_on_without_a_file(run: Run) -> None:
             store.recorder.write(RecordRun("default", "test", made))
             for hours in (1, 3) if agent == "a" else (1,):
                 at = ended + timedelta(hours=hours)
-                look = Attempt(f"{agent}{hours}", at, Tokens(90, 10, 1), assurance=Assurance.LANE)
-                store.recorder.write(Look("default", [Looked(made.id, look)], UsagePolicy()))
+                look = Observation(f"{agent}{hours}", at, Tokens(90, 10, 1), assurance=Assurance.ATTRIBUTION_KEY)
+                store.recorder.write(RecordObservations("default", [RunObservation(made.id, look)], UsagePolicy()))
     finally:
         store.close()
     found = json.loads(run("report", "build", "--json").stdout)

@@ -29,7 +29,7 @@ def _records(monkeypatch: pytest.MonkeyPatch, _empty_folder: None) -> None:
     monkeypatch.delenv("MERUIT_DATABASE_URL", raising=False)
     store = Store.open(Location(Path("meruit-data")))
     registrar = Registrar(VerificationEngine(), store)
-    ready = registrar.ready(SuccessCriteria.model_validate({"criteria": [WORDS]}))
+    ready = registrar.compile(SuccessCriteria.model_validate({"criteria": [WORDS]}))
     for text, agent in (("two words", "ada"), ("now three words", "bob"), ("one", None)):
         work = Submission({}, {"text": text}, {}, Labels(agent_id=agent))
         registrar.record_sync("default", registrar.judge_sync(ready, work))

@@ -12,10 +12,10 @@ import pytest
 
 from meruit import open_records
 from meruit.cli.shared import usage_files
-from meruit.model.usage import Assurance, Attempt, FetchError, Tokens
+from meruit.model.usage import Assurance, FetchError, Observation, Tokens
 from meruit.store.store import Store
 from meruit.usage.meter import metered_run
-from meruit.usage.store.write import Look, Looked
+from meruit.usage.store.write import RecordObservations, RunObservation
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
@@ -94,7 +94,7 @@ def test_a_files_attempts_are_judged_and_the_exit_code_says_how(
     told = json.loads(run("usage", "decide", "metrics.json", "--json").stdout)
     assert (told["verification_status"], told["verification_message"]) == (status, lines[1].partition(": ")[2])
     assert {"run_id", "code", "explanation", "assurance", "tokens", "withdrawn", "history"} <= {*told}
-    assert (told["told_by"], "evidence: told by a file; nobody asked the provider" in lines) == ("file", True)
+    assert (told["reported_by"], "evidence: told by a file; nobody asked the provider" in lines) == ("file", True)
     assert ("assurance: C" in lines) is bool(told["compared"])
     assert Path("metrics.json").read_bytes() == json.dumps(written).encode()
 
@@ -205,14 +205,14 @@ def test_a_file_that_somebody_else_changed_meanwhile_is_not_written_over(
     run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("metrics.json", PARTIAL)
-    judge = usage_files.judge
+    judge = usage_files.judge_files
 
     def slow(*arguments: Any) -> Any:
         judged = judge(*arguments)
         write("metrics.json", COMPLETE)
         return judged
 
-    monkeypatch.setattr(usage_files, "judge", slow)
+    monkeypatch.setattr(usage_files, "judge_files", slow)
     ended = run("usage", "decide", "metrics.json", "--write")
     assert (ended.returncode, "was changed by somebody else meanwhile" in ended.stderr) == (2, True)
     assert json.loads(Path("metrics.json").read_bytes()) == COMPLETE
@@ -226,7 +226,7 @@ def test_every_run_of_a_manifest_is_judged_and_written(run: Run) -> None:
         [["warning", "a", "file"], ["verified", "a", "file"]],
     )
     told = json.loads(run("usage", "decide", manifest, "--json", "--write").stdout)
-    assert {one["told_by"] for one in told["runs"]} == {"file"}
+    assert {one["reported_by"] for one in told["runs"]} == {"file"}
     assert [one["verification_status"] for one in told["runs"]] == ["warning", "verified"]
     listed = json.loads(Path(manifest).read_bytes())["runs"]
     assert [(one["verification_status"], one["total_tokens_in"]) for one in listed] == [
@@ -346,7 +346,7 @@ def test_a_run_in_the_shape_of_the_api_is_recorded(run: Run, write: Write) -> No
     whole = {
         "id": "mine",
         "framework": "planner",
-        "lane": {"kind": "key", "value": "key_1"},
+        "attribution_key": {"kind": "key", "value": "key_1"},
         "ended_at": "2025-10-15T09:00:00Z",
         "success": True,
         "score": 0.5,
@@ -357,7 +357,12 @@ def test_a_run_in_the_shape_of_the_api_is_recorded(run: Run, write: Write) -> No
     }
     assert run("usage", "record", write("run.json", whole)).returncode == 0
     shown = run("usage", "show", "mine").stdout
-    for part in ("lane: key:key_1", "own count: 10 in, 5 out, 1 requests, 2 cached", "score: 0.5", "outcome: out_1"):
+    for part in (
+        "attribution key: key:key_1",
+        "own count: 10 in, 5 out, 1 requests, 2 cached",
+        "score: 0.5",
+        "outcome: out_1",
+    ):
         assert part in shown
     ended = run("usage", "record", write("bad.json", whole | {"score": 7}))
     assert (ended.returncode, "score: expected `float` <= 1.0" in ended.stderr) == (2, True)
@@ -469,27 +474,27 @@ def test_a_look_that_is_still_to_come_is_not_overdue(run: Run) -> None:
 
 def test_runs_that_were_left_open_in_the_lane_are_named_with_what_ends_them(run: Run, write: Write) -> None:
     def leave(store: Store) -> None:
-        for name, lane in (("died", "key:k"), ("also", ""), ("elsewhere", "key:other")):
-            metered_run("planner", run_id=name, lane=lane or "window", store=store).__enter__()
+        for name, attribution_key in (("died", "key:k"), ("also", ""), ("elsewhere", "key:other")):
+            metered_run("planner", run_id=name, attribution_key=attribution_key or "window", store=store).__enter__()
 
     with_store(leave)
-    late = {"lane": {"kind": "key", "value": "k"}, "end_time": "2199-01-01T00:00:00Z"}
+    late = {"attribution_key": {"kind": "key", "value": "k"}, "end_time": "2199-01-01T00:00:00Z"}
     for name, more in (("mine", late), ("before", late | {"end_time": "2025-10-15T09:00:00Z"})):
         run("usage", "record", write("metrics.json", metrics(run_id=name, **more)))
     said = "; end what is over with `meruit usage end RUN`"
-    assert f"still open in its lane: also, died{said}" in run("usage", "explain", "mine").stdout
+    assert f"still open in its attribution key: also, died{said}" in run("usage", "explain", "mine").stdout
     assert json.loads(run("usage", "explain", "mine", "--json").stdout)["open_beside"] == ["also", "died"]
     assert "still open" not in run("usage", "explain", "before").stdout
-    assert f"still open in its lane: elsewhere, also{said}" in run("usage", "explain", "elsewhere").stdout
-    calls = {"lane": {"kind": "requests"}, "end_time": "2199-01-01T00:00:00Z"}
+    assert f"still open in its attribution key: elsewhere, also{said}" in run("usage", "explain", "elsewhere").stdout
+    calls = {"attribution_key": {"kind": "requests"}, "end_time": "2199-01-01T00:00:00Z"}
     run("usage", "record", write("metrics.json", metrics(run_id="by calls", **calls)))
     assert "still open" not in run("usage", "explain", "by calls").stdout
 
 
 def test_a_look_that_failed_is_shown_and_what_it_waits_for(run: Run, write: Write) -> None:
     run("usage", "record", write("metrics.json", metrics(end_time="2025-10-15T09:00:00Z")))
-    failed = Attempt("x", datetime(2025, 10, 15, 10, tzinfo=UTC), error=FetchError.AUTH, detail="401 " + "x" * 99)
-    with_store(lambda store: store.recorder.write(Look("default", [Looked("run-1", failed)])))
+    failed = Observation("x", datetime(2025, 10, 15, 10, tzinfo=UTC), error=FetchError.AUTH, detail="401 " + "x" * 99)
+    with_store(lambda store: store.recorder.write(RecordObservations("default", [RunObservation("run-1", failed)])))
     shown = run("usage", "show", "run-1").stdout
     line = next(one for one in shown.splitlines() if one.startswith("2025-10-15 10:00:00"))
     # It assures nobody of anything.
@@ -554,16 +559,22 @@ def test_a_recorded_run_comes_out_as_a_file_that_is_judged_alike(run: Run) -> No
 def test_what_was_exported_and_is_recorded_again_is_no_second_look(run: Run, write: Write) -> None:
     run("usage", "record", write("metrics.json", metrics(end_time="2025-10-15T09:00:00Z", steps=[{"step": "s"}])))
     looks = [
-        Attempt(f"l{hour}", datetime(2025, 10, 15, hour, tzinfo=UTC), Tokens(9, 1, 1), assurance=Assurance.LANE)
+        Observation(
+            f"l{hour}", datetime(2025, 10, 15, hour, tzinfo=UTC), Tokens(9, 1, 1), assurance=Assurance.ATTRIBUTION_KEY
+        )
         for hour in (10, 12)
     ]
-    with_store(lambda store: store.recorder.write(Look("default", [Looked("run-1", one) for one in looks])))
+    with_store(
+        lambda store: store.recorder.write(
+            RecordObservations("default", [RunObservation("run-1", one) for one in looks])
+        )
+    )
     before = json.loads(run("usage", "show", "run-1", "--json").stdout)
     run("usage", "export", "run-1", "-o", "out.json")
     assert run("usage", "record", "out.json").returncode == 0
     after = json.loads(run("usage", "show", "run-1", "--json").stdout)
     assert (after["looks"], after["verdict"]) == (before["looks"], before["verdict"])
-    assert (after["verdict"]["assurance"], after["verdict"]["told_by"]) == ("B", "")
+    assert (after["verdict"]["assurance"], after["verdict"]["reported_by"]) == ("B", "")
     whole = json.loads(Path("out.json").read_bytes())
     whole["usage_api_reconciliation"]["attempts"][0]["total_tokens_in"] = 8
     told = json.loads(run("usage", "record", write("other.json", whole), "--json").stdout)["usage_runs"]
@@ -595,8 +606,8 @@ def test_a_run_recorded_from_python_is_listed_with_its_steps(run: Run) -> None:
     shown = run("usage", "show", "measured").stdout
     assert "own count: 10 in, 5 out, 1 requests" in shown
     assert ["plan", "–", "true", "1", "10", "5"] in [line.split() for line in shown.splitlines()]
-    total = Attempt("x", datetime.now(UTC) + timedelta(minutes=1), Tokens(10, 5, 1))
-    with_store(lambda store: store.recorder.write(Look("default", [Looked("measured", total)])))
+    total = Observation("x", datetime.now(UTC) + timedelta(minutes=1), Tokens(10, 5, 1))
+    with_store(lambda store: store.recorder.write(RecordObservations("default", [RunObservation("measured", total)])))
     assert run("usage", "explain", "measured").returncode == 3
 
 

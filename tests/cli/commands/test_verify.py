@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from meruit.cli.terminal import shown
+from meruit.cli.terminal import format_cell
 from meruit.cli.views.verdict import print_verification
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.governance import GovernanceResult
-from meruit.model.text import visible
+from meruit.model.text import escape_control_characters
 from meruit.verify.engine import VerificationEngine
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -532,12 +532,12 @@ def test_a_score_just_below_a_bound_never_looks_like_it(verify: Run) -> None:
     ],
 )
 def test_a_value_is_cut_and_never_rounded(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert format_cell(value) == text
 
 
 def test_only_what_moves_a_cursor_is_spelled_out() -> None:
-    assert visible("naïve 日本\u00a0🎉") == "naïve 日本\u00a0🎉"
-    assert visible("a\tb\x7f\u2028\udcff") == r"a\tb\x7f\u2028\udcff"
+    assert escape_control_characters("naïve 日本\u00a0🎉") == "naïve 日本\u00a0🎉"
+    assert escape_control_characters("a\tb\x7f\u2028\udcff") == r"a\tb\x7f\u2028\udcff"
 
 
 class Suspicious:

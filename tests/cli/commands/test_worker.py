@@ -16,9 +16,9 @@ from tests.cli import scripted_agents
 from tests.e2e.serving import serving
 
 from meruit.cli.shared import load_agents as crew
-from meruit.cli.shared.load_agents import load_agents, load_crew
+from meruit.cli.shared.load_agents import load_agents, load_roster
 from meruit.gate.definition import AgentError
-from meruit.gate.runner.local import alone
+from meruit.gate.runner.local import hold_worker_lock
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -62,7 +62,7 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     ],
 )
 def test_agents_are_named_one_by_one_together_or_by_their_module(named: str, names: list[str]) -> None:
-    assert [*load_crew([named]).names] == names
+    assert [*load_roster([named]).names] == names
 
 
 def test_a_file_is_loaded_with_its_neighbours_and_once(write: Write) -> None:
@@ -118,7 +118,7 @@ def test_what_is_no_agent_is_told_with_what_to_do(run: Run, write: Write, named:
 def test_two_agents_of_one_name_are_refused(write: Write) -> None:
     write("twice.py", "from meruit.gate.agent import Agent\nboth = [Agent('a'), Agent('a')]\n")
     with pytest.raises(AgentError, match="two agents are named 'a'"):
-        load_crew(["twice:both"])
+        load_roster(["twice:both"])
 
 
 # How it works
@@ -153,7 +153,7 @@ def test_for_programs_all_that_is_said_of_runs_is_a_line_of_json(run: Run) -> No
 
 def test_a_second_worker_of_a_file_is_refused(run: Run) -> None:
     run("db", "upgrade")
-    with alone(Path("meruit-data")):
+    with hold_worker_lock(Path("meruit-data")):
         ended = run("worker", f"{HERE}:writer", "--until-idle")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert f"process {os.getpid()} works on meruit-data already" in ended.stderr
@@ -230,7 +230,7 @@ def test_a_worker_that_fails_ends_what_it_works_beside(monkeypatch: pytest.Monke
     monkeypatch.setattr(crew, "work", broken)
     told: list[str] = []
     store = Store.open(Location(tmp_path / "data"))
-    worker = crew.WorkerThread(store, crew.load_crew([f"{HERE}:writer"]), failed=lambda: told.append("failed"))
+    worker = crew.WorkerThread(store, crew.load_roster([f"{HERE}:writer"]), failed=lambda: told.append("failed"))
     worker.start()
     with pytest.raises(OSError, match="the disk is gone"):
         worker.stop()
@@ -244,7 +244,7 @@ def test_a_service_whose_agents_cannot_work_does_not_begin(run: Run) -> None:
     assert "did you mean 'writer'?" in nothing.stderr
     assert not Path("meruit-data").exists()
     run("db", "upgrade")
-    with alone(Path("meruit-data")):
+    with hold_worker_lock(Path("meruit-data")):
         taken = run("serve", "--port", "0", "--agents", f"{HERE}:writer")
     assert (taken.returncode, taken.stdout) == (2, "")
     assert "works on meruit-data already" in taken.stderr

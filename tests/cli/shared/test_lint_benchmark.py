@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from meruit.app import build_benchmarks, build_worlds, open_store
+from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.config import Settings, load_benchmark
 from meruit.model.access import Scope
 from meruit.model.world import SourceKind
@@ -60,7 +60,7 @@ def record(row: bytes = b'{"member":"M1","cpt":"72148"}', *, agent_id: str = "go
         store = open_store(Location(Path("data")), make=True)
         try:
             async with httpx.AsyncClient() as client, Host(Path("playgrounds")) as host:
-                worlds = build_worlds(host, Settings(), client, {}, for_others=False)
+                worlds = build_environments(host, Settings(), client, {}, for_others=False)
                 benchmarks = build_benchmarks(Settings(), store, worlds)
                 await benchmarks.publish("default", "me", load_benchmark("desk.yaml"))
                 run = await benchmarks.create_one("default", "me", "desk", name, scored=True, agent_id=agent_id)

@@ -11,13 +11,13 @@ from tests.contracts.trading import GOOD, Hands, Trading
 from meruit.store import tables
 from meruit.store.database import StoreError
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 
 
 @pytest.fixture
 def party(tmp_path: Path) -> Iterator[Trading]:
     """One contract that was paid, one that was awarded, one that nobody paid yet."""
-    store = Store.open(Location(tmp_path), Surroundings(clock=Hands()))
+    store = Store.open(Location(tmp_path), ClockAndEntropy(clock=Hands()))
     trading = Trading(store)
     for kind, agent in (("usual", "a1"), ("usual", "a2"), ("on_request", "a3")):
         contract = trading.given(kind, agent)

@@ -6,9 +6,9 @@ from tests.events.telling import ME, OTHER, SECOND, Clock, emit, read
 from tests.outcomes.making import together
 
 from meruit.events.store import outbox
-from meruit.events.store.outbox import Advance, Lease, LetGo, TakeLease
+from meruit.events.store.outbox import Advance, Lease, ReleaseLease, TakeLease
 from meruit.model.events import Event, EventType
-from meruit.model.outcome import written
+from meruit.model.outcome import to_rfc3339
 from meruit.store.store import Store
 
 
@@ -22,7 +22,7 @@ def test_an_event_is_read_as_it_was_told(store: Store, clock: Clock) -> None:
         event_type="outcome.recorded",
         schema_version="1",
         idempotency_key="contract-1:1",
-        timestamp=written(clock.now),
+        timestamp=to_rfc3339(clock.now),
         source="meruit",
         tenant_id="acme",
         data={"of": "contract-1"},
@@ -89,10 +89,10 @@ def test_a_lease_is_for_one_until_it_ends(store: Store, clock: Clock) -> None:
 
 
 def test_of_several_that_want_a_lease_in_one_transaction_the_first_has_it(store: Store) -> None:
-    taken = together(store, [TakeLease(ME, 10, "x"), TakeLease(OTHER, 10, "x"), LetGo(OTHER, "x")])
+    taken = together(store, [TakeLease(ME, 10, "x"), TakeLease(OTHER, 10, "x"), ReleaseLease(OTHER, "x")])
     assert [taken[0].holder, taken[1].holder] == [ME, ME]
-    let_go, second = together(store, [LetGo(ME, "x"), TakeLease(OTHER, 10, "x")])
+    let_go, second = together(store, [ReleaseLease(ME, "x"), TakeLease(OTHER, 10, "x")])
     assert (let_go, second.holder) == (None, OTHER)
     assert read(store, lambda c: outbox.lease(c, "x")) == second
-    store.recorder.write(LetGo(ME, "y"))
+    store.recorder.write(ReleaseLease(ME, "y"))
     assert read(store, lambda c: outbox.lease(c, "y")) is None

@@ -9,13 +9,13 @@ from tests.outcomes.making import together
 
 from meruit.errors import MeruitError
 from meruit.events.store import deliveries, webhooks
-from meruit.events.store.deliveries import BEHIND, Delivery, Redeliver, Settle
+from meruit.events.store.deliveries import BEHIND, Delivery, Redeliver, SettleDeliveries
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook
 from meruit.model.events import EventType
 from meruit.store import tables
 from meruit.store.database import NotFound
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 
 def test_a_webhooks_secret_is_shown_once(store: Store, clock: Clock) -> None:
@@ -44,7 +44,7 @@ def test_webhooks_are_listed_by_pages_and_only_to_their_tenant(store: Store) -> 
     with pytest.raises(NotFound, match=theirs.id):
         read(store, lambda c: webhooks.find(c, "acme", theirs.id))
     with pytest.raises(NotFound, match=theirs.id):
-        read(store, lambda c: deliveries.dead(c, "acme", theirs.id))
+        read(store, lambda c: deliveries.dead_letters(c, "acme", theirs.id))
     with pytest.raises(NotFound, match=theirs.id):
         store.recorder.write(RemoveWebhook("acme", theirs.id))
     with pytest.raises(NotFound, match="dead letter 1"):
@@ -70,22 +70,22 @@ def test_a_tenant_has_so_many_webhooks_and_no_more(store: Store, monkeypatch: py
 def test_a_webhook_begins_with_what_comes_after_it(store: Store, clock: Clock) -> None:
     emit(store, "before")
     made = add(store).webhook
-    assert read(store, lambda c: deliveries.busy(c, clock.micros)) == []
+    assert read(store, lambda c: deliveries.pending_webhooks(c, clock.micros)) == []
     emit(store, "other tenant", tenant="rival")
-    assert read(store, lambda c: deliveries.busy(c, clock.micros)) == []
+    assert read(store, lambda c: deliveries.pending_webhooks(c, clock.micros)) == []
     emit(store, "after")
-    (busy,) = read(store, lambda c: deliveries.busy(c, clock.micros))
+    (busy,) = read(store, lambda c: deliveries.pending_webhooks(c, clock.micros))
     assert (busy.id, busy.seq, busy.fresh, busy.due) == (made.id, 1, True, False)
-    assert read(store, lambda c: deliveries.busy(c, clock.micros, after=made.id)) == []
+    assert read(store, lambda c: deliveries.pending_webhooks(c, clock.micros, after=made.id)) == []
 
 
 def test_a_webhook_made_in_the_transaction_of_an_event_is_not_sent_it(store: Store, clock: Clock) -> None:
-    def told(writing: Writing) -> int:
+    def told(writing: WriteTransaction) -> int:
         return writing.emit("acme", EventType.KEY_CREATED, "s", "k", {})
 
     new = AddWebhook("acme", "https://example.com", frozenset(), store.surroundings.entropy)
     together(store, [told, new, told])
-    (busy,) = read(store, lambda c: deliveries.busy(c, clock.micros))
+    (busy,) = read(store, lambda c: deliveries.pending_webhooks(c, clock.micros))
     assert busy.seq == 1
 
 
@@ -93,11 +93,11 @@ def test_a_removed_webhook_leaves_nothing(store: Store, clock: Clock) -> None:
     made, kept = add(store).webhook, add(store).webhook
     (seq,) = emit(store, "s")
     waits = Delivery(seq, "s", 1, clock.micros)
-    store.recorder.write(Settle(made.id, ME, seq, new=(waits,)))
-    store.recorder.write(Settle(kept.id, ME, seq, new=(waits,)))
+    store.recorder.write(SettleDeliveries(made.id, ME, seq, new=(waits,)))
+    store.recorder.write(SettleDeliveries(kept.id, ME, seq, new=(waits,)))
     (second,) = emit(store, "s")
     # What is settled in the same transaction goes with it, whichever comes first.
-    late = Settle(made.id, ME, second, new=(Delivery(second, "s", 0, BEHIND),))
+    late = SettleDeliveries(made.id, ME, second, new=(Delivery(second, "s", 0, BEHIND),))
     assert together(store, [late, RemoveWebhook("acme", made.id)]) == [True, None]
     assert not store.recorder.write(late)
     assert read(store, lambda c: webhooks.target(c, made.id)) is None

@@ -32,9 +32,16 @@ from tests.servers.chat import (
 from meruit.errors import AuthorError, MeruitError, Unreachable
 from meruit.gate.chat import endpoint as chat
 from meruit.gate.chat.endpoint import MAX_WAIT_S, ChatEndpoint, ModelRefused
-from meruit.gate.chat.stream import MAX_ID_CHARS, Gathering, Unreadable, data_of, sendable, streamed
+from meruit.gate.chat.stream import (
+    MAX_ID_CHARS,
+    ChatAnswerBuilder,
+    UnreadableChatReply,
+    iter_event_data,
+    parse_json,
+    to_sendable_message,
+)
 from meruit.model.chat import ChatModel, ModelAnswer, ToolSpec, Usage
-from meruit.sources.credentials import Token
+from meruit.sources.credentials import SecretToken
 
 KEY = "sk-secret/0123456789"
 BASE = "https://models.test/v1"
@@ -77,17 +84,17 @@ def replying(content: bytes, **headers: str) -> ChatEndpoint:
     return behind(lambda _: httpx.Response(200, content=content, headers=headers), retries=0)
 
 
-def put_together(parts: Sequence[bytes]) -> Gathering:
+def put_together(parts: Sequence[bytes]) -> ChatAnswerBuilder:
     """What is gathered from a stream that comes in these parts."""
 
     async def all_parts() -> AsyncIterator[bytes]:
         for part in parts:
             yield part
 
-    async def gathered() -> Gathering:
-        gathering = Gathering()
-        async for data in streamed(all_parts()):
-            gathering.add(data_of(data))
+    async def gathered() -> ChatAnswerBuilder:
+        gathering = ChatAnswerBuilder()
+        async for data in iter_event_data(all_parts()):
+            gathering.add(parse_json(data))
         return gathering
 
     return asyncio.run(gathered())
@@ -98,9 +105,9 @@ def as_stream(says: Says) -> bytes:
 
 
 def in_one_piece(says: Says) -> ModelAnswer:
-    gathering = Gathering()
-    gathering.add(data_of(json.dumps(completion(says, STREAMED)).encode()))
-    assert gathering.whole
+    gathering = ChatAnswerBuilder()
+    gathering.add(parse_json(json.dumps(completion(says, STREAMED)).encode()))
+    assert gathering.is_complete
     return gathering.answer(0)
 
 
@@ -131,7 +138,7 @@ answers = st.builds(
 def test_a_stream_in_any_pieces_makes_the_answer_that_one_piece_makes(says: Says, size: int) -> None:
     sent = as_stream(says)
     gathering = put_together([sent[place : place + size] for place in range(0, len(sent), size)])
-    assert gathering.whole
+    assert gathering.is_complete
     assert gathering.answer(0) == in_one_piece(says)
 
 
@@ -139,7 +146,7 @@ def test_a_stream_in_any_pieces_makes_the_answer_that_one_piece_makes(says: Says
 def test_a_stream_that_breaks_anywhere_is_no_answer_unless_all_of_it_was_said(says: Says, data: st.DataObject) -> None:
     sent = as_stream(says)
     gathering = put_together([sent[: data.draw(st.integers(0, len(sent)))]])
-    if gathering.whole:
+    if gathering.is_complete:
         told, all_of_it = gathering.answer(0), in_one_piece(says)
         assert (told.text, told.calls, told.finish) == (all_of_it.text, all_of_it.calls, all_of_it.finish)
 
@@ -162,7 +169,7 @@ def test_a_conversation_with_any_answer_in_it_is_one_that_servers_take(says: Say
     ]
     said = {"role": "assistant", "content": answer.text, **({"tool_calls": calls} if calls else {})}
     replies = [{"role": "tool", "tool_call_id": one.id, "content": "done"} for one in answer.calls]
-    messages = [*map(sendable, [*HELLO, said, *replies])]
+    messages = [*map(to_sendable_message, [*HELLO, said, *replies])]
     assert [*problems({"model": "m", "messages": messages})] == []
 
 
@@ -496,7 +503,7 @@ def test_a_key_that_can_be_fetched_anew_is_fetched_anew() -> None:
         return next(keys)
 
     with ChatServer([Says("in")], key=KEY) as server:
-        assert ask(endpoint(server, api_key=Token("a key that changes", fetch))).text == "in"
+        assert ask(endpoint(server, api_key=SecretToken("a key that changes", fetch))).text == "in"
 
 
 @pytest.mark.parametrize("key", ["", "two\nlines", "smart “quotes”"])
@@ -575,12 +582,12 @@ def test_certificates_are_read_once() -> None:
     for _ in range(2):
         with pytest.raises(Unreachable):
             ask(model)
-    assert model._trusted() is model._trusted()
+    assert model._tls_context() is model._tls_context()
 
 
 def test_pieces_that_are_no_answer_are_told() -> None:
-    with pytest.raises(Unreadable, match="choices"):
-        Gathering().add({"object": "list"})
+    with pytest.raises(UnreadableChatReply, match="choices"):
+        ChatAnswerBuilder().add({"object": "list"})
     assert issubclass(ModelRefused, MeruitError)
 
 
@@ -588,6 +595,6 @@ def test_what_is_no_count_counts_nothing() -> None:
     wrong = {"prompt_tokens": -5, "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": 1.5}}
     usages: tuple[Any, ...] = (wrong, [], {"prompt_tokens_details": None})
     for usage in usages:
-        gathering = Gathering()
+        gathering = ChatAnswerBuilder()
         gathering.add({"choices": [{"message": {"content": "hi"}}], "usage": usage})
         assert gathering.answer(0).usage == Usage(requests=1)

@@ -18,11 +18,11 @@ from tests.faults.gate_crew import PACE, PATIENCE_S, Client, Nursery, alive, unt
 from tests.faults.gate_worker import Effects, agents
 
 from meruit.gate.run import RunState
-from meruit.gate.runner.engine import Crew, WorkerRefused
-from meruit.gate.runner.polling import Pace
+from meruit.gate.runner.engine import AgentRoster, WorkerRefused
+from meruit.gate.runner.polling import PollingIntervals
 from meruit.gate.runner.worker import work
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.read import Due, SeeWorker
+from meruit.gate.store.read import DueRun, RecordHeartbeat
 from meruit.gate.store.runs import ClaimRun
 from meruit.model.events import EventType
 from meruit.store.database import StoreUnavailable
@@ -135,12 +135,12 @@ class Said:
     async def work(self, stopping: asyncio.Event | None = None, only: str | None = None) -> str:
         """Until there is nothing to do, or it is told to stop."""
         await work(
-            *(self.client.store, Crew(agents())),
+            *(self.client.store, AgentRoster(agents())),
             deps=Effects(self.client.store.database.location.folder),
             stopping=stopping,
             until_idle=stopping is None,
             watch=lambda run, text: self.lines.append(f"{run} {text}"),
-            pace=Pace(*PACE),
+            pace=PollingIntervals(*PACE),
             only=only,
         )
         # The loop has threads of its own again.
@@ -156,7 +156,7 @@ def test_one_process_may_work_twice_each_time_on_a_loop_of_its_own(client: Clien
         assert f"{name} turn 2: verify, attempt 2" in said.lines
         assert f"{name} completed" in said.lines
     with client.store.database.reading() as connection:
-        assert not [one.id for one in agent_reading.workers(connection, 0) if f"-{os.getpid()}-" in one.id]
+        assert not [one.id for one in agent_reading.live_workers(connection, 0) if f"-{os.getpid()}-" in one.id]
 
 
 def test_who_works_for_one_run_leaves_the_others_to_the_workers(client: Client) -> None:
@@ -177,7 +177,7 @@ def test_a_database_that_is_away_fills_no_log(
 ) -> None:
     from meruit.gate.runner.dbos import DbosEngine
 
-    see, failing = DbosEngine._see, iter([True] * 3)
+    see, failing = DbosEngine._read_store, iter([True] * 3)
 
     def seldom(engine: DbosEngine) -> Any:
         if next(failing, False):
@@ -187,7 +187,7 @@ def test_a_database_that_is_away_fills_no_log(
             raise StoreUnavailable("nobody answers")
         return see(engine)
 
-    monkeypatch.setattr(DbosEngine, "_see", seldom)
+    monkeypatch.setattr(DbosEngine, "_read_store", seldom)
     client.queue("one")
     said = Said(client)
     asyncio.run(said.work())
@@ -210,7 +210,7 @@ def test_what_dead_workers_left_is_driven_on_and_what_is_over_is_forgotten(
     monkeypatch.setattr(dbos_engine, "DONE_FOR_S", 0.0)
     monkeypatch.setattr(dbos_engine, "FORGET_AFTER", 0)
     client.queue("one", "two")
-    client.store.recorder.write(SeeWorker("dead", ("writer",), 0.0))
+    client.store.recorder.write(RecordHeartbeat("dead", ("writer",), 0.0))
     client.store.recorder.write(ClaimRun(client.tenant, "one", "theirs", "dead"))
     said = Said(client)
 
@@ -220,7 +220,7 @@ def test_what_dead_workers_left_is_driven_on_and_what_is_over_is_forgotten(
         with client.store.database.reading() as connection:
             query = text("SELECT count(*) FROM meruit_dbos.workflow_status WHERE workflow_uuid LIKE :some")
             kept = connection.execute(query, {"some": f"%:{client.tenant}:%"}).scalar()
-            dead = [one for one in agent_reading.workers(connection, 0) if one.id == "dead"]
+            dead = [one for one in agent_reading.live_workers(connection, 0) if one.id == "dead"]
         return not kept and not dead
 
     async def served() -> None:
@@ -265,9 +265,9 @@ def test_what_is_taken_from_the_queue_too_late_is_given_back_at_once(client: Cli
     queued = client.run("one")
 
     async def stopped() -> None:
-        engine = DbosEngine(client.store, Crew(agents()))
+        engine = DbosEngine(client.store, AgentRoster(agents()))
         await engine.close()
-        await engine.drive(Due(client.tenant, "one", "writer"))
+        await engine.drive(DueRun(client.tenant, "one", "writer"))
 
     asyncio.run(stopped())
     given_back = client.run("one")
@@ -290,11 +290,11 @@ def test_a_dbos_that_cannot_be_started_is_told_with_where(client: Client, monkey
 def test_a_missing_or_old_dbos_is_told_with_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda _name: "3.2.9")
     with pytest.raises(WorkerRefused, match=r"DBOS 3\.2\.9 is too old; .*meruit\[cluster\]"):
-        asyncio.run(work(client.store, Crew(agents())))
+        asyncio.run(work(client.store, AgentRoster(agents())))
     monkeypatch.delitem(sys.modules, "meruit.gate.runner.dbos", raising=False)
     monkeypatch.setitem(sys.modules, "dbos", None)
     with pytest.raises(WorkerRefused, match=r"pip install 'meruit\[cluster\]'"):
-        asyncio.run(work(client.store, Crew(agents())))
+        asyncio.run(work(client.store, AgentRoster(agents())))
 
 
 def test_each_holding_of_a_run_that_was_lost_is_put_into_the_queue_once(
@@ -304,12 +304,12 @@ def test_each_holding_of_a_run_that_was_lost_is_put_into_the_queue_once(
 
     put: list[str] = []
 
-    async def put_in(_engine: DbosEngine, _due: Due, workflow_id: str, _priority: int) -> None:
+    async def put_in(_engine: DbosEngine, _due: DueRun, workflow_id: str, _priority: int) -> None:
         put.append(workflow_id)
 
-    monkeypatch.setattr(DbosEngine, "_put", put_in)
+    monkeypatch.setattr(DbosEngine, "_enqueue_workflow", put_in)
     client.queue("one")
-    engine = DbosEngine(client.store, Crew(agents()))
+    engine = DbosEngine(client.store, AgentRoster(agents()))
     # The same worker falls silent twice, and has the run again in between.
     for owner in ("first", "second"):
         client.store.recorder.write(ClaimRun(client.tenant, "one", owner, "silent", takeover=True))

@@ -15,32 +15,32 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from meruit.gate.accounting import Accounted
+from meruit.gate.accounting import SubmissionResult
 from meruit.gate.agent import Agent
 from meruit.gate.context import ExecutionContext
 from meruit.gate.definition import AgentError
 from meruit.gate.journal import StoreJournal
 from meruit.gate.loop import drive
-from meruit.gate.run import AgentRun, Request, RunState
-from meruit.gate.runner.engine import MAX_ERRORS, Crew, Hold, WorkerRefused
-from meruit.gate.runner.local import InlineEngine, alone
-from meruit.gate.runner.polling import NOTHING_CAME, Pace
+from meruit.gate.run import AgentRun, RunRequest, RunState
+from meruit.gate.runner.engine import MAX_ERRORS, AgentRoster, RunLease, WorkerRefused
+from meruit.gate.runner.local import InlineEngine, hold_worker_lock
+from meruit.gate.runner.polling import NOTHING_CAME, PollingIntervals
 from meruit.gate.runner.worker import work
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.read import Due
-from meruit.gate.store.runs import CancelRun, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun, RunMoved
+from meruit.gate.store.read import DueRun
+from meruit.gate.store.runs import AgentRunConflict, CancelRun, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun
 from meruit.gate.store.submissions import GiveUp
 from meruit.gate.team import Team, WorkItem
-from meruit.gate.tools import Deferred, called
+from meruit.gate.tools import Deferred, call_author_function
 from meruit.gate.verdict import CouldNotVerify, VerificationRejected
 from meruit.model.chat import MOST_TOKENS, ModelAnswer, Usage
 from meruit.store.database import StoreError, StoreUnavailable
 from meruit.store.location import Location
 from meruit.store.store import Store
-from meruit.testing import Line, ScriptedModel, calls, says, submits
+from meruit.testing import ScriptedModel, ScriptLine, calls, says, submits
 
 TENANT = "acme"
-QUICK = Pace(poll_s=0.01, beat_s=0.01)
+QUICK = PollingIntervals(poll_s=0.01, beat_s=0.01)
 
 
 class Out(BaseModel):
@@ -67,14 +67,14 @@ class Desk:
 
     def queue(self, *ids: str, name: str = "writer") -> None:
         for one in ids:
-            self.store.recorder.write(QueueRun(TENANT, "me", one, name, Request("go")))
+            self.store.recorder.write(QueueRun(TENANT, "me", one, name, RunRequest("go")))
 
     def run(self, run_id: str) -> AgentRun:
         with self.store.database.reading() as connection:
             return agent_reading.find(connection, TENANT, run_id)
 
     def engine(self, *agents: Agent | Team, **chosen: Any) -> InlineEngine:
-        return InlineEngine(self.store, Crew(agents or [agent()]), pace=QUICK, watch=self.hear, **chosen)
+        return InlineEngine(self.store, AgentRoster(agents or [agent()]), pace=QUICK, watch=self.hear, **chosen)
 
     def hear(self, who: str, text: str) -> None:
         self.heard.append(f"{who}: {text}")
@@ -102,10 +102,13 @@ async def served(engine: InlineEngine, enough: Callable[[], bool]) -> None:
 
 
 def test_a_second_worker_on_the_same_file_is_refused_with_who_has_it(desk: Desk, tmp_path: Path) -> None:
-    with alone(tmp_path), pytest.raises(WorkerRefused, match=r"process \d+ works on .* already.*--database-url"):
-        done(work(desk.store, Crew([agent()]), until_idle=True))
+    with (
+        hold_worker_lock(tmp_path),
+        pytest.raises(WorkerRefused, match=r"process \d+ works on .* already.*--database-url"),
+    ):
+        done(work(desk.store, AgentRoster([agent()]), until_idle=True))
     desk.queue("one")
-    done(work(desk.store, Crew([agent()]), until_idle=True))
+    done(work(desk.store, AgentRoster([agent()]), until_idle=True))
     assert desk.run("one").status is RunState.COMPLETED
 
 
@@ -137,7 +140,7 @@ def test_who_is_stopped_while_it_claims_a_run_lets_go_of_it(desk: Desk) -> None:
     engine = desk.engine()
 
     async def stopped() -> None:
-        task = asyncio.create_task(engine.run(Due(TENANT, "one", "writer")))
+        task = asyncio.create_task(engine.run(DueRun(TENANT, "one", "writer")))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -154,7 +157,7 @@ def test_who_is_stopped_while_somebody_else_has_the_run_leaves_it_alone(desk: De
     desk.store.recorder.write(ClaimRun(TENANT, "one", "theirs", "another"))
 
     async def stopped() -> None:
-        task = asyncio.create_task(desk.engine().run(Due(TENANT, "one", "writer")))
+        task = asyncio.create_task(desk.engine().run(DueRun(TENANT, "one", "writer")))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -168,7 +171,7 @@ def test_a_claim_whose_answer_was_lost_is_made_again_and_is_one(desk: Desk) -> N
     desk.queue("one")
     claim = ClaimRun(TENANT, "one", "mine", "worker")
     assert desk.store.recorder.write(claim) == desk.store.recorder.write(claim)
-    with pytest.raises(RunMoved):
+    with pytest.raises(AgentRunConflict):
         desk.store.recorder.write(ClaimRun(TENANT, "one", "other", "worker"))
 
 
@@ -177,7 +180,7 @@ def test_a_run_is_taken_over_only_from_the_worker_that_is_gone(desk: Desk) -> No
     desk.store.recorder.write(ClaimRun(TENANT, "one", "mine", "first"))
     taken = ClaimRun(TENANT, "one", "second", "second", takeover=True, gone="first")
     assert desk.store.recorder.write(taken).takeovers == 1
-    with pytest.raises(RunMoved):
+    with pytest.raises(AgentRunConflict):
         desk.store.recorder.write(taken._replace(owner="third", worker="third"))
 
 
@@ -232,12 +235,12 @@ def test_a_worker_says_that_it_lives_and_when_it_goes(desk: Desk) -> None:
 
     def beaten() -> bool:
         with desk.store.database.reading() as connection:
-            seen.update(one.until for one in agent_reading.workers(connection, 0))
+            seen.update(one.until for one in agent_reading.live_workers(connection, 0))
         return len(seen) > 2
 
     done(served(desk.engine(), beaten))
     with desk.store.database.reading() as connection:
-        assert agent_reading.workers(connection, 0) == []
+        assert agent_reading.live_workers(connection, 0) == []
 
 
 def stuck() -> tuple[Agent, list[str]]:
@@ -274,7 +277,7 @@ def test_a_run_that_was_cancelled_between_two_steps_is_ended_by_the_next(desk: D
 
     desk.queue("one")
     engine = desk.engine(agent(says("", calls("cancels")), submits(n=1), tools=(cancels,)))
-    run = done(engine.run(Due(TENANT, "one", "writer")))
+    run = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert run.status is RunState.CANCELLED
 
 
@@ -289,7 +292,7 @@ def test_a_worker_that_stops_lets_go_of_what_it_drives(desk: Desk) -> None:
 
 def test_a_run_past_its_deadline_fails(desk: Desk) -> None:
     silent, _ = stuck()
-    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", Request("go", max_seconds=0.01)))
+    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", RunRequest("go", max_seconds=0.01)))
     done(desk.engine(silent).serve(asyncio.Event(), until_idle=True))
     assert (desk.run("one").ending, desk.run("one").error) == ("deadline", "not done in 0.01 s")
 
@@ -302,32 +305,32 @@ def test_a_run_that_somebody_else_has_taken_meanwhile_is_left_to_them(desk: Desk
 
     desk.queue("one")
     engine = desk.engine(agent(says("", calls("robbed")), submits(n=1), tools=(robbed,)))
-    assert done(engine.run(Due(TENANT, "one", "writer"))) is None
-    assert done(engine.run(Due(TENANT, "one", "writer"))) is None
+    assert done(engine.run(DueRun(TENANT, "one", "writer"))) is None
+    assert done(engine.run(DueRun(TENANT, "one", "writer"))) is None
     assert desk.run("one").status is RunState.RUNNING
 
 
 def test_a_run_of_an_agent_that_is_gone_fails_with_its_name(desk: Desk) -> None:
     desk.queue("one", name="writr")
-    run = done(desk.engine().run(Due(TENANT, "one", "writr")))
+    run = done(desk.engine().run(DueRun(TENANT, "one", "writr")))
     assert run.ending == "error"
     assert "did you mean 'writer'" in run.error
 
 
 def test_a_crew_has_one_agent_of_a_name_and_at_least_one() -> None:
     with pytest.raises(AgentError, match="two agents are named 'writer'"):
-        Crew([agent(), agent()])
+        AgentRoster([agent(), agent()])
     with pytest.raises(AgentError, match="at least one agent"):
-        Crew([])
+        AgentRoster([])
 
 
 def test_a_step_is_done_once_and_so_is_a_write(desk: Desk) -> None:
     desk.queue("one")
     engine, done_so_far = desk.engine(), []
 
-    async def twice() -> tuple[set[bytes], set[Accounted]]:
+    async def twice() -> tuple[set[bytes], set[SubmissionResult]]:
         run = await desk.store.recorder.record(ClaimRun(TENANT, "one", "mine", engine.worker))
-        hold = Hold(TENANT, run, "mine")
+        hold = RunLease(TENANT, run, "mine")
 
         async def work() -> bytes:
             done_so_far.append("step")
@@ -335,7 +338,7 @@ def test_a_step_is_done_once_and_so_is_a_write(desk: Desk) -> None:
 
         steps = {await engine.step(hold, "mine", work) for _ in range(2)}
         give_up = GiveUp(TENANT, "one", "mine")
-        return steps, {await engine.tx(hold, "given up", give_up, Accounted) for _ in range(2)}
+        return steps, {await engine.tx(hold, "given up", give_up, SubmissionResult) for _ in range(2)}
 
     steps, answers = done(twice())
     assert (steps, len(answers), done_so_far) == ({b"1"}, 1, ["step"])
@@ -376,7 +379,7 @@ def test_nobody_waits_for_a_verifier_that_has_timed_out(blocking: Blocking) -> N
 
 
 def test_a_deadline_is_kept_though_the_verifier_blocks(desk: Desk, blocking: Blocking) -> None:
-    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", Request("go", max_seconds=0.1)))
+    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", RunRequest("go", max_seconds=0.1)))
     began = time.monotonic()
     done(desk.engine(blocking.agent()).serve(asyncio.Event(), until_idle=True))
     assert desk.run("one").ending == "deadline"
@@ -392,7 +395,7 @@ def test_a_worker_with_nothing_but_blocking_verifiers_lives_and_can_be_stopped(d
         if len(blocking.asked) < len(names):
             return False
         with desk.store.database.reading() as connection:
-            seen.update(one.until for one in agent_reading.workers(connection, 0))
+            seen.update(one.until for one in agent_reading.live_workers(connection, 0))
         return len(seen) > 2
 
     done(served(desk.engine(blocking.agent(), concurrency=len(names)), beaten))
@@ -406,7 +409,7 @@ COLOUR = ContextVar("COLOUR", default="none")
 def test_a_plain_function_sees_the_context_of_who_calls_it() -> None:
     async def call() -> str:
         COLOUR.set("blue")
-        return str(await called(COLOUR.get))
+        return str(await call_author_function(COLOUR.get))
 
     assert asyncio.run(call()) == "blue"
 
@@ -428,28 +431,28 @@ def test_whatever_a_plain_verifier_raises_is_told_by_its_name(desk: Desk, raised
 
 
 def test_a_run_that_pauses_after_an_error_says_which_and_until_when(desk: Desk) -> None:
-    troubles: list[Line] = [ConnectionError("connection refused")]
+    troubles: list[ScriptLine] = [ConnectionError("connection refused")]
     model = ScriptedModel(troubles)
     engine = desk.engine(Agent("writer", "", model, [], Out))
     desk.queue("one")
-    paused = done(engine.run(Due(TENANT, "one", "writer")))
+    paused = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert (paused.status, paused.retries) == (RunState.QUEUED, 1)
     assert paused.error == "ConnectionError: connection refused"
     assert paused.wake_at > desk.store.surroundings.clock()
     assert desk.run("one") == paused
     assert desk.heard == ["one: turn 1", "one: ConnectionError: connection refused; again in 1 s"]
     model.script = [says("hm"), ConnectionError("again")]
-    again = done(engine.run(Due(TENANT, "one", "writer")))
+    again = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert (again.error, again.retries) == ("ConnectionError: again", 1)
     model.script[1] = submits(n=1)
-    over = done(engine.run(Due(TENANT, "one", "writer")))
+    over = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert (over.status, over.error) == (RunState.COMPLETED, None)
 
 
 def test_a_run_that_has_moved_on_no_longer_tells_its_error(desk: Desk) -> None:
     first = desk.engine(Agent("writer", "", ScriptedModel([OSError("away")]), [], Out))
     desk.queue("one")
-    assert done(first.run(Due(TENANT, "one", "writer"))).error == "OSError: away"
+    assert done(first.run(DueRun(TENANT, "one", "writer"))).error == "OSError: away"
     between: list[str | None] = []
 
     class Slow:
@@ -475,11 +478,11 @@ def test_a_verifier_that_breaks_is_told_and_asked_again(desk: Desk) -> None:
 
     engine = desk.engine(Agent("writer", "", ScriptedModel([submits(n=1)]), [], Out, verify=verify))
     desk.queue("one")
-    paused = done(engine.run(Due(TENANT, "one", "writer")))
+    paused = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert (paused.status, paused.error, paused.retries) == (RunState.QUEUED, "OSError: no disk", 0)
     assert paused.wake_at > desk.store.surroundings.clock()
     assert desk.heard[-1] == "one: OSError: no disk; again in 1 s"
-    over = done(engine.run(Due(TENANT, "one", "writer")))
+    over = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert (over.status, over.error) == (RunState.COMPLETED, None)
 
 
@@ -492,7 +495,7 @@ def test_a_worker_tells_each_turn_of_a_run_and_how_it_ended(desk: Desk) -> None:
     script = [says("hm"), submits(n="x"), submits(n=1), submits(n=2)]
     engine = desk.engine(Agent("writer", "", ScriptedModel(script), [], Out, verify=verify))
     desk.queue("one")
-    done(engine.run(Due(TENANT, "one", "writer")))
+    done(engine.run(DueRun(TENANT, "one", "writer")))
     told = [line.removeprefix("one: ") for line in desk.heard]
     assert told[3].startswith("turn 2: not of the output's shape, 2 tries left: n: ")
     assert told[:3] + told[4:] == [
@@ -517,14 +520,14 @@ def test_what_is_told_once_is_not_told_again_when_the_run_is_driven_on(desk: Des
     desk.queue("one")
     script = [says("hm"), submits(n="x"), says("", calls("ask"))]
     engine = desk.engine(agent(*script, tools=(ask,)))
-    waits = done(engine.run(Due(TENANT, "one", "writer")))
+    waits = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert (waits.status, waits.waiting_for, waits.note) == (RunState.WAITING, "3.0", "approval by a person")
     assert desk.heard[-1] == "one: waits for approval by a person"
     desk.heard.clear()
     assert desk.run("one").note == waits.note
     resumed = desk.store.recorder.write(ResumeRun(TENANT, "one", "3.0", b"1"))
     assert (resumed.status, resumed.note) == (RunState.QUEUED, None)
-    failed = done(engine.run(Due(TENANT, "one", "writer")))
+    failed = done(engine.run(DueRun(TENANT, "one", "writer")))
     assert (failed.status, desk.heard[0]) == (RunState.FAILED, "one: turn 4")
 
 
@@ -533,9 +536,9 @@ def test_a_worker_for_one_run_drives_that_and_its_members_only(desk: Desk, name:
     writer = agent()
     desk.queue("one", "other")
     desk.queue("team", name="pair")
-    desk.store.recorder.write(QueueRun(TENANT, "me", "left", "writer", Request("go")))
+    desk.store.recorder.write(QueueRun(TENANT, "me", "left", "writer", RunRequest("go")))
     desk.store.recorder.write(ClaimRun(TENANT, "left", "theirs", "dead"))
-    crew = Crew([Team("pair", [WorkItem("a", writer, "go"), WorkItem("b", writer, "go", ("a",))])])
+    crew = AgentRoster([Team("pair", [WorkItem("a", writer, "go"), WorkItem("b", writer, "go", ("a",))])])
     done(work(desk.store, crew, until_idle=True, only=name, pace=QUICK))
     assert desk.run(name).status is RunState.COMPLETED
     others = {"one", "other", "team", "left"} - {name}
@@ -546,7 +549,7 @@ def test_a_worker_for_one_run_drives_that_and_its_members_only(desk: Desk, name:
 
 
 def test_a_database_that_is_away_is_told_once_and_so_is_its_return(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    see, failing = InlineEngine._see, iter([True] * 5)
+    see, failing = InlineEngine._read_store, iter([True] * 5)
 
     def seldom(engine: InlineEngine) -> Any:
         if next(failing, False):
@@ -554,7 +557,7 @@ def test_a_database_that_is_away_is_told_once_and_so_is_its_return(desk: Desk, m
         return see(engine)
 
     desk.queue("one")
-    monkeypatch.setattr(InlineEngine, "_see", seldom)
+    monkeypatch.setattr(InlineEngine, "_read_store", seldom)
     engine = desk.engine()
     done(engine.serve(asyncio.Event(), until_idle=True))
     told = [line for line in desk.heard if line.startswith(engine.worker)]
@@ -657,7 +660,7 @@ def test_a_run_that_can_be_neither_parked_nor_ended_as_it_should_is_ended_all_th
 
     desk.queue("one")
     monkeypatch.setattr(desk.store.recorder, "record", refusing)
-    run = done(desk.engine(Agent("writer", "", ScriptedModel([says("done")]))).run(Due(TENANT, "one", "writer")))
+    run = done(desk.engine(Agent("writer", "", ScriptedModel([says("done")]))).run(DueRun(TENANT, "one", "writer")))
     assert (run.status, run.error) == (RunState.FAILED, "OverflowError: too large")
 
 
@@ -693,7 +696,7 @@ def test_a_run_that_waits_past_its_deadline_fails(desk: Desk) -> None:
         """Ask a person."""
         return Deferred("approval")
 
-    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", Request("go", max_seconds=0.3)))
+    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", RunRequest("go", max_seconds=0.3)))
     engine = desk.engine(agent(says("", calls("ask")), submits(n=1), tools=(ask,)))
     done(served(engine, lambda: desk.run("one").status is RunState.FAILED))
     assert desk.run("one").ending == "deadline"
@@ -701,7 +704,7 @@ def test_a_run_that_waits_past_its_deadline_fails(desk: Desk) -> None:
 
 def test_a_team_has_until_its_deadline_and_so_have_its_members(desk: Desk) -> None:
     silent, _ = stuck()
-    desk.store.recorder.write(QueueRun(TENANT, "me", "team", "pair", Request("go", max_seconds=1)))
+    desk.store.recorder.write(QueueRun(TENANT, "me", "team", "pair", RunRequest("go", max_seconds=1)))
     engine = desk.engine(Team("pair", [WorkItem("a", silent, "go")]))
     done(served(engine, lambda: desk.run("team").status is RunState.FAILED is desk.run("team.a").status))
     assert desk.run("team.a").ending == "deadline"
@@ -709,7 +712,7 @@ def test_a_team_has_until_its_deadline_and_so_have_its_members(desk: Desk) -> No
 
 
 def test_a_pass_outlives_the_deadline_that_falls_before_the_run_is_completed(desk: Desk) -> None:
-    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", Request("go", max_seconds=0.05)))
+    desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", RunRequest("go", max_seconds=0.05)))
     engine = desk.engine()
 
     async def lost() -> None:
@@ -719,7 +722,7 @@ def test_a_pass_outlives_the_deadline_that_falls_before_the_run_is_completed(des
         await asyncio.sleep(0.06)
 
     done(lost())
-    run = done(engine.run(Due(TENANT, "one", "writer"), takeover=True))
+    run = done(engine.run(DueRun(TENANT, "one", "writer"), takeover=True))
     assert (run.status, run.result, run.usage.requests) == (RunState.COMPLETED, {"n": 1}, 1)
 
 
@@ -739,7 +742,7 @@ def test_a_run_s_error_is_the_rejection_in_plain_words(desk: Desk) -> None:
 def test_a_child_that_was_forked_does_not_keep_the_lock(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     there, is_there = os.pipe()
-    with alone(tmp_path):
+    with hold_worker_lock(tmp_path):
         child = os.fork()
         if child == 0:
             os.close(writing)
@@ -747,7 +750,7 @@ def test_a_child_that_was_forked_does_not_keep_the_lock(tmp_path: Path) -> None:
             os.read(reading, 1)
             os._exit(0)
         os.read(there, 1)
-    with alone(tmp_path):
+    with hold_worker_lock(tmp_path):
         pass
     for descriptor in (writing, reading, there, is_there):
         os.close(descriptor)

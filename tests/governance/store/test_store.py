@@ -14,15 +14,21 @@ from tests.events.telling import read
 from tests.outcomes.making import together
 
 from meruit.errors import MeruitError
-from meruit.governance.history import Marks
-from meruit.governance.store import forget_settled, recalled, remember, remember_settled, settled_under
+from meruit.governance.history import SubmissionFingerprints
+from meruit.governance.store import (
+    add_history,
+    find_paid_contract,
+    forget_paid_evidence,
+    record_history,
+    record_paid_evidence,
+)
 from meruit.model.contract import Contract, ContractState, Escrow
 from meruit.model.governance import Action, Dossier, Flag, GovernanceResult
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 EVIDENCE = "e" * 64
@@ -62,11 +68,11 @@ def paid(store: Store, tenant: str) -> str | None:
 def settling(tenant: str, contract_id: str, *, refused: bool = False) -> Write[str | None]:
     """Pay for the run unless somebody else was; answers who was."""
 
-    def write(writing: Writing) -> str | None:
+    def write(writing: WriteTransaction) -> str | None:
         contract = contract_of(contract_id)
-        other = settled_under(writing, tenant, contract, EVIDENCE)
+        other = find_paid_contract(writing, tenant, contract, EVIDENCE)
         if other is None:
-            remember_settled(writing, tenant, contract, EVIDENCE)
+            record_paid_evidence(writing, tenant, contract, EVIDENCE)
         if refused:
             raise MeruitError("no")
         return other
@@ -75,8 +81,8 @@ def settling(tenant: str, contract_id: str, *, refused: bool = False) -> Write[s
 
 
 def taking_back(tenant: str, contract_id: str, *, refused: bool = False) -> Write[str | None]:
-    def write(writing: Writing) -> None:
-        forget_settled(writing, tenant, contract_of(contract_id))
+    def write(writing: WriteTransaction) -> None:
+        forget_paid_evidence(writing, tenant, contract_of(contract_id))
         if refused:
             raise MeruitError("no")
 
@@ -128,7 +134,7 @@ def test_what_was_taken_back_may_be_paid_again(store: Store, in_one_group: bool)
 
 def test_a_run_that_nothing_names_is_nobodys_to_forget(store: Store) -> None:
     store.recorder.write(settling("t", "A"))
-    store.recorder.write(lambda writing: forget_settled(writing, "t", contract_of("A", evidence=None)))
+    store.recorder.write(lambda writing: forget_paid_evidence(writing, "t", contract_of("A", evidence=None)))
     store.recorder.write(taking_back("another tenant", "A"))
     assert paid(store, "t") == "A"
 
@@ -142,12 +148,12 @@ COPY = GovernanceResult(valid=True, flags=[Flag("sybil_output", "1", Action.HOLD
 
 def completing(contract: Contract, task: str, said: GovernanceResult | None, given: str = "i") -> Write[Dossier]:
     """Remember an outcome; answers what was known before it."""
-    marks = Marks(given, OUTPUT, None, "0" * 16, task)
+    marks = SubmissionFingerprints(given, OUTPUT, None, "0" * 16, task)
 
-    def write(writing: Writing) -> Dossier:
-        known = recalled(writing, "t", contract, Dossier(), marks)
+    def write(writing: WriteTransaction) -> Dossier:
+        known = add_history(writing, "t", contract, Dossier(), marks)
         more: dict[str, Any] = {} if said is None else {"said": said}
-        remember(writing, "t", contract, Dossier(), marks, mismatch=False, bonus=False, **more)
+        record_history(writing, "t", contract, Dossier(), marks, mismatch=False, bonus=False, **more)
         return known
 
     return write

@@ -20,7 +20,7 @@ from meruit.model.access import Scope
 from meruit.model.evidence import Evidence, Missing
 from meruit.model.governance import GovernanceClient
 from meruit.model.verdict import Status
-from meruit.outcomes.export import export_parquet, whole_file
+from meruit.outcomes.export import atomic_file, export_parquet
 from meruit.outcomes.rescore import columns as bulk
 from meruit.outcomes.rescore.columns import FileSummary, judge_file, preview, preview_outcomes
 from meruit.outcomes.rescore.run import LocalRunner, rescore
@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def put(store: Store, output: dict[str, Any], criteria: SuccessCriteria, engine: VerificationEngine = ENGINE) -> str:
     registrar = Registrar(engine, store)
-    judged = registrar.judge_sync(registrar.ready(criteria), Submission({}, output, {"duration_ms": 100}))
+    judged = registrar.judge_sync(registrar.compile(criteria), Submission({}, output, {"duration_ms": 100}))
     return registrar.record_sync("default", judged).outcome_id
 
 
@@ -230,7 +230,7 @@ def test_an_exported_file_is_judged_as_its_records_are(
         put(store, {"text": "a " * number}, criteria_of(*(parts if number % 2 else reversed(parts))))
     # Asked otherwise, so its column of that name answers nothing here.
     put(store, {"text": "a b"}, criteria_of(WORDS, {**KEYWORDS, "threshold": ["a", "b"], "id": "k"}))
-    with whole_file(tmp_path / "in.parquet") as file:
+    with atomic_file(tmp_path / "in.parquet") as file:
         export_parquet(store, Scope("default"), None, file, lambda *_: None)
     new = criteria_of({**KEYWORDS, "threshold": ["a"]}, {**WORDS, "threshold": 3}, aggregation="weighted")
     judged(tmp_path / "in.parquet", new, tmp_path / "out.parquet")
@@ -246,14 +246,14 @@ def test_only_some_sets_of_criteria_are_remembered(
     monkeypatch.setattr(bulk, "MAX_SETS", 1)
     for threshold in (1, 2, 3):
         put(store, {"text": "two words"}, criteria_of({**WORDS, "threshold": threshold}))
-    with whole_file(tmp_path / "in.parquet") as file:
+    with atomic_file(tmp_path / "in.parquet") as file:
         export_parquet(store, Scope("default"), None, file, lambda *_: None)
     assert judged(tmp_path / "in.parquet", criteria_of({**WORDS, "threshold": 4})).verdicts == {"fail": 3}
 
 
 def test_what_was_measured_nowhere_is_unknown(store: Store, tmp_path: Path) -> None:
     put(store, {"text": "two words"}, criteria_of(WORDS, SURE))
-    with whole_file(tmp_path / "in.parquet") as file:
+    with atomic_file(tmp_path / "in.parquet") as file:
         export_parquet(store, Scope("default"), None, file, lambda *_: None)
     assert judged(tmp_path / "in.parquet", criteria_of(SURE)).verdicts == {"inconclusive": 1}
 
@@ -261,7 +261,7 @@ def test_what_was_measured_nowhere_is_unknown(store: Store, tmp_path: Path) -> N
 def test_values_of_several_kinds_are_not_guessed(store: Store, tmp_path: Path) -> None:
     for confidence in (True, 0.7):
         put(store, {"confidence": confidence}, criteria_of(SURE))
-    with whole_file(tmp_path / "in.parquet") as file:
+    with atomic_file(tmp_path / "in.parquet") as file:
         export_parquet(store, Scope("default"), None, file, lambda *_: None)
     with pytest.raises(BatchUnsupported, match="several kinds"):
         judged(tmp_path / "in.parquet", criteria_of(SURE))

@@ -14,10 +14,10 @@ from meruit import SuccessCriteria, VerificationEngine
 from meruit.errors import MeruitError
 from meruit.model.canonical import canonical
 from meruit.outcomes.rescore import ray as cluster
-from meruit.outcomes.rescore.ray import RayRunner, _options, _Sent, _spans, _started, _tables, judge_table
-from meruit.outcomes.rescore.run import Batch, Line, Row, Task, judged_batch
+from meruit.outcomes.rescore.ray import RayRunner, _options, _ray_session, _SerializedTask, _spans, _tables, judge_table
+from meruit.outcomes.rescore.run import RescoreBatch, RescoreLine, RescoreRow, RescoreTask, judge_rows
 from meruit.outcomes.service import Registrar, Submission
-from meruit.outcomes.store.read import Evidence
+from meruit.outcomes.store.read import OutcomeWork
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -30,21 +30,21 @@ RAY_S = 300
 
 
 @pytest.fixture
-def rows() -> list[Row]:
+def rows() -> list[RescoreRow]:
     engine = VerificationEngine()
-    work = Evidence(b"{}", b'{"n":123456789012345678901234567890,"text":"a b c"}', b"{}")
+    work = OutcomeWork(b"{}", b'{"n":123456789012345678901234567890,"text":"a b c"}', b"{}")
     stored = engine.verify_sync("c", {}, json.loads(work.output or b""), OLD)
-    return [Row(stored, (0,)), Row(stored, None, work), Row(stored, (0,))]
+    return [RescoreRow(stored, (0,)), RescoreRow(stored, None, work), RescoreRow(stored, (0,))]
 
 
-def _sent() -> _Sent:
-    return _Sent(
+def _sent() -> _SerializedTask:
+    return _SerializedTask(
         canonical(NEW.model_dump(exclude_defaults=True)), RayRunner(VerificationEngine)._engine, NOW.isoformat()
     )
 
 
-def test_a_worker_judges_as_this_process_does(rows: list[Row]) -> None:
-    expected = [result.to_json() for result in judged_batch(Task(VerificationEngine(), NEW, NOW), rows)]
+def test_a_worker_judges_as_this_process_does(rows: list[RescoreRow]) -> None:
+    expected = [result.to_json() for result in judge_rows(RescoreTask(VerificationEngine(), NEW, NOW), rows)]
     tables = [judge_table(table, _sent()) for table in _tables(rows, 2)]
     assert [table["place"].to_pylist() for table in tables] == [[0, 1], [2]]
     assert [written for table in tables for written in table["result"].to_pylist()] == expected
@@ -70,21 +70,23 @@ class Here:
         return iter(self._tables if self._keep else self._tables[1:])
 
 
-def test_results_find_their_rows_whatever_order_they_come_in(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_find_their_rows_whatever_order_they_come_in(
+    rows: list[RescoreRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "TASK_ROWS", 1)
     runner = RayRunner(VerificationEngine)
     found = runner._span(Here(), _sent(), rows)
-    expected = judged_batch(Task(VerificationEngine(), NEW, NOW), rows)
+    expected = judge_rows(RescoreTask(VerificationEngine(), NEW, NOW), rows)
     assert [result.to_json() for result in found] == [result.to_json() for result in expected]
     assert runner._span(Here(), _sent(), []) == []
     with pytest.raises(MeruitError, match="for 2 of 3 outcomes"):
         runner._span(Here(keep=False), _sent(), rows)
 
 
-def test_batches_travel_in_spans_of_a_bounded_size(rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_travel_in_spans_of_a_bounded_size(rows: list[RescoreRow], monkeypatch: pytest.MonkeyPatch) -> None:
     # Any: what a line is of matters to nobody here.
     summary: Any = None
-    batches = [Batch([Line(summary, row)], number) for number, row in enumerate(rows * 2)]
+    batches = [RescoreBatch([RescoreLine(summary, row)], number) for number, row in enumerate(rows * 2)]
     assert [len(span) for span in _spans(iter(batches))] == [6]
     monkeypatch.setattr(cluster, "SPAN_ROWS", 4)
     assert [len(span) for span in _spans(iter(batches))] == [4, 2]
@@ -110,14 +112,14 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in cluster._QUIET | cluster._ALONE:
         monkeypatch.setenv(name, "0")
-    with pytest.raises(MeruitError, match=r"pip install 'meruit\[ray\]'"), _started(2):
+    with pytest.raises(MeruitError, match=r"pip install 'meruit\[ray\]'"), _ray_session(2):
         pass
 
 
 def test_two_workers_and_this_process_record_the_same_bytes(tmp_path: Path) -> None:
     store = Store.open(Location(tmp_path / "here"))
     registrar = Registrar(VerificationEngine(), store)
-    ready = registrar.ready(OLD)
+    ready = registrar.compile(OLD)
     for number in range(30):
         work = Submission({}, {"text": "word " * (number % 5)}, {"duration_ms": number})
         registrar.record_sync("default", registrar.judge_sync(ready, work))

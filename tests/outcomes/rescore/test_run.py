@@ -25,18 +25,18 @@ from meruit.model.governance import GovernanceClient
 from meruit.model.outcome import Labels
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.outcomes.rescore import run as rescoring
-from meruit.outcomes.rescore.reuse import Sources
-from meruit.outcomes.rescore.run import LocalRunner, Row, Skip, Summary, Task, judged_batch, rescore
+from meruit.outcomes.rescore.reuse import EvidenceSources
+from meruit.outcomes.rescore.run import LocalRunner, RescoreRow, RescoreSummary, RescoreTask, Skip, judge_rows, rescore
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
-from meruit.outcomes.store.read import Evidence, Filter, Narrowed
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField, OutcomeWork
 from meruit.registry import Check, checks
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.store import Store
-from meruit.verify.engine import Refusal
+from meruit.verify.engine import VerificationRefusal
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 LATENCY = {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000}
@@ -71,7 +71,7 @@ def put(
 ) -> str:
     registrar = Registrar(engine or VerificationEngine(), store)
     work = Submission(work_input or {}, output, {"duration_ms": 100} if metadata is None else metadata, labels)
-    judged = registrar.judge_sync(registrar.ready(criteria), work)
+    judged = registrar.judge_sync(registrar.compile(criteria), work)
     return registrar.record_sync("default", judged).outcome_id
 
 
@@ -80,10 +80,10 @@ def again(
     criteria: SuccessCriteria = STRICTER,
     *,
     engine: VerificationEngine | None = None,
-    narrowed: Narrowed | None = None,
+    narrowed: OutcomeFilter | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     dry_run: bool = False,
-) -> Summary:
+) -> RescoreSummary:
     return rescore(
         *(store, engine or VerificationEngine(), "default", criteria),
         narrowed=narrowed,
@@ -145,10 +145,10 @@ def test_a_dry_run_says_the_same_and_records_nothing(store: Store) -> None:
 def test_only_the_chosen_outcomes_are_rescored(store: Store) -> None:
     ours = put(store, {"text": "two words"}, labels=Labels(contract_id="k", agent_id="ada"))
     theirs = put(store, {"text": "two words"}, labels=Labels(contract_id="j"))
-    assert again(store, narrowed=Narrowed(Filter.AGENT, "ada")).rescored == 1
+    assert again(store, narrowed=OutcomeFilter(OutcomeFilterField.AGENT, "ada")).rescored == 1
     assert (len(versions(store, ours)), len(versions(store, theirs))) == (2, 1)
     # A rescored outcome no longer is what it was chosen for, and the rest are still found.
-    assert again(store, OTHER, narrowed=Narrowed(Filter.VERDICT, "pass")).rescored == 1
+    assert again(store, OTHER, narrowed=OutcomeFilter(OutcomeFilterField.VERDICT, "pass")).rescored == 1
     assert (len(versions(store, ours)), len(versions(store, theirs))) == (2, 2)
 
 
@@ -159,16 +159,16 @@ def test_an_empty_store_is_no_trouble(store: Store) -> None:
 
 def test_criteria_that_the_engine_refuses_change_nothing(store: Store) -> None:
     put(store, {"text": "two words"})
-    with pytest.raises(Refusal, match="max_criteria_per_task"):
+    with pytest.raises(VerificationRefusal, match="max_criteria_per_task"):
         again(store, engine=VerificationEngine(max_criteria_per_task=1))
 
 
 # Where the evidence comes from.
 
 
-def sources(old: SuccessCriteria, new: SuccessCriteria, engine: VerificationEngine | None = None) -> Sources:
+def sources(old: SuccessCriteria, new: SuccessCriteria, engine: VerificationEngine | None = None) -> EvidenceSources:
     engine = engine or VerificationEngine()
-    return Sources(engine.compile(new), engine.compile(old))
+    return EvidenceSources(engine.compile(new), engine.compile(old))
 
 
 def test_thresholds_weights_and_order_ask_nothing_new() -> None:
@@ -302,7 +302,7 @@ def test_a_check_is_asked_again_only_when_it_changed(monkeypatch: pytest.MonkeyP
     engine = VerificationEngine()
     stored = VerificationResult.from_json(engine.verify_sync("c", {}, {}, old).to_json())
     assert sources(old, new).of(stored) == (0,)
-    (judged,) = judged_batch(Task(engine, new, NOW), [Row(stored, (0,))])
+    (judged,) = judge_rows(RescoreTask(engine, new, NOW), [RescoreRow(stored, (0,))])
     assert (judged.verdict, judged.score) == (Verdict.PARTIAL, 0.5)
     assert not sources(old, criteria_of({"assert": "half", "of": 2})).possible
     monkeypatch.setitem(checks._found, "half", half._replace(version="2"))
@@ -374,13 +374,13 @@ def test_evidence_and_work_give_what_a_fresh_verification_gives(
     before = engine.verify_sync("c", work[0], work[1], old, work[2])
     stored = VerificationResult.from_json(before.to_json())
     fresh = msgspec.structs.replace(engine.verify_sync("c", work[0], work[1], new, work[2]), verified_at=NOW)
-    task = Task(engine, new, NOW)
-    kept = Evidence(*(json.dumps(part, sort_keys=True).encode() for part in work))
-    rows = [Row(stored, None, kept)]
+    task = RescoreTask(engine, new, NOW)
+    kept = OutcomeWork(*(json.dumps(part, sort_keys=True).encode() for part in work))
+    rows = [RescoreRow(stored, None, kept)]
     chosen = sources(old, new, engine).of(stored)
     if chosen is not None:
-        rows.append(Row(stored, chosen))
-    for judged in judged_batch(task, rows):
+        rows.append(RescoreRow(stored, chosen))
+    for judged in judge_rows(task, rows):
         assert judged.to_json() == fresh.to_json()
 
 
@@ -394,7 +394,7 @@ def test_records_are_rescored_to_what_a_fresh_verification_gives(
     try:
         registrar = Registrar(engine, store)
         # Criteria that cannot be answered are refused where work is handed in, and may still be on record.
-        ready = registrar.ready(criteria_of(WORDS))._replace(
+        ready = registrar.compile(criteria_of(WORDS))._replace(
             prepared=engine.compile(old), body=canonical(old.model_dump(exclude_defaults=True))
         )
         ids = [
@@ -552,7 +552,7 @@ def test_what_is_recorded_meanwhile_is_not_waited_for(store: Store, monkeypatch:
 def test_two_rescores_at_once_double_no_version(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH", 3)
     ids = [put(store, {"text": f"words {number}"}) for number in range(30)]
-    summaries: list[Summary] = []
+    summaries: list[RescoreSummary] = []
     meeting = threading.Barrier(4)
 
     def run() -> None:
@@ -573,8 +573,8 @@ def test_whoever_is_quicker_keeps_the_version(store: Store) -> None:
     one = put(store, {"text": "two words"})
 
     class Slow(LocalRunner):
-        def judged(self, task: Task, waiting: Any) -> Any:
-            for pair in super().judged(task, waiting):
+        def judged(self, task: RescoreTask, waiting: Any) -> Any:
+            for pair in super().judge(task, waiting):
                 again(store, OTHER)
                 yield pair
 
@@ -631,7 +631,7 @@ def test_a_missing_finding_with_details_is_carried_whole() -> None:
     words, new = criteria_of(WORDS), criteria_of({**WORDS, "threshold": 9})
     stored = VerificationResult.from_json(engine.verify_sync("c", {}, {}, words).to_json())
     chosen = sources(words, new, engine).of(stored)
-    (judged,) = judged_batch(Task(engine, new, NOW), [Row(stored, chosen)])
+    (judged,) = judge_rows(RescoreTask(engine, new, NOW), [RescoreRow(stored, chosen)])
     fresh = msgspec.structs.replace(engine.verify_sync("c", {}, {}, new), verified_at=NOW)
     assert judged.to_json() == fresh.to_json()
 

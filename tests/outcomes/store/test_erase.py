@@ -13,7 +13,14 @@ from meruit.model.events import EventType
 from meruit.model.outcome import Labels
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import Discard, Erase, erase
-from meruit.outcomes.store.write import AddVersions, IdempotencyConflict, Idempotent, NewVersion, RecordAll, Replay
+from meruit.outcomes.store.write import (
+    AddVersions,
+    IdempotencyConflict,
+    IdempotentReplay,
+    IdempotentRequest,
+    NewVersion,
+    RecordAll,
+)
 from meruit.store import log as audit
 from meruit.store import tables
 from meruit.store.database import NotFound
@@ -53,7 +60,7 @@ def test_the_work_and_the_results_go_and_the_log_says_so(store: Store) -> None:
     erased = erase(store, "acme", at.outcome_id, WHY)
     assert erased.parts == ("input", "output", "metadata", "result")
     with store.database.reading() as connection:
-        work = outcomes.evidence(connection, Scope("acme"), at.outcome_id, store.shelf)
+        work = outcomes.evidence(connection, Scope("acme"), at.outcome_id, store.blobs)
         (version,) = outcomes.versions(connection, Scope("acme"), at.outcome_id)
         row = connection.execute(select(tables.outcomes)).one()
         salt = connection.execute(select(tables.verdicts.c.salt)).scalar_one()
@@ -93,7 +100,7 @@ def test_what_others_refer_to_stays(store: Store) -> None:
     recorded(store, mine, other)
     erase(store, "acme", mine.id, WHY)
     with store.database.reading() as connection:
-        work = outcomes.evidence(connection, Scope("acme"), other.id, store.shelf)
+        work = outcomes.evidence(connection, Scope("acme"), other.id, store.blobs)
     assert None not in work
     assert mine.output.address not in kept(store)
     assert {*kept(store).values()} == {1}
@@ -146,11 +153,11 @@ def test_a_version_that_comes_after_an_erasure_is_not_written(store: Store) -> N
 
 
 def test_the_kept_answer_of_an_erased_outcome_is_erased_with_it(store: Store) -> None:
-    new, once = outcome(store), Idempotent("key-1", "f", 200, b"the answer")
+    new, once = outcome(store), IdempotentRequest("key-1", "f", 200, b"the answer")
     store.recorder.write(RecordAll((new,), once, "acme"))
     erase(store, "acme", new.id, WHY)
     replay = store.recorder.write(RecordAll((outcome(store),), once, "acme"))
-    assert isinstance(replay, Replay)
+    assert isinstance(replay, IdempotentReplay)
     assert replay.status == 410
     assert b"the answer" not in replay.reply
 
@@ -163,7 +170,7 @@ def test_what_was_erased_can_be_recorded_again(store: Store) -> None:
     erase(store, "acme", first.id, WHY)
     recorded(store, second)
     with store.database.reading() as connection:
-        found = outcomes.evidence(connection, Scope("acme"), second.id, store.shelf)
+        found = outcomes.evidence(connection, Scope("acme"), second.id, store.blobs)
     assert found.output == second.output.content
 
 
@@ -173,7 +180,7 @@ def test_two_erasures_at_once_of_what_two_outcomes_share_leave_no_file(store: St
     recorded(store, first, second)
     both = together(store, [Erase("acme", first.id, WHY), Erase("acme", second.id, WHY)])
     for erased in both:
-        store.recorder.write(Discard("acme", erased.addresses, store.shelf))
+        store.recorder.write(Discard("acme", erased.addresses, store.blobs))
     assert [file for file in store.database.location.folder.glob("blobs/**/*") if file.is_file()] == []
 
 
@@ -182,7 +189,7 @@ def test_a_refused_record_puts_no_erased_file_back(store: Store) -> None:
     first, second = outcome(store, work_output=big), outcome(store, work_output=big)
     recorded(store, first)
     erase(store, "acme", first.id, WHY)
-    once = Idempotent("key-2", "f", 200, b"{}")
+    once = IdempotentRequest("key-2", "f", 200, b"{}")
     store.recorder.write(RecordAll((outcome(store),), once, "acme"))
     with pytest.raises(IdempotencyConflict):
         store.recorder.write(RecordAll((second,), once._replace(fingerprint="other"), "acme"))

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.model.metering import Window
-from meruit.model.usage import Tokens, summed
-from meruit.playground.billing.base import Span, place, spans, token
-from meruit.playground.billing.calls import Call, Counts, Sight
-from meruit.playground.billing.faults import Dip, Down, Faults, Outage, happens
+from meruit.model.usage import Tokens, sum_tokens
+from meruit.playground.billing.base import TimeBucket, page_start, page_token, split_buckets
+from meruit.playground.billing.calls import CallVisibility, Counts, ProviderCall
+from meruit.playground.billing.faults import Dip, Faults, Outage, OutageKind, is_triggered
 from meruit.playground.billing.server import ADMIN_KEY, ProviderServer
 
 START = datetime(2026, 9, 1, tzinfo=UTC)
@@ -162,8 +162,10 @@ def test_pages_cover_every_bucket_once_and_say_what_can_be_seen(
         assert all(end == start for (_, end), (start, _) in pairwise(edges))
         for key in ("", "key_1", "key_2"):
             rows = [row for one in buckets for row in one["results"] if row["api_key_id"] == (key or None)]
-            told = summed(Tokens(row["input_tokens"], row["output_tokens"], row["num_model_requests"]) for row in rows)
-            seen = server.seen(whole, key=key)
+            told = sum_tokens(
+                Tokens(row["input_tokens"], row["output_tokens"], row["num_model_requests"]) for row in rows
+            )
+            seen = server.visible_usage(whole, key=key)
             assert (told.input, told.output, told.requests) == (seen.input, seen.output, seen.requests)
 
 
@@ -173,7 +175,7 @@ def _minute(second: int) -> datetime:
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.sampled_from([60, 3600, 86400]))
 def test_buckets_tile_their_range_on_multiples_of_their_width(start: int, length: int, width_s: int) -> None:
-    found = [*spans(Span(start, start + length), width_s)]
+    found = [*split_buckets(TimeBucket(start, start + length), width_s)]
     assert sum(end - begin for begin, end in found) == length
     assert all(begin % width_s == 0 for begin, _ in found[1:])
     assert all(end % width_s == 0 for _, end in found[:-1])
@@ -181,14 +183,14 @@ def test_buckets_tile_their_range_on_multiples_of_their_width(start: int, length
 
 @given(st.integers(0, 2**40))
 def test_a_token_leads_back_and_nothing_else_does(where: int) -> None:
-    assert place(token(where)) == where
-    assert place(token(where)[5:]) is None
-    assert place(f"{token(where)}x") is None
+    assert page_start(page_token(where)) == where
+    assert page_start(page_token(where)[5:]) is None
+    assert page_start(f"{page_token(where)}x") is None
 
 
 @pytest.mark.parametrize("text", ["", "page_", "page_!!!!", "page_AAAA", "page_AAAAAAAA", "garbage", "page_é"])
 def test_what_is_no_token_leads_nowhere(text: str) -> None:
-    assert place(text) is None
+    assert page_start(text) is None
 
 
 def test_calls_may_be_written_down_in_any_order_and_after_they_were_asked_for(server: ProviderServer) -> None:
@@ -238,8 +240,8 @@ def test_an_unknown_path_is_not_found(client: httpx.Client) -> None:
     assert "/v1/chat/completions" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(("kind", "status"), [(Down.ERROR, 500), (Down.UNAVAILABLE, 503)])
-def test_an_outage_begins_and_ends(server: ProviderServer, clock: Clock, kind: Down, status: int) -> None:
+@pytest.mark.parametrize(("kind", "status"), [(OutageKind.ERROR, 500), (OutageKind.UNAVAILABLE, 503)])
+def test_an_outage_begins_and_ends(server: ProviderServer, clock: Clock, kind: OutageKind, status: int) -> None:
     server.faults = Faults(outages=[Outage(clock.now, clock.now + HOUR, kind)])
     began = clock.now
     answers = []
@@ -250,10 +252,10 @@ def test_an_outage_begins_and_ends(server: ProviderServer, clock: Clock, kind: D
 
 
 def test_an_outage_may_hang_up_or_be_silent(server: ProviderServer, client: httpx.Client, clock: Clock) -> None:
-    server.faults = Faults(outages=[Outage(clock.now, clock.now + HOUR, Down.HANG_UP)])
+    server.faults = Faults(outages=[Outage(clock.now, clock.now + HOUR, OutageKind.HANG_UP)])
     with pytest.raises(httpx.RemoteProtocolError):
         client.get(question())
-    server.faults = Faults(outages=[Outage(clock.now, clock.now + HOUR, Down.SILENT)])
+    server.faults = Faults(outages=[Outage(clock.now, clock.now + HOUR, OutageKind.SILENT)])
     with pytest.raises(httpx.ReadTimeout):
         client.get(question(), timeout=0.05)
     server.faults = Faults()
@@ -313,23 +315,23 @@ def test_a_page_may_say_that_there_is_more_and_not_where(server: ProviderServer)
 def test_a_dip_hides_a_share_of_each_lane_for_a_time(clock: Clock, fraction: float, left: int) -> None:
     dip = Dip(clock.now, clock.now + HOUR, fraction)
     with ProviderServer(clock=clock, faults=Faults(dips=[dip])) as server:
-        for lane in ("a", "b"):
+        for attribution_key in ("a", "b"):
             for _ in range(4):
-                server.use(START, "gpt-6", Tokens(1, 0), key=lane)
+                server.use(START, "gpt-6", Tokens(1, 0), key=attribution_key)
         began = clock.now
         shown = []
         for after in (timedelta(seconds=-1), timedelta(0), HOUR):
             clock.now = began + after
             shown.append(used(ask(server)))
         assert shown == [8, 2 * left, 8]
-        assert server.seen(key="a", at=began).input == left
+        assert server.visible_usage(key="a", at=began).input == left
         assert server.truth(key="a").input == 4
 
 
 @given(st.integers(0, 200), st.floats(0, 1))
 def test_a_dip_hides_its_share_to_within_one_call(calls: int, lost: float) -> None:
-    several = [Call(0, 0, turn, "gpt-6", "", "", "", "", Counts(), None) for turn in range(calls)]
-    assert sum(not Sight(0, lost).shows(one) for one in several) == int(calls * lost)
+    several = [ProviderCall(0, 0, turn, "gpt-6", "", "", "", "", Counts(), None) for turn in range(calls)]
+    assert sum(not CallVisibility(0, lost).shows(one) for one in several) == int(calls * lost)
 
 
 def test_a_share_of_calls_is_late(clock: Clock) -> None:
@@ -345,9 +347,9 @@ def test_a_share_of_calls_is_late(clock: Clock) -> None:
 @settings(max_examples=30)
 @given(st.floats(0, 1), st.integers(), st.text(max_size=20))
 def test_chance_is_a_function_of_its_seed(share: float, seed: int, about: str) -> None:
-    assert happens(share, seed, "rate", about) == happens(share, seed, "rate", about)
-    assert not happens(0, seed, "rate", about)
-    assert happens(1, seed, "rate", about)
+    assert is_triggered(share, seed, "rate", about) == is_triggered(share, seed, "rate", about)
+    assert not is_triggered(0, seed, "rate", about)
+    assert is_triggered(1, seed, "rate", about)
 
 
 def test_nothing_goes_wrong_by_default(server: ProviderServer, client: httpx.Client) -> None:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from meruit.model.world import SourceKind
 from meruit.playground.fhir import app as fhir
-from meruit.playground.fhir.json import Written, parse, write
-from meruit.playground.fhir.json_patch import BadPatch, patched
-from meruit.playground.state import State
+from meruit.playground.fhir.json import ExactDecimal, parse, write
+from meruit.playground.fhir.json_patch import BadPatch, apply_patch
+from meruit.playground.state import PlaygroundState
 
 BASE = "http://clinic.example/p/fhir"
 JSON = {"Content-Type": "application/fhir+json"}
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 class Client:
     """Asks one server, and waits for the answer."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PlaygroundState) -> None:
         ids = count(1)
         self.state = state
         self.app = fhir.app({"p": state}.get, base=lambda _: BASE, new_id=lambda: f"new-{next(ids)}")
@@ -67,7 +67,9 @@ class Client:
 @pytest.fixture
 def ask(tmp_path: Path) -> Iterator[Client]:
     ticks = count()
-    with closing(State.create(tmp_path / "s.db", clock=lambda: NOON + timedelta(seconds=next(ticks)))) as state:
+    with closing(
+        PlaygroundState.create(tmp_path / "s.db", clock=lambda: NOON + timedelta(seconds=next(ticks)))
+    ) as state:
         yield Client(state)
 
 
@@ -91,7 +93,7 @@ VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
-    | NUMBERS.map(Written)
+    | NUMBERS.map(ExactDecimal)
     | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('ab"\\é\n', max_size=3), inner, max_size=4),
     max_leaves=20,
@@ -241,7 +243,7 @@ FILTERS: dict[str, Callable[[Json], bool]] = {
 def test_a_search_to_its_last_page_finds_exactly_what_a_filter_does(
     tmp_path_factory: pytest.TempPathFactory, people: list[Json], names: set[str], size: int, sort: str
 ) -> None:
-    with closing(State.create(tmp_path_factory.mktemp("search") / "s.db")) as state:
+    with closing(PlaygroundState.create(tmp_path_factory.mktemp("search") / "s.db")) as state:
         ask = Client(state)
         for number, person in enumerate(people):
             ask("PUT", f"Patient/{number}", patient(id=str(number), **person))
@@ -430,13 +432,13 @@ BAD_ENTRIES = {
 def test_a_transaction_with_a_bad_entry_does_nothing_and_a_batch_the_rest(ask: Client, name: str) -> None:
     bad, status = BAD_ENTRIES[name]
     ask("PUT", "Patient/1", patient(id="1"))
-    before, events = ask.state.world(), ask.state.events()
+    before, events = ask.state.snapshots(), ask.state.events()
     first = entry("PUT", "Patient/first", patient(id="first"))
     failed = ask("POST", "", bundle("transaction", first, bad))
     assert failed.status_code == status
     assert failed.json()["issue"][0]["expression"] == ["Bundle.entry[1]"]
     assert "nothing was done" in said(failed)
-    assert (ask.state.world(), ask.state.events()) == (before, events)
+    assert (ask.state.snapshots(), ask.state.events()) == (before, events)
     batched = ask("POST", "", bundle("batch", bad, first)).json()
     if name not in ("twice", "leads nowhere"):
         assert batched["entry"][0]["response"]["status"].startswith(str(status))
@@ -547,7 +549,7 @@ def test_patches_cannot_double_a_resource_without_end(ask: Client) -> None:
 
 def test_a_patch_that_fails_a_test_repeats_little_of_what_it_found() -> None:
     with pytest.raises(BadPatch) as refused:
-        patched({"x": ["A" * 10_000] * 100}, [{"op": "test", "path": "/x", "value": 1}])
+        apply_patch({"x": ["A" * 10_000] * 100}, [{"op": "test", "path": "/x", "value": 1}])
     assert len(str(refused.value)) < 500
 
 
@@ -676,9 +678,9 @@ def test_patches_do_what_rfc_6902_says(document: Any, operations: Any, wanted: A
     before = json.dumps(document)
     if wanted is None:
         with pytest.raises(BadPatch):
-            patched(document, operations)
+            apply_patch(document, operations)
     else:
-        assert patched(document, operations) == wanted
+        assert apply_patch(document, operations) == wanted
     assert json.dumps(document) == before
 
 

@@ -26,8 +26,8 @@ from meruit.playground.portal import app as portal
 from meruit.playground.portal import forms as portal_forms
 from meruit.playground.portal import pages as portal_pages
 from meruit.playground.portal import payer
-from meruit.playground.portal.payer import Document, NotPossible, Wish
-from meruit.playground.state import State
+from meruit.playground.portal.payer import PriorAuthDocument, PriorAuthNotAllowed, PriorAuthRequest
+from meruit.playground.state import PlaygroundState
 
 SECRET = "s3cret-of-the-playground"
 NOON = datetime(2026, 3, 6, 12, tzinfo=UTC)
@@ -53,12 +53,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def state(tmp_path: Path, clock: Clock) -> State:
+def state(tmp_path: Path, clock: Clock) -> PlaygroundState:
     return made(tmp_path / "one.playground", clock)
 
 
-def made(path: Path, clock: Clock) -> State:
-    found = State.create(path, clock=clock, settings={"secret": SECRET})
+def made(path: Path, clock: Clock) -> PlaygroundState:
+    found = PlaygroundState.create(path, clock=clock, settings={"secret": SECRET})
     put(found, "member/MEM88771", {"id": "MEM88771", "name": "Ann Smith", "plan": "Gold", "active": True, "copay": 10})
     put(found, "member/MEM2", {"id": "MEM2", "name": "Lee Off", "active": False})
     put(found, "claim/CLM-1", {"id": "CLM-1", "member": "MEM88771", "amount": "450.00", "status": "paid"})
@@ -68,7 +68,7 @@ def made(path: Path, clock: Clock) -> State:
     return found
 
 
-def put(state: State, key: str, row: object) -> None:
+def put(state: PlaygroundState, key: str, row: object) -> None:
     state.put(SourceKind.ROWS, key, json.dumps(row).encode(), event="seed")
 
 
@@ -98,7 +98,7 @@ class Clerk:
         assert "Signed in as clerk" in await self.send("login", {"username": "clerk", "password": SECRET})
 
 
-def visiting(state: State, act: Callable[[Clerk], Coroutine[Any, Any, None]], *, log_in: bool = True) -> None:
+def visiting(state: PlaygroundState, act: Callable[[Clerk], Coroutine[Any, Any, None]], *, log_in: bool = True) -> None:
     # Any: what ASGI's dictionaries hold is for the application to know.
     mounted: Any = portal.app({"one": state}.get)
 
@@ -118,11 +118,11 @@ def visiting(state: State, act: Callable[[Clerk], Coroutine[Any, Any, None]], *,
     asyncio.run(run())
 
 
-def requests_of(state: State) -> list[dict[str, Any]]:
+def requests_of(state: PlaygroundState) -> list[dict[str, Any]]:
     return payer.rows(state, "prior_auth")
 
 
-def test_a_request_with_an_upload_becomes_a_row(state: State) -> None:
+def test_a_request_with_an_upload_becomes_a_row(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         page = await clerk.send("requests/new", {**SOUND, "notes": "Pain & weakness"}, {"attachments": PDF})
         assert "Your request was submitted." in page
@@ -168,7 +168,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("changed", "field", "said"), WRONG, ids=range(len(WRONG)))
 def test_what_is_wrong_is_said_beside_the_field_and_the_rest_is_kept(
-    state: State, changed: dict[str, str], field: str, said: str
+    state: PlaygroundState, changed: dict[str, str], field: str, said: str
 ) -> None:
     async def act(clerk: Clerk) -> None:
         page = await clerk.send("requests/new", {**SOUND, **changed}, {"attachments": PDF}, status=422)
@@ -193,7 +193,7 @@ def test_what_is_wrong_is_said_beside_the_field_and_the_rest_is_kept(
     ],
 )
 def test_documents_that_cannot_be_taken_are_refused(
-    state: State, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, said: str
+    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, said: str
 ) -> None:
     monkeypatch.setattr(portal_forms, "MAX_UPLOAD_BYTES", 100)
 
@@ -207,7 +207,7 @@ def test_documents_that_cannot_be_taken_are_refused(
     assert requests_of(state) == []
 
 
-def test_folders_in_a_documents_name_are_left_out(state: State) -> None:
+def test_folders_in_a_documents_name_are_left_out(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         files = [("attachments", ("../../etc/a.pdf", b"x")), ("attachments", ("C:\\scans\\b.TXT", b"y"))]
         await clerk.send("requests/new", SOUND, files)
@@ -216,7 +216,7 @@ def test_folders_in_a_documents_name_are_left_out(state: State) -> None:
     assert requests_of(state)[0]["attachments"] == ["a.pdf", "b.TXT"]
 
 
-def test_documents_added_later_are_looked_at_by_the_payer(state: State) -> None:
+def test_documents_added_later_are_looked_at_by_the_payer(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         assert "Pending" in (await clerk.send("requests/new", {**SOUND, "cpt": "27447"})).title()
         here, place = "requests/PA-000001", "requests/PA-000001/documents"
@@ -235,7 +235,7 @@ def test_documents_added_later_are_looked_at_by_the_payer(state: State) -> None:
     assert [one["event"] for one in row["history"]] == ["submitted", "documents added", "approved"]
 
 
-def test_a_denial_is_explained_and_appealed(state: State) -> None:
+def test_a_denial_is_explained_and_appealed(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         assert "Cosmetic." in await clerk.send("requests/new", {**SOUND, "cpt": "15823"})
         here, place = "requests/PA-000001", "requests/PA-000001/appeal"
@@ -255,7 +255,7 @@ def test_a_denial_is_explained_and_appealed(state: State) -> None:
     assert [event.type for event in state.events()][-2:] == ["appeal_created", "prior_auth_appealed"]
 
 
-def test_a_request_is_withdrawn_once(state: State) -> None:
+def test_a_request_is_withdrawn_once(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         await clerk.send("requests/new", SOUND)
         here, place = "requests/PA-000001", "requests/PA-000001/withdraw"
@@ -267,7 +267,7 @@ def test_a_request_is_withdrawn_once(state: State) -> None:
     assert requests_of(state)[0]["status"] == "withdrawn"
 
 
-def test_lists_are_filtered_and_paged(state: State) -> None:
+def test_lists_are_filtered_and_paged(state: PlaygroundState) -> None:
     for number in range(1, 31):
         status = "denied" if number == 7 else "pending"
         put(state, f"prior_auth/PA-{number:06}", {"member": "MEM88771", "status": status})
@@ -285,7 +285,7 @@ def test_lists_are_filtered_and_paged(state: State) -> None:
     visiting(state, act)
 
 
-def test_members_are_looked_up_and_messages_read(state: State) -> None:
+def test_members_are_looked_up_and_messages_read(state: PlaygroundState) -> None:
     put(state, "message/2", {"subject": "About your request", "body": "Call us.", "prior_auth": "PA-000001"})
 
     async def act(clerk: Clerk) -> None:
@@ -304,7 +304,7 @@ def test_members_are_looked_up_and_messages_read(state: State) -> None:
     visiting(state, act)
 
 
-def test_a_page_of_the_portal_needs_a_login(state: State) -> None:
+def test_a_page_of_the_portal_needs_a_login(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         for place in ("", "requests", "requests/new", "requests/PA-000001", "members", "members/MEM2", "messages"):
             page = await clerk.see(place)
@@ -317,7 +317,7 @@ def test_a_page_of_the_portal_needs_a_login(state: State) -> None:
     assert requests_of(state) == []
 
 
-def test_only_the_secret_opens_the_portal(state: State) -> None:
+def test_only_the_secret_opens_the_portal(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         for user, password in (("clerk", "wrong"), ("admin", SECRET), ("", ""), ("clérk", "pässword")):
             page = await clerk.send("login", {"username": user, "password": password}, status=401)
@@ -336,8 +336,8 @@ def test_only_the_secret_opens_the_portal(state: State) -> None:
     assert SECRET not in json.dumps([event.to_dict() for event in state.events()])
 
 
-def test_a_session_is_signed_and_ends(state: State, clock: Clock, tmp_path: Path) -> None:
-    another = State.create(tmp_path / "two.playground", settings={"secret": "another"})
+def test_a_session_is_signed_and_ends(state: PlaygroundState, clock: Clock, tmp_path: Path) -> None:
+    another = PlaygroundState.create(tmp_path / "two.playground", settings={"secret": "another"})
 
     async def act(clerk: Clerk) -> None:
         reply = await clerk.client.get("/playgrounds/one/portal/requests")
@@ -349,7 +349,7 @@ def test_a_session_is_signed_and_ends(state: State, clock: Clock, tmp_path: Path
                 "/playgrounds/one/portal/requests", headers={b"Cookie": f"session={forged}".encode()}
             )
             assert reply.status_code == 303
-        assert portal_pages._signed(another, "session", "x") != portal_pages._signed(state, "session", "x")
+        assert portal_pages._sign(another, "session", "x") != portal_pages._sign(state, "session", "x")
         clerk.client.cookies.set("session", kept, domain="test", path="/playgrounds/one/portal")
         clock.now += timedelta(hours=9)
         assert "<h1>Sign in</h1>" in await clerk.see("requests")
@@ -357,7 +357,7 @@ def test_a_session_is_signed_and_ends(state: State, clock: Clock, tmp_path: Path
     visiting(state, act)
 
 
-def test_a_form_from_elsewhere_is_refused(state: State) -> None:
+def test_a_form_from_elsewhere_is_refused(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         for token in ({}, {"csrf": ""}, {"csrf": "0" * 64}, {"csrf": "é"}):
             for place in ("requests/new", "requests/PA-000001/withdraw", "logout"):
@@ -374,7 +374,7 @@ def test_a_form_from_elsewhere_is_refused(state: State) -> None:
     assert requests_of(state) == []
 
 
-def test_pages_and_cookies_are_guarded(state: State) -> None:
+def test_pages_and_cookies_are_guarded(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         reply = await clerk.client.get("/playgrounds/one/portal/login")
         cookie = reply.headers["set-cookie"]
@@ -399,7 +399,9 @@ def test_pages_and_cookies_are_guarded(state: State) -> None:
 @pytest.mark.parametrize(
     "address", ["one/portal/nowhere", "one/portal/a/b/c/d", "two/portal/login", "two/portal/nowhere"]
 )
-def test_a_page_that_is_not_there_loads_its_style_and_leads_back(state: State, address: str, log_in: bool) -> None:
+def test_a_page_that_is_not_there_loads_its_style_and_leads_back(
+    state: PlaygroundState, address: str, log_in: bool
+) -> None:
     async def act(clerk: Clerk) -> None:
         reply = await clerk.client.get(f"/playgrounds/{address}")
         assert reply.status_code == 404
@@ -414,7 +416,7 @@ def test_a_page_that_is_not_there_loads_its_style_and_leads_back(state: State, a
     visiting(state, act, log_in=log_in)
 
 
-def test_every_answer_says_once_what_it_is(state: State) -> None:
+def test_every_answer_says_once_what_it_is(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         for place, told in (
             ("login", "text/html; charset=utf-8"),
@@ -441,7 +443,7 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_what_is_written_is_shown_and_never_run(state: State) -> None:
+def test_what_is_written_is_shown_and_never_run(state: PlaygroundState) -> None:
     key = "prior_auth/PA-000009"
     nasty = dict.fromkeys(("member", "cpt", "diagnosis", "urgency", "npi", "notes", "status", "auth_number"), ATTACK)
     put(state, key, {**nasty, "attachments": [ATTACK], "documents": [{"name": ATTACK, "size": ATTACK}]})
@@ -465,7 +467,7 @@ def test_what_is_written_is_shown_and_never_run(state: State) -> None:
     visiting(state, act)
 
 
-def test_every_field_has_a_label_and_every_page_a_title(state: State) -> None:
+def test_every_field_has_a_label_and_every_page_a_title(state: PlaygroundState) -> None:
     put(state, "prior_auth/PA-000001", {"member": "MEM88771", "status": "denied"})
     put(state, "prior_auth/PA-000002", {"member": "MEM88771", "status": "pending"})
 
@@ -518,7 +520,7 @@ def test_rows_of_any_kind_are_shown(tmp_path_factory: pytest.TempPathFactory, ro
         (b"", "text/plain"),
     ],
 )
-def test_what_is_no_form_is_refused(state: State, content: bytes, kind: str) -> None:
+def test_what_is_no_form_is_refused(state: PlaygroundState, content: bytes, kind: str) -> None:
     async def act(clerk: Clerk) -> None:
         reply = await clerk.client.post(
             "/playgrounds/one/portal/requests/new", content=content, headers={"Content-Type": kind}
@@ -529,7 +531,7 @@ def test_what_is_no_form_is_refused(state: State, content: bytes, kind: str) -> 
     visiting(state, act)
 
 
-def test_a_body_without_end_is_refused(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_without_end_is_refused(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portal, "MAX_BODY_BYTES", 2_000)
 
     async def act(clerk: Clerk) -> None:
@@ -539,7 +541,7 @@ def test_a_body_without_end_is_refused(state: State, monkeypatch: pytest.MonkeyP
     visiting(state, act)
 
 
-def test_a_portal_that_cannot_be_read_says_so(state: State) -> None:
+def test_a_portal_that_cannot_be_read_says_so(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         state.close()
         hidden = state.path.rename(state.path.with_suffix(".hidden"))
@@ -549,25 +551,25 @@ def test_a_portal_that_cannot_be_read_says_so(state: State) -> None:
     visiting(state, act)
 
 
-def test_without_jinja_it_says_what_to_install(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jinja_it_says_what_to_install(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     portal_pages.templates.cache_clear()
     with pytest.raises(MeruitError, match=r"pip install 'meruit\[playground\]'"):
         portal.app({"one": state}.get)
 
 
-def test_numbers_of_requests_follow_those_of_the_seed_and_documents_have_an_end(state: State) -> None:
+def test_numbers_of_requests_follow_those_of_the_seed_and_documents_have_an_end(state: PlaygroundState) -> None:
     put(state, "prior_auth/PA-000041", {"status": "pending", "documents": "none", "history": None})
     put(state, "prior_auth/PA-x", ["no row"])
-    assert payer.submit(state, Wish("MEM88771", "72148"))["id"] == "PA-000042"
-    many = [Document("a", 1, "", "")] * 51
-    with pytest.raises(NotPossible, match="50 documents"):
+    assert payer.submit(state, PriorAuthRequest("MEM88771", "72148"))["id"] == "PA-000042"
+    many = [PriorAuthDocument("a", 1, "", "")] * 51
+    with pytest.raises(PriorAuthNotAllowed, match="50 documents"):
         payer.add_documents(state, "PA-000041", many, by="clerk")
     assert payer.add_documents(state, "PA-000041", many[:1], by="clerk")["attachments"] == ["a"]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-def test_a_browser_without_scripts_gets_from_login_to_a_request(state: State, tmp_path: Path) -> None:
+def test_a_browser_without_scripts_gets_from_login_to_a_request(state: PlaygroundState, tmp_path: Path) -> None:
     import uvicorn
     from playwright.async_api import async_playwright
 
@@ -624,7 +626,7 @@ def test_a_browser_without_scripts_gets_from_login_to_a_request(state: State, tm
     )
 
 
-def test_a_portal_without_room_takes_nothing_and_can_still_be_read(state: State) -> None:
+def test_a_portal_without_room_takes_nothing_and_can_still_be_read(state: PlaygroundState) -> None:
     state.set(quota_bytes=state.used_bytes())
 
     async def act(clerk: Clerk) -> None:

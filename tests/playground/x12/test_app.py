@@ -16,12 +16,12 @@ import pyx12.x12n_document
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meruit.checks.formats.x12 import Transaction, compile_path, flaws, read, values
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.formats.x12 import TransactionSet, compile_path, flaws, read, values
+from meruit.checks.values.errors import UnreadableContent
 from meruit.model.world import SourceKind
-from meruit.playground.http import Refusal
+from meruit.playground.http import PlaygroundRefusal
 from meruit.playground.portal import payer
-from meruit.playground.state import State
+from meruit.playground.state import PlaygroundState
 from meruit.playground.x12 import app as x12
 
 NOON = datetime(2026, 3, 6, 12, tzinfo=UTC)
@@ -53,12 +53,12 @@ GUIDES = {"270": ("HS", "005010X279A1"), "276": ("HR", "005010X212"), "278": ("H
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path) -> PlaygroundState:
     return made(tmp_path / "one.playground")
 
 
-def made(path: Path) -> State:
-    found = State.create(path, clock=lambda: NOON)
+def made(path: Path) -> PlaygroundState:
+    found = PlaygroundState.create(path, clock=lambda: NOON)
     rows = {
         "member/MEM88771": MEMBER,
         "member/MEM2": {"id": "MEM2", "name": "Off, Lee", "active": False},
@@ -73,7 +73,7 @@ def made(path: Path) -> State:
     return found
 
 
-def put(state: State, rows: Mapping[str, object]) -> None:
+def put(state: PlaygroundState, rows: Mapping[str, object]) -> None:
     for key, row in rows.items():
         state.put(SourceKind.ROWS, key, json.dumps(row).encode(), event="seed")
 
@@ -117,7 +117,7 @@ def review(cpt: str = "72148", *event: str, member: str = "MEM88771", kind: str 
     ]
 
 
-def only(answer: bytes, kind: str) -> Transaction:
+def only(answer: bytes, kind: str) -> TransactionSet:
     """The one set of an answer, which is whole by our reader and by pyx12's."""
     (found,) = read(answer)
     assert flaws(found) == []
@@ -143,11 +143,11 @@ def is_valid(acknowledgement: bytes) -> bool:
     return bool(pyx12.x12n_document.x12n_document(pyx12.params.ParamsBase(), asked, told, None))
 
 
-def at(transaction: Transaction, path: str) -> tuple[str, ...]:
+def at(transaction: TransactionSet, path: str) -> tuple[str, ...]:
     return values(transaction, compile_path(path))
 
 
-def kept(state: State, kind: str) -> list[Transaction]:
+def kept(state: PlaygroundState, kind: str) -> list[TransactionSet]:
     return [
         transaction
         for one in state.items(SourceKind.X12)
@@ -156,7 +156,7 @@ def kept(state: State, kind: str) -> list[Transaction]:
     ]
 
 
-def test_a_member_is_covered_and_has_a_copay(state: State) -> None:
+def test_a_member_is_covered_and_has_a_copay(state: PlaygroundState) -> None:
     answer = x12.exchange(state, enveloped("270", eligibility()))
     found = only(answer, "271")
     assert (found.version, found.gs.get(1)) == ("005010X279A1", "HB")
@@ -173,7 +173,7 @@ def test_a_member_is_covered_and_has_a_copay(state: State) -> None:
     ]
 
 
-def test_what_was_received_is_an_event_and_what_was_answered_are_items(state: State) -> None:
+def test_what_was_received_is_an_event_and_what_was_answered_are_items(state: PlaygroundState) -> None:
     asked = enveloped("270", eligibility())
     answer = x12.exchange(state, asked)
     acknowledgement, business = state.items(SourceKind.X12)
@@ -184,7 +184,7 @@ def test_what_was_received_is_an_event_and_what_was_answered_are_items(state: St
     assert event.facts == {"body": asked.decode(), "sets": ["270"]}
 
 
-def test_a_dependent_is_answered_under_the_subscriber(state: State) -> None:
+def test_a_dependent_is_answered_under_the_subscriber(state: PlaygroundState) -> None:
     dependent = ("HL*4*3*23*0", "NM1*03*1*SMITH*BO", "DMG*D8*20150505", "EQ*30^98")
     found = only(
         x12.exchange(state, enveloped("270", eligibility("MEM88771", "SMITH*ANN", "19800131", *dependent))), "271"
@@ -208,19 +208,21 @@ def test_a_dependent_is_answered_under_the_subscriber(state: State) -> None:
         ("MEM88771", "SMITH*ANN", "19800130", "71"),
     ],
 )
-def test_who_is_not_known_as_said_is_rejected(state: State, member: str, who: str, born: str, code: str) -> None:
+def test_who_is_not_known_as_said_is_rejected(
+    state: PlaygroundState, member: str, who: str, born: str, code: str
+) -> None:
     found = only(x12.exchange(state, enveloped("270", eligibility(member, who, born))), "271")
     assert at(found, "HL[22]/AAA.3") == (code,)
     assert at(found, "EB") == ()
     assert at(found, "TRN.2") == ("93175-012547",)
 
 
-def test_who_is_no_more_covered_has_no_benefits(state: State) -> None:
+def test_who_is_no_more_covered_has_no_benefits(state: PlaygroundState) -> None:
     found = only(x12.exchange(state, enveloped("270", eligibility("MEM2", "OFF*LEE"))), "271")
     assert at(found, "EB.1") == ("6",)
 
 
-def test_benefits_of_a_row_are_told(state: State) -> None:
+def test_benefits_of_a_row_are_told(state: PlaygroundState) -> None:
     more = [
         {"code": "C", "amount": "500", "period": "23", "network": "Y", "note": "Deductible"},
         {"code": "A", "percent": 20, "service": "98"},
@@ -247,7 +249,7 @@ def test_benefits_of_a_row_are_told(state: State) -> None:
     ],
 )
 def test_claims_are_found_by_number_or_by_date_and_amount(
-    state: State, narrowed: list[str], told: list[tuple[str, str]]
+    state: PlaygroundState, narrowed: list[str], told: list[tuple[str, str]]
 ) -> None:
     found = only(x12.exchange(state, enveloped("276", status(*narrowed))), "277")
     assert at(found, "STC.1") == tuple(code for code, _ in told)
@@ -255,14 +257,14 @@ def test_claims_are_found_by_number_or_by_date_and_amount(
     assert set(at(found, "TRN.2")) == {"ASK-1"}
 
 
-def test_a_paid_claim_says_how_it_was_paid(state: State) -> None:
+def test_a_paid_claim_says_how_it_was_paid(state: PlaygroundState) -> None:
     found = only(x12.exchange(state, enveloped("276", status("REF*1K*CLM-1"))), "277")
     assert at(found, "STC") == ("STC*F1:65*20260220**450*400*20260220**20260221*CHK1",)
     assert at(found, "REF[1=EJ].2") == ("ACC-9",)
     assert at(found, "DTP[1=472].3") == ("20260201",)
 
 
-def test_a_claim_of_nobody_is_not_found(state: State) -> None:
+def test_a_claim_of_nobody_is_not_found(state: PlaygroundState) -> None:
     found = only(x12.exchange(state, enveloped("276", status("REF*EJ*A1", member="NOBODY"))), "277")
     assert at(found, "STC.1") == ("D0:33:IL",)
     assert at(found, "REF.2") == ("A1",)
@@ -282,7 +284,7 @@ def test_a_claim_of_nobody_is_not_found(state: State) -> None:
     ],
 )
 def test_a_review_is_decided_by_the_rules_and_kept(
-    state: State, cpt: str, event: list[str], action: str, status_after: str
+    state: PlaygroundState, cpt: str, event: list[str], action: str, status_after: str
 ) -> None:
     found = only(x12.exchange(state, enveloped("278", review(cpt, *event))), "278")
     (row,) = payer.rows(state, "prior_auth")
@@ -307,18 +309,18 @@ def test_a_review_is_decided_by_the_rules_and_kept(
     assert any(one.type == "prior_auth_created" for one in state.events())
 
 
-def test_a_reason_is_told(state: State) -> None:
+def test_a_reason_is_told(state: PlaygroundState) -> None:
     denied = only(x12.exchange(state, enveloped("278", review("15823"))), "278")
     assert at(denied, "HL[EV]/HCR.3") == ("0M",)
     waiting = only(x12.exchange(state, enveloped("278", review("27447"))), "278")
     assert at(waiting, "HL[EV]/MSG.1") == ("Send the x-ray report.",)
 
 
-def test_a_certification_is_looked_up_cancelled_and_appealed(state: State) -> None:
+def test_a_certification_is_looked_up_cancelled_and_appealed(state: PlaygroundState) -> None:
     for cpt in ("72148", "15823", "99999"):
         x12.exchange(state, enveloped("278", review(cpt)))
 
-    def asked(number: str, kind: str = "I") -> Transaction:
+    def asked(number: str, kind: str = "I") -> TransactionSet:
         return only(x12.exchange(state, enveloped("278", review("72148", f"REF*BB*{number}", kind=kind))), "278")
 
     assert at(asked("AUTH-000001"), "HCR.2") == ("AUTH-000001",)
@@ -330,7 +332,7 @@ def test_a_certification_is_looked_up_cancelled_and_appealed(state: State) -> No
     assert len(payer.rows(state, "appeal")) == 1
 
 
-def test_a_review_for_nobody_is_rejected_and_not_kept(state: State) -> None:
+def test_a_review_for_nobody_is_rejected_and_not_kept(state: PlaygroundState) -> None:
     found = only(x12.exchange(state, enveloped("278", review(member="NOBODY"))), "278")
     assert at(found, "HL[22]/AAA.3") == ("75",)
     assert at(found, "HCR") == ()
@@ -338,14 +340,14 @@ def test_a_review_for_nobody_is_rejected_and_not_kept(state: State) -> None:
     assert payer.rows(state, "prior_auth") == []
 
 
-def test_other_services_are_read(state: State) -> None:
+def test_other_services_are_read(state: PlaygroundState) -> None:
     body = review()
     for line, code in (("SV2*0360*HC:27447*100", "27447"), ("SV3*AD:D0120", "D0120"), ("HSD*VS*1", "")):
         x12.exchange(state, enveloped("278", [*body[:-1], line]))
         assert payer.rows(state, "prior_auth")[-1]["cpt"] == code
 
 
-def test_every_group_is_acknowledged(state: State) -> None:
+def test_every_group_is_acknowledged(state: PlaygroundState) -> None:
     x12.exchange(state, enveloped("270", eligibility(), eligibility("NOBODY")))
     (found,) = kept(state, "999")
     (content,) = [one.content() for one in state.items(SourceKind.X12) if one.facts["set"] == "999"]
@@ -379,7 +381,9 @@ BROKEN: list[tuple[bytes, str, str]] = [
 
 
 @pytest.mark.parametrize(("asked", "path", "said"), BROKEN, ids=range(len(BROKEN)))
-def test_what_breaks_the_guide_is_rejected_with_where_and_why(state: State, asked: bytes, path: str, said: str) -> None:
+def test_what_breaks_the_guide_is_rejected_with_where_and_why(
+    state: PlaygroundState, asked: bytes, path: str, said: str
+) -> None:
     answer = x12.exchange(state, asked)
     found = only(answer, "999")
     assert is_valid(answer)
@@ -388,7 +392,7 @@ def test_what_breaks_the_guide_is_rejected_with_where_and_why(state: State, aske
     assert [one.facts["set"] for one in state.items(SourceKind.X12)] == ["999"]
 
 
-def test_sound_sets_beside_broken_ones_are_answered(state: State) -> None:
+def test_sound_sets_beside_broken_ones_are_answered(state: PlaygroundState) -> None:
     rejected, answered = read(x12.exchange(state, enveloped("270", eligibility(), eligibility()[:-1])))
     assert at(rejected.transactions[0], "AK9.1") == ("P",)
     assert at(rejected.transactions[0], "IK5.1") == ("A", "R")
@@ -404,7 +408,7 @@ def test_sound_sets_beside_broken_ones_are_answered(state: State) -> None:
         (enveloped("270", eligibility())[:106] + b"IEA*0*000000077~", "024"),
     ],
 )
-def test_a_broken_interchange_gets_a_ta1(state: State, asked: bytes, code: str) -> None:
+def test_a_broken_interchange_gets_a_ta1(state: PlaygroundState, asked: bytes, code: str) -> None:
     answer = x12.exchange(state, asked)
     (found,) = read(answer)
     assert flaws(found) == []
@@ -412,13 +416,13 @@ def test_a_broken_interchange_gets_a_ta1(state: State, asked: bytes, code: str) 
     assert [one.facts["set"] for one in state.items(SourceKind.X12)] == ["TA1"]
 
 
-def test_a_ta1_is_sent_to_who_asks_for_it(state: State) -> None:
+def test_a_ta1_is_sent_to_who_asks_for_it(state: PlaygroundState) -> None:
     first, second = read(x12.exchange(state, enveloped("270", eligibility(), wanted="1")))
     assert (first.groups, len(second.transactions)) == ([], 1)
 
 
 @pytest.mark.parametrize("marks", ["|>\n!", "*:~U", "\x1d\x1f\x1c\x1e", ".:~^", "*-~^"])
-def test_answers_use_the_delimiters_of_the_request_where_they_can(state: State, marks: str) -> None:
+def test_answers_use_the_delimiters_of_the_request_where_they_can(state: PlaygroundState, marks: str) -> None:
     asked = enveloped("270", eligibility(), marks=marks)
     if marks[3] == "U":
         asked = asked.replace(b"*U*00501*", b"*U*00401*")
@@ -430,9 +434,9 @@ def test_answers_use_the_delimiters_of_the_request_where_they_can(state: State, 
     assert (len(answer.split(found.marks.terminator.encode())[0]), found.marks.repetition) != (0, None)
 
 
-def test_a_request_may_not_be_endless(state: State) -> None:
+def test_a_request_may_not_be_endless(state: PlaygroundState) -> None:
     many = ["BHT*0022*13*1", *(f"HL*{number}**20*0" for number in range(600))]
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(PlaygroundRefusal) as refused:
         x12.exchange(state, enveloped("270", many))
     assert refused.value.status == 413
 
@@ -460,7 +464,7 @@ def test_any_rows_give_answers_that_can_be_read(
     rule: dict[str, object],
     marks: str,
 ) -> None:
-    state = State.create(tmp_path_factory.mktemp("any") / "one.playground", clock=lambda: NOON)
+    state = PlaygroundState.create(tmp_path_factory.mktemp("any") / "one.playground", clock=lambda: NOON)
     put(state, {"member/M1": member, "claim/C1": {**claim, "member": "M1"}, "auth_rule/1": rule})
     for asked, kind in (
         (enveloped("270", eligibility("M1", "*", ""), marks=marks), "271"),
@@ -493,14 +497,14 @@ def test_damaged_requests_are_answered_or_refused_and_never_crash(
         )
     try:
         answer = x12.exchange(state, bytes(asked))
-    except Unreadable:
+    except UnreadableContent:
         assert state.events()[-1].type == "x12_request"
     else:
         assert all(flaws(one) == [] for one in read(answer))
     state.close()
 
 
-def test_the_endpoint_answers_x12_lists_and_refuses(state: State, tmp_path: Path) -> None:
+def test_the_endpoint_answers_x12_lists_and_refuses(state: PlaygroundState, tmp_path: Path) -> None:
     async def run() -> None:
         # Any: httpx and Litestar spell the types of ASGI differently.
         served: Any = x12.app({"one": state}.get)

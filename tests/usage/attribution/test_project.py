@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
     CallState,
-    Lane,
-    LaneKind,
     MeteredCall,
     MeteredRun,
     MeteredStep,
@@ -23,13 +23,20 @@ from meruit.model.metering import (
     Window,
 )
 from meruit.model.outcome import from_micros, in_micros
-from meruit.model.usage import Assurance, Attempt, Cohort, FetchError, Tokens, UsageCode, summed
-from meruit.usage.attribution import cohorts as lanes
+from meruit.model.usage import Assurance, Cohort, FetchError, Observation, Tokens, UsageCode, sum_tokens
+from meruit.usage.attribution import cohorts as attribution_keys
 from meruit.usage.attribution import project as projecting
-from meruit.usage.attribution.cohorts import GUARD, MOST_MODELS, LightRun, Neighbours, Shared, arithmetic
-from meruit.usage.attribution.columns import OPEN, UNKNOWN, Arithmetic, Plain
-from meruit.usage.attribution.columns_numpy import Swift
-from meruit.usage.attribution.project import Counted, Due, Fetch, missed
+from meruit.usage.attribution.cohorts import (
+    GUARD,
+    MOST_MODELS,
+    AccountCohorts,
+    AttributionRun,
+    CohortSpan,
+    column_arithmetic,
+)
+from meruit.usage.attribution.columns import OPEN, UNKNOWN, ColumnArithmetic, ReferenceColumns
+from meruit.usage.attribution.columns_numpy import NumpyColumns
+from meruit.usage.attribution.project import DueUsageRun, Fetch, ProviderCounts, build_failed_observation
 from meruit.usage.decision import decide
 
 MINUTE = timedelta(minutes=1)
@@ -37,9 +44,9 @@ START = datetime(2026, 7, 1, 23, 50, tzinfo=UTC)
 """Ten minutes before midnight: what is tried here lies on both sides of it."""
 LATER = datetime(2026, 7, 2, 12, tzinfo=UTC)
 FETCH = Fetch("acme", LATER, "d1")
-KEY_A = Lane(LaneKind.KEY, "key_a")
-WHOLE = Lane()
-BOTH = pytest.mark.parametrize("by", [Plain(), Swift()], ids=["plain", "numpy"])
+KEY_A = AttributionKey(AttributionKind.KEY, "key_a")
+WHOLE = AttributionKey()
+BOTH = pytest.mark.parametrize("by", [ReferenceColumns(), NumpyColumns()], ids=["plain", "numpy"])
 FIELDS = ("input", "output", "requests", "cached", "cache_write", "reasoning")
 
 
@@ -55,25 +62,29 @@ def row(
 
 
 def run(
-    start: datetime | None, end: datetime | None, *steps: MeteredStep, lane: Lane = KEY_A, name: str = "r1"
+    start: datetime | None,
+    end: datetime | None,
+    *steps: MeteredStep,
+    attribution_key: AttributionKey = KEY_A,
+    name: str = "r1",
 ) -> MeteredRun:
-    return MeteredRun(name, "agent", "acme", lane, start, end, steps)
+    return MeteredRun(name, "agent", "acme", attribution_key, start, end, steps)
 
 
 def step(name: str, start: datetime | None, end: datetime | None, *calls: MeteredCall) -> MeteredStep:
     return MeteredStep(name, start, end, True, calls=calls)
 
 
-def light(one: MeteredRun, last: Tokens | None = None, next_look_at: datetime | None = None) -> LightRun:
-    return LightRun(
+def light(one: MeteredRun, last: Tokens | None = None, next_observation_at: datetime | None = None) -> AttributionRun:
+    return AttributionRun(
         one.id,
-        one.lane.kind.value,
-        one.lane.value,
+        one.attribution_key.kind.value,
+        one.attribution_key.value,
         _micros(one.started_at),
         _micros(one.ended_at),
         *_three(one.local),
         *_three(last),
-        _micros(next_look_at),
+        _micros(next_observation_at),
         "pending",
         "\n".join(sorted({call.model for call in one.calls if call.model})),
     )
@@ -87,20 +98,20 @@ def _micros(moment: datetime | None) -> int | None:
     return None if moment is None else in_micros(moment)
 
 
-def counted(*rows: UsageRow, bucket: timedelta = MINUTE, window: Window | None = None) -> Counted:
-    found = Counted(bucket, window)
+def counted(*rows: UsageRow, bucket: timedelta = MINUTE, window: Window | None = None) -> ProviderCounts:
+    found = ProviderCounts(bucket, window)
     found.add(rows)
     return found
 
 
 def shared_of(
-    runs: Sequence[MeteredRun], bucket: timedelta = MINUTE, by: Arithmetic | None = None
-) -> dict[str, Shared | None]:
-    neighbours = Neighbours(bucket, by)
+    runs: Sequence[MeteredRun], bucket: timedelta = MINUTE, by: ColumnArithmetic | None = None
+) -> dict[str, CohortSpan | None]:
+    neighbours = AccountCohorts(bucket, by)
     several = [light(one) for one in runs]
     neighbours.add(several)
     spans = neighbours.spans(several)
-    return {one.id: neighbours.shared(number) for one, number in zip(several, spans.shared, strict=True)}
+    return {one.id: neighbours.cohort_span(number) for one, number in zip(several, spans.cohort_numbers, strict=True)}
 
 
 # What a person writes first: every run asks every row, and every other run.
@@ -119,10 +130,14 @@ def plain_window(one: MeteredRun, bucket: timedelta) -> tuple[datetime, datetime
 
 
 def plain_group(one: MeteredRun, runs: Sequence[MeteredRun], bucket: timedelta) -> list[MeteredRun]:
-    """Those that overlap with one in its lane, and with those, and so on."""
-    if one.lane.kind is LaneKind.REQUESTS:
+    """Those that overlap with one in its attribution key, and with those, and so on."""
+    if one.attribution_key.kind is AttributionKind.REQUESTS:
         return [one]
-    mates = [other for other in runs if one.lane.kind is LaneKind.WINDOW or other.lane == one.lane]
+    mates = [
+        other
+        for other in runs
+        if one.attribution_key.kind is AttributionKind.WINDOW or other.attribution_key == one.attribution_key
+    ]
     found, waiting = [one], [one]
     while waiting:
         start, end = plain_window(waiting.pop(), bucket)
@@ -134,25 +149,35 @@ def plain_group(one: MeteredRun, runs: Sequence[MeteredRun], bucket: timedelta) 
     return found
 
 
-def plain_total(lane: Lane, start: datetime, end: datetime | None, rows: Sequence[UsageRow]) -> Tokens:
-    return summed(
+def plain_total(
+    attribution_key: AttributionKey, start: datetime, end: datetime | None, rows: Sequence[UsageRow]
+) -> Tokens:
+    return sum_tokens(
         one.tokens
         for one in rows
-        if one.start >= start and (end is None or one.start < end) and (lane.kind is LaneKind.WINDOW or of(one, lane))
+        if one.start >= start
+        and (end is None or one.start < end)
+        and (attribution_key.kind is AttributionKind.WINDOW or of(one, attribution_key))
     )
 
 
 def plain_models(
-    lane: Lane, start: datetime, end: datetime | None, rows: Sequence[UsageRow]
+    attribution_key: AttributionKey, start: datetime, end: datetime | None, rows: Sequence[UsageRow]
 ) -> dict[str, Tokens] | None:
     used = [one for one in rows if any(getattr(one.tokens, name) for name in FIELDS)]
-    names = {one.model for one in used if plain_total(lane, start, end, [replace(one, tokens=Tokens(1))]).total}
-    found = {name: plain_total(lane, start, end, [one for one in rows if one.model == name]) for name in names}
+    names = {
+        one.model for one in used if plain_total(attribution_key, start, end, [replace(one, tokens=Tokens(1))]).total
+    }
+    found = {
+        name: plain_total(attribution_key, start, end, [one for one in rows if one.model == name]) for name in names
+    }
     return None if "" in found else found
 
 
-def of(one: UsageRow, lane: Lane) -> bool:
-    return lane.value == {"key": one.key, "project": one.project, "session": one.session}[lane.kind]
+def of(one: UsageRow, attribution_key: AttributionKey) -> bool:
+    return (
+        attribution_key.value == {"key": one.key, "project": one.project, "session": one.session}[attribution_key.kind]
+    )
 
 
 # Small worlds.
@@ -161,7 +186,13 @@ COUNTS = st.integers(0, 50)
 MAYBE = st.none() | COUNTS
 TOKENS = st.builds(Tokens, COUNTS, COUNTS, MAYBE, MAYBE, MAYBE, MAYBE)
 LANES = st.sampled_from(
-    [KEY_A, Lane(LaneKind.KEY, "key_b"), Lane(LaneKind.PROJECT, "p"), Lane(LaneKind.SESSION, "s"), WHOLE]
+    [
+        KEY_A,
+        AttributionKey(AttributionKind.KEY, "key_b"),
+        AttributionKey(AttributionKind.PROJECT, "p"),
+        AttributionKey(AttributionKind.SESSION, "s"),
+        WHOLE,
+    ]
 )
 SECONDS = st.integers(0, 60 * 25) | st.integers(0, 25).map(lambda minutes: minutes * 60)
 ROWS = st.lists(
@@ -190,7 +221,7 @@ def runs_of(draw: st.DrawFn) -> list[MeteredRun]:
         tokens = draw(st.none() | TOKENS)
         one = MeteredStep("s1", tokens=tokens)
         begun = at(seconds=seconds) if end is None or draw(st.integers(0, 9)) else None
-        found.append(run(begun, end, one, lane=draw(LANES), name=f"r{number}"))
+        found.append(run(begun, end, one, attribution_key=draw(LANES), name=f"r{number}"))
     return found
 
 
@@ -198,13 +229,13 @@ def runs_of(draw: st.DrawFn) -> list[MeteredRun]:
     runs_of(),
     ROWS,
     st.sampled_from([MINUTE, timedelta(hours=1), timedelta()]),
-    st.sampled_from([Plain(), Swift()]),
+    st.sampled_from([ReferenceColumns(), NumpyColumns()]),
     st.randoms(),
 )
 def test_every_run_gets_what_a_loop_over_all_rows_finds(
-    runs: list[MeteredRun], rows: list[UsageRow], bucket: timedelta, by: Arithmetic, chance: Random
+    runs: list[MeteredRun], rows: list[UsageRow], bucket: timedelta, by: ColumnArithmetic, chance: Random
 ) -> None:
-    provider = Counted(bucket, by=by)
+    provider = ProviderCounts(bucket, by=by)
     shuffled = [*rows]
     chance.shuffle(shuffled)
     half = len(rows) // 2
@@ -218,40 +249,44 @@ def test_every_run_gets_what_a_loop_over_all_rows_finds(
         windows = [plain_window(other, bucket) for other in group]
         ends = [end for _, end in windows]
         last = None if None in ends else max(end for end in ends if end is not None)
-        look = provider.look(one, FETCH, shared[one.id])
+        look = provider.observe(one, FETCH, shared[one.id])
         first = min(start for start, _ in windows)
-        assert look.total == plain_total(one.lane, first, last, rows)
-        assert look.by_model == plain_models(one.lane, first, last, rows)
-        is_told_by_time = one.lane.kind is LaneKind.WINDOW
+        assert look.total == plain_total(one.attribution_key, first, last, rows)
+        assert look.by_model == plain_models(one.attribution_key, first, last, rows)
+        is_told_by_time = one.attribution_key.kind is AttributionKind.WINDOW
         assert (look.assurance is Assurance.COHORT) == (len(group) > 1 or is_told_by_time)
         if len(group) > 1 or is_told_by_time:
             locals_ = [None if other.ended_at is None else other.local for other in group]
-            said = None if None in locals_ else summed(local for local in locals_ if local is not None)
+            said = None if None in locals_ else sum_tokens(local for local in locals_ if local is not None)
             assert look.cohort is not None
             assert look.cohort.runs == len(group)
             assert look.cohort.local == (None if said is None else Tokens(said.input, said.output, said.requests))
 
 
-@given(runs_of(), ROWS, st.sampled_from([Plain(), Swift()]))
+@given(runs_of(), ROWS, st.sampled_from([ReferenceColumns(), NumpyColumns()]))
 def test_a_row_belongs_to_one_run_alone_or_to_none_and_none_is_lost(
-    runs: list[MeteredRun], rows: list[UsageRow], by: Arithmetic
+    runs: list[MeteredRun], rows: list[UsageRow], by: ColumnArithmetic
 ) -> None:
     runs = [one for one in runs if one.started_at is not None]
-    provider = Counted(MINUTE, by=by)
+    provider = ProviderCounts(MINUTE, by=by)
     provider.add(rows)
     shared = shared_of(runs, by=by)
-    for lane in {one.lane for one in runs}:
+    for attribution_key in {one.attribution_key for one in runs}:
         seen: dict[object, int] = {}
         inside: set[int] = set()
-        for one in (one for one in runs if one.lane == lane):
-            look, group = provider.look(one, FETCH, shared[one.id]), shared[one.id]
+        for one in (one for one in runs if one.attribution_key == attribution_key):
+            look, group = provider.observe(one, FETCH, shared[one.id]), shared[one.id]
             assert look.total is not None
             seen[one.id if group is None else (group.start, group.end)] = look.total.total
             start, end = plain_window(one, MINUTE)
             if group is not None:
                 start, end = from_micros(group.start), None if group.end == OPEN else from_micros(group.end)
             inside |= {n for n, one in enumerate(rows) if one.start >= start and (end is None or one.start < end)}
-        mine = [n for n, one in enumerate(rows) if lane.kind is LaneKind.WINDOW or of(one, lane)]
+        mine = [
+            n
+            for n, one in enumerate(rows)
+            if attribution_key.kind is AttributionKind.WINDOW or of(one, attribution_key)
+        ]
         outside = sum(rows[n].tokens.total for n in mine if n not in inside)
         assert sum(seen.values()) + outside == sum(rows[n].tokens.total for n in mine)
 
@@ -268,14 +303,14 @@ SPANS = st.lists(
 def test_groups_are_the_transitive_closure_of_overlapping_with_numpy_and_without(
     spans: list[tuple[int, int, int]], counts: list[list[int]]
 ) -> None:
-    lanes, starts, ends = (array("q", (span[part] for span in spans)) for part in range(3))
+    attribution_keys, starts, ends = (array("q", (span[part] for span in spans)) for part in range(3))
     told = [array("q", one[: len(spans)]) for one in counts]
-    numbers = Plain().cohorts(lanes, starts, ends)
-    assert numbers == Swift().cohorts(lanes, starts, ends)
-    groups = Plain().groups(lanes, starts, ends, told)
-    assert groups == Swift().groups(lanes, starts, ends, told)
-    for by in (Plain(), Swift()):
-        assert by.found(groups).places(lanes, starts) == groups.members
+    numbers = ReferenceColumns().cohorts(attribution_keys, starts, ends)
+    assert numbers == NumpyColumns().cohorts(attribution_keys, starts, ends)
+    groups = ReferenceColumns().groups(attribution_keys, starts, ends, told)
+    assert groups == NumpyColumns().groups(attribution_keys, starts, ends, told)
+    for by in (ReferenceColumns(), NumpyColumns()):
+        assert by.index_groups(groups).group_indices(attribution_keys, starts) == groups.members
     together = _closure(spans)
     for one, number in enumerate(numbers):
         assert {other for other, same in enumerate(numbers) if same == number} == together[one]
@@ -284,9 +319,9 @@ def test_groups_are_the_transitive_closure_of_overlapping_with_numpy_and_without
 def _closure(spans: Sequence[tuple[int, int, int]]) -> list[set[int]]:
     found = [{number} for number in range(len(spans))]
     for _ in spans:
-        for one, (lane, start, end) in enumerate(spans):
+        for one, (attribution_key, start, end) in enumerate(spans):
             for other, (also, begun, ended) in enumerate(spans):
-                if lane == also and start < ended and begun < end:
+                if attribution_key == also and start < ended and begun < end:
                     both = found[one] | found[other]
                     for member in both:
                         found[member] = found[member] | both
@@ -302,22 +337,24 @@ def _closure(spans: Sequence[tuple[int, int, int]]) -> list[set[int]]:
 def test_sums_are_the_same_with_numpy_and_without(
     told: list[tuple[int, int, int]], asked: list[tuple[int, int, int]]
 ) -> None:
-    lanes, moments, counts = (array("q", (one[part] for one in told)) for part in range(3))
+    attribution_keys, moments, counts = (array("q", (one[part] for one in told)) for part in range(3))
     wanted = tuple(array("q", (one[part] for one in asked)) for part in range(3))
-    plain, swift = (by.sums(lanes, moments, [counts]) for by in (Plain(), Swift()))
+    plain, swift = (by.sums(attribution_keys, moments, [counts]) for by in (ReferenceColumns(), NumpyColumns()))
     assert plain.totals(*wanted) == swift.totals(*wanted)
-    for lane, start, end in asked:
-        assert plain.rows(lane, start, end) == swift.rows(lane, start, end)
-        some = [one for one in told if one[0] == lane and start <= one[1] < end]
+    for attribution_key, start, end in asked:
+        assert plain.rows(attribution_key, start, end) == swift.rows(attribution_key, start, end)
+        some = [one for one in told if one[0] == attribution_key and start <= one[1] < end]
         if start <= end:
-            assert plain.number(lane, start, end) == swift.number(lane, start, end) == len(some)
-        assert sorted(plain.rows(lane, start, end)) == [place for place, one in enumerate(told) if one in some]
+            assert plain.count(attribution_key, start, end) == swift.count(attribution_key, start, end) == len(some)
+        assert sorted(plain.rows(attribution_key, start, end)) == [
+            place for place, one in enumerate(told) if one in some
+        ]
 
 
 @given(st.lists(st.tuples(st.integers(-(10**9), 10**9), st.integers(0, 10**9) | st.just(OPEN))), st.integers(1, 10**8))
 def test_windows_and_the_rest_are_the_same_with_numpy_and_without(spans: list[tuple[int, int]], width: int) -> None:
     starts, ends = (array("q", (span[part] for span in spans)) for part in range(2))
-    plain, swift = (by.windows(starts, ends, width, 7) for by in (Plain(), Swift()))
+    plain, swift = (by.windows(starts, ends, width, 7) for by in (ReferenceColumns(), NumpyColumns()))
     assert plain == swift
     for (start, end), first, last in zip(spans, *plain, strict=True):
         assert first % width == 0
@@ -325,28 +362,36 @@ def test_windows_and_the_rest_are_the_same_with_numpy_and_without(spans: list[tu
         assert last == OPEN if end == OPEN else last - 7 - max(start, end) in range(width)
     some = [array("q", [1, UNKNOWN, 3, 4]), array("q", [1, 2, UNKNOWN, 4])]
     others = [array("q", [1, 1, 3, 5]), array("q", [0, 2, UNKNOWN, 4])]
-    assert [*Plain().differing(some, others)] == [*Swift().differing(some, others)] == [0, 3]
+    assert (
+        [*ReferenceColumns().find_differences(some, others)]
+        == [*NumpyColumns().find_differences(some, others)]
+        == [0, 3]
+    )
     places = array("q", [3, UNKNOWN, 0, UNKNOWN])
-    assert [*Plain().taken(some[0], places, others[0])] == [*Swift().taken(some[0], places, others[0])] == [4, 1, 1, 5]
+    assert (
+        [*ReferenceColumns().take(some[0], places, others[0])]
+        == [*NumpyColumns().take(some[0], places, others[0])]
+        == [4, 1, 1, 5]
+    )
 
 
 @BOTH
-def test_times_and_counts_too_large_for_one_integer_are_still_exact(by: Arithmetic) -> None:
+def test_times_and_counts_too_large_for_one_integer_are_still_exact(by: ColumnArithmetic) -> None:
     far = array("q", [0, 10**16, 10**16])
-    lanes = array("q", [1, 10_000, 10_000])
+    attribution_keys = array("q", [1, 10_000, 10_000])
     huge = array("q", [MOST_TOKENS] * 3)
-    sums = by.sums(lanes, far, [huge])
-    assert [*sums.totals(lanes, far, array("q", [1, OPEN, 0]))[0]] == [MOST_TOKENS, MOST_TOKENS, 0]
+    sums = by.sums(attribution_keys, far, [huge])
+    assert [*sums.totals(attribution_keys, far, array("q", [1, OPEN, 0]))[0]] == [MOST_TOKENS, MOST_TOKENS, 0]
     ends = array("q", [1, 10**16 + 1, 10**16 + 1])
-    groups = by.groups(lanes, far, ends, [huge])
+    groups = by.groups(attribution_keys, far, ends, [huge])
     assert ([*groups.runs], [*groups.counts[0]], [*groups.members]) == ([2], [MOST_TOKENS], [UNKNOWN, 0, 0])
-    assert [*by.cohorts(lanes, far, ends)] == [0, 1, 1]
+    assert [*by.cohorts(attribution_keys, far, ends)] == [0, 1, 1]
     two = groups._replace(
-        lanes=array("q", [1, 10_000]),
+        key_codes=array("q", [1, 10_000]),
         starts=array("q", [0, 10**16]),
         ends=array("q", [1, 10**16 + 1]),
     )
-    assert [*by.found(two).places(lanes, far)] == [0, 1, 1]
+    assert [*by.index_groups(two).group_indices(attribution_keys, far)] == [0, 1, 1]
     many = array("q", [MOST_TOKENS]) * 2_000
     once = array("q", [0]) * 2_000
     assert [*by.sums(once, once, [many]).totals(once[:1], once[:1], ends[:1])[0]] == [MOST_TOKENS]
@@ -354,9 +399,9 @@ def test_times_and_counts_too_large_for_one_integer_are_still_exact(by: Arithmet
 
 
 def test_without_numpy_everything_is_done_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(arithmetic(), Swift)
-    monkeypatch.setattr(lanes, "find_spec", lambda _name: None)
-    assert isinstance(arithmetic(), Plain)
+    assert isinstance(column_arithmetic(), NumpyColumns)
+    monkeypatch.setattr(attribution_keys, "find_spec", lambda _name: None)
+    assert isinstance(column_arithmetic(), ReferenceColumns)
 
 
 # One run.
@@ -364,8 +409,12 @@ def test_without_numpy_everything_is_done_one_by_one(monkeypatch: pytest.MonkeyP
 
 def test_a_run_alone_has_its_minutes_and_two_after_them() -> None:
     provider = counted(*(row(minute) for minute in range(12)))
-    look = provider.look(run(at(2, 30), at(4, 10)), FETCH)
-    assert (look.total, look.assurance, look.models) == (Tokens(50, 5, 5, None, None, None), Assurance.LANE, ("m",))
+    look = provider.observe(run(at(2, 30), at(4, 10)), FETCH)
+    assert (look.total, look.assurance, look.models) == (
+        Tokens(50, 5, 5, None, None, None),
+        Assurance.ATTRIBUTION_KEY,
+        ("m",),
+    )
     assert (look.at, look.digest, look.watermark, look.cohort) == (LATER, "d1", None, None)
 
 
@@ -392,7 +441,7 @@ def test_a_run_alone_has_its_minutes_and_two_after_them() -> None:
 )
 def test_a_window_begins_and_ends_on_a_bucket(start: datetime, end: datetime, minutes: list[int]) -> None:
     provider = counted(*(row(minute, 2**minute) for minute in range(20)))
-    look = provider.look(run(start, end), FETCH)
+    look = provider.observe(run(start, end), FETCH)
     assert look.total is not None
     assert look.total.input == sum(2**minute for minute in minutes)
 
@@ -401,34 +450,34 @@ def test_rows_of_one_minute_are_added_whatever_they_differ_in() -> None:
     provider = counted(
         row(2, Tokens(1, 2, 3, 4, 5, 6)), row(2, Tokens(1, 2, 3, 4, 5, 6), model="n"), row(2, Tokens(1, 2, 3, 4, 5, 6))
     )
-    look = provider.look(run(at(2), at(3)), FETCH)
+    look = provider.observe(run(at(2), at(3)), FETCH)
     assert (look.total, look.models) == (Tokens(3, 6, 9, 12, 15, 18), ("m", "n"))
 
 
 @pytest.mark.parametrize("field", FIELDS[2:])
 def test_what_one_row_does_not_say_is_not_known_of_the_sum(field: str) -> None:
     silent = replace(Tokens(1, 1, 1, 1, 1, 1), **{field: None})
-    look = counted(row(2, Tokens(1, 1, 1, 1, 1, 1)), row(3, silent)).look(run(at(2), at(4)), FETCH)
+    look = counted(row(2, Tokens(1, 1, 1, 1, 1, 1)), row(3, silent)).observe(run(at(2), at(4)), FETCH)
     assert look.total == replace(Tokens(2, 2, 2, 2, 2, 2), **{field: None})
 
 
 def test_models_without_tokens_or_without_a_name_are_not_named() -> None:
     provider = counted(row(2), row(2, Tokens(0, 0, 5), model="idle"), row(2, model=""))
-    look = provider.look(run(at(2), at(3)), FETCH)
+    look = provider.observe(run(at(2), at(3)), FETCH)
     assert (look.models, look.by_model) == (("m",), None)
 
 
 def test_what_was_counted_is_told_by_model_where_every_row_names_its_own() -> None:
     provider = counted(row(2), row(2, 5, model="n"), row(3), row(3, Tokens(), model=""), row(2, Tokens(), model="idle"))
-    assert provider.look(run(at(2), at(3)), FETCH).by_model == {"m": Tokens(20, 2, 2), "n": Tokens(5, 1, 1)}
-    assert provider.look(run(at(20), at(21)), FETCH).by_model == {}
+    assert provider.observe(run(at(2), at(3)), FETCH).by_model == {"m": Tokens(20, 2, 2), "n": Tokens(5, 1, 1)}
+    assert provider.observe(run(at(20), at(21)), FETCH).by_model == {}
 
 
 def test_tokens_billed_for_another_model_than_the_one_that_was_called_are_not_verified() -> None:
     calls = (MeteredCall(at(2), "gpt-4o", Tokens(100_000, 1, 1)), MeteredCall(at(2), "gpt-4o-mini", Tokens(10, 1, 1)))
     one = run(at(2), at(3), step("s1", at(2), at(3), *calls))
     provider = counted(row(2, 10, model="gpt-4o"), row(2, 100_000, model="gpt-4o-mini"))
-    looks = [provider.look(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
+    looks = [provider.observe(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
     verdict = decide(one.for_judging, looks)
     assert verdict.code is UsageCode.DISCREPANCY
     assert "Of gpt-4o, the run counted 100,000 in / 1 out, the provider 10 in / 1 out" in verdict.message
@@ -436,37 +485,43 @@ def test_tokens_billed_for_another_model_than_the_one_that_was_called_are_not_ve
 
 def test_a_lane_that_nothing_was_counted_for_has_zero_and_no_other_lanes_tokens() -> None:
     provider = counted(row(2), row(2, key=""))
-    for lane in (Lane(LaneKind.KEY, "other"), Lane(LaneKind.KEY, ""), Lane(LaneKind.PROJECT, "key_a")):
-        assert provider.look(run(at(2), at(3), lane=lane), FETCH).total == Tokens(0, 0, 0, 0, 0, 0)
-    assert provider.look(run(at(2), at(3), lane=WHOLE), FETCH).total == Tokens(20, 2, 2, None, None, None)
+    for attribution_key in (
+        AttributionKey(AttributionKind.KEY, "other"),
+        AttributionKey(AttributionKind.KEY, ""),
+        AttributionKey(AttributionKind.PROJECT, "key_a"),
+    ):
+        assert provider.observe(run(at(2), at(3), attribution_key=attribution_key), FETCH).total == Tokens(
+            0, 0, 0, 0, 0, 0
+        )
+    assert provider.observe(run(at(2), at(3), attribution_key=WHOLE), FETCH).total == Tokens(20, 2, 2, None, None, None)
 
 
 def test_a_page_that_comes_later_is_counted_as_well() -> None:
     provider = counted(row(2))
     one = run(at(2), at(3))
-    first = provider.look(one, FETCH)
+    first = provider.observe(one, FETCH)
     provider.add([row(3)])
-    again = provider.look(one, FETCH)
+    again = provider.observe(one, FETCH)
     assert [look.total.input if look.total else None for look in (first, again)] == [10, 20]
 
 
 def test_more_than_was_asked_for_is_not_ready_rather_than_too_little() -> None:
     window = Window(at(0), at(5))
     provider = counted(row(1), row(4), window=window)
-    assert provider.look(run(at(0), at(3)), FETCH).error is None
+    assert provider.observe(run(at(0), at(3)), FETCH).error is None
     for start, end in ((at(-1), at(3)), (at(0), at(3, 1))):
-        look = provider.look(run(start, end), FETCH)
+        look = provider.observe(run(start, end), FETCH)
         assert (look.error, look.total) == (FetchError.NOT_READY, None)
         assert "2026-07-01T23:50:00" in look.detail
-    still_open = provider.look(run(at(0), None), FETCH)
+    still_open = provider.observe(run(at(0), None), FETCH)
     assert still_open.total is not None
     assert still_open.total.input == 20
-    before = Shared(in_micros(at(-5)), OPEN, Cohort(2))
-    assert "to now" in provider.look(run(at(0), at(3)), FETCH, before).detail
+    before = CohortSpan(in_micros(at(-5)), OPEN, Cohort(2))
+    assert "to now" in provider.observe(run(at(0), at(3)), FETCH, before).detail
 
 
 def test_a_run_without_a_start_has_no_minutes_of_its_own() -> None:
-    look = counted(row(1)).look(run(None, at(3)), FETCH)
+    look = counted(row(1)).observe(run(None, at(3)), FETCH)
     assert look.error is FetchError.MALFORMED
     assert "started_at" in look.detail
 
@@ -478,7 +533,7 @@ TWO = (step("one", at(0), at(2)), step("two", at(2), at(4)))
 
 def test_steps_on_whole_minutes_are_told_apart_and_what_comes_late_is_the_last_ones() -> None:
     provider = counted(row(0), row(1), row(2), row(4), row(5))
-    look = provider.look(run(at(0), at(4), *TWO), FETCH)
+    look = provider.observe(run(at(0), at(4), *TWO), FETCH)
     assert look.steps == {"one": Tokens(20, 2, 2), "two": Tokens(30, 3, 3)}
     assert look.unattributed == 0
 
@@ -486,44 +541,47 @@ def test_steps_on_whole_minutes_are_told_apart_and_what_comes_late_is_the_last_o
 def test_a_minute_with_usage_that_two_steps_touch_leaves_nothing_to_tell_apart() -> None:
     steps = (step("one", at(0), at(2, 1)), step("two", at(2, 1), at(4)))
     provider = counted(row(0), row(3))
-    assert provider.look(run(at(0), at(4), *steps), FETCH).steps == {"one": Tokens(10, 1, 1), "two": Tokens(10, 1, 1)}
+    assert provider.observe(run(at(0), at(4), *steps), FETCH).steps == {
+        "one": Tokens(10, 1, 1),
+        "two": Tokens(10, 1, 1),
+    }
     provider.add([row(2)])
-    look = provider.look(run(at(0), at(4), *steps), FETCH)
+    look = provider.observe(run(at(0), at(4), *steps), FETCH)
     assert (look.steps, look.unattributed) == (None, 0)
-    empty = counted(row(0), row(2, Tokens(0, 0, 0)), row(3)).look(run(at(0), at(4), *steps), FETCH)
+    empty = counted(row(0), row(2, Tokens(0, 0, 0)), row(3)).observe(run(at(0), at(4), *steps), FETCH)
     assert empty.steps is not None
 
 
 def test_what_is_used_while_no_step_is_at_work_is_attributed_to_none() -> None:
     steps = (step("one", at(0), at(1)), step("two", at(3), at(4)))
-    look = counted(row(0), row(1), row(2), row(3)).look(run(at(0), at(8), *steps), FETCH)
+    look = counted(row(0), row(1), row(2), row(3)).observe(run(at(0), at(8), *steps), FETCH)
     assert (look.steps, look.unattributed) == ({"one": Tokens(10, 1, 1), "two": Tokens(10, 1, 1)}, 22)
-    none = counted(row(0), row(9)).look(run(at(0), at(8)), FETCH)
+    none = counted(row(0), row(9)).observe(run(at(0), at(8)), FETCH)
     assert (none.steps, none.unattributed) == ({}, 22)
 
 
 def test_steps_that_do_not_say_when_they_were_cannot_be_told_apart() -> None:
     for unsure in (step("two", None, at(4)), step("two", at(2), None)):
-        look = counted(row(0), row(9)).look(run(at(0), at(8), TWO[0], unsure), FETCH)
+        look = counted(row(0), row(9)).observe(run(at(0), at(8), TWO[0], unsure), FETCH)
         assert (look.steps, look.unattributed) == (None, 0)
 
 
 def test_a_step_of_no_length_is_at_work_in_its_minute() -> None:
     steps = (step("one", at(0, 30), at(0, 30)), step("two", at(1), at(1)), step("back", at(3), at(2)))
-    look = counted(row(0), row(1), row(3)).look(run(at(0), at(4), *steps), FETCH)
+    look = counted(row(0), row(1), row(3)).observe(run(at(0), at(4), *steps), FETCH)
     assert look.steps is not None
     assert {name: one.input for name, one in look.steps.items()} == {"one": 10, "two": 10, "back": 10}
 
 
 def test_steps_by_a_skewed_clock_leave_what_they_missed_outside() -> None:
     steps = (step("one", at(-30), at(-29)), step("two", at(2), at(40)))
-    look = counted(row(0), row(2), row(5)).look(run(at(0), at(4), *steps), FETCH)
+    look = counted(row(0), row(2), row(5)).observe(run(at(0), at(4), *steps), FETCH)
     assert (look.steps, look.unattributed) == ({"two": Tokens(20, 2, 2)}, 11)
 
 
 def test_a_run_whose_clock_was_set_back_keeps_its_steps_apart() -> None:
     steps = (step("one", at(5), at(5, 1)), step("two", at(3), at(9)))
-    look = counted(row(4), row(5), row(6)).look(run(at(5), at(3), *steps), FETCH)
+    look = counted(row(4), row(5), row(6)).observe(run(at(5), at(3), *steps), FETCH)
     assert look.steps == {"two": Tokens(20, 2, 2)}
 
 
@@ -538,7 +596,7 @@ def test_steps_are_told_apart_as_by_asking_each_step_for_each_row(
         step(f"s{number}", at(seconds=start), at(seconds=start + more)) for number, (start, more) in enumerate(spans)
     ]
     one = run(at(), at(seconds=length), *steps)
-    look = counted(*rows, bucket=bucket).look(one, FETCH)
+    look = counted(*rows, bucket=bucket).observe(one, FETCH)
     width = bucket or timedelta(microseconds=1)
     _, end = plain_window(one, bucket)
     assert end is not None
@@ -556,7 +614,7 @@ def test_steps_are_told_apart_as_by_asking_each_step_for_each_row(
         if len(touched) == 1:
             found.setdefault(touched[0].id, []).append(line.tokens)
     assert look.unattributed == outside
-    assert look.steps == (None if several else {name: summed(some) for name, some in found.items()})
+    assert look.steps == (None if several else {name: sum_tokens(some) for name, some in found.items()})
     if look.steps is not None:
         assert look.total is not None
         assert sum(one.total for one in look.steps.values()) + outside == look.total.total
@@ -581,7 +639,7 @@ def answered(name: str, tokens: int = 10, moment: float = 1, key: str = "key_a",
     return UsageRow(at(moment), at(moment), Tokens(tokens, 1, 1), model, key, request_id=name)
 
 
-REQUESTS = Lane(LaneKind.REQUESTS)
+REQUESTS = AttributionKey(AttributionKind.REQUESTS)
 
 
 def test_a_row_for_each_call_tells_every_step_for_certain() -> None:
@@ -593,7 +651,7 @@ def test_a_row_for_each_call_tells_every_step_for_certain() -> None:
     provider = counted(
         answered("c", 3), answered("a", 1), answered("b", 2, model="n"), answered("x", 99), bucket=timedelta()
     )
-    look = provider.look(run(None, at(5), *steps, lane=REQUESTS), FETCH)
+    look = provider.observe(run(None, at(5), *steps, attribution_key=REQUESTS), FETCH)
     assert (look.assurance, look.total, look.models) == (Assurance.REQUEST, Tokens(6, 3, 3), ("m", "n"))
     assert look.steps == {"one": Tokens(3, 2, 2), "two": Tokens(3, 1, 1)}
     assert look.by_model == {"m": Tokens(4, 2, 2), "n": Tokens(2, 1, 1)}
@@ -602,12 +660,12 @@ def test_a_row_for_each_call_tells_every_step_for_certain() -> None:
 def test_a_call_without_a_row_makes_the_look_wait_unless_it_was_refused() -> None:
     provider = counted(answered("a"), bucket=timedelta())
     refused = step("one", None, None, call("a"), call("no", CallState.FAILED), call("", CallState.FAILED))
-    assert provider.look(run(None, at(5), refused, lane=REQUESTS), FETCH).total == Tokens(10, 1, 1)
+    assert provider.observe(run(None, at(5), refused, attribution_key=REQUESTS), FETCH).total == Tokens(10, 1, 1)
     aborted = step("one", None, None, call("a"), *(call(f"gone{n}", CallState.ABORTED) for n in range(5)))
-    look = provider.look(run(None, at(5), aborted, lane=REQUESTS), FETCH)
+    look = provider.observe(run(None, at(5), aborted, attribution_key=REQUESTS), FETCH)
     assert (look.error, look.total) == (FetchError.NOT_READY, None)
     assert look.detail == "the provider has no record of 5 of 6 calls yet, as of gone0, gone1, gone2"
-    nameless = provider.look(run(None, at(5), step("one", None, None, call("")), lane=REQUESTS), FETCH)
+    nameless = provider.observe(run(None, at(5), step("one", None, None, call("")), attribution_key=REQUESTS), FETCH)
     assert nameless.error is FetchError.NOT_READY
     assert "without the provider's id" in nameless.detail
 
@@ -615,17 +673,17 @@ def test_a_call_without_a_row_makes_the_look_wait_unless_it_was_refused() -> Non
 def test_a_call_that_two_steps_claim_is_counted_once_and_its_rows_all() -> None:
     steps = (step("one", None, None, call("a")), step("two", None, None, call("a"), call("b")))
     provider = counted(answered("a", 1), answered("a", 2), answered("b", 4), bucket=timedelta())
-    look = provider.look(run(None, at(5), *steps, lane=REQUESTS), FETCH)
+    look = provider.observe(run(None, at(5), *steps, attribution_key=REQUESTS), FETCH)
     assert (look.total, look.steps) == (Tokens(7, 3, 3), {"one": Tokens(3, 2, 2), "two": Tokens(4, 1, 1)})
 
 
 def test_calls_found_by_lane_and_moment_belong_to_the_step_that_knows_them() -> None:
     steps = (step("one", at(0), at(3), call("late")), step("two", at(2), at(6), call("x")))
     rows = (answered("late", 1, 4.5), answered("unknown", 2, 5.5), answered("other", 4, 1, key="key_b"))
-    look = counted(*rows, bucket=timedelta()).look(run(at(0), at(6), *steps), FETCH)
+    look = counted(*rows, bucket=timedelta()).observe(run(at(0), at(6), *steps), FETCH)
     assert look.steps == {"one": Tokens(1, 1, 1), "two": Tokens(2, 1, 1)}
-    assert look.assurance is Assurance.LANE
-    both = counted(answered("unknown", 2, 2.5), bucket=timedelta()).look(run(at(0), at(6), *steps), FETCH)
+    assert look.assurance is Assurance.ATTRIBUTION_KEY
+    both = counted(answered("unknown", 2, 2.5), bucket=timedelta()).observe(run(at(0), at(6), *steps), FETCH)
     assert both.steps is None
 
 
@@ -633,21 +691,26 @@ def test_calls_found_by_lane_and_moment_belong_to_the_step_that_knows_them() -> 
 
 
 def named(
-    name: str, start: datetime, end: datetime | None, lane: Lane = KEY_A, tokens: int = 5, model: str = "m"
+    name: str,
+    start: datetime,
+    end: datetime | None,
+    attribution_key: AttributionKey = KEY_A,
+    tokens: int = 5,
+    model: str = "m",
 ) -> MeteredRun:
     made = MeteredCall(start, model, Tokens(tokens, 1, 1))
-    return run(start, end, step("s1", start, end or start, made), lane=lane, name=name)
+    return run(start, end, step("s1", start, end or start, made), attribution_key=attribution_key, name=name)
 
 
 @BOTH
-def test_runs_that_overlap_are_counted_together_and_tie_out(by: Arithmetic) -> None:
+def test_runs_that_overlap_are_counted_together_and_tie_out(by: ColumnArithmetic) -> None:
     runs = [named("a", at(0), at(2)), named("b", at(3), at(5)), named("c", at(20), at(21))]
     shared = shared_of(runs, by=by)
     assert shared["c"] is None
     assert shared["a"] == shared["b"]
     provider = counted(row(0, 5), row(4, 5), row(20, 5))
     looks = [
-        provider.look(one, FETCH._replace(at=LATER + more), shared[one.id])
+        provider.observe(one, FETCH._replace(at=LATER + more), shared[one.id])
         for one in runs[:2]
         for more in (timedelta(), timedelta(hours=1))
     ]
@@ -660,11 +723,11 @@ def test_runs_that_overlap_are_counted_together_and_tie_out(by: Arithmetic) -> N
 
 
 def test_sums_of_more_groups_than_are_remembered_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projecting, "MOST_REMEMBERED", 1)
+    monkeypatch.setattr(projecting, "MAX_MEMOISED_SUMS", 1)
     pairs = [named(f"r{n}{twin}", at(10 * n), at(10 * n + 1)) for n in range(3) for twin in "ab"]
     shared = shared_of(pairs)
     provider = counted(*(row(10 * n, n + 1) for n in range(3)))
-    found = [provider.look(one, FETCH, shared[one.id]).total for one in pairs]
+    found = [provider.observe(one, FETCH, shared[one.id]).total for one in pairs]
     assert [one.input for one in found if one is not None] == [1, 1, 2, 2, 3, 3]
 
 
@@ -675,7 +738,7 @@ def test_neighbours_that_do_not_say_what_they_used_leave_it_ambiguous() -> None:
     assert shared["a"] is not None
     assert shared["a"].cohort == Cohort(2, None, ())
     provider = counted(row(0, 5), row(1, 50))
-    looks = [provider.look(runs[0], FETCH._replace(at=LATER + timedelta(hours=n)), shared["a"]) for n in range(2)]
+    looks = [provider.observe(runs[0], FETCH._replace(at=LATER + timedelta(hours=n)), shared["a"]) for n in range(2)]
     assert decide(runs[0].for_judging, looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
 
 
@@ -717,8 +780,8 @@ def test_a_run_told_by_the_time_alone_shares_with_the_whole_account() -> None:
         named("key", at(1), at(3)),
         named("call", at(1), at(3), REQUESTS),
         named("late", at(30), at(31), WHOLE),
-        named("p1", at(60), at(62), Lane(LaneKind.PROJECT, "p")),
-        named("p2", at(60), at(62), Lane(LaneKind.PROJECT, "p")),
+        named("p1", at(60), at(62), AttributionKey(AttributionKind.PROJECT, "p")),
+        named("p2", at(60), at(62), AttributionKey(AttributionKind.PROJECT, "p")),
     ]
     shared = shared_of(runs)
     assert shared["time"] is not None
@@ -726,7 +789,7 @@ def test_a_run_told_by_the_time_alone_shares_with_the_whole_account() -> None:
     assert shared["p1"] is not None
     assert shared["p1"].cohort.runs == 2
     assert [name for name, one in shared.items() if one is None] == ["key", "call", "late"]
-    look = counted(row(0), row(1, key="key_b")).look(runs[0], FETCH, shared["time"])
+    look = counted(row(0), row(1, key="key_b")).observe(runs[0], FETCH, shared["time"])
     assert look.total == Tokens(20, 2, 2)
 
 
@@ -736,47 +799,49 @@ def test_a_run_told_by_the_time_alone_shares_with_the_whole_account() -> None:
 def test_a_run_told_by_the_time_alone_is_never_sure_to_be_alone(billed: int, code: UsageCode) -> None:
     one = named("time", at(2), at(3), WHOLE)
     provider = counted(row(2, billed, key=""))
-    looks = [provider.look(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
+    looks = [provider.observe(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
     assert looks[0].cohort == Cohort(1, Tokens(5, 1, 1))
     assert looks[0].steps == {"s1": Tokens(billed, 1, 1)}
     verdict = decide(one.for_judging, looks)
     assert (verdict.code, verdict.assurance) == (code, Assurance.COHORT)
 
 
-# Lanes within lanes.
+# Lanes within attribution keys.
 
-PROJECT, SESSION = Lane(LaneKind.PROJECT, "p"), Lane(LaneKind.SESSION, "s")
+PROJECT, SESSION = AttributionKey(AttributionKind.PROJECT, "p"), AttributionKey(AttributionKind.SESSION, "s")
 
 
 def in_project(minute: int, tokens: int = 5, *, project: str = "p", session: str = "") -> UsageRow:
     return replace(row(minute, tokens), project=project, session=session)
 
 
-def due_of(runs: Sequence[MeteredRun], *rows: UsageRow, by: Arithmetic | None = None) -> dict[str, Cohort | None]:
+def due_of(runs: Sequence[MeteredRun], *rows: UsageRow, by: ColumnArithmetic | None = None) -> dict[str, Cohort | None]:
     """With whom each of these is counted, when all are looked at."""
-    provider = Counted(MINUTE, by=by)
+    provider = ProviderCounts(MINUTE, by=by)
     provider.add(rows)
     found = passed([light(one, None, LATER) for one in runs], provider, by=by)
-    return {one.run.id: None if one.shared is None else one.shared.cohort for one in found.due}
+    return {one.run.id: None if one.cohort_span is None else one.cohort_span.cohort for one in found.due}
 
 
-@given(runs_of(), st.sampled_from([Plain(), Swift()]), st.integers(0, 1500), st.integers(1, 300))
+@given(runs_of(), st.sampled_from([ReferenceColumns(), NumpyColumns()]), st.integers(0, 1500), st.integers(1, 300))
 def test_runs_that_overlap_a_span_are_those_that_a_loop_over_all_finds(
-    runs: list[MeteredRun], by: Arithmetic, start: int, length: int
+    runs: list[MeteredRun], by: ColumnArithmetic, start: int, length: int
 ) -> None:
-    neighbours = Neighbours(MINUTE, by)
+    neighbours = AccountCohorts(MINUTE, by)
     neighbours.add([light(one) for one in runs])
-    lanes_ = [KEY_A, PROJECT, Lane(LaneKind.SESSION, "nobody's")]
+    lanes_ = [KEY_A, PROJECT, AttributionKey(AttributionKind.SESSION, "nobody's")]
     first, last = at(seconds=start), at(seconds=start + length)
-    windows = [plain_window(one, MINUTE) for one in runs if one.lane in lanes_]
+    windows = [plain_window(one, MINUTE) for one in runs if one.attribution_key in lanes_]
     expected = sum(begun < last and (ended is None or ended > first) for begun, ended in windows)
     asked = [(one.kind, one.value) for one in lanes_]
-    assert neighbours.overlapping(asked, in_micros(first), in_micros(last)) == expected
-    assert neighbours.is_mixed == (len({one.lane.kind for one in runs} - {LaneKind.WINDOW}) > 1)
+    assert neighbours.count_overlapping(asked, in_micros(first), in_micros(last)) == expected
+    assert neighbours.has_mixed_kinds == (
+        len({one.attribution_key.kind for one in runs} - {AttributionKind.WINDOW}) > 1
+    )
 
 
 @BOTH
-def test_a_key_and_the_project_that_it_is_of_count_the_same_rows(by: Arithmetic) -> None:
+def test_a_key_and_the_project_that_it_is_of_count_the_same_rows(by: ColumnArithmetic) -> None:
     key, project = named("key", at(0), at(2)), named("project", at(1), at(3), PROJECT)
     assert due_of([key, project], in_project(1), by=by) == {"key": Cohort(2), "project": Cohort(2)}
     elsewhere = due_of([key, project], in_project(1, project="q"), in_project(1, project=""), by=by)
@@ -786,19 +851,21 @@ def test_a_key_and_the_project_that_it_is_of_count_the_same_rows(by: Arithmetic)
 
 
 def test_lanes_of_more_spans_than_are_remembered_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projecting, "MOST_REMEMBERED", 1)
+    monkeypatch.setattr(projecting, "MAX_MEMOISED_SUMS", 1)
     runs = [named("key", at(0), at(2)), named("project", at(1), at(3), PROJECT), named("late", at(9), at(10))]
     assert due_of(runs, in_project(1), in_project(9)) == {"key": Cohort(2), "project": Cohort(2), "late": None}
 
 
 @BOTH
-def test_neither_of_them_is_verified(by: Arithmetic) -> None:
+def test_neither_of_them_is_verified(by: ColumnArithmetic) -> None:
     runs = [named("key", at(0), at(2)), named("project", at(1), at(3), PROJECT)]
-    provider = Counted(MINUTE, by=by)
+    provider = ProviderCounts(MINUTE, by=by)
     provider.add([in_project(1)])
     for one in passed([light(one, None, LATER) for one in runs], provider, by=by).due:
         (whole,) = (other for other in runs if other.id == one.run.id)
-        looks = [provider.look(whole, FETCH._replace(at=LATER + timedelta(hours=n)), one.shared) for n in range(2)]
+        looks = [
+            provider.observe(whole, FETCH._replace(at=LATER + timedelta(hours=n)), one.cohort_span) for n in range(2)
+        ]
         assert looks[0].total == Tokens(5, 1, 1)
         assert decide(whole.for_judging, looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
 
@@ -826,44 +893,46 @@ def test_runs_that_share_a_lane_share_it_with_all_who_count_the_same_rows() -> N
 def test_a_look_is_named_by_what_it_found_for_whom_and_when() -> None:
     one = run(at(2), at(3))
     provider = counted(row(2))
-    look = provider.look(one, FETCH)
+    look = provider.observe(one, FETCH)
     elsewhere = LATER.astimezone(timezone(timedelta(hours=2)))
-    assert provider.look(one, FETCH._replace(at=elsewhere)) == look
+    assert provider.observe(one, FETCH._replace(at=elsewhere)) == look
     others = [
-        provider.look(one, FETCH._replace(account="b")),
-        provider.look(one, FETCH._replace(at=LATER + MINUTE)),
-        provider.look(one, FETCH._replace(digest="d2")),
-        provider.look(run(at(2), at(3), name="r2"), FETCH),
-        provider.look(one, FETCH, Shared(in_micros(at(2)), in_micros(at(5)), Cohort(2))),
-        missed("r1", FETCH, FetchError.SERVER, "502"),
-        missed("r1", FETCH, FetchError.TIMEOUT, "502"),
+        provider.observe(one, FETCH._replace(account="b")),
+        provider.observe(one, FETCH._replace(at=LATER + MINUTE)),
+        provider.observe(one, FETCH._replace(digest="d2")),
+        provider.observe(run(at(2), at(3), name="r2"), FETCH),
+        provider.observe(one, FETCH, CohortSpan(in_micros(at(2)), in_micros(at(5)), Cohort(2))),
+        build_failed_observation("r1", FETCH, FetchError.SERVER, "502"),
+        build_failed_observation("r1", FETCH, FetchError.TIMEOUT, "502"),
     ]
     assert len({look.id, *(one.id for one in others)}) == len(others) + 1
 
 
 def test_a_look_that_failed_says_why_and_counts_nothing() -> None:
-    look = missed("r1", FETCH._replace(watermark=at(1)), FetchError.AUTH, "401")
-    assert look == Attempt(look.id, LATER, watermark=at(1), error=FetchError.AUTH, detail="401", digest="d1")
+    look = build_failed_observation("r1", FETCH._replace(watermark=at(1)), FetchError.AUTH, "401")
+    assert look == Observation(look.id, LATER, watermark=at(1), error=FetchError.AUTH, detail="401", digest="d1")
 
 
 # A pass over all runs.
 
 
 class _Pass(NamedTuple):
-    due: list[Due]
+    due: list[DueUsageRun]
     needed: Window | None
 
 
-def passed(runs: Sequence[LightRun], provider: Counted, now: datetime = LATER, by: Arithmetic | None = None) -> _Pass:
-    neighbours = Neighbours(MINUTE, by)
+def passed(
+    runs: Sequence[AttributionRun], provider: ProviderCounts, now: datetime = LATER, by: ColumnArithmetic | None = None
+) -> _Pass:
+    neighbours = AccountCohorts(MINUTE, by)
     for some in (runs[:2], runs[2:]):
         neighbours.add(some)
-    found = [one for some in (runs[:2], runs[2:]) for one in provider.due(some, neighbours, now)]
-    return _Pass(found, neighbours.needed(runs, now))
+    found = [one for some in (runs[:2], runs[2:]) for one in provider.due_runs(some, neighbours, now)]
+    return _Pass(found, neighbours.window_for(runs, now))
 
 
 @BOTH
-def test_a_run_is_looked_at_when_its_time_has_come_or_its_count_has_moved(by: Arithmetic) -> None:
+def test_a_run_is_looked_at_when_its_time_has_come_or_its_count_has_moved(by: ColumnArithmetic) -> None:
     alone = [named(f"r{n}", at(10 * n), at(10 * n + 1)) for n in range(8)]
     same, never = Tokens(10, 1, 1), None
     asked = named("r8", at(0), at(1), REQUESTS)
@@ -878,11 +947,11 @@ def test_a_run_is_looked_at_when_its_time_has_come_or_its_count_has_moved(by: Ar
         light(alone[7], same, LATER - MINUTE),
         light(asked, Tokens(99, 1, 1)),
     ]
-    provider = Counted(MINUTE, by=by)
+    provider = ProviderCounts(MINUTE, by=by)
     provider.add(row(10 * n) for n in range(8))
     found = passed(runs, provider, by=by)
     assert [one.run.id for one in found.due] == ["r1", "r2", "r3", "r5", "r7"]
-    assert {one.shared for one in found.due} == {None}
+    assert {one.cohort_span for one in found.due} == {None}
     assert found.needed == Window(at(0), at(73))
 
 
@@ -899,16 +968,16 @@ def test_what_moves_for_runs_that_share_moves_for_each_of_them() -> None:
     provider.add([row(4)])
     due = passed(runs, provider).due
     assert [one.run.id for one in due] == ["r0", "r1", "r2"]
-    assert {one.shared.cohort.runs for one in due if one.shared} == {3}
+    assert {one.cohort_span.cohort.runs for one in due if one.cohort_span} == {3}
 
 
 def test_what_is_needed_reaches_from_the_first_neighbour_to_now_at_most() -> None:
-    neighbours = Neighbours(MINUTE)
+    neighbours = AccountCohorts(MINUTE)
     runs = [light(named("first", at(0), at(2))), light(named("mate", at(3), at(5))), light(named("open", at(60), None))]
     neighbours.add(runs)
-    assert neighbours.needed(runs[1:2], LATER) == Window(at(0), at(7))
-    assert neighbours.needed(runs[2:], LATER) == Window(at(60), LATER)
-    assert neighbours.needed([], LATER) is None
+    assert neighbours.window_for(runs[1:2], LATER) == Window(at(0), at(7))
+    assert neighbours.window_for(runs[2:], LATER) == Window(at(60), LATER)
+    assert neighbours.window_for([], LATER) is None
 
 
 @given(runs_of(), ROWS)
@@ -917,7 +986,7 @@ def test_light_totals_are_those_of_the_looks(runs: list[MeteredRun], rows: list[
     runs = [one for one in runs if one.started_at is not None and one.ended_at is not None]
     provider = counted(*rows)
     shared = shared_of(runs)
-    totals = {one.id: provider.look(one, FETCH, shared[one.id]).total for one in runs}
+    totals = {one.id: provider.observe(one, FETCH, shared[one.id]).total for one in runs}
     assert passed([light(one, totals[one.id]) for one in runs], provider).due == []
     moved = [
         light(one, None if (seen := totals[one.id]) is None else Tokens(seen.input + 1, seen.output, seen.requests))

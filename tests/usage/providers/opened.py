@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from meruit.model.metering import FetchFailed, Page, UsageAccount, UsageRow, UsageSource, Window
-from meruit.model.usage import Tokens, summed
+from meruit.model.usage import Tokens, sum_tokens
 from meruit.usage.providers.opening import open_source
 
 NOW = datetime(2026, 9, 14, 12, 0, tzinfo=UTC)
@@ -61,7 +61,7 @@ def rows_of(pages: list[Page]) -> list[UsageRow]:
 
 
 def sum_of(pages: list[Page]) -> Tokens:
-    return summed([row.tokens for row in rows_of(pages)])
+    return sum_tokens([row.tokens for row in rows_of(pages)])
 
 
 def before(hours: float, now: datetime = NOW) -> Window:

@@ -22,8 +22,8 @@ from tests.usage.providers.opened import (
 )
 
 from meruit.model.metering import Window
-from meruit.model.usage import FetchError, Tokens, summed
-from meruit.playground.billing.faults import Down, Faults, Outage
+from meruit.model.usage import FetchError, Tokens, sum_tokens
+from meruit.playground.billing.faults import Faults, Outage, OutageKind
 from meruit.playground.billing.server import ProviderServer
 
 ALWAYS = Outage(NOW - timedelta(days=9), NOW + timedelta(days=9))
@@ -75,10 +75,10 @@ def test_pages_to_the_end_are_all_that_was_used(
     assert found.cached in (None, truth.cached)
     assert all(page.at == NOW for page in pages)
     for key in ("key_a", "key_b"):
-        mine = summed([row.tokens for row in rows_of(pages) if row.key == key])
+        mine = sum_tokens([row.tokens for row in rows_of(pages) if row.key == key])
         assert mine.total == server.truth(window, key=key).total
     for project in ("proj_1", "proj_2"):
-        mine = summed([row.tokens for row in rows_of(pages) if row.project == project])
+        mine = sum_tokens([row.tokens for row in rows_of(pages) if row.project == project])
         assert mine.total == server.truth(window, project=project).total
 
 
@@ -87,7 +87,7 @@ def test_sessions_are_told_apart(server: ProviderServer, clock: Clock, provider:
     busy(server, calls=40, hours=2, seed=5)
     rows = rows_of(all_of(opened(provider, server.url, clock=clock).usage(before(3))))
     for session in ("s1", "s2", ""):
-        mine = summed([row.tokens for row in rows if row.session == session])
+        mine = sum_tokens([row.tokens for row in rows if row.session == session])
         assert mine.total == server.truth(session=session).total
 
 
@@ -135,7 +135,7 @@ def test_whoever_tells_of_windows_tells_of_no_call(server: ProviderServer, clock
     for provider in ("openrouter", "litellm"):
         assert all_of(opened(provider, server.url, clock=clock).costs(before(1))) == []
     refused = failure_of(lambda: opened("openrouter", server.url, clock=clock).usage(before(1)))
-    assert "lane `requests`" in str(refused)
+    assert "attribution key `requests`" in str(refused)
     assert not server.calls
 
 
@@ -183,8 +183,8 @@ def test_some_refusals_do_not_change_the_sum(server: ProviderServer, clock: Cloc
     ("faults", "kind"),
     [
         (Faults(outages=[ALWAYS]), FetchError.SERVER),
-        (Faults(outages=[ALWAYS._replace(kind=Down.ERROR)]), FetchError.SERVER),
-        (Faults(outages=[ALWAYS._replace(kind=Down.HANG_UP)]), FetchError.SERVER),
+        (Faults(outages=[ALWAYS._replace(kind=OutageKind.ERROR)]), FetchError.SERVER),
+        (Faults(outages=[ALWAYS._replace(kind=OutageKind.HANG_UP)]), FetchError.SERVER),
         (Faults(broken_off=1.0), FetchError.PARTIAL_PAGE),
         (Faults(unfinished=1.0), FetchError.PARTIAL_PAGE),
         (Faults(malformed=1.0), FetchError.PARTIAL_PAGE),
@@ -204,7 +204,7 @@ def test_every_failure_is_of_its_own_kind(
 
 
 def test_silence_ends_in_time(server: ProviderServer, clock: Clock) -> None:
-    server.faults = Faults(outages=[ALWAYS._replace(kind=Down.SILENT)])
+    server.faults = Faults(outages=[ALWAYS._replace(kind=OutageKind.SILENT)])
     source = opened("openai", server.url, clock=clock)
     asker = source._asker  # type: ignore[attr-defined]  # nobody waits half a minute for a test
     asker.limits = asker.limits.__class__(timeout_s=0.05)

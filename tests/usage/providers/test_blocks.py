@@ -16,7 +16,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from meruit.errors import AuthorError, UnknownName
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.usage import Tokens
-from meruit.usage.providers.blocks import NORMALISERS, last_of, tokens_of
+from meruit.usage.providers.blocks import NORMALISERS, last_tokens_of, tokens_of
 
 Block = dict[str, Any]
 
@@ -143,7 +143,7 @@ def test_what_a_vocabulary_does_not_say_is_unknown_and_the_sums_are_the_same(one
 @given(st.lists(one_call(), min_size=1, max_size=5))
 def test_a_stream_says_what_its_last_block_says_however_often_it_repeats_itself(several: list[Tokens]) -> None:
     growing = [in_chat(one) for one in several]
-    assert last_of([None, *growing, *growing[-1:], None]) == several[-1]
+    assert last_tokens_of([None, *growing, *growing[-1:], None]) == several[-1]
 
 
 @given(
@@ -278,7 +278,7 @@ def test_each_providers_habit_is_known(block: Block, expected: Tokens) -> None:
 )
 def test_what_is_not_said_is_none_and_never_zero(block: object) -> None:
     assert tokens_of(block) is None
-    assert last_of([block, None]) is None
+    assert last_tokens_of([block, None]) is None
 
 
 def test_a_run_without_a_request_used_nothing() -> None:
@@ -362,12 +362,12 @@ def test_objects_of_any_make_are_read() -> None:
 def test_events_of_streams_are_put_together() -> None:
     began = {"type": "message_start", "message": {"usage": {**ANTHROPIC, "output_tokens": 1}}}
     ended = {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 300, "input_tokens": None}}
-    assert last_of([began, {"type": "content_block_delta"}, ended, ended]) == Tokens(1000, 300, 1, 600, 50)
+    assert last_tokens_of([began, {"type": "content_block_delta"}, ended, ended]) == Tokens(1000, 300, 1, 600, 50)
     completed = {"type": "response.completed", "response": {"output": [], "usage": RESPONSES}}
-    assert last_of([{"type": "response.created", "response": {"usage": None}}, completed]) == ALL
+    assert last_tokens_of([{"type": "response.created", "response": {"usage": None}}, completed]) == ALL
     broken_off: list[Block] = [{"choices": [{}], "usage": None}] * 3
-    assert last_of(broken_off) is None
-    assert last_of([]) is None
+    assert last_tokens_of(broken_off) is None
+    assert last_tokens_of([]) is None
 
 
 def test_a_block_that_is_wrapped_without_end_is_none() -> None:

@@ -33,9 +33,9 @@ from meruit.errors import AuthorError
 from meruit.model.metering import FetchFailed, UsageAccount, Window
 from meruit.model.usage import FetchError, Tokens
 from meruit.registry import usage_sources
-from meruit.sources.retry import Limits
+from meruit.sources.retry import ReadLimits
 from meruit.usage.providers import paging
-from meruit.usage.providers.asking import Surroundings
+from meruit.usage.providers.asking import UsageSourceContext
 from meruit.usage.providers.opening import open_source
 
 Params = dict[str, str]
@@ -373,7 +373,7 @@ def test_pages_that_never_end_end(server: Scripted) -> None:
     count = iter(range(10**9))
     server.say = lambda _: Reply(page(next_page=f"page_{next(count)}"))
     source = openai(server)
-    source._asker.limits = Limits(pages=5)
+    source._asker.limits = ReadLimits(pages=5)
     failure = failure_of(lambda: source.usage(Window(NOW - 2 * MINUTE, NOW)))
     assert failure.kind is FetchError.PARTIAL_PAGE
     # Both minutes alone have too many pages as well.
@@ -383,7 +383,7 @@ def test_pages_that_never_end_end(server: Scripted) -> None:
 def test_an_answer_without_end_is_not_read_to_it(server: Scripted) -> None:
     server.always(b'{"data": [' + b" " * 200_000)
     source = openai(server)
-    source._asker.limits = Limits(reply_bytes=100_000)
+    source._asker.limits = ReadLimits(reply_bytes=100_000)
     failure = failure_of(lambda: source.usage(Window(NOW - MINUTE, NOW)))
     assert failure.kind is FetchError.PARTIAL_PAGE
     assert "100,000 bytes" in str(failure)
@@ -392,18 +392,18 @@ def test_an_answer_without_end_is_not_read_to_it(server: Scripted) -> None:
 def test_a_window_whose_answer_is_too_large_is_asked_for_in_parts(server: Scripted) -> None:
     server.say = lambda params: Reply(whole(params, RESULT))
     source = openai(server)
-    source._asker.limits = Limits(reply_bytes=3_000)
+    source._asker.limits = ReadLimits(reply_bytes=3_000)
     found = sum_of(all_of(source.usage(before(2))))
     assert found == Tokens(1200, 240, 120)
     assert len(server.asked) < 60
-    source._asker.limits = Limits(reply_bytes=50)
+    source._asker.limits = ReadLimits(reply_bytes=50)
     assert failure_of(lambda: source.usage(before(2))).kind is FetchError.PARTIAL_PAGE
 
 
 def test_too_much_altogether_is_asked_for_in_parts_too(server: Scripted) -> None:
     server.say = lambda params: Reply(page(next_page=None if "page" in params else "second"))
     source = openai(server)
-    source._asker.limits = Limits(bytes_total=10)
+    source._asker.limits = ReadLimits(bytes_total=10)
     assert failure_of(lambda: source.usage(Window(NOW - MINUTE, NOW))).kind is FetchError.PARTIAL_PAGE
 
 
@@ -466,7 +466,7 @@ def test_whoever_takes_no_key_is_shown_none(server: Scripted) -> None:
     open_to_all = usage_sources.get("openai")._replace(key_variable="")
     account = UsageAccount(provider="openai", base_url=server.url, options={"kinds": "completions"})
     clock = Clock()
-    source = open_to_all.open(open_to_all, account, Surroundings(None, {}, clock, clock.sleep))
+    source = open_to_all.open(open_to_all, account, UsageSourceContext(None, {}, clock, clock.sleep))
     assert len(rows_of(all_of(source.usage(ASKED)))) == 1
     assert "authorization" not in server.headers[0]
 
@@ -831,7 +831,7 @@ def test_a_call_that_is_told_on_two_days_is_none(server: Scripted) -> None:
 def test_too_many_bytes_of_logs_are_asked_for_in_parts(server: Scripted) -> None:
     server.always(logs(LOG))
     source = litellm(server)
-    source._asker.limits = Limits(bytes_total=10)
+    source._asker.limits = ReadLimits(bytes_total=10)
     second = Window(NOW - HOUR, NOW - HOUR + timedelta(seconds=1))
     assert failure_of(lambda: source.usage(second)).kind is FetchError.PARTIAL_PAGE
 

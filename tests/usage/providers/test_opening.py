@@ -10,9 +10,9 @@ import pytest
 from tests.usage.providers.opened import Clock
 
 from meruit.errors import AuthorError, MeruitError, UnknownName
-from meruit.model.metering import LaneKind, UsageAccount, UsageSource
+from meruit.model.metering import AttributionKind, UsageAccount, UsageSource
 from meruit.registry import UsageRegistry, usage_sources
-from meruit.usage.providers.asking import address
+from meruit.usage.providers.asking import base_url_of
 from meruit.usage.providers.opening import credential_fingerprint, open_source
 
 HTTP = ("anthropic", "anthropic_analytics", "litellm", "openai", "openrouter")
@@ -36,7 +36,7 @@ def test_every_provider_is_one_file_with_a_sentence() -> None:
             file="usage.json" if provider.is_file else None,
         )
         assert source.kinds
-        assert set(source.kinds) <= set(LaneKind)
+        assert set(source.kinds) <= set(AttributionKind)
         assert source.longest.total_seconds() > 0
         assert source.bucket.total_seconds() in (0, 60)
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_meant_is_refused_when_it_is_opened(account: dict[str, An
     ],
 )
 def test_an_address_of_only_a_host_takes_the_usual_path(provider: str, given: str | None, found: str) -> None:
-    assert address(usage_sources.get(provider), UsageAccount(provider=provider, base_url=given)) == found
+    assert base_url_of(usage_sources.get(provider), UsageAccount(provider=provider, base_url=given)) == found
 
 
 def test_a_fingerprint_tells_keys_apart_and_nothing_of_them() -> None:

@@ -10,8 +10,8 @@ from tests.usage.providers.opened import NOW
 
 from meruit.model.metering import FetchFailed, Window
 from meruit.model.usage import FetchError
-from meruit.usage.providers.asking import Answer
-from meruit.usage.providers.paging import DAY, MINUTE, Spans, aligned, ceiling, floor, pieces, rfc3339
+from meruit.usage.providers.asking import ProviderResponse
+from meruit.usage.providers.paging import DAY, MINUTE, BucketValidator, align, ceiling, floor, rfc3339, split_window
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 seconds = st.floats(631_152_000, 3_786_912_000)
@@ -30,7 +30,7 @@ def test_a_span_holds_its_moment_and_begins_at_a_multiple_of_its_width(moment: d
 
 @given(moments, st.timedeltas(timedelta(seconds=1), timedelta(days=3)), st.timedeltas(MINUTE, DAY))
 def test_pieces_are_all_of_a_window_and_none_is_too_long(start: datetime, long: timedelta, longest: timedelta) -> None:
-    several = [*pieces(Window(start, start + long), longest)]
+    several = [*split_window(Window(start, start + long), longest)]
     assert several[0].start == start
     assert several[-1].end == start + long
     assert all(before.end == after.start for before, after in pairwise(several))
@@ -42,7 +42,7 @@ def test_what_is_asked_for_holds_the_window_as_far_as_it_is_over(
     start: datetime, long: timedelta, now: datetime, width: timedelta, unfinished: bool
 ) -> None:
     try:
-        found = aligned(Window(start, start + long), width, now, unfinished=unfinished)
+        found = align(Window(start, start + long), width, now, unfinished=unfinished)
     except FetchFailed as failure:
         # Not even the first span is over.
         late = floor(start, width) + (timedelta(seconds=1) if unfinished else width)
@@ -65,7 +65,7 @@ HOUR = Window(NOW - timedelta(hours=1), NOW)
 
 @given(st.lists(st.tuples(st.integers(-1, 4), st.integers(0, 3)), max_size=6))
 def test_spans_are_followed_as_long_as_each_begins_where_the_last_one_ended(told: list[tuple[int, int]]) -> None:
-    spans, answer, expected = Spans(HOUR, MINUTE), Answer("it", 200, NOW, b"", str), 0
+    spans, answer, expected = BucketValidator(HOUR, MINUTE), ProviderResponse("it", 200, NOW, b"", str), 0
     for start, wide in told:
         begins = HOUR.start + start * MINUTE
         kind = (
@@ -78,16 +78,16 @@ def test_spans_are_followed_as_long_as_each_begins_where_the_last_one_ended(told
             else None
         )
         if kind is None:
-            spans.follow(answer, begins, begins + wide * MINUTE)
+            spans.check_next(answer, begins, begins + wide * MINUTE)
             expected += 1
             continue
         with pytest.raises(FetchFailed) as failed:
-            spans.follow(answer, begins, begins + wide * MINUTE)
+            spans.check_next(answer, begins, begins + wide * MINUTE)
         assert failed.value.kind is kind
     with pytest.raises(FetchFailed) as failed:
-        spans.following(answer, has_more=False, next_page=None)
+        spans.next_page_name(answer, has_more=False, next_page=None)
     assert failed.value.kind is FetchError.PARTIAL_PAGE
-    assert spans.following(answer, has_more=True, next_page="more") == "more"
+    assert spans.next_page_name(answer, has_more=True, next_page="more") == "more"
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_spans_are_followed_as_long_as_each_begins_where_the_last_one_ended(told
     ],
 )
 def test_the_last_day_may_be_told_as_far_as_it_was_asked_for_or_to_its_end(until: datetime, is_told: bool) -> None:
-    spans = Spans(Window(floor(NOW, DAY), NOW - timedelta(hours=1)), DAY)
-    answer = Answer("it", 200, NOW, b"", str)
+    spans = BucketValidator(Window(floor(NOW, DAY), NOW - timedelta(hours=1)), DAY)
+    answer = ProviderResponse("it", 200, NOW, b"", str)
     if is_told:
-        spans.follow(answer, floor(NOW, DAY), until)
-        assert spans.following(answer, has_more=False, next_page=None) is None
+        spans.check_next(answer, floor(NOW, DAY), until)
+        assert spans.next_page_name(answer, has_more=False, next_page=None) is None
         return
     with pytest.raises(FetchFailed) as failed:
-        spans.follow(answer, floor(NOW, DAY), until)
+        spans.check_next(answer, floor(NOW, DAY), until)
     assert failed.value.kind is FetchError.MALFORMED

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.usage.providers.opened import HOUR, MINUTE, NOW, Clock, all_of, before, failure_of, rows_of, sum_of
 
-from meruit.model.metering import FetchFailed, LaneKind, UsageAccount, UsageSource, Window
+from meruit.model.metering import AttributionKind, FetchFailed, UsageAccount, UsageSource, Window
 from meruit.model.usage import FetchError, Tokens
 from meruit.usage.providers import folders
 from meruit.usage.providers.opening import open_source
@@ -223,7 +223,12 @@ def test_spans_are_calls_with_all_that_they_tell(tmp_path: Path) -> None:
     assert rows_of(all_of(source.calls(["resp-s1"]))) == [first]
     assert rows_of(all_of(source.usage(Window(NOW, NOW + HOUR)))) == []
     assert all_of(source.costs(before(2))) == []
-    assert source.kinds == {LaneKind.PROJECT, LaneKind.SESSION, LaneKind.REQUESTS, LaneKind.WINDOW}
+    assert source.kinds == {
+        AttributionKind.PROJECT,
+        AttributionKind.SESSION,
+        AttributionKind.REQUESTS,
+        AttributionKind.WINDOW,
+    }
 
 
 def test_lines_are_documents_and_what_was_sent_twice_counts_once(tmp_path: Path) -> None:
@@ -243,12 +248,18 @@ def test_spans_that_tell_what_others_used_are_left_out(tmp_path: Path) -> None:
 
 def test_lanes_are_told_by_the_attributes_that_are_named(tmp_path: Path) -> None:
     path = written(
-        tmp_path / "spans.json", document({**USED, "attributes": [*USED["attributes"], attribute("lane", 7)]})
+        tmp_path / "spans.json",
+        document({**USED, "attributes": [*USED["attributes"], attribute("attribution_key", 7)]}),
     )
-    source = opened("otel", path, key="lane", project="", session="lane")
+    source = opened("otel", path, key="attribution_key", project="", session="attribution_key")
     (row,) = rows_of(all_of(source.usage(before(2))))
     assert (row.key, row.project, row.session) == ("7", "", "7")
-    assert source.kinds == {LaneKind.KEY, LaneKind.SESSION, LaneKind.REQUESTS, LaneKind.WINDOW}
+    assert source.kinds == {
+        AttributionKind.KEY,
+        AttributionKind.SESSION,
+        AttributionKind.REQUESTS,
+        AttributionKind.WINDOW,
+    }
 
 
 @pytest.mark.parametrize(

@@ -22,28 +22,28 @@ from tests.faults.usage_world import (
 )
 
 from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
     CallState,
     FetchFailed,
-    Lane,
-    LaneKind,
     MeteredCall,
     MeteredRun,
     MeteredStep,
     Page,
     Window,
 )
-from meruit.model.prices import Ledger
+from meruit.model.prices import RunCosts
 from meruit.model.usage import Assurance, FetchError, Tokens, UsagePolicy, UsageStatus
-from meruit.playground.billing.faults import Dip, Down, Faults, Outage
+from meruit.playground.billing.faults import Dip, Faults, Outage, OutageKind
 from meruit.playground.billing.server import ADMIN_KEY, PLAIN_KEY
 from meruit.store.database import NotFound
 from meruit.store.location import Location
-from meruit.usage.providers.paging import nothing
+from meruit.usage.providers.paging import no_pages
 from meruit.usage.reconcile import account as account_round
 from meruit.usage.reconcile.reconciler import LEASE, Account
-from meruit.usage.store.accounts import TakeAccount
-from meruit.usage.store.due import Choice
-from meruit.usage.store.write import Price, RecordRun
+from meruit.usage.store.accounts import AcquireAccountLease
+from meruit.usage.store.due import UsageRunFilter
+from meruit.usage.store.write import RecordPrices, RecordRun
 
 MIDNIGHT = NOON.replace(hour=0) + DAY
 USAGE = "/v1/organization/usage/completions"
@@ -81,7 +81,7 @@ def test_a_run_is_first_looked_at_ten_minutes_after_its_end_and_verified_an_hour
     assert world.round(said=said).statuses == {UsageStatus.VERIFIED: 1}
     assert said == [("r", "✅ Data stable across 60 minute interval")]
     assert world.stands() == "verified stable"
-    assert world.found().verdict.assurance is Assurance.LANE
+    assert world.found().verdict.assurance is Assurance.ATTRIBUTION_KEY
     assert world.found().verdict.tokens == Tokens(200, 20, 2, 0, 0)
 
 
@@ -89,12 +89,12 @@ def test_whoever_looks_too_early_proves_nothing_and_starves_nobody(world: World)
     world.ran()
     world.wait(minutes=15)
     world.round()
-    this = Choice(tenant=TENANT, run_id="r")
+    this = UsageRunFilter(tenant=TENANT, run_id="r")
     for _ in range(5):
         world.wait(minutes=10)
         passed = world.asked(choice=this)
         assert (passed.looked, passed.kept, passed.early) == (1, 0, 1)
-        assert world.found().last_look_at == world.clock.now
+        assert world.found().last_observation_at == world.clock.now
     assert world.stands() == "pending first"
     world.wait(minutes=10)
     assert world.asked().kept == 1
@@ -103,22 +103,22 @@ def test_whoever_looks_too_early_proves_nothing_and_starves_nobody(world: World)
 
 def test_a_run_is_looked_at_on_request_though_it_is_not_due(world: World) -> None:
     world.ran("a")
-    world.ran("b", lane=key("key_2"))
+    world.ran("b", attribution_key=key("key_2"))
     world.wait(minutes=8)
-    passed = world.asked(choice=Choice(tenant=TENANT, run_id="a"))
+    passed = world.asked(choice=UsageRunFilter(tenant=TENANT, run_id="a"))
     assert passed.looked == 1
     assert (len(world.attempts("a")), len(world.attempts("b"))) == (1, 0)
     with pytest.raises(NotFound):
-        world.round(choice=Choice(tenant=TENANT, run_id="c"))
+        world.round(choice=UsageRunFilter(tenant=TENANT, run_id="c"))
 
 
 def test_a_run_that_has_just_ended_is_not_ready(world: World) -> None:
     """In the minute of its start, in that of its day's start, and where its end lies ahead of our clock."""
     for start, minutes in ((NOON + HOUR, 0.2), (MIDNIGHT, 0.1), (MIDNIGHT + 2 * DAY, 0.1)):
         name = start.isoformat()
-        world.ran(name, start, minutes=minutes, lane=key(name))
+        world.ran(name, start, minutes=minutes, attribution_key=key(name))
         world.until(min(start + 0.5 * MINUTE, MIDNIGHT + HOUR))
-        world.round(choice=Choice(tenant=TENANT, run_id=name))
+        world.round(choice=UsageRunFilter(tenant=TENANT, run_id=name))
         looked = world.attempts(name)
         assert [one.error for one in looked] == [FetchError.NOT_READY]
         assert "need what was counted" in looked[0].detail
@@ -140,7 +140,7 @@ def test_whoever_repeats_an_answer_is_not_asked_all_the_time(world: World) -> No
 def test_an_open_run_is_not_looked_at(world: World) -> None:
     world.record(MeteredRun("open", "f", ACCOUNT, key("key_1"), NOON))
     world.wait(hours=3)
-    assert world.round(choice=Choice(tenant=TENANT, run_id="open")).accounts == ()
+    assert world.round(choice=UsageRunFilter(tenant=TENANT, run_id="open")).accounts == ()
 
 
 def test_what_comes_late_withdraws_at_the_audit(world: World) -> None:
@@ -169,13 +169,13 @@ def test_what_is_claimed_of_a_run_falls_at_once_when_others_of_its_day_are_looke
         world.wait(hours=1, minutes=10)
         world.round()
     assert world.stands("a") == "verified stable"
-    world.ran("b", NOON + 2 * HOUR, lane=key("key_2"))
+    world.ran("b", NOON + 2 * HOUR, attribution_key=key("key_2"))
     world.until(NOON + 4 * HOUR)
     assert world.asked().looked == 2
     assert world.stands("a") == "pending changing"
     looks = len(world.attempts("a"))
     world.wait(minutes=30)
-    world.round(choice=Choice(tenant=TENANT, run_id="b"))
+    world.round(choice=UsageRunFilter(tenant=TENANT, run_id="b"))
     assert len(world.attempts("a")) == looks
 
 
@@ -196,8 +196,8 @@ def test_a_run_without_data_is_looked_at_ever_less_often_and_then_no_more(world:
     run = world.ran(counted=False)
     assert run.ended_at is not None
     rounds = 0
-    while world.found().next_look_at is not None:
-        world.until(max(world.clock.now, world.found().next_look_at or NOON))
+    while world.found().next_observation_at is not None:
+        world.until(max(world.clock.now, world.found().next_observation_at or NOON))
         world.round()
         rounds += 1
     assert world.stands() == "data_not_available zero_tokens"
@@ -210,7 +210,7 @@ def test_a_run_without_data_is_looked_at_ever_less_often_and_then_no_more(world:
 
 FAULTS = {
     FetchError.RATE_LIMITED: Faults(rate_limited=1.0),
-    FetchError.SERVER: Faults(outages=(Outage(NOON, NOON + 9 * DAY, Down.ERROR),)),
+    FetchError.SERVER: Faults(outages=(Outage(NOON, NOON + 9 * DAY, OutageKind.ERROR),)),
     FetchError.PARTIAL_PAGE: Faults(broken_off=1.0),
     FetchError.CLOCK: Faults(skew=timedelta(hours=2)),
 }
@@ -219,7 +219,7 @@ FAULTS = {
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_look_that_fails_is_kept_as_what_it_is_and_holds_what_stands(world: World, kind: FetchError) -> None:
     run = world.ran()
-    world.ran("later", NOON + 2 * HOUR, lane=key("key_2"))
+    world.ran("later", NOON + 2 * HOUR, attribution_key=key("key_2"))
     assert run.ended_at is not None
     for minutes in (15, 60):
         world.wait(minutes=minutes)
@@ -233,7 +233,7 @@ def test_a_look_that_fails_is_kept_as_what_it_is_and_holds_what_stands(world: Wo
     assert world.found().verdict.held
     assert world.stands("later") == "data_not_available api_error"
     assert [one.error for one in world.attempts()] == [None, None, kind]
-    due = world.found().next_look_at
+    due = world.found().next_observation_at
     assert due is not None
     assert world.clock.now < due <= world.clock.now + DAY
     world.server.faults = Faults()
@@ -246,7 +246,7 @@ def test_a_look_that_fails_is_kept_as_what_it_is_and_holds_what_stands(world: Wo
 @pytest.mark.parametrize(
     ("faults", "kind"),
     [
-        (Faults(outages=(Outage(NOON, NOON + DAY, Down.HANG_UP),)), FetchError.SERVER),
+        (Faults(outages=(Outage(NOON, NOON + DAY, OutageKind.HANG_UP),)), FetchError.SERVER),
         (Faults(unfinished=1.0), FetchError.PARTIAL_PAGE),
         (Faults(malformed=1.0), FetchError.PARTIAL_PAGE),
     ],
@@ -264,7 +264,7 @@ def test_only_what_is_due_hears_of_a_failure(world: World) -> None:
     world.ran("a")
     world.wait(minutes=15)
     world.round()
-    world.ran("b", lane=key("key_2"))
+    world.ran("b", attribution_key=key("key_2"))
     world.wait(minutes=20)
     world.server.faults = FAULTS[FetchError.RATE_LIMITED]
     assert world.asked().failed == 1
@@ -278,7 +278,7 @@ def test_a_run_waits_for_another_key_and_is_looked_at_with_it_at_once(world: Wor
     world.wait(minutes=30)
     assert world.asked().error is FetchError.AUTH
     found = world.found()
-    assert (found.waits, found.next_look_at) == ("credential", None)
+    assert (found.waits, found.next_observation_at) == ("credential", None)
     assert world.stands() == "data_not_available api_error"
     asked = world.server.calls.total()
     world.wait(hours=30)
@@ -299,14 +299,14 @@ def test_an_account_that_is_not_configured_is_named(world: World) -> None:
 
 
 def test_a_lane_that_the_account_does_not_know_is_no_zero(world: World) -> None:
-    world.ran(lane=Lane(LaneKind.SESSION, "s"))
+    world.ran(attribution_key=AttributionKey(AttributionKind.SESSION, "s"))
     world.wait(minutes=30)
     world.round()
     (look,) = world.attempts()
     assert (look.error, look.total) == (FetchError.MALFORMED, None)
     assert look.detail == (
         "account main tells runs apart by key, project, window, and not by session; "
-        "record runs with a lane that it knows"
+        "record runs with an attribution key that it knows"
     )
 
 
@@ -369,19 +369,19 @@ class TestSharing:
 
     def test_a_run_that_is_told_by_the_time_alone_shares_it_with_every_lane(self, world: World) -> None:
         world.ran("a")
-        world.ran("b", NOON + MINUTE, lane=Lane())
+        world.ran("b", NOON + MINUTE, attribution_key=AttributionKey())
         for minutes in (20, 60):
             world.wait(minutes=minutes)
             world.round()
         assert world.stands("b") == "verified stable"
         assert world.found("b").verdict.assurance is Assurance.COHORT
-        assert world.found("a").verdict.assurance is Assurance.LANE
+        assert world.found("a").verdict.assurance is Assurance.ATTRIBUTION_KEY
 
     def test_who_shares_with_the_endless_is_not_asked_for_without_end(self, world: World) -> None:
-        """A run that was begun long ago, and never ended; those in lanes of their own are told all the same."""
+        """A run that was begun long ago, and never ended; those in attribution keys of their own are told all the same."""
         world.record(MeteredRun("endless", "f", ACCOUNT, key("key_1"), NOON - 60 * DAY))
         world.ran("shared")
-        world.ran("alone", lane=key("key_2"))
+        world.ran("alone", attribution_key=key("key_2"))
         world.wait(minutes=20)
         passed = world.asked()
         assert passed.pages <= 2 * account_round.WITHIN_DAYS + 1
@@ -392,7 +392,7 @@ class TestSharing:
     def test_who_shared_with_the_endless_long_ago_hears_why_nothing_is_told(self, world: World) -> None:
         world.record(MeteredRun("endless", "f", ACCOUNT, key("key_1"), NOON))
         world.ran("shared")
-        world.ran("alone", lane=key("key_2"))
+        world.ran("alone", attribution_key=key("key_2"))
         world.wait(days=10)
         passed = world.asked()
         assert passed.pages <= 2 * account_round.WITHIN_DAYS + 1
@@ -425,7 +425,7 @@ class TestDays:
         assert world.found().verdict.tokens == Tokens(1000, 100, 10, 0, 0)
 
     def test_a_run_that_says_to_have_begun_in_another_age_harms_nobody(self, world: World) -> None:
-        world.ran("ancient", NOON - 4000 * DAY, minutes=4000 * 24 * 60, calls=1, lane=key("key_2"))
+        world.ran("ancient", NOON - 4000 * DAY, minutes=4000 * 24 * 60, calls=1, attribution_key=key("key_2"))
         world.ran("a")
         world.wait(minutes=30)
         assert world.asked().pages <= account_round.WITHIN_DAYS + 1
@@ -434,7 +434,7 @@ class TestDays:
 
     def test_one_question_serves_every_run_of_a_day(self, world: World) -> None:
         for number in range(50):
-            world.ran(f"r{number}", NOON + number * MINUTE, lane=key(f"key_{number}"))
+            world.ran(f"r{number}", NOON + number * MINUTE, attribution_key=key(f"key_{number}"))
         world.wait(hours=2)
         assert world.asked().looked == 50
         assert world.server.calls == {USAGE: 1}
@@ -446,10 +446,10 @@ class TestDays:
     def test_days_of_which_nothing_is_due_are_not_asked_for(self, world: World) -> None:
         run = world.ran("a", MIDNIGHT - 3 * HOUR)
         assert run.ended_at is not None
-        world.ran("late", MIDNIGHT - 2 * MINUTE, minutes=1, lane=key("key_2"))
+        world.ran("late", MIDNIGHT - 2 * MINUTE, minutes=1, attribution_key=key("key_2"))
         world.until(MIDNIGHT - HOUR)
         world.round()
-        world.ran("b", MIDNIGHT + HOUR, lane=key("key_3"))
+        world.ran("b", MIDNIGHT + HOUR, attribution_key=key("key_3"))
         for moment in (MIDNIGHT + 2 * HOUR, MIDNIGHT + 4 * HOUR):
             world.until(moment)
             world.round()
@@ -473,42 +473,42 @@ class TestDays:
 class TestChoice:
     def test_a_framework_is_chosen_and_all_others_wait(self, world: World) -> None:
         world.ran("a", framework="ours")
-        world.ran("b", framework="theirs", lane=key("key_2"))
+        world.ran("b", framework="theirs", attribution_key=key("key_2"))
         world.wait(minutes=30)
-        assert world.asked(choice=Choice(tenant=TENANT, framework="ours")).looked == 1
+        assert world.asked(choice=UsageRunFilter(tenant=TENANT, framework="ours")).looked == 1
         assert (len(world.attempts("a")), len(world.attempts("b"))) == (1, 0)
 
     def test_ages_are_chosen(self, world: World) -> None:
         for number in range(3):
-            world.ran(f"r{number}", NOON + number * HOUR, lane=key(f"key_{number}"))
+            world.ran(f"r{number}", NOON + number * HOUR, attribution_key=key(f"key_{number}"))
         world.until(NOON + 6 * HOUR)
-        chosen = Choice(tenant=TENANT, ended_since=NOON + 30 * MINUTE, ended_until=NOON + HOUR + 5 * MINUTE)
+        chosen = UsageRunFilter(tenant=TENANT, ended_since=NOON + 30 * MINUTE, ended_until=NOON + HOUR + 5 * MINUTE)
         assert world.asked(choice=chosen).looked == 1
         assert [len(world.attempts(f"r{number}")) for number in range(3)] == [0, 1, 0]
 
     def test_whom_nobody_chose_is_not_looked_at_though_it_changed(self, world: World) -> None:
         world.ran("a", framework="ours")
-        world.ran("b", framework="theirs", lane=key("key_2"))
+        world.ran("b", framework="theirs", attribution_key=key("key_2"))
         world.server.use(NOON + MINUTE, MODEL, USED, key="key_2", visible_after=3 * HOUR)
         for _ in range(2):
             world.wait(hours=1, minutes=10)
             world.round()
         world.until(NOON + 4 * HOUR)
-        world.round(choice=Choice(tenant=TENANT, run_id="a"))
+        world.round(choice=UsageRunFilter(tenant=TENANT, run_id="a"))
         assert world.stands("b") == "verified stable"
-        world.round(choice=Choice(tenant=TENANT, framework="theirs"))
+        world.round(choice=UsageRunFilter(tenant=TENANT, framework="theirs"))
         assert world.stands("b") == "verified stable"
 
     def test_another_tenant_is_another_account(self, world: World) -> None:
         world.ran()
         world.wait(minutes=30)
-        assert world.round(choice=Choice(tenant="other")).accounts == ()
-        assert world.round(choice=Choice(tenant=TENANT)).accounts[0].looked == 1
+        assert world.round(choice=UsageRunFilter(tenant="other")).accounts == ()
+        assert world.round(choice=UsageRunFilter(tenant=TENANT)).accounts[0].looked == 1
 
 
 class TestOthers:
     def test_each_call_is_asked_for_by_its_id(self, world: World) -> None:
-        world.ran(lane=Lane(LaneKind.REQUESTS), cost=Decimal("0.25"))
+        world.ran(attribution_key=AttributionKey(AttributionKind.REQUESTS), cost=Decimal("0.25"))
         account = world.account("openrouter")
         for minutes in (15, 60):
             world.wait(minutes=minutes)
@@ -520,7 +520,7 @@ class TestOthers:
         assert world.server.calls == {"/api/v1/generation": 4}
 
     def test_a_call_that_is_not_known_yet_is_waited_for(self, world: World) -> None:
-        world.ran(lane=Lane(LaneKind.REQUESTS), visible_after=HOUR)
+        world.ran(attribution_key=AttributionKey(AttributionKind.REQUESTS), visible_after=HOUR)
         world.wait(minutes=15)
         world.round(world.account("openrouter"))
         assert world.stands() == "data_not_available api_error"
@@ -535,7 +535,7 @@ class TestOthers:
 
     def test_one_call_that_cannot_be_read_harms_its_run_alone(self, world: World) -> None:
         for number in range(9):
-            world.ran(f"r{number}", lane=Lane(LaneKind.REQUESTS))
+            world.ran(f"r{number}", attribution_key=AttributionKey(AttributionKind.REQUESTS))
         account = world.account("openrouter")
         broken = _Broken(account, "r4-1", FetchError.MALFORMED)
         world.wait(minutes=30)
@@ -549,7 +549,7 @@ class TestOthers:
     ) -> None:
         monkeypatch.setattr(account_round, "CALLS_BLOCK", 2)
         for number in range(9):
-            world.ran(f"r{number}", lane=Lane(LaneKind.REQUESTS))
+            world.ran(f"r{number}", attribution_key=AttributionKey(AttributionKind.REQUESTS))
         broken = _Broken(world.account("openrouter"), "r3-0", FetchError.SERVER)
         world.wait(minutes=30)
         assert world.asked(broken.account).failed == 7
@@ -557,40 +557,45 @@ class TestOthers:
         assert {world.stands(f"r{number}") for number in (0, 1)} == {"pending first"}
 
     def test_a_proxy_tells_runs_by_session_and_each_call_with_its_cost(self, world: World) -> None:
-        world.ran("by_session", lane=Lane(LaneKind.SESSION, "s1"), cost=Decimal("0.25"))
-        world.ran("by_call", lane=Lane(LaneKind.REQUESTS), cost=Decimal("0.5"))
+        world.ran("by_session", attribution_key=AttributionKey(AttributionKind.SESSION, "s1"), cost=Decimal("0.25"))
+        world.ran("by_call", attribution_key=AttributionKey(AttributionKind.REQUESTS), cost=Decimal("0.5"))
         account = world.account("litellm")
         for minutes in (20, 60):
             world.wait(minutes=minutes)
             world.round(account)
         assert world.stands("by_session") == world.stands("by_call") == "verified stable"
-        assert world.found("by_session").verdict.assurance is Assurance.LANE
+        assert world.found("by_session").verdict.assurance is Assurance.ATTRIBUTION_KEY
         assert world.found("by_call").verdict.assurance is Assurance.REQUEST
         assert world.found("by_call").ledger.billed == Decimal(1)
 
-    @pytest.mark.parametrize("lane", [key("key_1"), Lane(LaneKind.SESSION, "s1"), Lane()])
+    @pytest.mark.parametrize(
+        "attribution_key", [key("key_1"), AttributionKey(AttributionKind.SESSION, "s1"), AttributionKey()]
+    )
     def test_calls_that_a_run_is_told_by_are_nobody_elses_also_where_lanes_are_told(
-        self, world: World, lane: Lane
+        self, world: World, attribution_key: AttributionKey
     ) -> None:
         account, start, used = world.account("litellm"), world.clock.now, Tokens(1_000, 100, 1, 0, 0)
         for number in range(2):
             at = start + number * MINUTE
             world.server.use(at, MODEL, used, call_id=f"call-{number}", key="key_1", session="s1")
         # Whoever names the calls may say of itself to have been at another time.
-        for name, told_by, begun in (("by lane", lane, start), ("by calls", Lane(LaneKind.REQUESTS), start + HOUR)):
+        for name, reported_by, begun in (
+            ("by attribution key", attribution_key, start),
+            ("by calls", AttributionKey(AttributionKind.REQUESTS), start + HOUR),
+        ):
             calls = tuple(MeteredCall(begun, MODEL, used, id=f"call-{number}") for number in range(2))
             step = MeteredStep("s", begun, begun + 5 * MINUTE, True, None, calls)
-            world.record(MeteredRun(name, "f", ACCOUNT, told_by, begun, begun + 5 * MINUTE, (step,)))
+            world.record(MeteredRun(name, "f", ACCOUNT, reported_by, begun, begun + 5 * MINUTE, (step,)))
         world.wait(minutes=90)
         for _ in range(2):
             world.round(account)
             world.wait(minutes=61)
         assert world.stands("by calls") == "verified stable"
-        assert world.found("by lane").verdict.status is not UsageStatus.VERIFIED
+        assert world.found("by attribution key").verdict.status is not UsageStatus.VERIFIED
 
     def test_what_is_not_counted_up_to_the_end_is_not_ready(self, tmp_path: Path) -> None:
         with World(Location(tmp_path), delay=2 * HOUR) as world:
-            world.ran(lane=Lane(LaneKind.SESSION, "s1"))
+            world.ran(attribution_key=AttributionKey(AttributionKind.SESSION, "s1"))
             account = world.account("anthropic_analytics")
             world.wait(minutes=15)
             world.round(account)
@@ -605,10 +610,10 @@ class TestOthers:
 
 class TestMoney:
     def test_what_is_billed_for_a_lane_is_the_runs_where_nobody_else_used_it(self, world: World) -> None:
-        mine = world.ran("mine", lane=key("key_1"), cost=Decimal("0.25"))
+        mine = world.ran("mine", attribution_key=key("key_1"), cost=Decimal("0.25"))
         assert mine.ended_at is not None
-        world.ran("one", lane=key("key_2"), cost=Decimal("0.25"))
-        world.ran("other", NOON + 30 * MINUTE, lane=key("key_2"), cost=Decimal("0.25"))
+        world.ran("one", attribution_key=key("key_2"), cost=Decimal("0.25"))
+        world.ran("other", NOON + 30 * MINUTE, attribution_key=key("key_2"), cost=Decimal("0.25"))
         for hours in (1, 1.1):
             world.wait(hours=hours)
             world.round()
@@ -623,9 +628,9 @@ class TestMoney:
 
     def test_the_day_before_is_nobody_elses_money(self, world: World) -> None:
         """What is billed for the day of a neighbour is asked for, and is not the run's."""
-        world.ran("early", MIDNIGHT - HOUR, lane=key("key_1"), cost=Decimal("0.25"))
-        world.ran("mine", MIDNIGHT + HOUR, lane=key("key_1"), cost=Decimal("0.5"))
-        world.ran("over", MIDNIGHT - MINUTE, minutes=2, lane=key("key_2"))
+        world.ran("early", MIDNIGHT - HOUR, attribution_key=key("key_1"), cost=Decimal("0.25"))
+        world.ran("mine", MIDNIGHT + HOUR, attribution_key=key("key_1"), cost=Decimal("0.5"))
+        world.ran("over", MIDNIGHT - MINUTE, minutes=2, attribution_key=key("key_2"))
         for hours in (2, 4, 30, 9 * 24):
             world.until(MIDNIGHT + hours * HOUR)
             world.round()
@@ -658,9 +663,9 @@ class TestMoney:
 
     def test_a_run_that_is_reckoned_in_another_currency_stops_nobody(self, world: World) -> None:
         world.ran("a")
-        world.ran("b", lane=key("key_2"))
-        settled = Ledger(settled=Decimal(1), currency="EUR")
-        world.store.recorder.write(Price(TENANT, "a", ledger=settled))
+        world.ran("b", attribution_key=key("key_2"))
+        settled = RunCosts(settled=Decimal(1), currency="EUR")
+        world.store.recorder.write(RecordPrices(TENANT, "a", ledger=settled))
         said: list[tuple[str, str]] = []
         for minutes in (15, 60):
             world.wait(minutes=minutes)
@@ -675,7 +680,7 @@ class TestSeveral:
     def test_whoever_asks_has_the_account_alone(self, world: World) -> None:
         world.ran()
         world.wait(minutes=30)
-        taken = TakeAccount(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
+        taken = AcquireAccountLease(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
         assert world.store.recorder.write(taken)
         assert world.asked().trouble.startswith("another reconciler asks it, or died less than 3 minutes ago")
         assert world.server.calls.total() == 0
@@ -700,7 +705,7 @@ class TestSeveral:
         assert (passed.error, passed.failed) == (FetchError.MALFORMED, 1)
         assert passed.trouble == "the source of account main broke: ZeroDivisionError: no minutes"
         assert world.stands() == "data_not_available api_error"
-        due = world.found().next_look_at
+        due = world.found().next_observation_at
         assert due is not None
         world.until(due)
         assert world.asked().looked == 1
@@ -720,12 +725,12 @@ class TestSeveral:
     def test_of_two_at_once_one_asks_and_each_look_is_kept_once(self, anywhere: World) -> None:
         world = anywhere
         for number in range(20):
-            world.ran(f"r{number}", lane=key(f"key_{number}"))
+            world.ran(f"r{number}", attribution_key=key(f"key_{number}"))
         world.wait(minutes=30)
         both = [world.reconciler(), world.reconciler(store=world.beside())]
 
         async def at_once() -> int:
-            passed = await asyncio.gather(*(one.once() for one in both))
+            passed = await asyncio.gather(*(one.run_once() for one in both))
             return sum(account.looked for one in passed for account in one.accounts)
 
         assert asyncio.run(at_once()) == 20
@@ -734,13 +739,13 @@ class TestSeveral:
 
     def test_who_takes_too_long_stops_when_another_has_taken_over(self, world: World) -> None:
         world.ran("a")
-        world.ran("b", MIDNIGHT, lane=key("key_2"))
+        world.ran("b", MIDNIGHT, attribution_key=key("key_2"))
         world.until(MIDNIGHT + HOUR)
         account = world.account()
 
         def much_later() -> None:
             world.clock.now += LEASE
-            taken = TakeAccount(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
+            taken = AcquireAccountLease(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
             assert world.store.recorder.write(taken)
 
         slow = _Slow(account, much_later)
@@ -751,13 +756,13 @@ class TestSeveral:
 
     def test_who_takes_long_keeps_the_account(self, world: World) -> None:
         world.ran("a")
-        world.ran("b", MIDNIGHT, lane=key("key_2"))
+        world.ran("b", MIDNIGHT, attribution_key=key("key_2"))
         world.until(MIDNIGHT + HOUR)
         account = world.account()
 
         def later() -> None:
             world.clock.now += LEASE * 0.6
-            other = TakeAccount(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
+            other = AcquireAccountLease(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
             assert not world.store.recorder.write(other)
 
         assert world.asked(account._replace(source=_Slow(account, later))).looked == 2
@@ -767,9 +772,9 @@ class TestSeveral:
         world.ran()
         world.wait(minutes=15)
         world.round()
-        due = world.found().next_look_at
+        due = world.found().next_observation_at
         world.restart()
-        assert world.found().next_look_at == due
+        assert world.found().next_observation_at == due
         world.wait(minutes=59)
         assert world.round().accounts == ()
         world.restart()
@@ -783,11 +788,11 @@ class TestSeveral:
         for name in ("BLOCK", "LANES_BLOCK"):
             monkeypatch.setattr(account_round, name, 3)
         for number in range(11):
-            world.ran(f"r{number:02}", lane=key(f"key_{number}"))
+            world.ran(f"r{number:02}", attribution_key=key(f"key_{number}"))
         world.wait(minutes=30)
         assert world.asked().looked == 11
         world.wait(minutes=60)
-        assert world.asked(choice=Choice(tenant=TENANT, framework="f")).looked == 11
+        assert world.asked(choice=UsageRunFilter(tenant=TENANT, framework="f")).looked == 11
         world.server.faults = FAULTS[FetchError.RATE_LIMITED]
         world.wait(days=1)
         assert world.asked().failed == 11
@@ -797,7 +802,9 @@ def test_the_policy_is_the_reconcilers(world: World) -> None:
     world.ran()
     for minutes in (15, 5):
         world.wait(minutes=minutes)
-        asyncio.run(world.reconciler(policy=UsagePolicy(interval_min=5)).once(Choice(tenant=TENANT, run_id="r")))
+        asyncio.run(
+            world.reconciler(policy=UsagePolicy(interval_min=5)).run_once(UsageRunFilter(tenant=TENANT, run_id="r"))
+        )
     assert world.found().verdict.status is UsageStatus.VERIFIED
     assert world.found().verdict.interval_min == 5
 
@@ -814,7 +821,7 @@ def test_a_dip_bars_a_run_until_it_is_over(world: World) -> None:
     world.round()
     assert world.stands() == "warning decreased"
     world.until(audit + 2 * HOUR)
-    world.round(choice=Choice(tenant=TENANT, run_id="r"))
+    world.round(choice=UsageRunFilter(tenant=TENANT, run_id="r"))
     assert world.stands() == "pending changing"
     world.wait(minutes=60)
     world.round()
@@ -881,7 +888,7 @@ class _Costless(_Passing):
         self.mistake = mistake
 
     async def costs(self, window: Window) -> AsyncIterator[Page]:
-        async for page in nothing(window):
+        async for page in no_pages(window):
             yield page
         raise self.mistake
 
@@ -916,10 +923,10 @@ class _Broken:
             yield page
 
     def usage(self, window: Window) -> AsyncIterator[Page]:
-        return nothing(window)
+        return no_pages(window)
 
     def costs(self, window: Window) -> AsyncIterator[Page]:
-        return nothing(window)
+        return no_pages(window)
 
 
 def test_a_call_that_was_refused_names_no_model_that_must_be_billed(world: World) -> None:
@@ -981,7 +988,7 @@ def test_a_neighbour_who_is_told_of_while_the_provider_answers_has_the_run_looke
 
     account.source.usage = usage  # type: ignore[method-assign]
     world.round(account)
-    assert world.found("r1").next_look_at == world.clock.now
+    assert world.found("r1").next_observation_at == world.clock.now
     world.wait(minutes=5)
     world.round()
     assert world.stands("r1") == "pending changing"

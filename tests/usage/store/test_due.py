@@ -16,23 +16,23 @@ from tests.usage.metering import Place as Tenant
 
 from meruit.model.outcome import in_micros
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
-from meruit.usage.store.accounts import NewCredential, TakeAccount
+from meruit.store.store import ClockAndEntropy, Store
+from meruit.usage.store.accounts import AcquireAccountLease, ChangeCredential
 from meruit.usage.store.due import (
     DAY,
-    Asked,
-    Choice,
-    DayDue,
-    Place,
+    AccountQuery,
+    DueDay,
+    UsageRunCursor,
+    UsageRunFilter,
+    account_page,
     accounts_due,
-    accounts_rekeyed,
-    chosen,
+    accounts_with_new_key,
     days_due,
     due_page,
-    ended_page,
-    newest,
+    find_runs,
+    newest_seq,
 )
-from meruit.usage.store.read import LaneRow
+from meruit.usage.store.read import AttributionRow
 from meruit.usage.store.write import RecordRuns
 
 T = TypeVar("T")
@@ -52,8 +52,8 @@ def read(here: Tenant, ask: Callable[[Connection], T]) -> T:
 
 
 # Any: whatever can be chosen.
-def asked(here: Tenant, now: int = LATER, **choice: Any) -> Asked:
-    return Asked(here.tenant, ACCOUNT, now, Choice(**choice))
+def asked(here: Tenant, now: int = LATER, **choice: Any) -> AccountQuery:
+    return AccountQuery(here.tenant, ACCOUNT, now, UsageRunFilter(**choice))
 
 
 def record(here: Tenant, run_id: str, after: timedelta = timedelta(0), **more: Any) -> None:
@@ -67,10 +67,10 @@ def test_only_runs_that_have_ended_and_whose_time_has_come_are_due(here: Tenant)
     first = in_micros(ENDED + timedelta(minutes=10))
     assert read(here, lambda one: days_due(one, asked(here, first - 1))) == []
     (day,) = read(here, lambda one: days_due(one, asked(here, first)))
-    assert day == DayDue(first // DAY, in_micros(BEGUN), in_micros(ENDED), 1)
-    assert read(here, lambda one: accounts_due(one, first - 1, Choice())) == []
-    assert read(here, lambda one: accounts_due(one, first, Choice())) == [("acme", ACCOUNT)]
-    assert read(here, lambda one: accounts_due(one, first, Choice(tenant="other"))) == []
+    assert day == DueDay(first // DAY, in_micros(BEGUN), in_micros(ENDED), 1)
+    assert read(here, lambda one: accounts_due(one, first - 1, UsageRunFilter())) == []
+    assert read(here, lambda one: accounts_due(one, first, UsageRunFilter())) == [("acme", ACCOUNT)]
+    assert read(here, lambda one: accounts_due(one, first, UsageRunFilter(tenant="other"))) == []
 
 
 def test_days_are_told_apart_by_the_ends_of_runs_the_oldest_first(here: Tenant) -> None:
@@ -98,42 +98,45 @@ def test_what_somebody_chose_is_all_that_is_due(here: Tenant) -> None:
     for choice, names in chooses:
         days = read(here, partial(days_due, asked=asked(here, **choice)))
         assert sum(day.runs for day in days) == len(names)
-        found = read(here, partial(chosen, choice=Choice(tenant="acme", **choice), limit=10))
+        found = read(here, partial(find_runs, choice=UsageRunFilter(tenant="acme", **choice), limit=10))
         assert [one.run.id for one in found] == [*reversed(names)]
-        assert not Choice(**choice).is_open
-    assert Choice(tenant="acme").is_open
-    assert len(read(here, lambda one: chosen(one, Choice(), 2))) == 2
+        assert not UsageRunFilter(**choice).is_unfiltered
+    assert UsageRunFilter(tenant="acme").is_unfiltered
+    assert len(read(here, lambda one: find_runs(one, UsageRunFilter(), 2))) == 2
 
 
 def test_accounts_that_were_asked_with_another_key_are_found(here: Tenant) -> None:
-    here.write(NewCredential("acme", "main", "old"))
-    here.write(NewCredential("acme", "second", "same"))
-    here.write(NewCredential("other", "main", "old"))
-    here.write(TakeAccount("acme", "unknown", "me", 10))
+    here.write(ChangeCredential("acme", "main", "old"))
+    here.write(ChangeCredential("acme", "second", "same"))
+    here.write(ChangeCredential("other", "main", "old"))
+    here.write(AcquireAccountLease("acme", "unknown", "me", 10))
     keys = {"main": "new", "second": "same", "never asked": "key"}
-    assert read(here, lambda one: accounts_rekeyed(one, keys, Choice())) == [("acme", "main"), ("other", "main")]
-    assert read(here, lambda one: accounts_rekeyed(one, keys, Choice(tenant="acme"))) == [("acme", "main")]
-    assert read(here, lambda one: accounts_rekeyed(one, {}, Choice())) == []
+    assert read(here, lambda one: accounts_with_new_key(one, keys, UsageRunFilter())) == [
+        ("acme", "main"),
+        ("other", "main"),
+    ]
+    assert read(here, lambda one: accounts_with_new_key(one, keys, UsageRunFilter(tenant="acme"))) == [("acme", "main")]
+    assert read(here, lambda one: accounts_with_new_key(one, {}, UsageRunFilter())) == []
 
 
 def test_the_newest_run_is_the_last_that_was_recorded(here: Tenant) -> None:
-    assert read(here, lambda one: newest(one, here.tenant)) == 0
+    assert read(here, lambda one: newest_seq(one, here.tenant)) == 0
     record(here, "a")
     record(here, "b", -A_DAY)
-    assert read(here, lambda one: newest(one, here.tenant)) == here.found("b").seq
+    assert read(here, lambda one: newest_seq(one, here.tenant)) == here.found("b").seq
 
 
 def test_who_came_later_than_what_is_known_is_left_out(here: Tenant) -> None:
     record(here, "a")
-    known = read(here, lambda one: newest(one, here.tenant))
+    known = read(here, lambda one: newest_seq(one, here.tenant))
     record(here, "b")
-    page = read(here, lambda one: ended_page(one, asked(here), LATER, known, Place(0), 10))
+    page = read(here, lambda one: account_page(one, asked(here), LATER, known, UsageRunCursor(0), 10))
     assert [row.id for row in page] == ["a"]
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    opened = Store.open(Location(tmp_path_factory.mktemp("due")), Surroundings(clock=Clock()))
+    opened = Store.open(Location(tmp_path_factory.mktemp("due")), ClockAndEntropy(clock=Clock()))
     yield opened
     opened.close()
 
@@ -152,21 +155,21 @@ def test_pages_hold_every_run_once_in_the_order_of_their_ends(
         for number, one in enumerate(ends)
     ]
     here.write(RecordRuns(here.tenant, "me", runs))
-    known = read(here, lambda one: newest(one, here.tenant))
+    known = read(here, lambda one: newest_seq(one, here.tenant))
     moment = in_micros(BEGUN + timedelta(minutes=until))
     ordered = sorted(range(len(ends)), key=lambda number: (ends[number], number))
 
-    def walked(page: Callable[..., list[LaneRow]]) -> list[str]:
+    def walked(page: Callable[..., list[AttributionRow]]) -> list[str]:
         found: list[str] = []
-        place = Place(0)
+        place = UsageRunCursor(0)
         while rows := read(here, partial(page, after=place)):
             assert len(rows) <= size
             found += (row.id for row in rows)
             assert rows[-1].ended_at is not None
-            place = Place(rows[-1].ended_at, rows[-1].seq)
+            place = UsageRunCursor(rows[-1].ended_at, rows[-1].seq)
         return found
 
-    all_of_them = walked(partial(ended_page, asked=asked(here), until=moment, known=known, limit=size))
+    all_of_them = walked(partial(account_page, asked=asked(here), until=moment, known=known, limit=size))
     assert all_of_them == [f"r{number}" for number in ordered if ends[number] < until]
     for day in read(here, lambda one: days_due(one, asked(here))):
         due = walked(partial(due_page, asked=asked(here), day=day.day, limit=size))

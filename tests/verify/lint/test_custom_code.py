@@ -14,7 +14,7 @@ from meruit.sandbox.contract import Failure, SandboxResult
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.criteria import Gold, LintReport, Severity, lint
-from meruit.verify.lint.custom_code import Trouble, try_out
+from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
 
 BASE = {"metric_type": "numeric", "comparison": "gte", "threshold": 1}
 EVERYTHING = CustomCode(tiers=frozenset(Tier))
@@ -60,7 +60,7 @@ def criteria(*names: str, code: str = "code", tier: str = "python") -> SuccessCr
 
 def tried(
     asked: SuccessCriteria, *, policy: CustomCode | None = EVERYTHING, good: bool = False, work: Work | None = None
-) -> list[Trouble]:
+) -> list[CustomCodeProblem]:
     return try_out(VerificationEngine(custom=policy).compile(asked), work or Work(), good=good)
 
 
@@ -74,7 +74,9 @@ def test_code_that_says_the_same_twice_is_no_trouble(fake: type[Fake]) -> None:
 def test_code_that_changes_its_mind_is_found(good: bool, fake: type[Fake]) -> None:
     fake.answers[Tier.PYTHON] = [{"a": 1, "b": 2}, {"a": 1, "b": 3}]
     message = "two runs on the same work differ: b is 2, then 3"
-    assert tried(criteria("a", "b"), good=good) == [Trouble("custom_metrics[0]", Cause.NONDETERMINISTIC, message)]
+    assert tried(criteria("a", "b"), good=good) == [
+        CustomCodeProblem("custom_metrics[0]", Cause.NONDETERMINISTIC, message)
+    ]
 
 
 def test_code_that_fails_the_second_time_changed_its_mind_too(fake: type[Fake]) -> None:
@@ -123,7 +125,7 @@ def test_what_the_narrow_python_cannot_run_is_tried_in_the_wide_one(
 ) -> None:
     fake.answers = {Tier.PYTHON: [Failure.UNSUPPORTED_CONSTRUCT], Tier.PYTHON_FULL: [wider]}
     message = "custom code (tier python): told so by python" + advice
-    assert tried(criteria("a")) == [Trouble("custom_metrics[0]", Cause.UNSUPPORTED_CONSTRUCT, message)]
+    assert tried(criteria("a")) == [CustomCodeProblem("custom_metrics[0]", Cause.UNSUPPORTED_CONSTRUCT, message)]
 
 
 def test_what_is_not_allowed_is_not_tried(fake: type[Fake]) -> None:

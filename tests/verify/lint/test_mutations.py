@@ -122,8 +122,8 @@ def test_a_long_list_inside_is_not_walked_to_its_end(monkeypatch: pytest.MonkeyP
             return itertools.count()
 
     monkeypatch.setattr(module, "_LEAF_DAMAGE", {})
-    monkeypatch.setattr(module, "_damaged", lambda _value: iter(()))
-    monkeypatch.setattr(module, "_dropped", lambda value, _path: value)
+    monkeypatch.setattr(module, "_mutations_of", lambda _value: iter(()))
+    monkeypatch.setattr(module, "_drop_at", lambda value, _path: value)
     monkeypatch.setattr(module, "_at", lambda _value, _path: 0)
     assert sum(name.endswith(" dropped") for name in named({"endless": Endless()})) == MAX_PLACES
 

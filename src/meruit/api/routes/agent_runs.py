@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
+from meruit.api.request import ApiRequest
 from meruit.api.routes.agent_runs_wire import (
     AgentRunBrief,
     AgentRunDetail,
@@ -24,26 +24,26 @@ from meruit.api.routes.agent_runs_wire import (
     OwnSubmission,
     ResumeRequest,
     SubmissionDetail,
-    brief,
-    detail,
-    to_agent,
-    told,
-    without_worker,
+    agents_lacking_worker,
+    public_fields,
+    to_brief,
+    to_detail,
+    to_own_run,
 )
-from meruit.api.wire import Key, LabelQuery, Limit, Place, encoded, whole
+from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import Problem, nearest
 from meruit.events.store import outbox
-from meruit.gate.limits import DEFAULT_ATTEMPTS, Limits
-from meruit.gate.run import AgentRun, Request, RunState
+from meruit.gate.limits import DEFAULT_ATTEMPTS, GateLimits
+from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import CancelRun, QueueRun, ResumeRun
 from meruit.model.access import Scope
-from meruit.model.events import Numbered
+from meruit.model.events import OutboxEvent
 from meruit.model.outcome import in_micros
-from meruit.outcomes.store.write import Idempotent, Replay
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store.database import NotFound
 
-RUN_ID = whole("[A-Za-z0-9][A-Za-z0-9._:@~-]{0,199}")
+RUN_ID = anchor_pattern("[A-Za-z0-9][A-Za-z0-9._:@~-]{0,199}")
 AgentRunId = Annotated[str, PathParameter(pattern=RUN_ID)]
 ParentQuery = Annotated[str | None, QueryParameter(pattern=RUN_ID, required=False)]
 STATES = [state.value for state in RunState]
@@ -53,39 +53,41 @@ Number = Annotated[int, PathParameter(ge=1, le=2**31 - 1, description="Of the su
 
 
 @post("/v1/agent-runs", status_code=201, guards=[OPERATORS], summary="Queue a run of an agent", tags=["agents"])
-async def create_agent_run(data: JSONBody[AgentRunRequest], request: Asked, key: Key = None) -> Response[AgentRunBrief]:
+async def create_agent_run(
+    data: JSONBody[AgentRunRequest], request: ApiRequest, key: Key = None
+) -> Response[AgentRunBrief]:
     """Have a worker that knows the agent take it up.
 
     While workers work, and none for an agent of this name, it is refused. With none at all it waits for one;
     `has_worker` of the run tells.
     """
     actor, surroundings = request.actor, request.service.store.surroundings
-    wish = Request(data.query, data.payload, data.max_attempts, data.max_seconds, data.labels)
-    limits = Limits(max_attempts=data.max_attempts or DEFAULT_ATTEMPTS)
+    wish = RunRequest(data.query, data.payload, data.max_attempts, data.max_seconds, data.labels)
+    limits = GateLimits(max_attempts=data.max_attempts or DEFAULT_ATTEMPTS)
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        await _check_known(request, data.agent)
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        await _check_agent_has_worker(request, data.agent)
         queue = QueueRun(actor.tenant, actor.by, surroundings.new_id("run"), data.agent, wish, limits)
-        return await request.written(once, queue, _rendered)
+        return await request.write_once(once, queue, _render_brief)
 
     return await request.answer_once(key, 201, act)
 
 
 @get("/v1/agent-runs", guards=[ANYONE], summary="List runs of agents", tags=["agents"])
 async def list_agent_runs(
-    request: Asked,
+    request: ApiRequest,
     status: StatusQuery = None,
     agent: LabelQuery = None,
     parent: ParentQuery = None,
-    before: Place = None,
+    before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[AgentRunPage]:
     """The newest; an agent sees its own, and `parent` names a team run whose members are wanted."""
     scope = request.caller.scope
     if scope.only_own and (scope.agent_id is None or agent not in (None, scope.agent_id)):
-        return encoded(AgentRunPage([], None, []))
+        return json_response(AgentRunPage([], None, []))
     wanted = scope.agent_id if scope.only_own else agent
-    state = _state(status)
+    state = _parse_state(status)
 
     def ask(connection: Connection) -> AgentRunPage:
         found = agent_reading.page(
@@ -97,27 +99,31 @@ async def list_agent_runs(
             limit=limit,
         )
         following = found[-1].seq if len(found) == limit else None
-        left = [] if scope.only_own else without_worker(found, agent_reading.workers(connection, _now(request)))
-        return AgentRunPage([brief(one) for one in found], following, left)
+        left = (
+            []
+            if scope.only_own
+            else agents_lacking_worker(found, agent_reading.live_workers(connection, _now(request)))
+        )
+        return AgentRunPage([to_brief(one) for one in found], following, left)
 
-    return encoded(await request.service.read(ask))
+    return json_response(await request.service.read(ask))
 
 
 @get("/v1/agent-runs/{agent_run_id:str}", guards=[ANYONE], summary="Read a run of an agent", tags=["agents"])
-async def read_agent_run(agent_run_id: AgentRunId, request: Asked) -> Response[AgentRunDetail | OwnAgentRun]:
+async def read_agent_run(agent_run_id: AgentRunId, request: ApiRequest) -> Response[AgentRunDetail | OwnAgentRun]:
     """How it stands, what it submitted and how that was answered; of a team, how each member stands."""
     scope = request.caller.scope
 
     def ask(connection: Connection) -> AgentRunDetail | OwnAgentRun:
-        run = _found(connection, scope, agent_run_id)
+        run = _find_visible_run(connection, scope, agent_run_id)
         handed_in = agent_reading.submissions(connection, scope.tenant, run.id)
         if scope.only_own:
-            return to_agent(run, handed_in)
+            return to_own_run(run, handed_in)
         members = agent_reading.members(connection, scope.tenant, run.id)
-        known = any(run.agent in one.agents for one in agent_reading.workers(connection, _now(request)))
-        return detail(run, handed_in, members, has_worker=known)
+        known = any(run.agent in one.agents for one in agent_reading.live_workers(connection, _now(request)))
+        return to_detail(run, handed_in, members, has_worker=known)
 
-    return encoded(await request.service.read(ask))
+    return json_response(await request.service.read(ask))
 
 
 @get(
@@ -127,24 +133,24 @@ async def read_agent_run(agent_run_id: AgentRunId, request: Asked) -> Response[A
     tags=["agents"],
 )
 async def read_submission(
-    agent_run_id: AgentRunId, number: Number, request: Asked
+    agent_run_id: AgentRunId, number: Number, request: ApiRequest
 ) -> Response[SubmissionDetail | OwnSubmission]:
     """What was handed in, what the verifier said of it, and what the model was told."""
     scope = request.caller.scope
 
     def ask(connection: Connection) -> SubmissionDetail | OwnSubmission:
-        run = _found(connection, scope, agent_run_id)
+        run = _find_visible_run(connection, scope, agent_run_id)
         found = [one for one in agent_reading.submissions(connection, scope.tenant, run.id) if one.number == number]
         if not found:
             raise NotFound(f"no submission {number} of run {run.id!r}")
         place = (connection, scope.tenant, run.id, found[0].submission_id)
         candidate = agent_reading.candidate(*place)
         if scope.only_own:
-            return OwnSubmission(**told(found[0]), candidate=candidate)
-        said = agent_reading.said(*place)
+            return OwnSubmission(**public_fields(found[0]), candidate=candidate)
+        said = agent_reading.find_verdict(*place)
         return SubmissionDetail(**msgspec.structs.asdict(found[0]), candidate=candidate, said=said)
 
-    return encoded(await request.service.read(ask))
+    return json_response(await request.service.read(ask))
 
 
 @post(
@@ -154,12 +160,12 @@ async def read_submission(
     summary="Give up a run of an agent",
     tags=["agents"],
 )
-async def cancel_agent_run(agent_run_id: AgentRunId, request: Asked, key: Key = None) -> Response[AgentRunBrief]:
+async def cancel_agent_run(agent_run_id: AgentRunId, request: ApiRequest, key: Key = None) -> Response[AgentRunBrief]:
     """End it, a team's members included; one that runs ends as soon as its worker hears of it."""
-    await request.no_body()
+    await request.require_no_body()
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        return await request.written(once, CancelRun(request.caller.tenant, agent_run_id), _rendered)
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        return await request.write_once(once, CancelRun(request.caller.tenant, agent_run_id), _render_brief)
 
     return await request.answer_once(key, 200, act)
 
@@ -172,30 +178,30 @@ async def cancel_agent_run(agent_run_id: AgentRunId, request: Asked, key: Key = 
     tags=["agents"],
 )
 async def resume_agent_run(
-    agent_run_id: AgentRunId, data: JSONBody[ResumeRequest], request: Asked, key: Key = None
+    agent_run_id: AgentRunId, data: JSONBody[ResumeRequest], request: ApiRequest, key: Key = None
 ) -> Response[AgentRunBrief]:
     """Let it go on with this; with a `key` the same twice is once, and another value for that key is refused."""
     tenant, value = request.caller.tenant, msgspec.json.encode(data.value)
 
-    def waited_for(connection: Connection) -> str:
+    def find_wait_key(connection: Connection) -> str:
         # Of a run that waits for nothing, the move itself says so.
         return agent_reading.find(connection, tenant, agent_run_id).waiting_for or ""
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        asked = data.key if data.key is not None else await request.service.read(waited_for)
-        return await request.written(once, ResumeRun(tenant, agent_run_id, asked, value), _rendered)
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        asked = data.key if data.key is not None else await request.service.read(find_wait_key)
+        return await request.write_once(once, ResumeRun(tenant, agent_run_id, asked, value), _render_brief)
 
     return await request.answer_once(key, 200, act)
 
 
 @get("/v1/agent-runs/{agent_run_id:str}/events", guards=[READERS], summary="List a run's events", tags=["agents"])
 async def list_agent_run_events(
-    agent_run_id: AgentRunId, request: Asked, after: Place = None, limit: Limit = 50
+    agent_run_id: AgentRunId, request: ApiRequest, after: PageCursor = None, limit: Limit = 50
 ) -> Response[AgentRunEvents]:
     """What happened to it and to its members, oldest first; `/v1/events?subject=ID&after=0` follows one as it goes."""
     tenant = request.caller.tenant
 
-    def ask(connection: Connection) -> list[Numbered]:
+    def ask(connection: Connection) -> list[OutboxEvent]:
         run = agent_reading.find(connection, tenant, agent_run_id)
         subjects = frozenset({run.id, *(one.id for one in agent_reading.members(connection, tenant, run.id))})
         # A run's own number is that of its first event.
@@ -203,19 +209,19 @@ async def list_agent_run_events(
         return outbox.events_after(connection, start, tenant=tenant, limit=limit, subjects=subjects)
 
     found = await request.service.read(ask)
-    return encoded(AgentRunEvents(found, found[-1].seq if len(found) == limit else None))
+    return json_response(AgentRunEvents(found, found[-1].seq if len(found) == limit else None))
 
 
-async def _check_known(request: Asked, agent: str) -> None:
+async def _check_agent_has_worker(request: ApiRequest, agent: str) -> None:
     """Refuse a name that nobody works for while others are worked for; raises ApiProblem."""
-    living = await request.service.read(lambda connection: agent_reading.workers(connection, _now(request)))
+    living = await request.service.read(lambda connection: agent_reading.live_workers(connection, _now(request)))
     known = {name for worker in living for name in worker.agents}
     if known and agent not in known:
         detail = f"no worker works for {agent!r}{nearest(agent, known)}; start one with `meruit worker MODULE:AGENT`"
         raise ApiProblem(422, "unknown_agent", detail)
 
 
-def _state(status: str | None) -> RunState | None:
+def _parse_state(status: str | None) -> RunState | None:
     """What `status` names; raises ApiProblem with what it may name."""
     if status is not None and status not in STATES:
         problem = Problem("status", f"one of {', '.join(STATES)}")
@@ -223,11 +229,11 @@ def _state(status: str | None) -> RunState | None:
     return None if status is None else RunState(status)
 
 
-def _now(request: Asked) -> int:
+def _now(request: ApiRequest) -> int:
     return in_micros(request.service.store.surroundings.clock())
 
 
-def _found(connection: Connection, scope: Scope, run_id: str) -> AgentRun:
+def _find_visible_run(connection: Connection, scope: Scope, run_id: str) -> AgentRun:
     """A run that the caller may see; another agent's is as if it were not there."""
     run = agent_reading.find(connection, scope.tenant, run_id)
     if scope.only_own and run.agent != scope.agent_id:
@@ -235,7 +241,7 @@ def _found(connection: Connection, scope: Scope, run_id: str) -> AgentRun:
     return run
 
 
-def _rendered(run: AgentRun | Replay) -> bytes:
+def _render_brief(run: AgentRun | IdempotentReplay) -> bytes:
     # Only a move that was given a key of its own answers with what it answered before.
     assert isinstance(run, AgentRun)  # noqa: S101
-    return msgspec.json.encode(brief(run))
+    return msgspec.json.encode(to_brief(run))

@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from meruit.api.wire import Body, Label
 from meruit.gate.limits import MAX_ATTEMPTS
-from meruit.gate.run import OVER, AgentRun, Request, RunState, Submission, SubmissionTold
+from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, GateSubmissionSummary, RunRequest, RunState
 from meruit.gate.state import VerificationState
-from meruit.gate.store.read import WorkerSeen
+from meruit.gate.store.read import LiveWorker
 from meruit.gate.team import Signal, signal_of
-from meruit.gate.verdict import Accepted, Breakage, Rejection
+from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict
 from meruit.model.chat import Usage
-from meruit.model.events import Numbered
+from meruit.model.events import OutboxEvent
 from meruit.model.record import Record
 
 MAX_QUERY = 200_000
@@ -92,7 +92,7 @@ class MemberRun(Record, frozen=True):
 class AgentRunDetail(AgentRunBrief, frozen=True, kw_only=True):
     """All of a run but its journal; a submission's candidate and feedback are read one by one."""
 
-    request: Request
+    request: RunRequest
     created_by: str
     retries: int
     takeovers: int
@@ -102,7 +102,7 @@ class AgentRunDetail(AgentRunBrief, frozen=True, kw_only=True):
     result: Any
     error: str | None
     """What went wrong: for good where it failed, the last time where it is tried again at `wake_at`."""
-    submissions: list[Submission]
+    submissions: list[GateSubmission]
     members: list[MemberRun]
     """Of a team, those that were begun."""
     has_worker: bool
@@ -113,22 +113,22 @@ class OwnAgentRun(AgentRunBrief, frozen=True, kw_only=True):
     """What an agent sees of its own: nothing that its model was not told."""
 
     query: str
-    submissions: list[SubmissionTold]
+    submissions: list[GateSubmissionSummary]
 
 
-class OwnSubmission(SubmissionTold, frozen=True, kw_only=True):
+class OwnSubmission(GateSubmissionSummary, frozen=True, kw_only=True):
     """A submission with the candidate and the feedback that its model was given."""
 
     # Any: whatever was handed in.
     candidate: Any
 
 
-class SubmissionDetail(Submission, frozen=True, kw_only=True):
+class SubmissionDetail(GateSubmission, frozen=True, kw_only=True):
     """The same with what the verifier said, its private evidence included."""
 
     # Any: as above.
     candidate: Any
-    said: Accepted | Rejection | Breakage | None
+    said: Acceptance | Rejection | SystemErrorVerdict | None
     """None where it was never asked."""
 
 
@@ -145,65 +145,77 @@ class AgentRunPage(Record, frozen=True):
 class AgentRunEvents(Record, frozen=True):
     """What happened to a run and, of a team, to its members; oldest first."""
 
-    events: list[Numbered]
+    events: list[OutboxEvent]
     next: int | None
     """Give it as `after` for the next page; None at the end."""
 
 
-def brief(run: AgentRun) -> AgentRunBrief:
+def to_brief(run: AgentRun) -> AgentRunBrief:
     """Where a run stands, for whoever may know of it."""
-    return AgentRunBrief(**_brief(run))
+    return AgentRunBrief(**_brief_fields(run))
 
 
-def detail(
-    run: AgentRun, submissions: list[Submission], members: list[AgentRun], *, has_worker: bool
+def to_detail(
+    run: AgentRun, submissions: list[GateSubmission], members: list[AgentRun], *, has_worker: bool
 ) -> AgentRunDetail:
     """A run for those who may see all of it."""
     return AgentRunDetail(
-        **_brief(run),
-        **{name: getattr(run, name) for name in _MORE},
-        submissions=[_compact(one) for one in submissions],
+        **_brief_fields(run),
+        **{name: getattr(run, name) for name in _DETAIL_FIELDS},
+        submissions=[_without_feedback(one) for one in submissions],
         members=[_member(one) for one in members],
         has_worker=has_worker,
     )
 
 
-def to_agent(run: AgentRun, submissions: list[Submission]) -> OwnAgentRun:
+def to_own_run(run: AgentRun, submissions: list[GateSubmission]) -> OwnAgentRun:
     """A run for the key of the agent whose it is."""
     return OwnAgentRun(
-        **_brief(run),
+        **_brief_fields(run),
         query=run.request.query,
-        submissions=[SubmissionTold(**told(_compact(one))) for one in submissions],
+        submissions=[GateSubmissionSummary(**public_fields(_without_feedback(one))) for one in submissions],
     )
 
 
 # Any: fields of a submission by name.
-def told(submission: Submission) -> dict[str, Any]:
+def public_fields(submission: GateSubmission) -> dict[str, Any]:
     """What of a submission whoever handed it in may know."""
-    return {name: getattr(submission, name) for name in SubmissionTold.__struct_fields__}
+    return {name: getattr(submission, name) for name in GateSubmissionSummary.__struct_fields__}
 
 
-def without_worker(runs: Iterable[AgentRun], living: Iterable[WorkerSeen]) -> list[str]:
+def agents_lacking_worker(runs: Iterable[AgentRun], living: Iterable[LiveWorker]) -> list[str]:
     """Agents of runs that are to go on, and that none of the living works for."""
     known = {name for worker in living for name in worker.agents}
-    return sorted({run.agent for run in runs if run.status not in OVER} - known)
+    return sorted({run.agent for run in runs if run.status not in FINAL_STATES} - known)
 
 
-_SAME = ("id", "seq", "agent", "status", "created_at", "started_at", "ended_at", "wake_at", "parent_id", "item", "turn")
-_MORE = ("request", "created_by", "retries", "takeovers", "verification", "usage", "result", "error")
+_BRIEF_FIELDS = (
+    "id",
+    "seq",
+    "agent",
+    "status",
+    "created_at",
+    "started_at",
+    "ended_at",
+    "wake_at",
+    "parent_id",
+    "item",
+    "turn",
+)
+_DETAIL_FIELDS = ("request", "created_by", "retries", "takeovers", "verification", "usage", "result", "error")
 
 
 # Any: fields of a run by name.
-def _brief(run: AgentRun) -> dict[str, Any]:
+def _brief_fields(run: AgentRun) -> dict[str, Any]:
     state = run.verification
     return {
-        **{name: getattr(run, name) for name in (*_SAME, "ending", "waiting_for", "note")},
+        **{name: getattr(run, name) for name in (*_BRIEF_FIELDS, "ending", "waiting_for", "note")},
         "attempts_used": state.attempts_used,
         "max_attempts": state.limits.max_attempts if state.limits.max_attempts <= MAX_ATTEMPTS else None,
     }
 
 
-def _compact(submission: Submission) -> Submission:
+def _without_feedback(submission: GateSubmission) -> GateSubmission:
     """Without what is long."""
     return msgspec.structs.replace(submission, feedback=None)
 

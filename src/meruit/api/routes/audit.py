@@ -8,7 +8,7 @@ from litestar.params import QueryParameter
 
 from meruit.api.auth import ANYONE
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
+from meruit.api.request import ApiRequest
 from meruit.model.record import Record
 from meruit.store import log as audit
 from meruit.store.checkpoint import checkpoint
@@ -27,19 +27,19 @@ class Consistency(Record, frozen=True):
 
 
 @get("/v1/audit/checkpoint", guards=[ANYONE], summary="The log, signed", tags=["audit"], media_type=TEXT)
-async def read_checkpoint(request: Asked) -> str:
+async def read_checkpoint(request: ApiRequest) -> str:
     """A C2SP checkpoint that covers all that is recorded; a newer one is signed each second at most."""
     return (await asyncio.to_thread(checkpoint, request.service.store)).note
 
 
 @get("/v1/audit/key", guards=[ANYONE], summary="The key that signs", tags=["audit"], media_type=TEXT)
-async def read_key(request: Asked) -> str:
+async def read_verifier_key(request: ApiRequest) -> str:
     """The verifier key, as `meruit audit verify --key` takes it."""
     return request.service.store.signer.vkey
 
 
 @get("/v1/audit/consistency", guards=[ANYONE], summary="Prove that the log only grew", tags=["audit"])
-async def read_consistency(request: Asked, old: Size, new: Size) -> Consistency:
+async def read_consistency(request: ApiRequest, old: Size, new: Size) -> Consistency:
     """The proof between two sizes of the log."""
 
     def ask(connection: Any) -> Consistency:

@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.problems import MAX_ERRORS, ApiProblem
-from meruit.api.request import Asked, Service
-from meruit.api.wire import Body, Key, Limit, Place, encoded, whole
+from meruit.api.request import ApiRequest, Service
+from meruit.api.wire import Body, Key, Limit, PageCursor, anchor_pattern, json_response
 from meruit.benchmarks.store import published as benchmarks
 from meruit.benchmarks.store.published import BenchmarkView
 from meruit.documents.authoring import parse_benchmark
@@ -20,14 +20,14 @@ from meruit.errors import DocumentError, Problem
 from meruit.model.canonical import canonical
 from meruit.model.record import Record
 from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, SLUG, Benchmark, Task, TaskSource
-from meruit.outcomes.service import Unsupported
-from meruit.outcomes.store.write import Idempotent, Replay
+from meruit.outcomes.service import UnsupportedCriteria
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.playground.environment import CONFIGURED, seed_of
 from meruit.store.database import NotFound
 
 _SLUG = SLUG.strip("^$")
 MAX_BENCHMARK_VERSION = 1_000_000
-BENCHMARK_SLUG, BENCHMARK_NAME = whole(_SLUG), whole(rf"{_SLUG}(@[1-9][0-9]{{0,6}})?")
+BENCHMARK_SLUG, BENCHMARK_NAME = anchor_pattern(_SLUG), anchor_pattern(rf"{_SLUG}(@[1-9][0-9]{{0,6}})?")
 BenchmarkPath = Annotated[
     str, PathParameter(pattern=BENCHMARK_NAME, description="`slug@version`, or `slug` for the newest.")
 ]
@@ -80,31 +80,33 @@ class TaskReply(Record, frozen=True):
 
 
 @post("/v1/benchmarks", status_code=201, guards=[OPERATORS], summary="Publish a benchmark", tags=["benchmarks"])
-async def publish(data: JSONBody[BenchmarkRequest], request: Asked, key: Key = None) -> Response[BenchmarkView]:
+async def publish_benchmark(
+    data: JSONBody[BenchmarkRequest], request: ApiRequest, key: Key = None
+) -> Response[BenchmarkView]:
     """Keep a benchmark for all time under its name and version; the same again changes nothing."""
     service = request.service
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         # Large ones take long enough to hold up everybody else.
-        benchmark = await asyncio.to_thread(_read, msgspec.to_builtins(data), service)
+        benchmark = await asyncio.to_thread(_parse_benchmark, msgspec.to_builtins(data), service)
         view = await service.benchmarks.publish(request.caller.tenant, request.actor.by, benchmark)
-        return await request.kept(once, msgspec.json.encode(view))
+        return await request.store_reply(once, msgspec.json.encode(view))
 
     return await request.answer_once(key, 201, act)
 
 
 @get("/v1/benchmarks", guards=[READERS], summary="List benchmarks", tags=["benchmarks"])
-async def list_benchmarks(request: Asked, before: Place = None, limit: Limit = 50) -> Response[BenchmarkPage]:
+async def list_benchmarks(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[BenchmarkPage]:
     """Every version of every benchmark, the last published first."""
     tenant = request.caller.tenant
     found = await request.service.read(
         lambda connection: benchmarks.page(connection, tenant, before=before, limit=limit)
     )
-    return encoded(BenchmarkPage(found, found[-1].seq if len(found) == limit else None))
+    return json_response(BenchmarkPage(found, found[-1].seq if len(found) == limit else None))
 
 
 @get("/v1/benchmarks/{benchmark:str}", guards=[READERS], summary="Read a benchmark", tags=["benchmarks"])
-async def read_benchmark(benchmark: BenchmarkPath, request: Asked) -> Response[BenchmarkReply]:
+async def read_benchmark(benchmark: BenchmarkPath, request: ApiRequest) -> Response[BenchmarkReply]:
     """All of it: tasks, seeds, and what agents are judged by."""
 
     def ask() -> bytes:
@@ -113,11 +115,11 @@ async def read_benchmark(benchmark: BenchmarkPath, request: Asked) -> Response[B
         told = {name: getattr(view, name) for name in BenchmarkReply.__struct_fields__ if name != "document"}
         return msgspec.json.encode(told | {"document": {**document, "version": view.version}})
 
-    return encoded(await asyncio.to_thread(ask))
+    return json_response(await asyncio.to_thread(ask))
 
 
 @get("/v1/tasks/{benchmark:str}/{task:str}", guards=[READERS], summary="Read a task", tags=["benchmarks"])
-async def read_task(benchmark: BenchmarkPath, task: TaskPath, request: Asked) -> Response[TaskReply]:
+async def read_task(benchmark: BenchmarkPath, task: TaskPath, request: ApiRequest) -> Response[TaskReply]:
     """One task of a benchmark: what agents are told, and what they are judged by."""
 
     def ask() -> bytes:
@@ -128,24 +130,24 @@ async def read_task(benchmark: BenchmarkPath, task: TaskPath, request: Asked) ->
         document = one.model_dump(exclude_defaults=True, mode="json", by_alias=True)
         return msgspec.json.encode({"benchmark": found.benchmark, "version": found.version, "task": document})
 
-    return encoded(await asyncio.to_thread(ask))
+    return json_response(await asyncio.to_thread(ask))
 
 
-def _read(written: Mapping[str, Any], service: Service) -> Benchmark:
+def _parse_benchmark(written: Mapping[str, Any], service: Service) -> Benchmark:
     """The benchmark that somebody wrote; raises ApiProblem, and Unsupported for assertions that do not run."""
     try:
         benchmark = parse_benchmark(written)
     except DocumentError as refused:
         if _is_benchmark(written):
             # All that is wrong with it are its assertions.
-            raise Unsupported(refused.name, refused.problems) from None
+            raise UnsupportedCriteria(refused.name, refused.problems) from None
         detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
         raise ApiProblem(400, "bad_benchmark", detail, errors=refused.problems) from None
-    problems = [*_foreign(benchmark, service.hosting.sources)]
+    problems = [*_source_problems(benchmark, service.hosting.sources)]
     if problems:
         detail = "a benchmark that is published here reads playgrounds, and sources that the operator configured"
         raise ApiProblem(422, "unknown_source", detail, errors=problems)
-    problems = [*_unsown(benchmark)]
+    problems = [*_seed_problems(benchmark)]
     if problems:
         raise ApiProblem(422, "bad_seed", "a task's world cannot be made of its seed", errors=problems)
     return benchmark
@@ -159,15 +161,15 @@ def _is_benchmark(written: Mapping[str, Any]) -> bool:
     return True
 
 
-def _foreign(benchmark: Benchmark, configured: Mapping[str, TaskSource]) -> Iterator[Problem]:
+def _source_problems(benchmark: Benchmark, configured: Mapping[str, TaskSource]) -> Iterator[Problem]:
     """What speaks against each source that is not the playground's."""
     for number, task in enumerate(benchmark.tasks):
         for name, source in task.sources.items():
-            if source.at is not None and (why := _against(source, configured)) is not None:
+            if source.at is not None and (why := _source_problem(source, configured)) is not None:
                 yield Problem(f"tasks[{number}].sources.{name}", why)
 
 
-def _against(source: TaskSource, configured: Mapping[str, TaskSource]) -> str | None:
+def _source_problem(source: TaskSource, configured: Mapping[str, TaskSource]) -> str | None:
     address = source.at or ""
     if not address.startswith(CONFIGURED):
         return f"the service reads no address that a benchmark names; write at: {CONFIGURED}NAME"
@@ -181,17 +183,17 @@ def _against(source: TaskSource, configured: Mapping[str, TaskSource]) -> str | 
     return None
 
 
-def _unsown(benchmark: Benchmark) -> Iterator[Problem]:
+def _seed_problems(benchmark: Benchmark) -> Iterator[Problem]:
     """What is wrong with each seed; one that many tasks share is read once."""
     read = set[bytes]()
     for number, task in enumerate(benchmark.tasks):
         mark = canonical(task.seed)
         if mark not in read:
             read.add(mark)
-            yield from _faults(benchmark, task, f"tasks[{number}].seed")
+            yield from _task_seed_problems(benchmark, task, f"tasks[{number}].seed")
 
 
-def _faults(benchmark: Benchmark, task: Task, where: str) -> Iterator[Problem]:
+def _task_seed_problems(benchmark: Benchmark, task: Task, where: str) -> Iterator[Problem]:
     try:
         seed_of(benchmark, task)
     except DocumentError as refused:

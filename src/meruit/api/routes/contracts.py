@@ -14,20 +14,41 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 from sqlalchemy import Connection
 
-from meruit.api.auth import ANYONE, OPERATORS, READERS, Connected, allow
-from meruit.api.db_threads import beside
+from meruit.api.auth import ANYONE, OPERATORS, READERS, ApiConnection, allow
+from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked, Service
-from meruit.api.wire import CONTRACT_ID, WORK_ID, Amount, Body, Key, Label, LabelQuery, Limit, Place, Reason, encoded
+from meruit.api.request import ApiRequest, Service
+from meruit.api.wire import (
+    CONTRACT_ID,
+    WORK_ID,
+    Amount,
+    Body,
+    Key,
+    Label,
+    LabelQuery,
+    Limit,
+    PageCursor,
+    Reason,
+    json_response,
+)
 from meruit.contracts import lifecycle
 from meruit.contracts.lifecycle import Decision, Operation, WrongState
-from meruit.contracts.marketplace import Case, Marketplace, completion_mark
+from meruit.contracts.marketplace import ContractWithWork, Marketplace, completion_fingerprint
 from meruit.contracts.rejudge import rejudge as judge_again
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store import transaction as stepping
-from meruit.contracts.store.read import ContractFilter, ContractView, Standing, Wanted
-from meruit.contracts.store.transaction import Actor, Answer, new_salt
-from meruit.contracts.transitions import Award, Dispute, Release, Resolve, Reverse, Settle, Start, Void
+from meruit.contracts.store.read import ContractFilter, ContractFilterValue, ContractSnapshot, ContractView
+from meruit.contracts.store.transaction import Actor, ContractReply, new_salt
+from meruit.contracts.transitions import (
+    AwardContract,
+    DisputeContract,
+    ReleaseContract,
+    ResolveDispute,
+    ReverseContract,
+    SettleContract,
+    StartContract,
+    VoidContract,
+)
 from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, UnknownName
 from meruit.governance.dossier import OF_AGENTS, HandedIn
 from meruit.model.access import Role
@@ -37,7 +58,7 @@ from meruit.model.numbers import Number
 from meruit.model.record import Record
 from meruit.model.threshold import money
 from meruit.outcomes.service import SMALL_BYTES
-from meruit.outcomes.store.write import IdempotencyConflict, Idempotent, Replay
+from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest
 from meruit.store.database import NotFound, StoreError
 from meruit.store.recorder import Write
 
@@ -51,7 +72,7 @@ ContractId = Annotated[str, PathParameter(pattern=CONTRACT_ID)]
 WorkQuery = Annotated[str | None, QueryParameter(pattern=WORK_ID, required=False)]
 # Litestar hands something else of its own to whatever is named `state`.
 State = Annotated[ContractState | None, QueryParameter(name="state", required=False)]
-Shown = ContractView | AgentContract
+VisibleContract = ContractView | AgentContract
 
 # Any: work is whatever JSON the agent gives back.
 Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
@@ -104,7 +125,7 @@ class AgentContractPage(Record, frozen=True):
     next: int | None
 
 
-async def before_reading(request: Connected, _handler: BaseRouteHandler) -> None:
+async def check_before_body(request: ApiConnection, _handler: BaseRouteHandler) -> None:
     """A guard that reads no large output for a contract that is not the caller's, or that can take none."""
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and len(length) <= MAX_LENGTH_DIGITS and int(length) <= SMALL_BYTES:
@@ -120,23 +141,23 @@ async def before_reading(request: Connected, _handler: BaseRouteHandler) -> None
 
 
 @post("/v1/contracts", status_code=201, guards=[OPERATORS], summary="Award work to an agent", tags=["contracts"])
-async def award(data: JSONBody[AwardRequest], request: Asked, key: Key = None) -> Response[ContractView]:
+async def award_contract(data: JSONBody[AwardRequest], request: ApiRequest, key: Key = None) -> Response[ContractView]:
     """Make a contract, and put aside the most that it can cost."""
-    rate = None if data.cpc_rate is None else _amount("cpc_rate", data.cpc_rate)
+    rate = None if data.cpc_rate is None else _parse_amount("cpc_rate", data.cpc_rate)
     contract_id = request.service.store.surroundings.new_id("con")
-    return await _moved(
-        request, key, lambda asked: Award(asked, contract_id, data.work_id, data.agent_id, rate), status=201
+    return await _apply_transition(
+        request, key, lambda asked: AwardContract(asked, contract_id, data.work_id, data.agent_id, rate), status=201
     )
 
 
 @get("/v1/contracts", guards=[ANYONE], summary="List contracts", tags=["contracts"])
 async def list_contracts(
-    request: Asked,
+    request: ApiRequest,
     agent_id: LabelQuery = None,
     consumer_id: LabelQuery = None,
     work_id: WorkQuery = None,
     standing: State = None,
-    before: Place = None,
+    before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[ContractPage | AgentContractPage]:
     """The newest contracts, at most one filter; an agent sees its own."""
@@ -146,7 +167,7 @@ async def list_contracts(
         ContractFilter.WORK: work_id,
         ContractFilter.STATE: standing,
     }
-    wanted = [Wanted(by, str(value)) for by, value in given.items() if value is not None]
+    wanted = [ContractFilterValue(by, str(value)) for by, value in given.items() if value is not None]
     if len(wanted) > 1:
         raise ApiProblem(400, "too_many_filters", f"give one of {', '.join(ContractFilter)}, not {len(wanted)}")
     if request.caller.role is Role.AGENT and consumer_id is not None:
@@ -155,61 +176,67 @@ async def list_contracts(
 
 
 @get("/v1/holds", guards=[READERS], summary="List what waits for a person", tags=["contracts"])
-async def list_holds(request: Asked, before: Place = None, limit: Limit = 50) -> Response[ContractPage]:
+async def list_holds(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[ContractPage]:
     """Contracts that are completed and not paid, the newest first, each with the reason and governance's flags."""
-    held = Wanted(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
+    held = ContractFilterValue(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
     return await _page(request, held, before, limit)
 
 
 @get("/v1/contracts/{contract_id:str}", guards=[ANYONE], summary="Read a contract", tags=["contracts"])
-async def read_contract(contract_id: ContractId, request: Asked) -> Response[ContractView | AgentContract]:
+async def read_contract(contract_id: ContractId, request: ApiRequest) -> Response[ContractView | AgentContract]:
     """How it stands: its verdict and what was paid; to an agent, of its own, without what it was judged by."""
     scope = request.caller.scope
-    found = await request.service.read(lambda connection: contracts.with_history(connection, scope, contract_id))
-    return encoded(_rendered(request, found))
+    found = await request.service.read(
+        lambda connection: contracts.load_snapshot_with_history(connection, scope, contract_id)
+    )
+    return json_response(_render_contract(request, found))
 
 
 @post("/v1/contracts/{contract_id:str}/start", status_code=200, guards=[PARTIES], summary="Begin", tags=["contracts"])
-async def start(contract_id: ContractId, request: Asked, key: Key = None) -> Response[ContractView | AgentContract]:
+async def start_contract(
+    contract_id: ContractId, request: ApiRequest, key: Key = None
+) -> Response[ContractView | AgentContract]:
     """Say that the agent begins; from here on its time is taken."""
-    await request.no_body()
-    return await _moved(request, key, lambda asked: Start(asked, contract_id))
+    await request.require_no_body()
+    return await _apply_transition(request, key, lambda asked: StartContract(asked, contract_id))
 
 
 @post(
     "/v1/contracts/{contract_id:str}/complete",
     status_code=200,
-    guards=[PARTIES, before_reading],
+    guards=[PARTIES, check_before_body],
     summary="Hand the output in",
     tags=["contracts"],
 )
-async def complete(
-    contract_id: ContractId, data: JSONBody[CompletionRequest], request: Asked, key: Key = None
+async def complete_contract(
+    contract_id: ContractId, data: JSONBody[CompletionRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView | AgentContract]:
     """Judge the output, ask whether it can be believed, and settle or hold: all of it durable before this answers."""
     caller, service = request.caller, request.service
     by_agent = caller.role is Role.AGENT
     if by_agent:
-        _refuse_more_than_claims(data)
+        _check_agent_metadata(data)
     handed = HandedIn(data.output, data.metadata, data.claimed_metrics, by_agent, len(await request.body()))
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        asked = _asked(request, once)
-        case, input_size = await beside(_looked_up, service.marketplace, asked.actor, contract_id)
-        mark = await _mark(handed)
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        asked = _transition_request(request, once)
+        case, input_size = await run_in_reader_thread(_load_case, service.marketplace, asked.actor, contract_id)
+        mark = await _completion_mark(handed)
         # Only a first look, which saves work; what counts is what the store finds when it writes.
-        if _is_done(case.contract, mark):
-            return await request.kept(once, _rendered(request, await _standing(request, contract_id)))
-        lifecycle.completed(case.contract, service.store.surroundings.clock(), "", mark)
-        with _without_details(by_agent):
-            await asyncio.to_thread(_compile, service.marketplace, case)
+        if _is_same_completion(case.contract, mark):
+            return await request.store_reply(
+                once, _render_contract(request, await _read_contract_state(request, contract_id))
+            )
+        lifecycle.complete(case.contract, service.store.surroundings.clock(), "", mark)
+        with _hide_details(by_agent):
+            await asyncio.to_thread(_compile_criteria, service.marketplace, case)
             # A long reference takes as long to compare with as a long output.
             all_of_it = handed._replace(size=handed.size + input_size)
             move = await service.marketplace.completion(asked, case, all_of_it)
             done = await service.store.recorder.record(move)
-        if isinstance(done, Standing) and done.contract.outcome_id == move.outcome.id:
-            _count(request, done)
-        return done if isinstance(done, Replay) else asked.render(done)
+        if isinstance(done, ContractSnapshot) and done.contract.outcome_id == move.outcome.id:
+            _count_verdict(request, done)
+        return done if isinstance(done, IdempotentReplay) else asked.render(done)
 
     return await request.answer_once(key, 200, act)
 
@@ -221,10 +248,10 @@ async def complete(
     summary="Pay a clear verdict",
     tags=["contracts"],
 )
-async def settle(contract_id: ContractId, request: Asked, key: Key = None) -> Response[ContractView]:
+async def settle_contract(contract_id: ContractId, request: ApiRequest, key: Key = None) -> Response[ContractView]:
     """Pay what the verdict is worth; what is settled already is told as it was."""
-    await request.no_body()
-    return await _moved(request, key, lambda asked: Settle(asked, contract_id))
+    await request.require_no_body()
+    return await _apply_transition(request, key, lambda asked: SettleContract(asked, contract_id))
 
 
 @post(
@@ -234,12 +261,12 @@ async def settle(contract_id: ContractId, request: Asked, key: Key = None) -> Re
     summary="Pay what was held",
     tags=["contracts"],
 )
-async def release(
-    contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
+async def release_contract(
+    contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
     """Say that a person has looked and lets it be paid."""
-    reason, salt = readable(data.reason), new_salt(request.service.store.surroundings.entropy)
-    return await _moved(request, key, lambda asked: Release(asked, contract_id, reason, salt))
+    reason, salt = validate_reason(data.reason), new_salt(request.service.store.surroundings.entropy)
+    return await _apply_transition(request, key, lambda asked: ReleaseContract(asked, contract_id, reason, salt))
 
 
 @post(
@@ -249,12 +276,12 @@ async def release(
     summary="Call it off",
     tags=["contracts"],
 )
-async def void(
-    contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
+async def void_contract(
+    contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
     """Pay nothing; the escrow goes back."""
-    reason = readable(data.reason)
-    return await _moved(request, key, lambda asked: Void(asked, contract_id, reason))
+    reason = validate_reason(data.reason)
+    return await _apply_transition(request, key, lambda asked: VoidContract(asked, contract_id, reason))
 
 
 @post(
@@ -264,23 +291,23 @@ async def void(
     summary="Take back what was paid",
     tags=["contracts"],
 )
-async def reverse(
-    contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
+async def reverse_payment(
+    contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
     """Move what was paid back into escrow, to be settled by a later verdict or called off."""
-    reason = readable(data.reason)
-    return await _moved(request, key, lambda asked: Reverse(asked, contract_id, reason))
+    reason = validate_reason(data.reason)
+    return await _apply_transition(request, key, lambda asked: ReverseContract(asked, contract_id, reason))
 
 
 @post(
     "/v1/contracts/{contract_id:str}/dispute", status_code=200, guards=[PARTIES], summary="Object", tags=["contracts"]
 )
-async def dispute(
-    contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
+async def dispute_contract(
+    contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView | AgentContract]:
     """Object to how it was judged or paid; what is held is frozen until that is resolved."""
-    reason = readable(data.reason)
-    return await _moved(request, key, lambda asked: Dispute(asked, contract_id, reason))
+    reason = validate_reason(data.reason)
+    return await _apply_transition(request, key, lambda asked: DisputeContract(asked, contract_id, reason))
 
 
 @post(
@@ -290,12 +317,14 @@ async def dispute(
     summary="End a dispute",
     tags=["contracts"],
 )
-async def resolve(
-    contract_id: ContractId, data: JSONBody[ResolutionRequest], request: Asked, key: Key = None
+async def resolve_dispute(
+    contract_id: ContractId, data: JSONBody[ResolutionRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
     """Let it stand, take back what was paid, or call it off."""
-    reason = readable(data.reason)
-    return await _moved(request, key, lambda asked: Resolve(asked, contract_id, data.decision, reason))
+    reason = validate_reason(data.reason)
+    return await _apply_transition(
+        request, key, lambda asked: ResolveDispute(asked, contract_id, data.decision, reason)
+    )
 
 
 @post(
@@ -305,78 +334,84 @@ async def resolve(
     summary="Judge the output again",
     tags=["contracts"],
 )
-async def rejudge(
-    contract_id: ContractId, data: JSONBody[ReasonRequest], request: Asked, key: Key = None
+async def rejudge_contract(
+    contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
     """Measure and judge the output anew by the contract's own criteria, as one more version of its verdict."""
-    reason = readable(data.reason)
+    reason = validate_reason(data.reason)
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         standing = await asyncio.to_thread(judge_again, request.service.marketplace, request.actor, contract_id, reason)
-        return await request.kept(once, _rendered(request, standing))
+        return await request.store_reply(once, _render_contract(request, standing))
 
     return await request.answer_once(key, 200, act)
 
 
-async def _moved(
-    request: Asked, key: str | None, move: Callable[[stepping.Request], Write[Answer]], *, status: int = 200
+async def _apply_transition(
+    request: ApiRequest,
+    key: str | None,
+    move: Callable[[stepping.ContractRequest], Write[ContractReply]],
+    *,
+    status: int = 200,
 ) -> Response[Any]:
     """Have a contract moved once, and answer how it stands."""
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        asked = _asked(request, once)
-        with _without_details(request.caller.role is Role.AGENT):
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        asked = _transition_request(request, once)
+        with _hide_details(request.caller.role is Role.AGENT):
             done = await request.service.store.recorder.record(move(asked))
-        return done if isinstance(done, Replay) else asked.render(done)
+        return done if isinstance(done, IdempotentReplay) else asked.render(done)
 
     return await request.answer_once(key, status, act)
 
 
-def _asked(request: Asked, once: Idempotent | None) -> stepping.Request:
-    return stepping.Request(request.actor, once, lambda standing: _rendered(request, standing))
+def _transition_request(request: ApiRequest, once: IdempotentRequest | None) -> stepping.ContractRequest:
+    return stepping.ContractRequest(request.actor, once, lambda standing: _render_contract(request, standing))
 
 
-def _rendered(request: Asked, standing: Standing) -> bytes:
-    return contracts.encode(_shown(request, standing))
+def _render_contract(request: ApiRequest, standing: ContractSnapshot) -> bytes:
+    return contracts.encode(_visible_contract(request, standing))
 
 
-def _shown(request: Asked, standing: Standing) -> Shown:
+def _visible_contract(request: ApiRequest, standing: ContractSnapshot) -> VisibleContract:
     if request.caller.role is Role.AGENT:
-        return contracts.shown_to_agent(standing)
-    return contracts.shown(standing)
+        return contracts.to_agent_contract(standing)
+    return contracts.to_contract_view(standing)
 
 
-async def _standing(request: Asked, contract_id: str) -> Standing:
+async def _read_contract_state(request: ApiRequest, contract_id: str) -> ContractSnapshot:
     scope = request.caller.scope
-    return await request.service.read(lambda connection: contracts.standing(connection, scope, contract_id))
+    return await request.service.read(lambda connection: contracts.load_snapshot(connection, scope, contract_id))
 
 
-async def _page(request: Asked, wanted: Wanted | None, before: int | None, limit: int) -> Response[Any]:
+async def _page(
+    request: ApiRequest, wanted: ContractFilterValue | None, before: int | None, limit: int
+) -> Response[Any]:
     scope = request.caller.scope
 
-    def ask(connection: Connection) -> list[Standing]:
+    def ask(connection: Connection) -> list[ContractSnapshot]:
         found = contracts.page(connection, scope, wanted=wanted, before=before, limit=limit)
-        return contracts.standings(connection, scope.tenant, found)
+        return contracts.load_snapshots(connection, scope.tenant, found)
 
     found = await request.service.read(ask)
     last = found[-1].contract.seq if len(found) == limit else None
-    return encoded({"contracts": [_shown(request, one) for one in found], "next": last})
+    return json_response({"contracts": [_visible_contract(request, one) for one in found], "next": last})
 
 
-def _looked_up(marketplace: Marketplace, actor: Actor, contract_id: str) -> tuple[Case, int]:
+def _load_case(marketplace: Marketplace, actor: Actor, contract_id: str) -> tuple[ContractWithWork, int]:
     """The contract with its work, and the size of what the agent was given."""
-    case = marketplace.case(actor, contract_id)
+    case = marketplace.find_contract(actor, contract_id)
     return case, len(payload_bytes(case.input) or b"")
 
 
-def _compile(marketplace: Marketplace, case: Case) -> None:
+def _compile_criteria(marketplace: Marketplace, case: ContractWithWork) -> None:
     """Make the criteria ready beside the event loop; the registrar remembers them."""
     work = case.work
     if work.criteria is not None and work.criteria_digest is not None:
-        marketplace.registrar.committed(work.criteria_digest, work.criteria)
+        marketplace.registrar.load_committed(work.criteria_digest, work.criteria)
 
 
-def _is_done(contract: Contract, mark: str) -> bool:
+def _is_same_completion(contract: Contract, mark: str) -> bool:
     """Whether just this was handed in before; raises WrongState for another output."""
     if contract.completion not in (None, mark):
         raise WrongState(
@@ -385,13 +420,13 @@ def _is_done(contract: Contract, mark: str) -> bool:
     return contract.completion == mark
 
 
-async def _mark(handed: HandedIn) -> str:
+async def _completion_mark(handed: HandedIn) -> str:
     if handed.size > SMALL_BYTES:
-        return await asyncio.to_thread(completion_mark, handed)
-    return completion_mark(handed)
+        return await asyncio.to_thread(completion_fingerprint, handed)
+    return completion_fingerprint(handed)
 
 
-def _count(request: Asked, done: Standing) -> None:
+def _count_verdict(request: ApiRequest, done: ContractSnapshot) -> None:
     instruments = request.service.instruments
     instruments.recorded_total.inc()
     if done.judgement is not None and done.judgement.result is not None:
@@ -399,7 +434,7 @@ def _count(request: Asked, done: Standing) -> None:
 
 
 @contextmanager
-def _without_details(by_agent: bool) -> Iterator[None]:  # noqa: FBT001 - the one thing that it depends on
+def _hide_details(by_agent: bool) -> Iterator[None]:  # noqa: FBT001 - the one thing that it depends on
     """Tell what cannot be judged or billed here; an agent hears only that, for every problem names a criterion."""
     try:
         yield
@@ -419,7 +454,7 @@ def _without_details(by_agent: bool) -> Iterator[None]:  # noqa: FBT001 - the on
         raise ApiProblem(422, "cannot_be_judged", why if by_agent else str(refused)) from None
 
 
-def _refuse_more_than_claims(data: CompletionRequest) -> None:
+def _check_agent_metadata(data: CompletionRequest) -> None:
     # Not all of them: there may be a million.
     others = list(islice((name for name in data.metadata if name not in OF_AGENTS), MAX_NAMED))
     if others:
@@ -428,7 +463,7 @@ def _refuse_more_than_claims(data: CompletionRequest) -> None:
         raise ApiProblem(403, "forbidden", f"of its run an agent tells only {told}; leave out {named}")
 
 
-def readable(reason: str) -> str:
+def validate_reason(reason: str) -> str:
     """The reason, if a person can read it; raises ApiProblem."""
     if not reason.strip() or not reason.isprintable():
         problem = Problem("reason", "expected one line of text without control characters")
@@ -436,7 +471,7 @@ def readable(reason: str) -> str:
     return reason
 
 
-def _amount(field: str, value: float | str) -> Number:
+def _parse_amount(field: str, value: float | str) -> Number:
     try:
         return money(value)
     except ValueError as refused:

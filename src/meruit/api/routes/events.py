@@ -12,13 +12,13 @@ from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
-from meruit.api.wire import PRINTABLE, Body, Limit, Place, encoded, whole
+from meruit.api.request import ApiRequest
+from meruit.api.wire import PRINTABLE, Body, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import MeruitError
 from meruit.events.store import deliveries, outbox, webhooks
 from meruit.events.store.deliveries import DeadLetter, Redeliver
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
-from meruit.model.events import EventType, Numbered
+from meruit.model.events import EventType, OutboxEvent
 from meruit.model.record import Record
 from meruit.sources.http_guard import check_url
 from meruit.store.database import StoreError
@@ -26,9 +26,9 @@ from meruit.store.database import StoreError
 STREAM = "text/event-stream"
 MAX_URL = 2_000
 MAX_SUBJECT = 500
-MAX_FOLLOWING = 32
+MAX_OPEN_STREAMS = 32
 """Streams of events that one key may hold open."""
-_WEBHOOK = whole("whk_[0-9a-f]{34}")
+_WEBHOOK = anchor_pattern("whk_[0-9a-f]{34}")
 WebhookId = Annotated[str, PathParameter(pattern=_WEBHOOK)]
 WebhookQuery = Annotated[str | None, QueryParameter(pattern=_WEBHOOK, required=False)]
 Seq = Annotated[int, PathParameter(ge=1, le=2**53)]
@@ -56,7 +56,7 @@ LastEventId = Annotated[
     HeaderParameter(
         name="Last-Event-ID",
         required=False,
-        pattern=whole("[0-9]{1,15}"),
+        pattern=anchor_pattern("[0-9]{1,15}"),
         description="The id of the last event that you have; a browser sends it by itself.",
     ),
 ]
@@ -105,8 +105,8 @@ class DeadLetterPage(Record, frozen=True):
         )
     },
 )
-async def follow_events(
-    request: Asked,
+async def stream_events(
+    request: ApiRequest,
     after: After = None,
     types: Types = None,
     subject: Subject = None,
@@ -114,44 +114,44 @@ async def follow_events(
 ) -> Stream:
     """Events of your tenant as server-sent events, until you leave; each has an id to go on after."""
     service, tenant = request.service, request.caller.tenant
-    wanted = _types(types)
+    wanted = _parse_types(types)
     start = int(last) if last is not None else after
     if start is None:
         start = await service.read(outbox.newest)
-    if service.followers[request.caller.key_id] >= MAX_FOLLOWING:
-        raise ApiProblem(429, "too_many_streams", f"a key follows events {MAX_FOLLOWING} times at once at most")
+    if service.open_streams[request.caller.key_id] >= MAX_OPEN_STREAMS:
+        raise ApiProblem(429, "too_many_streams", f"a key follows events {MAX_OPEN_STREAMS} times at once at most")
     about = None if subject is None else frozenset({subject})
     following = service.dispatcher.follow(tenant, start, wanted, service.ended, subjects=about)
 
     async def lines() -> AsyncIterator[bytes]:
-        service.followers[request.caller.key_id] += 1
+        service.open_streams[request.caller.key_id] += 1
         try:
             # Said at once, so that a caller knows that it is connected.
             yield b": following\n\n"
             async for numbered in following:
                 # A key may be revoked while its owner listens.
-                if not await _still_welcome(request):
+                if not await _is_still_authorized(request):
                     return
-                yield b": still here\n\n" if numbered is None else _line(numbered)
+                yield b": still here\n\n" if numbered is None else _encode_event(numbered)
         finally:
-            service.followers[request.caller.key_id] -= 1
+            service.open_streams[request.caller.key_id] -= 1
 
     return Stream(lines(), media_type=STREAM)
 
 
-async def _still_welcome(request: Asked) -> bool:
+async def _is_still_authorized(request: ApiRequest) -> bool:
     try:
-        return await request.service.doorkeeper.recognised(request) == request.caller
+        return await request.service.authenticator.identify(request) == request.caller
     except ApiProblem:
         return False
 
 
-def _line(numbered: Numbered) -> bytes:
+def _encode_event(numbered: OutboxEvent) -> bytes:
     kind, data = numbered.event.event_type.encode(), numbered.event.to_json()
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (numbered.seq, kind, data)
 
 
-def _types(types: str | None) -> frozenset[str] | None:
+def _parse_types(types: str | None) -> frozenset[str] | None:
     if types is None:
         return None
     wanted = frozenset(types.split(","))
@@ -162,7 +162,7 @@ def _types(types: str | None) -> frozenset[str] | None:
 
 
 @post("/v1/webhooks", status_code=201, guards=[OPERATORS], summary="Have events delivered", tags=["events"])
-async def create_webhook(data: JSONBody[WebhookRequest], request: Asked) -> Response[IssuedWebhook]:
+async def create_webhook(data: JSONBody[WebhookRequest], request: ApiRequest) -> Response[IssuedWebhook]:
     """Send your tenant's events to a URL from now on; the secret that signs them is in this reply and nowhere else."""
     service = request.service
     try:
@@ -174,11 +174,11 @@ async def create_webhook(data: JSONBody[WebhookRequest], request: Asked) -> Resp
         raise
     except MeruitError as refused:
         raise ApiProblem(400, "bad_webhook", str(refused)) from None
-    return encoded(made, 201)
+    return json_response(made, 201)
 
 
 @get("/v1/webhooks", guards=[READERS], summary="List webhooks", tags=["events"])
-async def list_webhooks(request: Asked, after: WebhookQuery = None, limit: Limit = 50) -> WebhookPage:
+async def list_webhooks(request: ApiRequest, after: WebhookQuery = None, limit: Limit = 50) -> WebhookPage:
     """The webhooks of your tenant, without their secrets."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: webhooks.page(connection, tenant, after=after, limit=limit))
@@ -186,17 +186,19 @@ async def list_webhooks(request: Asked, after: WebhookQuery = None, limit: Limit
 
 
 @delete("/v1/webhooks/{webhook_id:str}", guards=[OPERATORS], summary="Remove a webhook", tags=["events"])
-async def delete_webhook(webhook_id: WebhookId, request: Asked) -> None:
+async def delete_webhook(webhook_id: WebhookId, request: ApiRequest) -> None:
     """Send nothing more to it; what still waits for it is forgotten."""
     await request.service.store.recorder.record(RemoveWebhook(request.caller.tenant, webhook_id))
 
 
 @get("/v1/webhooks/{webhook_id:str}/dead", guards=[READERS], summary="List dead letters", tags=["events"])
-async def list_dead(webhook_id: WebhookId, request: Asked, after: Place = None, limit: Limit = 50) -> DeadLetterPage:
+async def list_dead_letters(
+    webhook_id: WebhookId, request: ApiRequest, after: PageCursor = None, limit: Limit = 50
+) -> DeadLetterPage:
     """What a webhook was not sent although it was tried to the end."""
     tenant = request.caller.tenant
     found = await request.service.read(
-        lambda connection: deliveries.dead(connection, tenant, webhook_id, after=after or 0, limit=limit)
+        lambda connection: deliveries.dead_letters(connection, tenant, webhook_id, after=after or 0, limit=limit)
     )
     return DeadLetterPage(found, found[-1].seq if len(found) == limit else None)
 
@@ -208,7 +210,7 @@ async def list_dead(webhook_id: WebhookId, request: Asked, after: Place = None, 
     summary="Try a dead letter again",
     tags=["events"],
 )
-async def redeliver(webhook_id: WebhookId, seq: Seq, request: Asked) -> Response[None]:
+async def redeliver_dead_letter(webhook_id: WebhookId, seq: Seq, request: ApiRequest) -> Response[None]:
     """Make a dead letter due now; events of its subject that came later may have been delivered already."""
     await request.service.store.recorder.record(Redeliver(request.caller.tenant, webhook_id, seq))
     return Response(None, status_code=202)

@@ -14,11 +14,11 @@ from msgspec import Meta
 from meruit.api.auth import OPERATORS
 from meruit.api.json_body import BodyError, field_problem
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
-from meruit.api.wire import Body, Label, encoded
+from meruit.api.request import ApiRequest
+from meruit.api.wire import Body, Label, json_response
 from meruit.errors import Problem
 from meruit.governance.dossier import moment, number, numbers
-from meruit.governance.evaluate import excesses, govern
+from meruit.governance.evaluate import find_excesses, govern
 from meruit.model.evidence import Provenance
 from meruit.model.governance import Dossier, GovernanceResult, MetricFact, Policy
 from meruit.registry import metrics
@@ -28,14 +28,14 @@ DOSSIER = f"{CONTEXT}.dossier"
 MAX_AT_ONCE = 2
 MAX_PROBLEMS = 10
 """How many things wrong with a dossier are told."""
-_asked = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="governance")
+_executor = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="governance")
 """Threads of its own: however many ask, those who complete and settle have theirs."""
 
-SAID = {"claimed_ms": "duration_ms", "claimed_tokens": "total_tokens"}
+CONTEXT_NAMES = {"claimed_ms": "duration_ms", "claimed_tokens": "total_tokens"}
 """What a context calls differently."""
 
 # Any: an asker's metrics and context may hold whatever JSON it has.
-Named = Annotated[dict[str, Any], Meta(description="Values by the names of their metrics.")]
+MetricValues = Annotated[dict[str, Any], Meta(description="Values by the names of their metrics.")]
 Context = Annotated[
     dict[str, Any],
     Meta(
@@ -49,7 +49,7 @@ class OutcomeQuestion(Body, frozen=True):
     """An outcome, and what is known of it."""
 
     contract_id: Label
-    claimed_metrics: Named = msgspec.field(default_factory=dict)
+    claimed_metrics: MetricValues = msgspec.field(default_factory=dict)
     execution_context: Context = msgspec.field(default_factory=dict)
 
 
@@ -60,16 +60,16 @@ class OutcomeQuestion(Body, frozen=True):
     summary="Can an outcome be believed?",
     tags=["governance"],
 )
-async def validate_outcome(data: JSONBody[OutcomeQuestion], request: Asked) -> Response[GovernanceResult]:
+async def validate_outcome(data: JSONBody[OutcomeQuestion], request: ApiRequest) -> Response[GovernanceResult]:
     """Ask every rule of this service about an outcome; nothing is kept, and nothing remembered here is used."""
     policy = request.service.marketplace.policy
     if policy is None:
         why = "this service asks no governance (verification.governance_check in its configuration)"
         raise ApiProblem(409, "governance_off", why)
-    return encoded(await asyncio.get_running_loop().run_in_executor(_asked, _answer, data, policy))
+    return json_response(await asyncio.get_running_loop().run_in_executor(_executor, _evaluate, data, policy))
 
 
-def _answer(data: OutcomeQuestion, policy: Policy) -> GovernanceResult:
+def _evaluate(data: OutcomeQuestion, policy: Policy) -> GovernanceResult:
     return govern(_dossier(data), policy)
 
 
@@ -78,32 +78,32 @@ def _dossier(data: OutcomeQuestion) -> Dossier:
     context = data.execution_context
     gathered = context.get("dossier")
     if gathered is None:
-        return _bounded(_gathered(data.contract_id, data.claimed_metrics, context), CONTEXT)
+        return _check_bounds(_dossier_from_context(data.contract_id, data.claimed_metrics, context), CONTEXT)
     try:
         dossier = msgspec.convert(gathered, Dossier)
     except msgspec.ValidationError as refused:
         problem = field_problem(str(refused))
-        raise _refused([problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))]) from None
+        raise _body_error([problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))]) from None
     if dossier.contract_id not in ("", data.contract_id):
-        raise _refused([Problem(f"{DOSSIER}.contract_id", "is another than contract_id")])
-    return _bounded(dossier, DOSSIER)
+        raise _body_error([Problem(f"{DOSSIER}.contract_id", "is another than contract_id")])
+    return _check_bounds(dossier, DOSSIER)
 
 
-def _bounded(dossier: Dossier, where: str) -> Dossier:
+def _check_bounds(dossier: Dossier, where: str) -> Dossier:
     """The same; raises BodyError for one that holds more than any outcome has."""
-    told = SAID if where == CONTEXT else {}
-    problems = [*islice(excesses(dossier), MAX_PROBLEMS)]
+    told = CONTEXT_NAMES if where == CONTEXT else {}
+    problems = [*islice(find_excesses(dossier), MAX_PROBLEMS)]
     if problems:
-        raise _refused(one._replace(where=f"{where}.{told.get(one.where, one.where)}") for one in problems)
+        raise _body_error(one._replace(where=f"{where}.{told.get(one.where, one.where)}") for one in problems)
     return dossier
 
 
-def _refused(problems: Iterable[Problem]) -> BodyError:
+def _body_error(problems: Iterable[Problem]) -> BodyError:
     several = [*problems]
     return BodyError("; ".join(map(str, several)), several)
 
 
-def _gathered(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
+def _dossier_from_context(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
     claims, measured = (context.get(name) for name in ("claimed_metrics", "measured_metrics"))
     if not isinstance(claims, Mapping) and not isinstance(measured, Mapping):
         claims = said

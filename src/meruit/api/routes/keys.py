@@ -9,15 +9,15 @@ from msgspec import Meta
 
 from meruit.api.auth import ADMINS
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
-from meruit.api.wire import Body, Label, Limit, encoded, whole
+from meruit.api.request import ApiRequest
+from meruit.api.wire import Body, Label, Limit, anchor_pattern, json_response
 from meruit.model.access import Role
 from meruit.model.record import Record
 from meruit.store import keys
 from meruit.store.keys import IssuedKey, KeyRecord, NewKey, Revoke
 
 MAX_DAYS = 3_650
-_KEY = whole("mk_[0-9a-f]{12}")
+_KEY = anchor_pattern("mk_[0-9a-f]{12}")
 KeyId = Annotated[str, PathParameter(pattern=_KEY)]
 KeyQuery = Annotated[str | None, QueryParameter(pattern=_KEY, required=False)]
 
@@ -40,7 +40,7 @@ class KeyPage(Record, frozen=True):
 
 
 @post("/v1/keys", status_code=201, guards=[ADMINS], summary="Make a key", tags=["keys"])
-async def create_key(data: JSONBody[KeyRequest], request: Asked) -> Response[IssuedKey]:
+async def create_key(data: JSONBody[KeyRequest], request: ApiRequest) -> Response[IssuedKey]:
     """A new key of your tenant; its secret is in this reply and nowhere else."""
     if (data.role is Role.AGENT) != (data.agent_id is not None):
         raise ApiProblem(400, "bad_key", "an agent's key names its agent (agent_id), and no other key does")
@@ -49,12 +49,12 @@ async def create_key(data: JSONBody[KeyRequest], request: Asked) -> Response[Iss
     expires = None if data.expires_in_days is None else surroundings.clock() + timedelta(days=data.expires_in_days)
     wish = NewKey(request.caller.tenant, data.role, data.name, data.agent_id, expires, surroundings.entropy)
     made = await service.store.recorder.record(wish)
-    service.doorkeeper.forget()
-    return encoded(made, 201)
+    service.authenticator.clear_cache()
+    return json_response(made, 201)
 
 
 @get("/v1/keys", guards=[ADMINS], summary="List keys", tags=["keys"])
-async def list_keys(request: Asked, after: KeyQuery = None, limit: Limit = 50) -> KeyPage:
+async def list_keys(request: ApiRequest, after: KeyQuery = None, limit: Limit = 50) -> KeyPage:
     """The keys of your tenant, revoked ones included."""
     tenant = request.caller.tenant
     found = await request.service.read(
@@ -64,9 +64,9 @@ async def list_keys(request: Asked, after: KeyQuery = None, limit: Limit = 50) -
 
 
 @delete("/v1/keys/{key_id:str}", status_code=200, guards=[ADMINS], summary="Revoke a key", tags=["keys"])
-async def revoke_key(key_id: KeyId, request: Asked) -> KeyRecord:
+async def revoke_key(key_id: KeyId, request: ApiRequest) -> KeyRecord:
     """Make a key useless; it stays listed."""
     service = request.service
     revoked = await service.store.recorder.record(Revoke(key_id, request.caller.tenant))
-    service.doorkeeper.forget()
+    service.authenticator.clear_cache()
     return revoked

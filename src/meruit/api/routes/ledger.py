@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 
 from meruit.api.auth import ANYONE, READERS
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
-from meruit.api.wire import PRINTABLE, encoded, whole
+from meruit.api.request import ApiRequest
+from meruit.api.wire import PRINTABLE, anchor_pattern, json_response
 from meruit.contracts.postings import PLATFORM
 from meruit.contracts.store import ledger
 from meruit.contracts.store.ledger import Statement
@@ -20,7 +20,7 @@ from meruit.errors import Problem
 from meruit.model.access import Caller, Role
 from meruit.model.money import CURRENCIES
 from meruit.model.numbers import in_units
-from meruit.model.outcome import MAX_LABEL, from_micros, in_micros, written
+from meruit.model.outcome import MAX_LABEL, from_micros, in_micros, to_rfc3339
 from meruit.model.record import Record
 from meruit.store import tables
 
@@ -42,7 +42,7 @@ Account = Annotated[
         description="`agent:ID`, `consumer:ID`, `escrow:CONTRACT` or `platform`; an agent's own when left out.",
     ),
 ]
-Currency = Annotated[str, QueryParameter(pattern=whole("[A-Z]{3}"), description="An ISO 4217 code.")]
+Currency = Annotated[str, QueryParameter(pattern=anchor_pattern("[A-Z]{3}"), description="An ISO 4217 code.")]
 # Text, because Litestar would take moments without a zone, which nobody can place.
 Since = Annotated[
     str | None, QueryParameter(name="from", max_length=40, required=False, description="RFC 3339; included.")
@@ -95,39 +95,39 @@ class StatementView(Record, frozen=True):
 
 
 @get("/v1/ledger/balances", guards=[READERS], summary="What every account comes to", tags=["ledger"])
-async def read_balances(request: Asked) -> Response[Balances]:
+async def read_balances(request: ApiRequest) -> Response[Balances]:
     """All accounts of your tenant by currency and name."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: ledger.balances(connection, tenant))
     if len(found) > MAX_ACCOUNTS:
         why = f"there are more than {MAX_ACCOUNTS:,} accounts; ask for the statement of those that you need"
         raise ApiProblem(409, "too_many_accounts", why)
-    return encoded(Balances([BalanceView(one.account, one.currency, in_units(one.micros)) for one in found]))
+    return json_response(Balances([BalanceView(one.account, one.currency, in_units(one.micros)) for one in found]))
 
 
 @get("/v1/ledger/statement", guards=[ANYONE], summary="What moved on an account", tags=["ledger"])
 async def read_statement(
-    request: Asked, currency: Currency, account: Account = None, since: Since = None, until: Until = None
+    request: ApiRequest, currency: Currency, account: Account = None, since: Since = None, until: Until = None
 ) -> Response[StatementView]:
     """The movements of an account from a moment to before another, the oldest first; an agent sees its own."""
     caller = request.caller
-    named = _account(caller, account)
+    named = _resolve_account(caller, account)
     if currency not in CURRENCIES:
-        raise _bad("currency", "expected the code of a currency, such as USD or EUR")
-    begin, end = _moment("from", since), _moment("to", until)
+        raise _invalid_field("currency", "expected the code of a currency, such as USD or EUR")
+    begin, end = _parse_moment("from", since), _parse_moment("to", until)
     if begin is not None and end is not None and begin > end:
-        raise _bad("from", "the period ends before it begins")
+        raise _invalid_field("from", "the period ends before it begins")
 
     def ask(connection: Connection) -> StatementView:
-        following = _following(connection, caller.tenant, named, currency, begin, end)
+        following = _next_page_start(connection, caller.tenant, named, currency, begin, end)
         until = end if following is None else following
         found = ledger.statement(connection, caller.tenant, named, currency, begin, until)
-        return _shown(found, following)
+        return _to_statement_view(found, following)
 
-    return encoded(await request.service.read(ask))
+    return json_response(await request.service.read(ask))
 
 
-def _account(caller: Caller, asked: str | None) -> str:
+def _resolve_account(caller: Caller, asked: str | None) -> str:
     """The account that is meant; an agent has one."""
     if caller.role is Role.AGENT:
         own = f"agent:{caller.agent_id or ''}"
@@ -135,32 +135,32 @@ def _account(caller: Caller, asked: str | None) -> str:
             raise ApiProblem(403, "forbidden", "an agent sees its own account; leave account out")
         return own
     if asked is None:
-        raise _bad("account", "is required")
+        raise _invalid_field("account", "is required")
     if asked != PLATFORM and not asked.startswith(KINDS):
-        raise _bad("account", f"expected {PLATFORM}, or a name that begins with {', '.join(KINDS)}")
+        raise _invalid_field("account", f"expected {PLATFORM}, or a name that begins with {', '.join(KINDS)}")
     return asked
 
 
-def _moment(field: str, text: str | None) -> datetime | None:
+def _parse_moment(field: str, text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
         # `fromisoformat` alone takes weeks, days without a time and moments without a zone.
         if _MOMENT.fullmatch(text):
             moment = datetime.fromisoformat(text.upper())
-            written(moment)
+            to_rfc3339(moment)
             return moment
     except (ValueError, OverflowError):
         pass
-    raise _bad(field, "expected a moment with its zone, as 2026-01-31T00:00:00Z; write a plus sign as %2B")
+    raise _invalid_field(field, "expected a moment with its zone, as 2026-01-31T00:00:00Z; write a plus sign as %2B")
 
 
-def _bad(field: str, message: str) -> ApiProblem:
+def _invalid_field(field: str, message: str) -> ApiProblem:
     problem = Problem(field, message)
     return ApiProblem(400, "invalid", str(problem), errors=[problem])
 
 
-def _following(
+def _next_page_start(
     connection: Connection, tenant: str, account: str, currency: str, begin: datetime | None, end: datetime | None
 ) -> datetime | None:
     """Where the next page begins; None when all fits on this one."""
@@ -180,7 +180,7 @@ def _following(
     return from_micros(beyond)
 
 
-def _shown(found: Statement, following: datetime | None) -> StatementView:
+def _to_statement_view(found: Statement, following: datetime | None) -> StatementView:
     return StatementView(
         account=found.account,
         currency=found.currency,
@@ -195,5 +195,5 @@ def _shown(found: Statement, following: datetime | None) -> StatementView:
         ],
         since=found.since,
         until=found.until,
-        next=None if following is None else written(following),
+        next=None if following is None else to_rfc3339(following),
     )

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, READERS
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
-from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, Place, VersionQuery, encoded, whole
+from meruit.api.request import ApiRequest
+from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, PageCursor, VersionQuery, anchor_pattern, json_response
 from meruit.audit.bundle import Receipt
 from meruit.audit.export import export, receipt
 from meruit.model.access import Role
@@ -20,10 +20,10 @@ from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, Ve
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
 from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.read import Filter, Narrowed
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 
-OutcomeId = Annotated[str, PathParameter(pattern=whole("out_[0-9a-f]{34}"))]
-Digest = Annotated[str | None, QueryParameter(pattern=whole("[0-9a-f]{64}"), required=False)]
+OutcomeId = Annotated[str, PathParameter(pattern=anchor_pattern("out_[0-9a-f]{34}"))]
+Digest = Annotated[str | None, QueryParameter(pattern=anchor_pattern("[0-9a-f]{64}"), required=False)]
 ZIP = "application/zip"
 
 
@@ -50,25 +50,25 @@ class OutcomeVersions(Record, frozen=True):
 
 @get("/v1/outcomes", guards=[ANYONE], summary="List outcomes", tags=["outcomes"])
 async def list_outcomes(
-    request: Asked,
+    request: ApiRequest,
     contract_id: LabelQuery = None,
     agent_id: LabelQuery = None,
     verdict: FromQuery[Verdict | None] = None,
     criteria_digest: Digest = None,
-    before: Place = None,
+    before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[OutcomePage | AgentOutcomePage]:
     """The newest outcomes, at most one filter; an agent sees its own."""
     caller, service = request.caller, request.service
     given = {
-        Filter.CONTRACT: contract_id,
-        Filter.AGENT: agent_id,
-        Filter.VERDICT: verdict,
-        Filter.CRITERIA: criteria_digest,
+        OutcomeFilterField.CONTRACT: contract_id,
+        OutcomeFilterField.AGENT: agent_id,
+        OutcomeFilterField.VERDICT: verdict,
+        OutcomeFilterField.CRITERIA: criteria_digest,
     }
-    narrowed = [Narrowed(by, str(value)) for by, value in given.items() if value is not None]
+    narrowed = [OutcomeFilter(by, str(value)) for by, value in given.items() if value is not None]
     if len(narrowed) > 1:
-        raise ApiProblem(400, "too_many_filters", f"give one of {', '.join(Filter)}, not {len(narrowed)}")
+        raise ApiProblem(400, "too_many_filters", f"give one of {', '.join(OutcomeFilterField)}, not {len(narrowed)}")
     if caller.role is Role.AGENT and criteria_digest is not None:
         raise ApiProblem(403, "forbidden", "an agent does not ask about criteria")
 
@@ -79,8 +79,8 @@ async def list_outcomes(
     found = await service.read(ask)
     last = found[-1].seq if len(found) == limit else None
     if caller.role is Role.AGENT:
-        return encoded(AgentOutcomePage([outcomes.for_agent(one) for one in found], last))
-    return encoded(OutcomePage(found, last))
+        return json_response(AgentOutcomePage([outcomes.for_agent(one) for one in found], last))
+    return json_response(OutcomePage(found, last))
 
 
 @get(
@@ -97,32 +97,32 @@ async def list_outcomes(
         )
     },
 )
-async def read_outcome(outcome_id: OutcomeId, request: Asked, version: VersionQuery = None) -> Response[Any]:
+async def read_outcome(outcome_id: OutcomeId, request: ApiRequest, version: VersionQuery = None) -> Response[Any]:
     """The whole record, in its latest version unless another is asked for; to an agent, how its own work ended."""
     caller, service = request.caller, request.service
     if caller.role is Role.AGENT:
         found = await service.read(lambda connection: outcomes.summary(connection, caller.scope, outcome_id))
-        return encoded(outcomes.for_agent(found))
+        return json_response(outcomes.for_agent(found))
 
     def ask(connection: Connection) -> bytes:
-        record = outcomes.full(connection, caller.scope, outcome_id, service.store.shelf, version)
+        record = outcomes.full_record(connection, caller.scope, outcome_id, service.store.blobs, version)
         return record.model_dump_json().encode()
 
-    return encoded(await service.read(ask))
+    return json_response(await service.read(ask))
 
 
 @get("/v1/outcomes/{outcome_id:str}/versions", guards=[READERS], summary="List its verdicts", tags=["outcomes"])
-async def list_verdicts(outcome_id: OutcomeId, request: Asked) -> Response[OutcomeVersions]:
+async def list_verdicts(outcome_id: OutcomeId, request: ApiRequest) -> Response[OutcomeVersions]:
     """Every verdict on an outcome, oldest first."""
     scope = request.caller.scope
     found = await request.service.read(lambda connection: outcomes.versions(connection, scope, outcome_id))
-    return encoded(OutcomeVersions(found))
+    return json_response(OutcomeVersions(found))
 
 
 @get("/v1/outcomes/{outcome_id:str}/diff", guards=[READERS], summary="Compare two of its verdicts", tags=["outcomes"])
 async def compare_verdicts(
     outcome_id: OutcomeId,
-    request: Asked,
+    request: ApiRequest,
     old: Annotated[int | None, QueryParameter(name="from", ge=1, le=MAX_VERSION, required=False)] = None,
     new: Annotated[int | None, QueryParameter(name="to", ge=1, le=MAX_VERSION, required=False)] = None,
 ) -> Response[Difference]:
@@ -138,14 +138,14 @@ async def compare_verdicts(
             raise ApiProblem(410, "erased", "the results of this outcome were erased")
         return difference(pair[0], pair[1])
 
-    return encoded(await request.service.read(ask))
+    return json_response(await request.service.read(ask))
 
 
 @get("/v1/outcomes/{outcome_id:str}/receipt", guards=[READERS], summary="Prove a verdict", tags=["audit"])
-async def read_receipt(outcome_id: OutcomeId, request: Asked, version: VersionQuery = None) -> Response[Receipt]:
+async def read_receipt(outcome_id: OutcomeId, request: ApiRequest, version: VersionQuery = None) -> Response[Receipt]:
     """The verdict's entry in the audit log, with the proof that a signed checkpoint covers it."""
     made = await asyncio.to_thread(receipt, request.service.store, request.caller.scope, outcome_id, version)
-    return encoded(made)
+    return json_response(made)
 
 
 @get(
@@ -155,7 +155,7 @@ async def read_receipt(outcome_id: OutcomeId, request: Asked, version: VersionQu
     tags=["audit"],
     media_type=ZIP,
 )
-async def read_bundle(outcome_id: OutcomeId, request: Asked) -> Response[bytes]:
+async def read_bundle(outcome_id: OutcomeId, request: ApiRequest) -> Response[bytes]:
     """A zip file for `meruit audit verify`."""
     made = await asyncio.to_thread(export, request.service.store, request.caller.scope, outcome_id)
     headers = {"Content-Disposition": f'attachment; filename="{outcome_id}.zip"'}

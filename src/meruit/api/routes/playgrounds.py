@@ -13,11 +13,11 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS
-from meruit.api.db_threads import beside
-from meruit.api.playground_host import Hosting
+from meruit.api.db_threads import run_in_reader_thread
+from meruit.api.playground_host import PlaygroundHosting
 from meruit.api.problems import MAX_ERRORS, ApiProblem
-from meruit.api.request import Asked
-from meruit.api.wire import Body, Limit, encoded, whole
+from meruit.api.request import ApiRequest
+from meruit.api.wire import Body, Limit, anchor_pattern, json_response
 from meruit.errors import DocumentError, MeruitError
 from meruit.model.access import Scope
 from meruit.model.record import Record
@@ -25,14 +25,14 @@ from meruit.model.task_run import ENDED
 from meruit.playground.events import EventPage, page
 from meruit.playground.host import ID, Endpoints, Playground
 from meruit.playground.seed import Seed, read_seed
-from meruit.playground.state import START, Full
+from meruit.playground.state import START, PlaygroundFull
 from meruit.store.database import NotFound
 
-PLAYGROUND_ID = whole(ID)
+PLAYGROUND_ID = anchor_pattern(ID)
 PlaygroundId = Annotated[str, PathParameter(pattern=PLAYGROUND_ID)]
 PlaygroundQuery = Annotated[str | None, QueryParameter(pattern=PLAYGROUND_ID, required=False)]
 EventQuery = Annotated[int, QueryParameter(ge=0, le=2**53, required=False, description="Those after this one.")]
-CheckpointName = Annotated[str, Meta(pattern=whole("[a-z0-9][a-z0-9_-]{0,62}"))]
+CheckpointName = Annotated[str, Meta(pattern=anchor_pattern("[a-z0-9][a-z0-9_-]{0,62}"))]
 
 
 class PlaygroundRequest(Body, frozen=True):
@@ -77,32 +77,32 @@ class PlaygroundPage(Record, frozen=True):
 
 
 @post("/v1/playgrounds", status_code=201, guards=[OPERATORS], summary="Make a playground", tags=["playgrounds"])
-async def create_playground(data: JSONBody[PlaygroundRequest], request: Asked) -> Response[PlaygroundView]:
+async def create_playground(data: JSONBody[PlaygroundRequest], request: ApiRequest) -> Response[PlaygroundView]:
     """A FHIR store, an HL7 listener, a portal, a file drop, a clearing house and a telephone, with a seed in them."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     await hosting.begin()
-    seed = None if data.seed is None else await asyncio.to_thread(_read, data.seed)
-    with _told():
+    seed = None if data.seed is None else await asyncio.to_thread(_parse_seed, data.seed)
+    with _translate_errors():
         made = await hosting.create(tenant, seed)
-    return encoded(await _view(hosting, tenant, made), 201)
+    return json_response(await _read_view(hosting, tenant, made), 201)
 
 
 @get("/v1/playgrounds", guards=[OPERATORS], summary="List playgrounds", tags=["playgrounds"])
 async def list_playgrounds(
-    request: Asked, after: PlaygroundQuery = None, limit: Limit = 50
+    request: ApiRequest, after: PlaygroundQuery = None, limit: Limit = 50
 ) -> Response[PlaygroundPage]:
     """Those that this process serves, oldest first, the worlds of task runs included."""
     hosting, tenant = request.service.hosting, request.caller.tenant
-    ids = [one for one in hosting.listing(tenant) if after is None or one > after][:limit]
-    shown = [_shown(hosting, hosting.find(tenant, one)) for one in ids]
-    return encoded(PlaygroundPage(shown, ids[-1] if len(ids) == limit else None))
+    ids = [one for one in hosting.list_ids(tenant) if after is None or one > after][:limit]
+    shown = [_to_playground_view(hosting, hosting.find(tenant, one)) for one in ids]
+    return json_response(PlaygroundPage(shown, ids[-1] if len(ids) == limit else None))
 
 
 @get("/v1/playgrounds/{playground_id:str}", guards=[OPERATORS], summary="Read a playground", tags=["playgrounds"])
-async def read_playground(playground_id: PlaygroundId, request: Asked) -> Response[PlaygroundView]:
+async def read_playground(playground_id: PlaygroundId, request: ApiRequest) -> Response[PlaygroundView]:
     """Where its systems are, how to get in, and what is remembered of it."""
     hosting, tenant = request.service.hosting, request.caller.tenant
-    return encoded(await _view(hosting, tenant, hosting.find(tenant, playground_id)))
+    return json_response(await _read_view(hosting, tenant, hosting.find(tenant, playground_id)))
 
 
 @post(
@@ -112,14 +112,14 @@ async def read_playground(playground_id: PlaygroundId, request: Asked) -> Respon
     summary="Remember a playground",
     tags=["playgrounds"],
 )
-async def checkpoint(
-    playground_id: PlaygroundId, data: JSONBody[CheckpointRequest], request: Asked
+async def checkpoint_playground(
+    playground_id: PlaygroundId, data: JSONBody[CheckpointRequest], request: ApiRequest
 ) -> Response[PlaygroundView]:
     """Remember all that it holds under a name, in place of what that name stood for."""
     hosting, tenant = request.service.hosting, request.caller.tenant
-    with _told():
+    with _translate_errors():
         await hosting.checkpoint(tenant, playground_id, data.name)
-    return encoded(await _view(hosting, tenant, hosting.find(tenant, playground_id)))
+    return json_response(await _read_view(hosting, tenant, hosting.find(tenant, playground_id)))
 
 
 @post(
@@ -129,14 +129,16 @@ async def checkpoint(
     summary="Put a playground back",
     tags=["playgrounds"],
 )
-async def reset(playground_id: PlaygroundId, data: JSONBody[ResetRequest], request: Asked) -> Response[PlaygroundView]:
+async def reset_playground(
+    playground_id: PlaygroundId, data: JSONBody[ResetRequest], request: ApiRequest
+) -> Response[PlaygroundView]:
     """Put back what a checkpoint remembers: the start, unless another is named."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     known = await asyncio.to_thread(hosting.state_of(tenant, playground_id).checkpoints)
     if data.name not in known:
         raise NotFound(f"no checkpoint {data.name!r}; there are {', '.join(known)}")
     await hosting.reset(tenant, playground_id, data.name)
-    return encoded(await _view(hosting, tenant, hosting.find(tenant, playground_id)))
+    return json_response(await _read_view(hosting, tenant, hosting.find(tenant, playground_id)))
 
 
 @post(
@@ -146,13 +148,13 @@ async def reset(playground_id: PlaygroundId, data: JSONBody[ResetRequest], reque
     summary="Branch a playground",
     tags=["playgrounds"],
 )
-async def branch(playground_id: PlaygroundId, request: Asked) -> Response[PlaygroundView]:
+async def branch_playground(playground_id: PlaygroundId, request: ApiRequest) -> Response[PlaygroundView]:
     """Another playground that goes on from where this one is, with a secret and a life of its own."""
-    await request.no_body()
+    await request.require_no_body()
     hosting, tenant = request.service.hosting, request.caller.tenant
-    with _told():
+    with _translate_errors():
         made = await hosting.branch(tenant, playground_id)
-    return encoded(await _view(hosting, tenant, made), 201)
+    return json_response(await _read_view(hosting, tenant, made), 201)
 
 
 @delete(
@@ -162,17 +164,17 @@ async def branch(playground_id: PlaygroundId, request: Asked) -> Response[Playgr
     summary="Take a playground down",
     tags=["playgrounds"],
 )
-async def remove_playground(playground_id: PlaygroundId, request: Asked) -> Response[PlaygroundView]:
+async def remove_playground(playground_id: PlaygroundId, request: ApiRequest) -> Response[PlaygroundView]:
     """End it, and forget all that it held; the world of a task run that is under way stays."""
     hosting, tenant = request.service.hosting, request.caller.tenant
-    found = _shown(hosting, hosting.find(tenant, playground_id))
+    found = _to_playground_view(hosting, hosting.find(tenant, playground_id))
     run_id = found.task_run_id
     if run_id is not None:
-        run = await beside(request.service.benchmarks.run, Scope(tenant), run_id)
+        run = await run_in_reader_thread(request.service.benchmarks.run, Scope(tenant), run_id)
         if run.status not in ENDED:
             raise ApiProblem(409, "in_use", f"task run {run_id} is under way in it; cancel that first")
     await hosting.discard(playground_id)
-    return encoded(found)
+    return json_response(found)
 
 
 @get(
@@ -181,37 +183,39 @@ async def remove_playground(playground_id: PlaygroundId, request: Asked) -> Resp
     summary="List what was done in a playground",
     tags=["playgrounds"],
 )
-async def list_events(
-    playground_id: PlaygroundId, request: Asked, after: EventQuery = 0, limit: Limit = 50
+async def list_playground_events(
+    playground_id: PlaygroundId, request: ApiRequest, after: EventQuery = 0, limit: Limit = 50
 ) -> Response[EventPage]:
     """What agents and systems did, oldest first; what its seed brought was done by nobody."""
     state = request.service.hosting.state_of(request.caller.tenant, playground_id)
-    return encoded(await asyncio.to_thread(page, state, after, limit))
+    return json_response(await asyncio.to_thread(page, state, after, limit))
 
 
-async def _view(hosting: Hosting, tenant: str, found: Playground) -> PlaygroundView:
+async def _read_view(hosting: PlaygroundHosting, tenant: str, found: Playground) -> PlaygroundView:
     known = await asyncio.to_thread(hosting.state_of(tenant, found.id).checkpoints)
-    return _shown(hosting, found, known)
+    return _to_playground_view(hosting, found, known)
 
 
-def _shown(hosting: Hosting, found: Playground, checkpoints: list[str] | None = None) -> PlaygroundView:
+def _to_playground_view(
+    hosting: PlaygroundHosting, found: Playground, checkpoints: list[str] | None = None
+) -> PlaygroundView:
     return PlaygroundView(found.id, found.secret, found.endpoints, hosting.task_run_of(found.id), checkpoints)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Tell why there can be no more of them, or no more in them."""
     try:
         yield
     except (ApiProblem, NotFound):
         raise
-    except Full as refused:
+    except PlaygroundFull as refused:
         raise ApiProblem(507, "full", str(refused)) from None
     except MeruitError as refused:
         raise ApiProblem(503, "cannot_be_made", str(refused)) from None
 
 
-def _read(written: dict[str, Any]) -> Seed:
+def _parse_seed(written: dict[str, Any]) -> Seed:
     """A seed that is all in the request; raises ApiProblem."""
 
     def none(name: str) -> bytes:

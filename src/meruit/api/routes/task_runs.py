@@ -13,11 +13,11 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
-from meruit.api.db_threads import beside
+from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked
+from meruit.api.request import ApiRequest
 from meruit.api.routes.benchmarks import BENCHMARK_SLUG
-from meruit.api.routes.contracts import PARTIES, readable
+from meruit.api.routes.contracts import PARTIES, validate_reason
 from meruit.api.routes.task_runs_wire import (
     AgentBenchmarkRun,
     AgentBenchmarkRunPage,
@@ -32,24 +32,26 @@ from meruit.api.routes.task_runs_wire import (
     TaskRunPage,
     TaskRunRequest,
     benchmark_run_to_agent,
-    created_benchmark_run,
-    started_task_run,
+    render_created_benchmark_run,
+    render_started_task_run,
     task_run_to_agent,
 )
-from meruit.api.wire import Key, LabelQuery, Limit, Place, encoded, whole
+from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store.published import BenchmarkTaken
-from meruit.benchmarks.store.read import RunFilter, RunMoved
+from meruit.benchmarks.store.read import RunFilter, TaskRunStateError
 from meruit.benchmarks.store.transitions import CreateRuns
 from meruit.errors import DocumentError, MeruitError, Unreachable
 from meruit.model.access import Role, Scope
 from meruit.model.task import Reveal
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.outcomes.store.write import IdempotencyConflict, Idempotent, Replay
+from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest
 from meruit.store.database import NotFound, StoreError, StoreUnavailable
 
-TASK_RUN_ID, BENCHMARK_RUN_ID, CRITERION_RUN_ID = (whole(f"{kind}_[0-9a-f]{{34}}") for kind in ("trn", "brn", "crn"))
+TASK_RUN_ID, BENCHMARK_RUN_ID, CRITERION_RUN_ID = (
+    anchor_pattern(f"{kind}_[0-9a-f]{{34}}") for kind in ("trn", "brn", "crn")
+)
 TaskRunId = Annotated[str, PathParameter(pattern=TASK_RUN_ID)]
 BenchmarkRunId = Annotated[str, PathParameter(pattern=BENCHMARK_RUN_ID)]
 BenchmarkRunQuery = Annotated[str | None, QueryParameter(pattern=BENCHMARK_RUN_ID, required=False)]
@@ -64,7 +66,7 @@ StatusQuery = Annotated[RunStatus | None, QueryParameter(required=False)]
 
 @post("/v1/benchmark-runs", status_code=201, guards=[OPERATORS], summary="Begin a benchmark run", tags=["runs"])
 async def create_benchmark_run(
-    data: JSONBody[BenchmarkRunRequest], request: Asked, key: Key = None
+    data: JSONBody[BenchmarkRunRequest], request: ApiRequest, key: Key = None
 ) -> Response[CreatedBenchmarkRun]:
     """Make a run of each task, as often as it is repeated; none of them is started by this."""
     service, actor = request.service, request.actor
@@ -78,17 +80,17 @@ async def create_benchmark_run(
             agent_id=data.agent_id,
         )
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        with _told(request):
-            wish = await beside(plan)
-        return await request.written(once, wish, lambda made: created_benchmark_run(wish, made))
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        with _translate_errors(request):
+            wish = await run_in_reader_thread(plan)
+        return await request.write_once(once, wish, lambda made: render_created_benchmark_run(wish, made))
 
     return await request.answer_once(key, 201, act)
 
 
 @get("/v1/benchmark-runs", guards=[ANYONE], summary="List benchmark runs", tags=["runs"])
 async def list_benchmark_runs(
-    request: Asked, benchmark: SlugQuery = None, before: Place = None, limit: Limit = 50
+    request: ApiRequest, benchmark: SlugQuery = None, before: PageCursor = None, limit: Limit = 50
 ) -> Response[BenchmarkRunPage | AgentBenchmarkRunPage]:
     """The newest, of one benchmark if it is named; an agent sees its own."""
     scope = request.caller.scope
@@ -99,16 +101,16 @@ async def list_benchmark_runs(
     found = await request.service.read(ask)
     last = found[-1].seq if len(found) == limit else None
     if request.caller.role is Role.AGENT:
-        return encoded(AgentBenchmarkRunPage([benchmark_run_to_agent(one) for one in found], last))
-    return encoded(BenchmarkRunPage(found, last))
+        return json_response(AgentBenchmarkRunPage([benchmark_run_to_agent(one) for one in found], last))
+    return json_response(BenchmarkRunPage(found, last))
 
 
 @get("/v1/benchmark-runs/{benchmark_run_id:str}", guards=[ANYONE], summary="Read a benchmark run", tags=["runs"])
 async def read_benchmark_run(
-    benchmark_run_id: BenchmarkRunId, request: Asked
+    benchmark_run_id: BenchmarkRunId, request: ApiRequest
 ) -> Response[BenchmarkRun | AgentBenchmarkRun]:
     """How far it is and, once every task run has ended, what it came to."""
-    return encoded(await beside(_benchmark_run, request, benchmark_run_id))
+    return json_response(await run_in_reader_thread(_visible_benchmark_run, request, benchmark_run_id))
 
 
 @post(
@@ -119,17 +121,17 @@ async def read_benchmark_run(
     tags=["runs"],
 )
 async def cancel_benchmark_run(
-    benchmark_run_id: BenchmarkRunId, request: Asked, key: Key = None
+    benchmark_run_id: BenchmarkRunId, request: ApiRequest, key: Key = None
 ) -> Response[BenchmarkRun]:
     """Cancel those of its task runs that have not ended; they do not count."""
-    await request.no_body()
+    await request.require_no_body()
     service, scope = request.service, request.caller.scope
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        several = await beside(service.benchmarks.task_runs, scope, benchmark_run_id)
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        several = await run_in_reader_thread(service.benchmarks.task_runs, scope, benchmark_run_id)
         await service.benchmarks.cancel(scope.tenant, [run.id for run in several])
-        found = await beside(service.benchmarks.benchmark_run, scope, benchmark_run_id)
-        return await request.kept(once, msgspec.json.encode(found))
+        found = await run_in_reader_thread(service.benchmarks.benchmark_run, scope, benchmark_run_id)
+        return await request.store_reply(once, msgspec.json.encode(found))
 
     return await request.answer_once(key, 200, act)
 
@@ -138,7 +140,7 @@ async def cancel_benchmark_run(
 
 
 @post("/v1/task-runs", status_code=201, guards=[OPERATORS], summary="Make a task run", tags=["runs"])
-async def create_task_run(data: JSONBody[TaskRunRequest], request: Asked, key: Key = None) -> Response[TaskRun]:
+async def create_task_run(data: JSONBody[TaskRunRequest], request: ApiRequest, key: Key = None) -> Response[TaskRun]:
     """One run of one task, on its own and not started."""
     service, actor = request.service, request.actor
 
@@ -146,19 +148,21 @@ async def create_task_run(data: JSONBody[TaskRunRequest], request: Asked, key: K
         about = (actor.tenant, actor.by, data.benchmark, data.task)
         return service.benchmarks.plan_one(*about, scored=data.scored, agent_id=data.agent_id)
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        return await request.written(once, await beside(plan), lambda made: msgspec.json.encode(made[0]))
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        return await request.write_once(
+            once, await run_in_reader_thread(plan), lambda made: msgspec.json.encode(made[0])
+        )
 
     return await request.answer_once(key, 201, act)
 
 
 @get("/v1/task-runs", guards=[ANYONE], summary="List task runs", tags=["runs"])
 async def list_task_runs(
-    request: Asked,
+    request: ApiRequest,
     benchmark_run_id: BenchmarkRunQuery = None,
     agent_id: LabelQuery = None,
     status: StatusQuery = None,
-    before: Place = None,
+    before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[TaskRunPage | AgentTaskRunPage]:
     """The newest, at most one filter; an agent sees its own."""
@@ -173,14 +177,14 @@ async def list_task_runs(
 
     found = await request.service.read(ask)
     last = found[-1].seq if len(found) == limit else None
-    return encoded({"task_runs": [_shown(request, one) for one in found], "next": last})
+    return json_response({"task_runs": [_visible_task_run(request, one) for one in found], "next": last})
 
 
 @get("/v1/task-runs/{task_run_id:str}", guards=[ANYONE], summary="Read a task run", tags=["runs"])
-async def read_task_run(task_run_id: TaskRunId, request: Asked) -> Response[TaskRun | AgentTaskRun]:
+async def read_task_run(task_run_id: TaskRunId, request: ApiRequest) -> Response[TaskRun | AgentTaskRun]:
     """How it stands; to an agent, of its own, as far as the task reveals it."""
-    found = await beside(request.service.benchmarks.run, request.caller.scope, task_run_id)
-    return encoded(_shown(request, found))
+    found = await run_in_reader_thread(request.service.benchmarks.run, request.caller.scope, task_run_id)
+    return json_response(_visible_task_run(request, found))
 
 
 @post(
@@ -190,27 +194,27 @@ async def read_task_run(task_run_id: TaskRunId, request: Asked) -> Response[Task
     summary="Start a task run",
     tags=["runs"],
 )
-async def start_task_run(task_run_id: TaskRunId, request: Asked, key: Key = None) -> Response[StartedTaskRun]:
+async def start_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key = None) -> Response[StartedTaskRun]:
     """Make the world that the agent acts on, and let its time run."""
-    await request.no_body()
+    await request.require_no_body()
     service, caller = request.service, request.caller
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        with _told(request):
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        with _translate_errors(request):
             started = await service.benchmarks.start(caller.scope, task_run_id)
         if started.run.playground_id is not None:
-            await service.hosting.own(started.run.playground_id, caller.tenant, task_run_id)
-        kept = await request.kept(once, b"")
-        return kept if isinstance(kept, Replay) else started_task_run(started)
+            await service.hosting.record_owner(started.run.playground_id, caller.tenant, task_run_id)
+        kept = await request.store_reply(once, b"")
+        return kept if isinstance(kept, IdempotentReplay) else render_started_task_run(started)
 
     # The playground's secret is not kept with the key.
-    return await request.answer_once(key, 200, act, anew=lambda: _access(request, task_run_id))
+    return await request.answer_once(key, 200, act, anew=lambda: _render_access(request, task_run_id))
 
 
 @get("/v1/task-runs/{task_run_id:str}/access", guards=[PARTIES], summary="Get in again", tags=["runs"])
-async def read_access(task_run_id: TaskRunId, request: Asked) -> Response[StartedTaskRun]:
+async def read_task_run_access(task_run_id: TaskRunId, request: ApiRequest) -> Response[StartedTaskRun]:
     """What starting it answered, for as long as it runs."""
-    return encoded(await _access(request, task_run_id))
+    return json_response(await _render_access(request, task_run_id))
 
 
 @post(
@@ -220,20 +224,20 @@ async def read_access(task_run_id: TaskRunId, request: Asked) -> Response[Starte
     summary="Complete a task run",
     tags=["runs"],
 )
-async def complete_task_run(task_run_id: TaskRunId, request: Asked, key: Key = None) -> Response[Completion]:
+async def complete_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key = None) -> Response[Completion]:
     """Judge what the agent left behind. What has ended is told as it was; a run that counts tells no details."""
-    await request.no_body()
+    await request.require_no_body()
     service, caller = request.service, request.caller
 
     async def anew() -> bytes:
-        run = await beside(service.benchmarks.run, caller.scope, task_run_id)
-        return await _completed(request, run)
+        run = await run_in_reader_thread(service.benchmarks.run, caller.scope, task_run_id)
+        return await _render_completion(request, run)
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        with _told(request):
-            run = await service.benchmarks.complete(caller.scope, task_run_id, judged=_counting(request))
-        kept = await request.kept(once, b"")
-        return kept if isinstance(kept, Replay) else await _completed(request, run)
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        with _translate_errors(request):
+            run = await service.benchmarks.complete(caller.scope, task_run_id, judged=_verdict_counter(request))
+        kept = await request.store_reply(once, b"")
+        return kept if isinstance(kept, IdempotentReplay) else await _render_completion(request, run)
 
     # Evidence that is kept twice would have to be erased twice.
     return await request.answer_once(key, 200, act, anew=anew)
@@ -246,13 +250,13 @@ async def complete_task_run(task_run_id: TaskRunId, request: Asked, key: Key = N
     summary="Give up a task run",
     tags=["runs"],
 )
-async def cancel_task_run(task_run_id: TaskRunId, request: Asked, key: Key = None) -> Response[TaskRun]:
+async def cancel_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key = None) -> Response[TaskRun]:
     """End it without a verdict, so that it does not count; what has ended stays as it is."""
-    await request.no_body()
+    await request.require_no_body()
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         (run,) = await request.service.benchmarks.cancel(request.caller.tenant, [task_run_id])
-        return await request.kept(once, msgspec.json.encode(run))
+        return await request.store_reply(once, msgspec.json.encode(run))
 
     return await request.answer_once(key, 200, act)
 
@@ -266,7 +270,7 @@ async def cancel_task_run(task_run_id: TaskRunId, request: Asked, key: Key = Non
 )
 async def recheck_task_run(
     task_run_id: TaskRunId,
-    request: Asked,
+    request: ApiRequest,
     reread: RereadQuery = False,  # noqa: FBT002 - Litestar gives all by name
     key: Key = None,
 ) -> Response[TaskRun]:
@@ -275,15 +279,15 @@ async def recheck_task_run(
     With `reread=true`, systems that could not be read then are read now. What happened to them since counts too, so the
     record says when they were read.
     """
-    await request.no_body()
+    await request.require_no_body()
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        with _told(request):
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        with _translate_errors(request):
             tenant, benchmarks = request.caller.tenant, request.service.benchmarks
             run = await benchmarks.recheck(
-                tenant, task_run_id, reread=reread, judged=_counting(request, recording=reread)
+                tenant, task_run_id, reread=reread, judged=_verdict_counter(request, recording=reread)
             )
-        return await request.kept(once, msgspec.json.encode(run))
+        return await request.store_reply(once, msgspec.json.encode(run))
 
     return await request.answer_once(key, 200, act)
 
@@ -296,30 +300,30 @@ async def recheck_task_run(
     tags=["runs"],
 )
 async def rejudge_task_run(
-    task_run_id: TaskRunId, data: JSONBody[RejudgeRequest], request: Asked, key: Key = None
+    task_run_id: TaskRunId, data: JSONBody[RejudgeRequest], request: ApiRequest, key: Key = None
 ) -> Response[TaskRun]:
     """Judge what was found then once more, by its own criteria or another version's; the first verdict stays too."""
-    reason = readable(data.reason)
+    reason = validate_reason(data.reason)
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        with _told(request):
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        with _translate_errors(request):
             tenant, benchmarks = request.caller.tenant, request.service.benchmarks
-            judged = _counting(request, recording=False)
+            judged = _verdict_counter(request, recording=False)
             run = await benchmarks.rejudge(tenant, task_run_id, reason, data.benchmark, judged=judged)
-        return await request.kept(once, msgspec.json.encode(run))
+        return await request.store_reply(once, msgspec.json.encode(run))
 
     return await request.answer_once(key, 200, act)
 
 
 @get("/v1/task-runs/{task_run_id:str}/criterion-runs", guards=[READERS], summary="List criterion runs", tags=["runs"])
-async def list_criterion_runs(task_run_id: TaskRunId, request: Asked) -> Response[CriterionRuns]:
+async def list_criterion_runs(task_run_id: TaskRunId, request: ApiRequest) -> Response[CriterionRuns]:
     """Every criterion of a completed run, with all the evidence; never for agents."""
     tenant, benchmarks = request.caller.tenant, request.service.benchmarks
 
     def ask() -> list[CriterionRun]:
         return benchmarks.criterion_runs(tenant, benchmarks.run(Scope(tenant), task_run_id))
 
-    return encoded(CriterionRuns(await beside(ask)))
+    return json_response(CriterionRuns(await run_in_reader_thread(ask)))
 
 
 @get(
@@ -328,15 +332,17 @@ async def list_criterion_runs(task_run_id: TaskRunId, request: Asked) -> Respons
     summary="Read a criterion run",
     tags=["runs"],
 )
-async def read_criterion_run(criterion_run_id: CriterionRunId, request: Asked) -> Response[CriterionRun]:
+async def read_criterion_run(criterion_run_id: CriterionRunId, request: ApiRequest) -> Response[CriterionRun]:
     """One criterion with all the evidence; never for agents."""
-    return encoded(await beside(request.service.benchmarks.criterion_run, request.caller.tenant, criterion_run_id))
+    return json_response(
+        await run_in_reader_thread(request.service.benchmarks.criterion_run, request.caller.tenant, criterion_run_id)
+    )
 
 
 # What is shown
 
 
-def _benchmark_run(request: Asked, run_id: str) -> BenchmarkRun | AgentBenchmarkRun:
+def _visible_benchmark_run(request: ApiRequest, run_id: str) -> BenchmarkRun | AgentBenchmarkRun:
     benchmarks, scope = request.service.benchmarks, request.caller.scope
     found = benchmarks.benchmark_run(scope, run_id)
     if request.caller.role is not Role.AGENT:
@@ -345,21 +351,21 @@ def _benchmark_run(request: Asked, run_id: str) -> BenchmarkRun | AgentBenchmark
     return benchmark_run_to_agent(found, tells=tells)
 
 
-def _shown(request: Asked, run: TaskRun) -> TaskRun | AgentTaskRun:
+def _visible_task_run(request: ApiRequest, run: TaskRun) -> TaskRun | AgentTaskRun:
     return task_run_to_agent(run) if request.caller.role is Role.AGENT else run
 
 
-async def _access(request: Asked, run_id: str) -> bytes:
-    with _told(request):
-        return started_task_run(await request.service.benchmarks.access(request.caller.scope, run_id))
+async def _render_access(request: ApiRequest, run_id: str) -> bytes:
+    with _translate_errors(request):
+        return render_started_task_run(await request.service.benchmarks.access(request.caller.scope, run_id))
 
 
-async def _completed(request: Asked, run: TaskRun) -> bytes:
-    completed = await beside(request.service.benchmarks.completion, request.caller.tenant, run)
+async def _render_completion(request: ApiRequest, run: TaskRun) -> bytes:
+    completed = await run_in_reader_thread(request.service.benchmarks.completion, request.caller.tenant, run)
     return msgspec.json.encode(completed)
 
 
-def _counting(request: Asked, *, recording: bool = True) -> Callable[[Verdict], None]:
+def _verdict_counter(request: ApiRequest, *, recording: bool = True) -> Callable[[Verdict], None]:
     """Who counts the verdicts that are given, and the outcomes that are recorded with them."""
     instruments = request.service.instruments
 
@@ -371,12 +377,12 @@ def _counting(request: Asked, *, recording: bool = True) -> Callable[[Verdict], 
 
 
 @contextmanager
-def _told(request: Asked) -> Iterator[None]:
+def _translate_errors(request: ApiRequest) -> Iterator[None]:
     """Tell what cannot be done here; an agent hears only that, for a problem may name a criterion or a seed."""
     by_agent = request.caller.role is Role.AGENT
     try:
         yield
-    except (NotFound, RunMoved, BenchmarkTaken, ApiProblem, IdempotencyConflict, StoreUnavailable):
+    except (NotFound, TaskRunStateError, BenchmarkTaken, ApiProblem, IdempotencyConflict, StoreUnavailable):
         # Each tells of a state or of the store, and of nothing that a run is judged by.
         raise
     except StoreError as refused:

@@ -9,7 +9,7 @@ from msgspec import Meta
 from meruit.api.routes.benchmarks import BENCHMARK_NAME, BENCHMARK_SLUG
 from meruit.api.wire import Body, Label, Reason
 from meruit.benchmarks.evidence import completion as told_of
-from meruit.benchmarks.service import MAX_REPEATS, Started
+from meruit.benchmarks.service import MAX_REPEATS, TaskRunStart
 from meruit.benchmarks.store.transitions import CreateRuns
 from meruit.model.record import Record
 from meruit.model.task import MAX_TASKS
@@ -155,7 +155,7 @@ class CriterionRuns(Record, frozen=True):
     criterion_runs: list[CriterionRun]
 
 
-def created_benchmark_run(wish: CreateRuns, made: list[TaskRun]) -> bytes:
+def render_created_benchmark_run(wish: CreateRuns, made: list[TaskRun]) -> bytes:
     """A benchmark run that was made, as it is answered."""
     created = CreatedBenchmarkRun(
         wish.benchmark_run_id or "",
@@ -184,7 +184,7 @@ def task_run_to_agent(run: TaskRun) -> AgentTaskRun:
     )
 
 
-def started_task_run(started: Started) -> bytes:
+def render_started_task_run(started: TaskRunStart) -> bytes:
     """A task run that was started, as it is answered."""
     run = started.run
     return msgspec.json.encode(

@@ -2,12 +2,12 @@
 
 from meruit.api.routes.usage_wire import CallRequest, StepRequest, UsageRunRequest
 from meruit.errors import AuthorError, MeruitError
-from meruit.model.metering import Lane, MeteredCall, MeteredRun, MeteredStep
-from meruit.usage.meter import MeteringError, lane_of
+from meruit.model.metering import AttributionKey, MeteredCall, MeteredRun, MeteredStep
+from meruit.usage.meter import MeteringError, parse_attribution_key
 from meruit.usage.providers.blocks import tokens_of
 
 
-class MisTold(MeruitError):
+class InvalidUsageReport(MeruitError):
     """What was told of a run cannot be; `where` is the place of it."""
 
     def __init__(self, where: str, message: str) -> None:
@@ -15,48 +15,48 @@ class MisTold(MeruitError):
         super().__init__(f"{where}: {message}")
 
 
-def told_run(data: UsageRunRequest, run_id: str) -> MeteredRun:
+def parse_run(data: UsageRunRequest, run_id: str) -> MeteredRun:
     """The run that a request tells of; raises MisTold."""
-    steps = tuple(told_step(one, f"steps[{place}]") for place, one in enumerate(data.steps))
+    steps = tuple(parse_step(one, f"steps[{place}]") for place, one in enumerate(data.steps))
     seen = set[str]()
     for place, one in enumerate(steps):
         if one.id in seen:
-            raise MisTold(f"steps[{place}].id", f"{one.id!r} stands twice; each step needs an id of its own")
+            raise InvalidUsageReport(f"steps[{place}].id", f"{one.id!r} stands twice; each step needs an id of its own")
         seen.add(one.id)
     same = {
         name: getattr(data, name)
         for name in data.__struct_fields__
-        if name in MeteredRun.__struct_fields__ and name not in ("id", "lane", "steps")
+        if name in MeteredRun.__struct_fields__ and name not in ("id", "attribution_key", "steps")
     }
-    return MeteredRun(id=run_id, lane=_lane(data.lane), steps=steps, **same)
+    return MeteredRun(id=run_id, attribution_key=_parse_attribution_key(data.attribution_key), steps=steps, **same)
 
 
-def _lane(lane: Lane) -> Lane:
+def _parse_attribution_key(attribution_key: AttributionKey) -> AttributionKey:
     try:
-        return lane_of(lane)
+        return parse_attribution_key(attribution_key)
     except MeteringError as wrong:
-        raise MisTold("lane", str(wrong)) from None
+        raise InvalidUsageReport("attribution_key", str(wrong)) from None
 
 
-def told_step(data: StepRequest, where: str = "") -> MeteredStep:
+def parse_step(data: StepRequest, where: str = "") -> MeteredStep:
     """One step; raises MisTold."""
     inside = f"{where}." if where else ""
     if data.calls and data.tokens is not None:
-        raise MisTold(f"{inside}tokens", "give `calls`, or `tokens` for all of them together, not both")
+        raise InvalidUsageReport(f"{inside}tokens", "give `calls`, or `tokens` for all of them together, not both")
     if data.started_at is not None and data.ended_at is not None and data.ended_at < data.started_at:
-        raise MisTold(f"{inside}ended_at", "a step does not end before it starts")
-    calls = tuple(_call(one, f"{inside}calls[{place}]") for place, one in enumerate(data.calls))
+        raise InvalidUsageReport(f"{inside}ended_at", "a step does not end before it starts")
+    calls = tuple(_parse_call(one, f"{inside}calls[{place}]") for place, one in enumerate(data.calls))
     return MeteredStep(data.id, data.started_at, data.ended_at, data.succeeded, data.expects_usage, calls, data.tokens)
 
 
-def _call(data: CallRequest, where: str) -> MeteredCall:
+def _parse_call(data: CallRequest, where: str) -> MeteredCall:
     """A call, its usage block read by its provider's rules; raises MisTold."""
     if data.usage is None:
         return MeteredCall(data.at, data.model, data.tokens, data.state, data.id, data.tier)
     if data.tokens is not None:
-        raise MisTold(where, "give `usage`, the block as it came, or `tokens`, not both")
+        raise InvalidUsageReport(where, "give `usage`, the block as it came, or `tokens`, not both")
     try:
         tokens = tokens_of(data.usage)
     except AuthorError as wrong:
-        raise MisTold(f"{where}.usage", str(wrong)) from None
+        raise InvalidUsageReport(f"{where}.usage", str(wrong)) from None
     return MeteredCall(data.at, data.model, tokens, data.state, data.id, data.tier)

@@ -6,14 +6,23 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from meruit.api.wire import PRINTABLE, Body, Label, Reason, whole
-from meruit.model.metering import MAX_CALLS, MAX_NAME, MAX_STEPS, CallState, Lane, LaneKind, MeteredRun, UsageRecord
-from meruit.model.prices import Ledger, PriceQuote
+from meruit.api.wire import PRINTABLE, Body, Label, Reason, anchor_pattern
+from meruit.model.metering import (
+    MAX_CALLS,
+    MAX_NAME,
+    MAX_STEPS,
+    AttributionKey,
+    AttributionKind,
+    CallState,
+    MeteredRun,
+    UsageRecord,
+)
+from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.record import Record
-from meruit.model.usage import Acknowledgement, Attempt, Moment, Tokens, UsageCode, UsageStatus, UsageVerdict
+from meruit.model.usage import Acknowledgement, Moment, Observation, Tokens, UsageCode, UsageStatus, UsageVerdict
 
 Score = Annotated[float, Meta(ge=0, le=1)]
-Text = Annotated[str, Meta(max_length=MAX_NAME, pattern=f"{whole('')}|{PRINTABLE}")]
+Text = Annotated[str, Meta(max_length=MAX_NAME, pattern=f"{anchor_pattern('')}|{PRINTABLE}")]
 """A label that may be empty."""
 # A run is read at an address that ends in its id: no client sends these as they are.
 RunName = Annotated[
@@ -31,10 +40,10 @@ class TokensRequest(Tokens, frozen=True, forbid_unknown_fields=True):
     """Counts; one whose name we do not know would be a count that is lost."""
 
 
-class LaneRequest(Lane, frozen=True, forbid_unknown_fields=True):
+class AttributionKeyRequest(AttributionKey, frozen=True, forbid_unknown_fields=True):
     """Where the run's calls are found again at its provider."""
 
-    kind: LaneKind = LaneKind.WINDOW
+    kind: AttributionKind = AttributionKind.WINDOW
     value: Text = ""
     """The provider's id of the key, project or session, never the secret itself; empty for the other two kinds."""
 
@@ -76,7 +85,7 @@ class UsageRunRequest(Body, frozen=True):
     """Yours to choose; one of ours when not given."""
     source: Label = "default"
     """The configured account that counts it."""
-    lane: LaneRequest = LaneRequest()
+    attribution_key: AttributionKeyRequest = AttributionKeyRequest()
     started_at: Moment | None = None
     """Now when not given for a run that begins: what it used is looked for from then on."""
     ended_at: Moment | None = None
@@ -123,7 +132,7 @@ class UsageBrief(Record, frozen=True):
     total_steps: int
     withdrawn: int
     attempts: int
-    next_look_at: datetime | None
+    next_observation_at: datetime | None
 
 
 class UsageDetail(UsageBrief, frozen=True, kw_only=True):
@@ -133,13 +142,13 @@ class UsageDetail(UsageBrief, frozen=True, kw_only=True):
     local: Tokens | None
     """What the run says of itself."""
     verdict: UsageVerdict
-    looks: list[Attempt]
+    looks: list[Observation]
     waits: str
     """What it waits for where that is not time."""
     exhausted: bool
     acknowledged: tuple[Acknowledgement, ...]
     quotes: tuple[PriceQuote, ...]
-    ledger: Ledger
+    ledger: RunCosts
 
 
 class UsagePage(Record, frozen=True):
@@ -150,15 +159,15 @@ class UsagePage(Record, frozen=True):
     """Give it as `before` for the next page; None at the end."""
 
 
-def brief(record: UsageRecord) -> UsageBrief:
+def to_brief(record: UsageRecord) -> UsageBrief:
     """Where it stands."""
-    return UsageBrief(**_brief(record))
+    return UsageBrief(**_brief_fields(record))
 
 
-def detail(record: UsageRecord, looks: list[Attempt]) -> UsageDetail:
+def to_detail(record: UsageRecord, looks: list[Observation]) -> UsageDetail:
     """All of it."""
     return UsageDetail(
-        **_brief(record),
+        **_brief_fields(record),
         run=record.run,
         local=record.run.local,
         verdict=record.verdict,
@@ -172,7 +181,7 @@ def detail(record: UsageRecord, looks: list[Attempt]) -> UsageDetail:
 
 
 # Any: fields by name.
-def _brief(record: UsageRecord) -> dict[str, Any]:
+def _brief_fields(record: UsageRecord) -> dict[str, Any]:
     run, verdict = record.run, record.verdict
     return {
         "id": run.id,
@@ -190,5 +199,5 @@ def _brief(record: UsageRecord) -> dict[str, Any]:
         "total_steps": verdict.total_steps,
         "withdrawn": verdict.withdrawn,
         "attempts": record.attempts,
-        "next_look_at": record.next_look_at,
+        "next_observation_at": record.next_observation_at,
     }

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from meruit.api.auth import allow
 from meruit.api.problems import ApiProblem
-from meruit.api.request import Asked, Service
-from meruit.api.wire import Body, Key, Label, whole
+from meruit.api.request import ApiRequest, Service
+from meruit.api.wire import Body, Key, Label, anchor_pattern
 from meruit.errors import Unavailable
 from meruit.log.entries import OUR_CONTRACT
 from meruit.model.access import Caller, Role
@@ -21,8 +21,8 @@ from meruit.model.outcome import Labels
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS
-from meruit.outcomes.service import Judged, Ready, Submission
-from meruit.outcomes.store.write import Idempotent, Replay
+from meruit.outcomes.service import CompiledCriteria, JudgedWork, Submission
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 
 MAX_BATCH = 100
 SMALL_BYTES = 16 * 1024
@@ -34,13 +34,13 @@ Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
 CriteriaReference = Annotated[
     str,
     Meta(
-        pattern=whole(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?"),
+        pattern=anchor_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?"),
         description="Registered criteria: `name` for the latest version, or `name@version`.",
     ),
 ]
 
 
-class WorkItem(Body, frozen=True):
+class VerifyItem(Body, frozen=True):
     """One piece of work."""
 
     output: Payload
@@ -55,7 +55,7 @@ class WorkItem(Body, frozen=True):
     domain: Label | None = None
 
 
-class VerifyRequest(WorkItem, frozen=True, kw_only=True):
+class VerifyRequest(VerifyItem, frozen=True, kw_only=True):
     """One piece of work and what it is judged by."""
 
     criteria: CriteriaReference | dict[str, Any]
@@ -68,7 +68,7 @@ class BatchRequest(Body, frozen=True):
     """Up to a hundred pieces of work, judged by the same criteria."""
 
     criteria: CriteriaReference | dict[str, Any]
-    items: Annotated[list[WorkItem], Meta(min_length=1, max_length=MAX_BATCH)]
+    items: Annotated[list[VerifyItem], Meta(min_length=1, max_length=MAX_BATCH)]
     record: bool | None = None
 
 
@@ -116,8 +116,8 @@ class AgentBatchReply(Record, frozen=True):
 
 
 @post("/v1/verify", status_code=200, guards=[SUBMITTERS], summary="Judge one piece of work", tags=["verify"])
-async def verify_one(
-    data: JSONBody[VerifyRequest], request: Asked, key: Key = None
+async def verify_work(
+    data: JSONBody[VerifyRequest], request: ApiRequest, key: Key = None
 ) -> Response[VerifyReply | AgentReply]:
     """Judge work by criteria; a recorded outcome is durable before this answers."""
     return await _answer(data, [data], request, key)
@@ -125,7 +125,7 @@ async def verify_one(
 
 @post("/v1/verify/batch", status_code=200, guards=[SUBMITTERS], summary="Judge up to 100 pieces", tags=["verify"])
 async def verify_batch(
-    data: JSONBody[BatchRequest], request: Asked, key: Key = None
+    data: JSONBody[BatchRequest], request: ApiRequest, key: Key = None
 ) -> Response[BatchReply | AgentBatchReply]:
     """Judge several pieces of work by the same criteria; all are recorded together, or none."""
     return await _answer(data, data.items, request, key)
@@ -133,8 +133,8 @@ async def verify_batch(
 
 async def _answer(
     data: VerifyRequest | BatchRequest,
-    items: Sequence[WorkItem],
-    request: Asked,
+    items: Sequence[VerifyItem],
+    request: ApiRequest,
     key: str | None,
 ) -> Response[Any]:
     caller, service = request.caller, request.service
@@ -145,8 +145,8 @@ async def _answer(
     size = len(await request.body())
     labels = [_labels(caller, item) for item in items]
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
-        ready = await _criteria(caller, data.criteria, service, size)
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        ready = await _load_criteria(caller, data.criteria, service, size)
         judged = [
             await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, size))
             for item, label in zip(items, labels, strict=True)
@@ -160,18 +160,18 @@ async def _answer(
 
 
 async def _record(
-    caller: Caller, judged: Sequence[Judged], once: Idempotent | None, reply: bytes, service: Service
-) -> Replay | None:
+    caller: Caller, judged: Sequence[JudgedWork], once: IdempotentRequest | None, reply: bytes, service: Service
+) -> IdempotentReplay | None:
     if once is not None:
         once = once._replace(reply=reply)
     done = await service.registrar.record(caller.tenant, judged, once, by_agent=caller.role is Role.AGENT)
-    if isinstance(done, Replay):
+    if isinstance(done, IdempotentReplay):
         return done
     service.instruments.recorded_total.inc(len(judged))
     return None
 
 
-def _labels(caller: Caller, item: WorkItem) -> Labels:
+def _labels(caller: Caller, item: VerifyItem) -> Labels:
     """Whose work it is; an agent speaks for itself only, and not about how it was measured."""
     agent_id = item.agent_id
     if caller.role is Role.AGENT:
@@ -194,13 +194,17 @@ def _labels(caller: Caller, item: WorkItem) -> Labels:
     return Labels(item.contract_id, agent_id, item.consumer_id, item.domain)
 
 
-async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Service, size: int) -> Ready:
+async def _load_criteria(
+    caller: Caller, wanted: str | Mapping[str, Any], service: Service, size: int
+) -> CompiledCriteria:
     if isinstance(wanted, str):
         name, _, version = wanted.partition("@")
         if version and caller.role is Role.AGENT:
             raise ApiProblem(403, "forbidden", "an agent is judged by the latest version; leave @version out")
         try:
-            found = await asyncio.to_thread(service.registrar.named, caller.tenant, name, int(version or 0) or None)
+            found = await asyncio.to_thread(
+                service.registrar.load_named, caller.tenant, name, int(version or 0) or None
+            )
         except Unavailable:
             if caller.role is not Role.AGENT:
                 raise
@@ -214,13 +218,13 @@ async def _criteria(caller: Caller, wanted: str | Mapping[str, Any], service: Se
         )
     if size > SMALL_BYTES:
         # Compiling large criteria takes long enough to hold up everybody else.
-        return await asyncio.to_thread(service.registrar.ready, wanted)
-    return service.registrar.ready(wanted)
+        return await asyncio.to_thread(service.registrar.compile, wanted)
+    return service.registrar.compile(wanted)
 
 
-def _reply(caller: Caller, judged: Sequence[Judged], *, recorded: bool, single: bool) -> bytes:
+def _reply(caller: Caller, judged: Sequence[JudgedWork], *, recorded: bool, single: bool) -> bytes:
     version = 1 if recorded else None
-    shown = [_shown(caller, one, version) for one in judged]
+    shown = [_item_reply(caller, one, version) for one in judged]
     if single:
         return msgspec.json.encode(shown[0], order="deterministic")
     verdicts = Counter(one.result.verdict.value for one in judged)
@@ -228,7 +232,7 @@ def _reply(caller: Caller, judged: Sequence[Judged], *, recorded: bool, single: 
     return msgspec.json.encode({"summary": summary, "results": shown}, order="deterministic")
 
 
-class _Written(msgspec.Struct, frozen=True):
+class _EncodedReply(msgspec.Struct, frozen=True):
     """A VerifyReply whose result is written already."""
 
     outcome_id: str | None
@@ -237,10 +241,10 @@ class _Written(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-def _shown(caller: Caller, one: Judged, version: int | None) -> _Written | AgentReply:
+def _item_reply(caller: Caller, one: JudgedWork, version: int | None) -> _EncodedReply | AgentReply:
     result, outcome_id = one.result, one.outcome_id if version is not None else None
     if caller.role is Role.AGENT:
         return AgentReply(
             *(outcome_id, version, version is not None, result.verdict, result.success, result.score),
         )
-    return _Written(outcome_id, version, version is not None, msgspec.Raw(one.result_json))
+    return _EncodedReply(outcome_id, version, version is not None, msgspec.Raw(one.result_json))

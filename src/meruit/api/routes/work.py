@@ -11,14 +11,14 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.problems import MAX_ERRORS, ApiProblem
-from meruit.api.request import Asked, Service
-from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, Limit, Place, Reason, encoded
-from meruit.contracts.bill import TooMuch
+from meruit.api.request import ApiRequest, Service
+from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, Limit, PageCursor, Reason, json_response
+from meruit.contracts.bill import AmountTooLarge
 from meruit.contracts.marketplace import NullAgentPasses
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store import work as works
 from meruit.contracts.store.transaction import Actor
-from meruit.contracts.store.work import SubmitWork, WorkFound, WorkView
+from meruit.contracts.store.work import SubmitWork, WorkRow, WorkView
 from meruit.documents.authoring import parse_work
 from meruit.errors import DocumentError, MeruitError, UnknownName
 from meruit.model.access import Role
@@ -35,7 +35,7 @@ from meruit.model.contract import (
 )
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
-from meruit.outcomes.store.write import Idempotent, Replay
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store.database import StoreError
 
 WorkId = Annotated[str, PathParameter(pattern=WORK_ID)]
@@ -115,24 +115,26 @@ class WorkPage(Record, frozen=True):
 
 
 @post("/v1/work", status_code=201, guards=[OPERATORS], summary="Give work out", tags=["work"])
-async def submit_work(data: JSONBody[WorkRequest], request: Asked, key: Key = None) -> Response[WorkView]:
+async def submit_work(data: JSONBody[WorkRequest], request: ApiRequest, key: Key = None) -> Response[WorkView]:
     """Publish work; its criteria are compiled and tried on agents that do nothing before anything is kept."""
     service = request.service
 
-    async def act(once: Idempotent | None) -> bytes | Replay:
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         # Compiling and trying take long enough to hold up everybody else.
-        wish = await asyncio.to_thread(_published, service, request.actor, data, once)
+        wish = await asyncio.to_thread(_prepare_submission, service, request.actor, data, once)
         done = await service.store.recorder.record(wish)
-        return done if isinstance(done, Replay) else _written(done)
+        return done if isinstance(done, IdempotentReplay) else _render_work(done)
 
     return await request.answer_once(key, 201, act)
 
 
-def _written(work: WorkFound) -> bytes:
-    return contracts.encode(works.shown(work))
+def _render_work(work: WorkRow) -> bytes:
+    return contracts.encode(works.to_work_view(work))
 
 
-def _published(service: Service, actor: Actor, data: WorkRequest, once: Idempotent | None) -> SubmitWork:
+def _prepare_submission(
+    service: Service, actor: Actor, data: WorkRequest, once: IdempotentRequest | None
+) -> SubmitWork:
     marketplace = service.marketplace
     try:
         submission = parse_work(
@@ -144,12 +146,12 @@ def _published(service: Service, actor: Actor, data: WorkRequest, once: Idempote
         detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
         raise ApiProblem(400, "bad_work", detail, errors=refused.problems) from None
     try:
-        return marketplace.publish(actor, submission, once, _written)
+        return marketplace.publish(actor, submission, once, _render_work)
     except NullAgentPasses as refused:
         raise ApiProblem(422, "null_agent_passes", str(refused)) from None
     except UnknownName as refused:
         raise ApiProblem(422, "unknown_rule", f"terms.rules: {refused}") from None
-    except (DocumentError, StoreError, TooMuch):
+    except (DocumentError, StoreError, AmountTooLarge):
         # Each is told by its own handler.
         raise
     except MeruitError as refused:
@@ -157,22 +159,22 @@ def _published(service: Service, actor: Actor, data: WorkRequest, once: Idempote
 
 
 @get("/v1/work", guards=[READERS], summary="List work", tags=["work"])
-async def list_work(request: Asked, before: Place = None, limit: Limit = 50) -> Response[WorkPage]:
+async def list_work(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[WorkPage]:
     """The newest work."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: works.page(connection, tenant, before=before, limit=limit))
     last = found[-1].seq if len(found) == limit else None
-    return encoded(WorkPage([works.shown(one) for one in found], last))
+    return json_response(WorkPage([works.to_work_view(one) for one in found], last))
 
 
 @get("/v1/work/{work_id:str}", guards=[ANYONE], summary="Read work", tags=["work"])
-async def read_work(work_id: WorkId, request: Asked) -> Response[WorkView | AgentWork]:
+async def read_work(work_id: WorkId, request: ApiRequest) -> Response[WorkView | AgentWork]:
     """All of it; to an agent that has a contract on it, what it needs to do it."""
     caller, service = request.caller, request.service
 
     def ask(connection: Connection) -> WorkView | AgentWork:
         work = works.find_visible(connection, caller.scope, work_id)
-        given = works.input_of(connection, caller.tenant, work, service.store.shelf)
-        return works.shown_to_agent(work, given) if caller.role is Role.AGENT else works.shown(work, given)
+        given = works.input_of(connection, caller.tenant, work, service.store.blobs)
+        return works.to_agent_work(work, given) if caller.role is Role.AGENT else works.to_work_view(work, given)
 
-    return encoded(contracts.encode(await service.read(ask)))
+    return json_response(contracts.encode(await service.read(ask)))

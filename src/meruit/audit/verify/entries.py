@@ -20,9 +20,9 @@ from meruit.audit.bundle import (
     short,
     unpack,
 )
-from meruit.audit.findings import Findings, Flaw, State, Step, StepFinding
+from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, Findings, StepFinding
 from meruit.audit.statement import open_envelope
-from meruit.audit.verify.usage import UsageStory, check_usage, usage_story
+from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
 from meruit.errors import MeruitError
 from meruit.log.commitment import matches, salt_of
 from meruit.log.entries import (
@@ -31,6 +31,7 @@ from meruit.log.entries import (
     OUR_CONTRACT,
     RESULT,
     AwardEntry,
+    ContractEntry,
     CriteriaEntry,
     DisputeEntry,
     Entry,
@@ -39,7 +40,6 @@ from meruit.log.entries import (
     GovernanceEntry,
     KeyEntry,
     MoneyEntry,
-    OfContract,
     ResolutionEntry,
     SettlementEntry,
     UsageEntry,
@@ -51,10 +51,10 @@ from meruit.log.entries import (
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
 
-Move: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
+ContractTransition: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
 
 
-class Signed(NamedTuple):
+class VerifiedSignatures(NamedTuple):
     """What the key vouches for."""
 
     key: VerifierKey
@@ -65,7 +65,7 @@ class Signed(NamedTuple):
     statement: dict[str, Any]
 
 
-class Story(NamedTuple):
+class OutcomeHistory(NamedTuple):
     """What the log says of the outcome."""
 
     evidence: EvidenceEntry
@@ -73,24 +73,24 @@ class Story(NamedTuple):
     """Version 1 first."""
     erased: frozenset[str]
     about: Annotations
-    deal: "Deal | None" = None
+    contract: "ContractHistory | None" = None
     """None for work that nobody had a contract on."""
 
 
-class Deal(NamedTuple):
+class ContractHistory(NamedTuple):
     """What the log says of the contract."""
 
     award: AwardEntry
     governance: tuple[GovernanceEntry, ...]
-    moves: tuple[tuple[int, Move], ...]
+    transitions: tuple[tuple[int, ContractTransition], ...]
     """What moved money, and the disputes about it, by their place in the log, the award first."""
-    usage: UsageStory
+    usage: UsageHistory
     """What the log says of the runs whose tokens were paid."""
 
     @property
     def money(self) -> tuple[tuple[int, MoneyEntry], ...]:
         """Only what moved money."""
-        return tuple((index, entry) for index, entry in self.moves if isinstance(entry, MoneyEntry))
+        return tuple((index, entry) for index, entry in self.transitions if isinstance(entry, MoneyEntry))
 
     @property
     def criteria(self) -> str:
@@ -98,18 +98,18 @@ class Deal(NamedTuple):
         return self.award.criteria or NO_CRITERIA
 
 
-class Checked(NamedTuple):
+class BundleCheck(NamedTuple):
     """How far a bundle was found to be sound."""
 
     passed: tuple[StepFinding, ...]
-    flaw: Flaw | None
+    flaw: BundleFlaw | None
     notes: tuple[str, ...]
     bundle: Bundle | None = None
-    signed: Signed | None = None
-    story: Story | None = None
+    signed: VerifiedSignatures | None = None
+    history: OutcomeHistory | None = None
 
 
-def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = None) -> Checked:
+def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = None) -> BundleCheck:
     """Every step that needs no metric and no judge; never raises, whatever the bundle holds.
 
     `pinned` is the key that must have signed, `kept` the note of an older checkpoint of the same log.
@@ -120,35 +120,41 @@ def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = Non
     try:
         files = unpack(data)
         bundle = read(files)
-        passed.append(fine(Step.BUNDLE, f"{len(files)} files"))
-        signed = _signed(bundle, pinned, kept)
-        passed.append(fine(Step.SIGNATURE, f"by {signed.key.name}+{signed.key.key_id}"))
+        passed.append(step_ok(AuditStep.BUNDLE, f"{len(files)} files"))
+        signed = _verify_signatures(bundle, pinned, kept)
+        passed.append(step_ok(AuditStep.SIGNATURE, f"by {signed.key.name}+{signed.key.key_id}"))
         notes.append(_about_key(pinned))
         _check_inclusion(bundle.entries, signed.checkpoint)
-        passed.append(fine(Step.INCLUSION, f"{len(bundle.entries)} entries in a log of {signed.checkpoint.size}"))
+        passed.append(
+            step_ok(AuditStep.INCLUSION, f"{len(bundle.entries)} entries in a log of {signed.checkpoint.size}")
+        )
         notes += _check_consistency(bundle.consistency.proof, signed)
-        passed.append(fine(Step.CONSISTENCY, f"from {signed.first.size} entries to {signed.checkpoint.size}"))
-        story = _story(bundle, signed)
+        passed.append(step_ok(AuditStep.CONSISTENCY, f"from {signed.first.size} entries to {signed.checkpoint.size}"))
+        story = _outcome_history(bundle, signed)
         count = len(story.verdicts)
-        passed.append(fine(Step.SEQUENCE, f"{count} version{'s' * (count > 1)} of the verdict, nothing left out"))
-        passed.append(fine(Step.BLOBS, _check_blobs(bundle, story)))
-    except Flaw as flaw:
-        return Checked((*passed,), flaw, (*notes,), bundle, signed)
-    return Checked((*passed,), None, (*notes,), bundle, signed, story)
+        passed.append(
+            step_ok(AuditStep.SEQUENCE, f"{count} version{'s' * (count > 1)} of the verdict, nothing left out")
+        )
+        passed.append(step_ok(AuditStep.BLOBS, _check_blobs(bundle, story)))
+    except BundleFlaw as flaw:
+        return BundleCheck((*passed,), flaw, (*notes,), bundle, signed)
+    return BundleCheck((*passed,), None, (*notes,), bundle, signed, story)
 
 
-def fine(step: Step, message: str) -> StepFinding:
+def step_ok(step: AuditStep, message: str) -> StepFinding:
     """A step that holds."""
-    return StepFinding(step, State.OK, message)
+    return StepFinding(step, AuditStepState.OK, message)
 
 
-def findings(outcome: str | None, passed: Sequence[StepFinding], flaw: Flaw | None, notes: Iterable[str]) -> Findings:
+def findings(
+    outcome: str | None, passed: Sequence[StepFinding], flaw: BundleFlaw | None, notes: Iterable[str]
+) -> Findings:
     """All steps: those that were passed, the one that failed, and those that were not reached."""
     steps = [*passed]
     if flaw is not None:
-        steps.append(StepFinding(flaw.step, State.FAILED, str(flaw)))
+        steps.append(StepFinding(flaw.step, AuditStepState.FAILED, str(flaw)))
     reached = {found.step for found in steps}
-    steps += [StepFinding(step, State.NOT_REACHED, "") for step in Step if step not in reached]
+    steps += [StepFinding(step, AuditStepState.NOT_REACHED, "") for step in AuditStep if step not in reached]
     return Findings(outcome, None if flaw is None else flaw.step, steps, [*notes])
 
 
@@ -158,47 +164,49 @@ def _about_key(pinned: VerifierKey | None) -> str:
     return "the key is the one that you gave"
 
 
-def _signed(bundle: Bundle, pinned: VerifierKey | None, kept: str | None) -> Signed:
-    key = _opened(KEY, lambda: VerifierKey.parse(bundle.key.removesuffix("\n")))
+def _verify_signatures(bundle: Bundle, pinned: VerifierKey | None, kept: str | None) -> VerifiedSignatures:
+    key = _open(KEY, lambda: VerifierKey.parse(bundle.key.removesuffix("\n")))
     if bundle.key != f"{key.vkey}\n":
-        raise Flaw(Step.SIGNATURE, "key.txt holds more than a key")
+        raise BundleFlaw(AuditStep.SIGNATURE, "key.txt holds more than a key")
     if pinned is not None and key != pinned:
-        raise Flaw(Step.SIGNATURE, f"the bundle's key is {key.vkey}, not the one that you gave")
-    signed = Signed(
+        raise BundleFlaw(AuditStep.SIGNATURE, f"the bundle's key is {key.vkey}, not the one that you gave")
+    signed = VerifiedSignatures(
         key,
-        _opened(CHECKPOINT, lambda: open_checkpoint(bundle.checkpoint, key)),
-        _opened(FIRST_CHECKPOINT, lambda: open_checkpoint(bundle.first_checkpoint, key)),
-        None if kept is None else _opened("the checkpoint that you kept", lambda: open_checkpoint(kept, key)),
-        _opened(STATEMENT, lambda: open_envelope(bundle.statement, key)),
+        _open(CHECKPOINT, lambda: open_checkpoint(bundle.checkpoint, key)),
+        _open(FIRST_CHECKPOINT, lambda: open_checkpoint(bundle.first_checkpoint, key)),
+        None if kept is None else _open("the checkpoint that you kept", lambda: open_checkpoint(kept, key)),
+        _open(STATEMENT, lambda: open_envelope(bundle.statement, key)),
     )
     for one in (signed.checkpoint, signed.first, signed.kept):
         if one is not None and one.origin != key.name:
-            raise Flaw(Step.SIGNATURE, f"a checkpoint is of the log {short(one.origin)}, the key is of {key.name}")
+            raise BundleFlaw(
+                AuditStep.SIGNATURE, f"a checkpoint is of the log {short(one.origin)}, the key is of {key.name}"
+            )
     return signed
 
 
 _T = TypeVar("_T")
 
 
-def _opened(name: str, opening: Callable[[], _T]) -> _T:
+def _open(name: str, opening: Callable[[], _T]) -> _T:
     try:
         return opening()
     except MeruitError as problem:
-        raise Flaw(Step.SIGNATURE, f"{name}: {problem}") from None
+        raise BundleFlaw(AuditStep.SIGNATURE, f"{name}: {problem}") from None
 
 
 def _check_inclusion(entries: Sequence[LoggedEntry], checkpoint: Checkpoint) -> None:
     for entry in entries:
         if not is_included(leaf_hash(entry.body), entry.index, checkpoint.size, entry.proof, checkpoint.root):
-            raise Flaw(Step.INCLUSION, f"entry {entry.index} is not in the log that checkpoint.txt signs")
+            raise BundleFlaw(AuditStep.INCLUSION, f"entry {entry.index} is not in the log that checkpoint.txt signs")
 
 
-def _check_consistency(proof: Sequence[bytes], signed: Signed) -> list[str]:
+def _check_consistency(proof: Sequence[bytes], signed: VerifiedSignatures) -> list[str]:
     """What could not be compared, as notes."""
     first, last, kept = signed.first, signed.checkpoint, signed.kept
     if not is_consistent(first.size, last.size, proof, first.root, last.root):
-        raise Flaw(
-            Step.CONSISTENCY,
+        raise BundleFlaw(
+            AuditStep.CONSISTENCY,
             f"the log of {last.size} entries does not continue the one of {first.size}: it was rewritten",
         )
     if kept is None:
@@ -206,8 +214,8 @@ def _check_consistency(proof: Sequence[bytes], signed: Signed) -> list[str]:
     for one in (first, last):
         if one.size == kept.size:
             if one.root != kept.root:
-                raise Flaw(
-                    Step.CONSISTENCY,
+                raise BundleFlaw(
+                    AuditStep.CONSISTENCY,
                     f"the checkpoint that you kept has another root at {kept.size} entries: two histories",
                 )
             return [f"the checkpoint that you kept is the bundle's at {kept.size} entries"]
@@ -215,54 +223,58 @@ def _check_consistency(proof: Sequence[bytes], signed: Signed) -> list[str]:
     return [f"the checkpoint that you kept, of {kept.size} entries, cannot be compared: the bundle's have {sizes}"]
 
 
-def _wrong(what: str) -> Flaw:
-    return Flaw(Step.SEQUENCE, what)
+def _sequence_flaw(what: str) -> BundleFlaw:
+    return BundleFlaw(AuditStep.SEQUENCE, what)
 
 
-def _story(bundle: Bundle, signed: Signed) -> Story:
+def _outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHistory:
     """What the entries tell, once nothing is missing among them and nothing too much."""
     about = _annotations(signed)
     entries = _in_order(bundle.entries)
     if [entry.vkey for entry in entries.values() if isinstance(entry, KeyEntry)] != [signed.key.vkey]:
-        raise _wrong("there is no entry that admits the key, or there are others beside it")
+        raise _sequence_flaw("there is no entry that admits the key, or there are others beside it")
     for index, entry in entries.items():
-        if not isinstance(entry, KeyEntry | CriteriaEntry | UsageEntry | OfContract):
-            raise _wrong(f"entry {index} has nothing to do with the outcome")
-    of_contract = {index: entry for index, entry in entries.items() if isinstance(entry, OfContract)}
+        if not isinstance(entry, KeyEntry | CriteriaEntry | UsageEntry | ContractEntry):
+            raise _sequence_flaw(f"entry {index} has nothing to do with the outcome")
+    of_contract = {index: entry for index, entry in entries.items() if isinstance(entry, ContractEntry)}
     _check_window(bundle.manifest.outcome, of_contract, about)
     own = {index: entry for index, entry in of_contract.items() if entry.outcome == bundle.manifest.outcome}
     (evidence_index, evidence), *later = own.items()
     if not isinstance(evidence, EvidenceEntry) or any(isinstance(entry, EvidenceEntry) for _, entry in later):
-        raise _wrong("the outcome's own entries do not begin with its one evidence")
+        raise _sequence_flaw("the outcome's own entries do not begin with its one evidence")
     verdicts = {index: entry for index, entry in later if isinstance(entry, VerdictEntry)}
     versions = [entry.version for entry in verdicts.values()]
     if not versions or versions != [*range(1, len(versions) + 1)]:
-        raise _wrong(f"the versions of the verdict are {versions[:10]}, not 1 and on without a gap")
+        raise _sequence_flaw(f"the versions of the verdict are {versions[:10]}, not 1 and on without a gap")
     if bundle.manifest.versions != versions or about.version != versions[-1]:
-        raise _wrong("the manifest or the statement speaks of other versions than the log")
+        raise _sequence_flaw("the manifest or the statement speaks of other versions than the log")
     _check_criteria(entries, verdicts, evidence_index)
     first, *_ = verdicts.values()
     if first.criteria_index >= signed.first.size:
-        raise _wrong("the first checkpoint was signed before the criteria were committed to")
+        raise _sequence_flaw("the first checkpoint was signed before the criteria were committed to")
     erasures = {index: entry for index, entry in later if isinstance(entry, ErasureEntry)}
     *_, (latest_index, latest) = verdicts.items()
     if erasures and latest_index > min(erasures):
-        raise _wrong(f"version {latest.version} of the verdict came after an erasure, which ends the outcome's story")
+        raise _sequence_flaw(
+            f"version {latest.version} of the verdict came after an erasure, which ends the outcome's story"
+        )
     erased = frozenset(part for entry in erasures.values() for part in entry.parts)
-    deal = _deal(of_contract, verdicts, usage_story(entries, evidence.tenant, about))
-    if deal is not None and erasures and any(index > min(erasures) for index in _grounded(of_contract)):
-        raise _wrong("a verdict was believed or paid after an erasure, on grounds that were gone")
-    return Story(evidence, (*verdicts.values(),), erased, about, deal)
+    deal = _contract_history(of_contract, verdicts, usage_history(entries, evidence.tenant, about))
+    if deal is not None and erasures and any(index > min(erasures) for index in _entries_on_verdicts(of_contract)):
+        raise _sequence_flaw("a verdict was believed or paid after an erasure, on grounds that were gone")
+    return OutcomeHistory(evidence, (*verdicts.values(),), erased, about, deal)
 
 
-def _annotations(signed: Signed) -> Annotations:
+def _annotations(signed: VerifiedSignatures) -> Annotations:
     try:
         about = msgspec.convert(signed.statement["subject"][0]["annotations"], Annotations)
     except (LookupError, TypeError, ValueError) as problem:
-        raise _wrong(f"the statement does not say what the bundle must hold: {problem}") from None
+        raise _sequence_flaw(f"the statement does not say what the bundle must hold: {problem}") from None
     sizes = about.first_log_size, about.log_size
     if sizes != (signed.first.size, signed.checkpoint.size):
-        raise _wrong(f"the statement is about checkpoints of {sizes[0]} and {sizes[1]} entries, not about these two")
+        raise _sequence_flaw(
+            f"the statement is about checkpoints of {sizes[0]} and {sizes[1]} entries, not about these two"
+        )
     return about
 
 
@@ -271,75 +283,85 @@ def _in_order(logged: Sequence[LoggedEntry]) -> dict[int, Entry]:
     before = -1
     for one in logged:
         if one.index <= before:
-            raise _wrong(f"entry {one.index} stands after entry {before}")
+            raise _sequence_flaw(f"entry {one.index} stands after entry {before}")
         before = one.index
         try:
             entries[one.index] = read_entry(one.body)
             same = entry_bytes(entries[one.index]) == one.body
         except (ValueError, RecursionError) as problem:
-            raise _wrong(f"entry {one.index} cannot be read: {problem}") from None
+            raise _sequence_flaw(f"entry {one.index} cannot be read: {problem}") from None
         if not same:
-            raise _wrong(f"entry {one.index} is not written as a log writes it")
+            raise _sequence_flaw(f"entry {one.index} is not written as a log writes it")
     return entries
 
 
-def _check_window(outcome: str, entries: Mapping[int, OfContract], about: Annotations) -> None:
+def _check_window(outcome: str, entries: Mapping[int, ContractEntry], about: Annotations) -> None:
     """That the contract's entries go without a gap from the outcome's first to the newest that the statement names."""
     if not entries:
-        raise _wrong("there is no entry of the contract")
+        raise _sequence_flaw("there is no entry of the contract")
     first, *later = entries.values()
     awarded = isinstance(first, AwardEntry)
     begins = later[0].outcome if awarded and later else first.outcome
     if begins != outcome or about.outcome != outcome or about.contract != first.contract:
-        raise _wrong(f"the bundle is about {short(outcome)}; its entries or its statement are about another outcome")
+        raise _sequence_flaw(
+            f"the bundle is about {short(outcome)}; its entries or its statement are about another outcome"
+        )
     _check_award(outcome, first, later)
     expected = first.contract_seq
     for index, entry in entries.items():
         if (entry.tenant, entry.contract) != (first.tenant, first.contract):
-            raise _wrong(f"entry {index} is of another contract")
+            raise _sequence_flaw(f"entry {index} is of another contract")
         if entry.contract_seq != expected:
-            raise _wrong(f"entry {index} is number {entry.contract_seq} of its contract, after number {expected - 1}")
+            raise _sequence_flaw(
+                f"entry {index} is number {entry.contract_seq} of its contract, after number {expected - 1}"
+            )
         expected += 1
     if about.contract_seq != expected - 1:
-        raise _wrong(f"the contract's newest entry is number {about.contract_seq}; the bundle ends with {expected - 1}")
+        raise _sequence_flaw(
+            f"the contract's newest entry is number {about.contract_seq}; the bundle ends with {expected - 1}"
+        )
 
 
-def _check_award(outcome: str, first: OfContract, later: Sequence[OfContract]) -> None:
+def _check_award(outcome: str, first: ContractEntry, later: Sequence[ContractEntry]) -> None:
     """That a contract's story begins with its award and is about one outcome; nothing else moves money."""
     if isinstance(first, AwardEntry):
         if first.contract_seq != 1 or first.outcome:
-            raise _wrong("the award is not the first entry of its contract")
+            raise _sequence_flaw("the award is not the first entry of its contract")
         if any(isinstance(entry, AwardEntry) or entry.outcome != outcome for entry in later):
-            raise _wrong("the contract was awarded twice, or has another outcome")
+            raise _sequence_flaw("the contract was awarded twice, or has another outcome")
         return
     if OUR_CONTRACT.fullmatch(first.contract):
-        raise _wrong("the award of the contract is left out")
+        raise _sequence_flaw("the award of the contract is left out")
     if not all(isinstance(entry, EvidenceEntry | VerdictEntry | ErasureEntry) for entry in later):
-        raise _wrong("money moved, or somebody was asked or objected, without a contract")
+        raise _sequence_flaw("money moved, or somebody was asked or objected, without a contract")
 
 
-def _deal(entries: Mapping[int, OfContract], verdicts: Mapping[int, VerdictEntry], usage: UsageStory) -> Deal | None:
+def _contract_history(
+    entries: Mapping[int, ContractEntry], verdicts: Mapping[int, VerdictEntry], usage: UsageHistory
+) -> ContractHistory | None:
     """What the entries tell about the contract, each on grounds that came before it."""
     award = next(iter(entries.values()))
     if not isinstance(award, AwardEntry):
         if usage:
-            raise _wrong("tokens were paid without a contract")
+            raise _sequence_flaw("tokens were paid without a contract")
         return None
     known = {entry.version: index for index, entry in verdicts.items()}
-    for index, entry in _grounded(entries).items():
+    for index, entry in _entries_on_verdicts(entries).items():
         if known.get(entry.version, index) >= index:
-            raise _wrong(f"entry {index} rests on version {entry.version} of the verdict, which was not there yet")
+            raise _sequence_flaw(
+                f"entry {index} rests on version {entry.version} of the verdict, which was not there yet"
+            )
     governance = tuple(entry for entry in entries.values() if isinstance(entry, GovernanceEntry))
     if [entry.version for entry in governance] not in ([], [1]):
-        raise _wrong("governance was asked twice, or about another version than the first")
-    moves = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, Move))
-    deal = Deal(award, governance, moves, usage)
+        raise _sequence_flaw("governance was asked twice, or about another version than the first")
+    moves = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, ContractTransition))
+    deal = ContractHistory(award, governance, moves, usage)
     if next(iter(verdicts.values())).criteria != deal.criteria:
-        raise _wrong("the first verdict was reached by other criteria than the contract's")
+        raise _sequence_flaw("the first verdict was reached by other criteria than the contract's")
     return deal
 
 
-def _grounded(entries: Mapping[int, OfContract]) -> dict[int, SettlementEntry | GovernanceEntry]:
+def _entries_on_verdicts(entries: Mapping[int, ContractEntry]) -> dict[int, SettlementEntry | GovernanceEntry]:
     """The entries that rest on a version of the verdict."""
     return {index: entry for index, entry in entries.items() if isinstance(entry, SettlementEntry | GovernanceEntry)}
 
@@ -348,28 +370,28 @@ def _check_criteria(entries: Mapping[int, Entry], verdicts: Mapping[int, Verdict
     """That each verdict rests on this evidence, and on criteria that were committed to before."""
     for index, verdict in verdicts.items():
         if verdict.evidence_index != evidence_index:
-            raise _wrong(f"version {verdict.version} was reached on other evidence")
+            raise _sequence_flaw(f"version {verdict.version} was reached on other evidence")
         criteria = entries.get(verdict.criteria_index)
         if not isinstance(criteria, CriteriaEntry) or criteria.digest != verdict.criteria:
-            raise _wrong(f"version {verdict.version} names criteria that are not at {verdict.criteria_index}")
+            raise _sequence_flaw(f"version {verdict.version} names criteria that are not at {verdict.criteria_index}")
         if criteria.tenant != verdict.tenant:
-            raise _wrong(f"version {verdict.version} names the criteria of another tenant")
+            raise _sequence_flaw(f"version {verdict.version} names the criteria of another tenant")
         # Later versions may judge by newer criteria, which then say so.
         if verdict.criteria_index > (evidence_index if verdict.version == 1 else index):
-            raise _wrong(f"the criteria of version {verdict.version} came after what is judged by them")
+            raise _sequence_flaw(f"the criteria of version {verdict.version} came after what is judged by them")
     known = {index for index, entry in entries.items() if isinstance(entry, CriteriaEntry)}
     if known != {verdict.criteria_index for verdict in verdicts.values()}:
-        raise _wrong("there are criteria by which nothing was judged")
+        raise _sequence_flaw("there are criteria by which nothing was judged")
 
 
-def _check_blobs(bundle: Bundle, story: Story) -> str:
+def _check_blobs(bundle: Bundle, story: OutcomeHistory) -> str:
     """What holds, as a sentence."""
     wanted = {verdict.criteria for verdict in story.verdicts}
     if bundle.criteria.keys() != wanted:
-        raise Flaw(Step.BLOBS, "criteria are missing, or there are some by which nothing was judged")
+        raise BundleFlaw(AuditStep.BLOBS, "criteria are missing, or there are some by which nothing was judged")
     for digest, body in bundle.criteria.items():
         if criteria_digest_of(body) != digest:
-            raise Flaw(Step.BLOBS, f"criteria/{digest}.json is not what was committed to")
+            raise BundleFlaw(AuditStep.BLOBS, f"criteria/{digest}.json is not what was committed to")
     evidence = story.evidence
     work = {"input": evidence.input, "output": evidence.output, "metadata": evidence.metadata}
     gone = _check_pieces("work", work, bundle.work, bundle.salts.of_work(), story.erased)
@@ -378,24 +400,24 @@ def _check_blobs(bundle: Bundle, story: Story) -> str:
     erased = frozenset(results) if RESULT in story.erased else frozenset()
     gone += _check_pieces("verdicts", results, kept, bundle.salts.results, erased)
     gone += _check_contract(bundle.contract, story)
-    check_usage(bundle.usage, {} if story.deal is None else story.deal.usage)
+    check_usage(bundle.usage, {} if story.contract is None else story.contract.usage)
     return "all are what was committed to" if not gone else f"erased, as the log says: {', '.join(gone)}"
 
 
-def _check_contract(contract: ContractFile | None, story: Story) -> list[str]:
+def _check_contract(contract: ContractFile | None, story: OutcomeHistory) -> list[str]:
     """What of the contract is gone; the rest is what was committed to."""
-    if (contract is None) != (story.deal is None):
-        raise Flaw(Step.BLOBS, f"{CONTRACT} is missing, or nobody had a contract")
-    if contract is None or story.deal is None:
+    if (contract is None) != (story.contract is None):
+        raise BundleFlaw(AuditStep.BLOBS, f"{CONTRACT} is missing, or nobody had a contract")
+    if contract is None or story.contract is None:
         return []
-    if sha256(contract.terms).hexdigest() != story.deal.award.terms:
-        raise Flaw(Step.BLOBS, "the terms are not those that were committed to")
-    if sha256(contract.work).hexdigest() != story.deal.award.work_digest:
-        raise Flaw(Step.BLOBS, "the work is not the one that was committed to, or another was planted in it")
-    bills = {str(entry.number): entry.bill for _, entry in story.deal.money if isinstance(entry, SettlementEntry)}
+    if sha256(contract.terms).hexdigest() != story.contract.award.terms:
+        raise BundleFlaw(AuditStep.BLOBS, "the terms are not those that were committed to")
+    if sha256(contract.work).hexdigest() != story.contract.award.work_digest:
+        raise BundleFlaw(AuditStep.BLOBS, "the work is not the one that was committed to, or another was planted in it")
+    bills = {str(entry.number): entry.bill for _, entry in story.contract.money if isinstance(entry, SettlementEntry)}
     if {number: sha256(bill).hexdigest() for number, bill in contract.bills.items()} != bills:
-        raise Flaw(Step.BLOBS, "the bills are not those that were committed to")
-    known = {str(entry.version): entry.dossier for entry in story.deal.governance}
+        raise BundleFlaw(AuditStep.BLOBS, "the bills are not those that were committed to")
+    known = {str(entry.version): entry.dossier for entry in story.contract.governance}
     erased = frozenset(known) if GOVERNANCE in story.erased else frozenset()
     bodies = {version: kept.body for version, kept in contract.governance.items()}
     salts = {version: kept.salt for version, kept in contract.governance.items()}
@@ -411,16 +433,18 @@ def _check_pieces(
 ) -> list[str]:
     """The names of those that are gone, by right and for good; each of the others must match its commitment."""
     if strange := sorted((contents.keys() | salts.keys()) - commitments.keys()):
-        raise Flaw(Step.BLOBS, f"the log knows no {folder}/{short(strange[0])}")
+        raise BundleFlaw(AuditStep.BLOBS, f"the log knows no {folder}/{short(strange[0])}")
     for name in contents.keys() | salts.keys():
         if name in erased:
-            raise Flaw(Step.BLOBS, f"{folder}/{name}.json is there, though the log says that it was erased")
+            raise BundleFlaw(AuditStep.BLOBS, f"{folder}/{name}.json is there, though the log says that it was erased")
         if name not in contents or name not in salts:
-            raise Flaw(Step.BLOBS, f"{folder}/{name}.json and its salt are not both there")
+            raise BundleFlaw(AuditStep.BLOBS, f"{folder}/{name}.json and its salt are not both there")
         if not matches(commitments[name], salt_of(salts[name]), contents[name]):
-            raise Flaw(Step.BLOBS, f"{folder}/{name}.json is not what was committed to")
+            raise BundleFlaw(AuditStep.BLOBS, f"{folder}/{name}.json is not what was committed to")
     gone = [name for name in commitments if name not in contents]
     for name in gone:
         if name not in erased:
-            raise Flaw(Step.BLOBS, f"{folder}/{name}.json is missing, and the log does not say that it was erased")
+            raise BundleFlaw(
+                AuditStep.BLOBS, f"{folder}/{name}.json is missing, and the log does not say that it was erased"
+            )
     return [f"{folder}/{name}.json" for name in gone]

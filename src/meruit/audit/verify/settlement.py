@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.audit.bundle import Bundle, ContractFile, short
-from meruit.audit.findings import Flaw, State, Step, StepFinding
-from meruit.audit.verify.entries import Deal, Move, Story, fine
-from meruit.audit.verify.usage import Proofs
+from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, StepFinding
+from meruit.audit.verify.entries import ContractHistory, ContractTransition, OutcomeHistory, step_ok
+from meruit.audit.verify.usage import UsageProofs
 from meruit.contracts.bill import RuleFailed, bill, fee_and_payout, hold_for
-from meruit.contracts.invariants import Books, Settlement, broken
+from meruit.contracts.invariants import Books, Settlement, find_violations
 from meruit.contracts.lifecycle import Decision
-from meruit.contracts.payable import PAYABLE, why_asked
+from meruit.contracts.payable import PAYABLE, why_review_needed
 from meruit.contracts.postings import Parties
-from meruit.contracts.replay import transfer_told
+from meruit.contracts.replay import transfer_from_entry
 from meruit.contracts.token_terms import why_usage_waits
 from meruit.errors import UnknownName
-from meruit.governance.dossier import About, Planted, dossier_of
-from meruit.governance.evaluate import govern, together
+from meruit.governance.dossier import CheatTraps, OutcomeIdentity, dossier_of
+from meruit.governance.evaluate import combine_results, govern
 from meruit.log.entries import (
     PARTS,
     AwardEntry,
@@ -35,10 +35,10 @@ from meruit.log.entries import (
     SettlementEntry,
 )
 from meruit.model.canonical import canonical, from_canonical
-from meruit.model.contract import Contract, ContractState, Escrow, Terms, kept_work
+from meruit.model.contract import Contract, ContractState, Escrow, Terms, parse_stored_work
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, History
-from meruit.model.money import Bill, TokenUse
+from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.numbers import in_units
 from meruit.model.usage import UsageStatus
 from meruit.model.verdict import GovernanceStatus, VerificationResult
@@ -53,38 +53,38 @@ _STATES = {
     Escrow.PAID: ContractState.SETTLED,
     Escrow.RELEASED: ContractState.FAILED,
 }
-SAID = {
+GOVERNANCE_STATUS = {
     Disposition.CLEAR: GovernanceStatus.CLEAR,
     Disposition.HOLD: GovernanceStatus.REVIEW,
     Disposition.INVALID: GovernanceStatus.INVALID,
 }
 
 
-def check_governance(bundle: Bundle, story: Story, results: Results, notes: list[str]) -> StepFinding:
+def check_governance(bundle: Bundle, story: OutcomeHistory, results: Results, notes: list[str]) -> StepFinding:
     """That what was known of the outcome leads to the flags that were raised; raises Flaw."""
-    if story.deal is None or bundle.contract is None:
-        return StepFinding(Step.GOVERNANCE, State.SKIPPED, "nobody had a contract on this work")
+    if story.contract is None or bundle.contract is None:
+        return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "nobody had a contract on this work")
     _check_carried(results)
-    if not story.deal.governance:
-        return StepFinding(Step.GOVERNANCE, State.SKIPPED, "nobody was asked whether it can be believed")
+    if not story.contract.governance:
+        return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "nobody was asked whether it can be believed")
     again = 0
-    for entry in story.deal.governance:
+    for entry in story.contract.governance:
         kept = bundle.contract.governance.get(str(entry.version))
         if kept is None:
             notes.append(f"not rerun: governance of version {entry.version}: what it went by was erased")
             continue
         checked = _read_check(kept.body, entry.version)
         _check_said(entry, checked, results.get(entry.version))
-        _check_known(bundle, story.deal, checked, results.get(entry.version))
-        notes += _not_asked(checked)
-        why = _governed_again(checked)
+        _check_dossier(bundle, story.contract, checked, results.get(entry.version))
+        notes += _policy_notes(checked)
+        why = _recheck_governance(checked)
         if why:
             notes.append(f"not rerun: governance of version {entry.version}: {why}")
         else:
             again += 1
-    state = State.OK if again else State.SKIPPED
+    state = AuditStepState.OK if again else AuditStepState.SKIPPED
     return StepFinding(
-        Step.GOVERNANCE, state, f"{again} of {len(story.deal.governance)} judged again, with the same flags"
+        AuditStep.GOVERNANCE, state, f"{again} of {len(story.contract.governance)} judged again, with the same flags"
     )
 
 
@@ -95,74 +95,87 @@ def _check_carried(results: Results) -> None:
         released = result.governance is GovernanceStatus.RELEASED and before.governance not in PAYABLE
         same = result.governance is before.governance or released
         if not same or result.governance_flags != before.governance_flags:
-            raise Flaw(
-                Step.GOVERNANCE, f"version {version} is believed otherwise than the one before it, for no reason"
+            raise BundleFlaw(
+                AuditStep.GOVERNANCE, f"version {version} is believed otherwise than the one before it, for no reason"
             )
 
 
 def _read_check(body: bytes, version: int) -> GovernanceCheck:
     try:
         checked = GovernanceCheck.from_json(body)
-        same = msgspec.json.encode(msgspec.json.decode(body)) == body and _said(body) == _said(checked.to_json())
+        same = msgspec.json.encode(msgspec.json.decode(body)) == body and _normalise_numbers(
+            body
+        ) == _normalise_numbers(checked.to_json())
     except (ValueError, RecursionError) as problem:
         why = describe(problem)
-        raise Flaw(Step.GOVERNANCE, f"version {version}: what governance went by cannot be read: {why}") from None
+        raise BundleFlaw(
+            AuditStep.GOVERNANCE, f"version {version}: what governance went by cannot be read: {why}"
+        ) from None
     if not same:
-        raise Flaw(Step.GOVERNANCE, f"version {version}: what governance went by is not written as it is recorded")
+        raise BundleFlaw(
+            AuditStep.GOVERNANCE, f"version {version}: what governance went by is not written as it is recorded"
+        )
     return checked
 
 
-def _said(body: bytes) -> str:
+def _normalise_numbers(body: bytes) -> str:
     """What a record says, in its order; a limit or a confidence of 1 is as good as one of 1.0."""
     return json.dumps(json.loads(body, parse_int=float))
 
 
 def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: VerificationResult | None) -> None:
     """That log, record and result tell the same."""
-    said = (str(checked.result.concluded), tuple(checked.result.names))
+    said = (str(checked.result.conclusion), tuple(checked.result.names))
     if said != (entry.disposition, entry.flags):
-        raise Flaw(Step.GOVERNANCE, f"version {entry.version}: the log says another answer than the record")
+        raise BundleFlaw(AuditStep.GOVERNANCE, f"version {entry.version}: the log says another answer than the record")
     if result is None:
         return
-    if (SAID[checked.result.concluded], checked.result.names) != (result.governance, result.governance_flags):
-        raise Flaw(Step.GOVERNANCE, f"version {entry.version}: the result says another answer than the record")
+    if (GOVERNANCE_STATUS[checked.result.conclusion], checked.result.names) != (
+        result.governance,
+        result.governance_flags,
+    ):
+        raise BundleFlaw(
+            AuditStep.GOVERNANCE, f"version {entry.version}: the result says another answer than the record"
+        )
 
 
-def _check_known(bundle: Bundle, deal: Deal, checked: GovernanceCheck, result: VerificationResult | None) -> None:
+def _check_dossier(
+    bundle: Bundle, deal: ContractHistory, checked: GovernanceCheck, result: VerificationResult | None
+) -> None:
     """That the dossier is about this work, and what was planted in it; what earlier outcomes said must be believed."""
     if result is None or len(bundle.work) < len(PARTS) or bundle.contract is None:
         return
     work = {part: json.loads(bundle.work[part]) for part in PARTS}
     award = deal.award
     drawn = dossier_of(
-        About(award.contract, award.work, award.agent, award.consumer),
+        OutcomeIdentity(award.contract, award.work, award.agent, award.consumer),
         Work(output=work["output"], input=work["input"], metadata=work["metadata"]),
         result,
-        _planted(bundle.contract),
-        claimed_may_earn=_terms(bundle.contract, Step.GOVERNANCE).claimed_may_earn,
+        _read_cheat_traps(bundle.contract),
+        claimed_may_earn=_terms(bundle.contract, AuditStep.GOVERNANCE).claimed_may_earn,
     )
-    if _own(drawn) != _own(checked.dossier):
-        raise Flaw(Step.GOVERNANCE, "the dossier tells of other work, or of another result")
+    if _work_part_of(drawn) != _work_part_of(checked.dossier):
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the dossier tells of other work, or of another result")
 
 
-def _planted(contract: ContractFile) -> Planted:
+def _read_cheat_traps(contract: ContractFile) -> CheatTraps:
     """What was hidden in the work before anybody was awarded it."""
     try:
-        submission = kept_work(contract.work).submission
+        submission = parse_stored_work(contract.work).submission
         same = canonical(from_canonical(contract.work)) == contract.work
     except (ValueError, RecursionError) as problem:
-        raise Flaw(Step.GOVERNANCE, f"the work cannot be read: {describe(problem)}") from None
+        raise BundleFlaw(AuditStep.GOVERNANCE, f"the work cannot be read: {describe(problem)}") from None
     if not same:
-        raise Flaw(Step.GOVERNANCE, "the work is not written as it is recorded")
-    return Planted(submission.canaries, submission.impossible)
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the work is not written as it is recorded")
+    return CheatTraps(submission.canaries, submission.impossible)
 
 
-def _own(dossier: Dossier) -> bytes:
+def _work_part_of(dossier: Dossier) -> bytes:
     """What of a dossier follows from the work alone; governance itself decides over success later."""
     return msgspec.structs.replace(dossier, success=False, history=History()).to_json()
 
 
-def _not_asked(checked: GovernanceCheck) -> list[str]:
+def _policy_notes(checked: GovernanceCheck) -> list[str]:
     """What the operator decided about the rules, and whoever checks may want to know."""
     if checked.policy is None:
         return []
@@ -173,47 +186,49 @@ def _not_asked(checked: GovernanceCheck) -> list[str]:
     ]
 
 
-def _governed_again(checked: GovernanceCheck) -> str:
+def _recheck_governance(checked: GovernanceCheck) -> str:
     """Why the rules were not asked again; empty when they were, with the same answer; raises Flaw for another."""
     if checked.policy is None:
         if checked.result != checked.remote:
-            raise Flaw(Step.GOVERNANCE, "the answer is not that of whoever was asked")
+            raise BundleFlaw(AuditStep.GOVERNANCE, "the answer is not that of whoever was asked")
         return "only somebody else was asked"
     installed = {rule.name: rule.version for rule in flags}
     missing = sorted(name for name, version in checked.rules.items() if installed.get(name) != version)
     if missing:
         return f"the rule {missing[0]} is not installed here in the version that was asked"
     again = govern(checked.dossier, checked.policy, checked.rules.keys())
-    again = again if checked.remote is None else together(again, checked.remote)
+    again = again if checked.remote is None else combine_results(again, checked.remote)
     if GovernanceResult.from_json(again.to_json()) != checked.result:
-        raise Flaw(Step.GOVERNANCE, "the rules come to another answer on the same dossier")
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the rules come to another answer on the same dossier")
     return ""
 
 
 def check_settlement(
-    bundle: Bundle, story: Story, results: Results, agreed: SuccessCriteria | None, notes: list[str]
+    bundle: Bundle, story: OutcomeHistory, results: Results, agreed: SuccessCriteria | None, notes: list[str]
 ) -> StepFinding:
     """That verdicts and terms lead to what was paid, and that no money was made or lost; raises Flaw.
 
     `agreed` are the criteria of the contract.
     """
-    deal, contract = story.deal, bundle.contract
+    deal, contract = story.contract, bundle.contract
     if deal is None or contract is None:
-        return StepFinding(Step.SETTLEMENT, State.SKIPPED, "nobody had a contract on this work")
-    terms = _terms(contract, Step.SETTLEMENT)
+        return StepFinding(AuditStep.SETTLEMENT, AuditStepState.SKIPPED, "nobody had a contract on this work")
+    terms = _terms(contract, AuditStep.SETTLEMENT)
     if (deal.award.currency, deal.award.hold_micros) != (terms.currency, hold_for(agreed, terms)):
-        raise Flaw(Step.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
-    money = _moved(deal)
+        raise BundleFlaw(AuditStep.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
+    money = _replay_transitions(deal)
     settled = [(index, entry) for index, entry in deal.money if isinstance(entry, SettlementEntry)]
-    proofs = Proofs(bundle.usage, deal.usage)
+    proofs = UsageProofs(bundle.usage, deal.usage)
     judged_by = {verdict.version: verdict.criteria for verdict in story.verdicts}
     again = 0
     for index, entry in settled:
         if judged_by[entry.version] != deal.criteria:
-            raise Flaw(Step.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's")
-        own_rules = _tokens_again(proofs, _bill(contract, entry).usage, deal, index, entry.number)
-        why = _settled_again(
-            contract, entry, _Agreed(terms, agreed, deal.award.hold_micros), results.get(entry.version)
+            raise BundleFlaw(
+                AuditStep.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's"
+            )
+        own_rules = _recheck_tokens(proofs, _bill(contract, entry).usage, deal, index, entry.number)
+        why = _recheck_settlement(
+            contract, entry, _PaymentTerms(terms, agreed, deal.award.hold_micros), results.get(entry.version)
         )
         why = why or own_rules
         if why:
@@ -227,45 +242,51 @@ def check_settlement(
     moved = f"{len(deal.money)} transfers, and no money made or lost"
     if settled and not again:
         told = f"none of {len(settled)} settlements could be recomputed; {moved}"
-        return StepFinding(Step.SETTLEMENT, State.SKIPPED, told)
-    return fine(Step.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
+        return StepFinding(AuditStep.SETTLEMENT, AuditStepState.SKIPPED, told)
+    return step_ok(AuditStep.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
 
 
-def _check_runs(contract: ContractFile, deal: Deal, money: "_Money") -> None:
+def _check_runs(contract: ContractFile, deal: ContractHistory, money: "_MoneyState") -> None:
     """That nothing is told of runs whose tokens nobody paid, and nothing stays paid that is not verified any more."""
     bills = [_bill(contract, entry) for _, entry in deal.money if isinstance(entry, SettlementEntry)]
     if strange := sorted(deal.usage.keys() - {use.run_id for bill in bills for use in bill.usage}):
-        raise Flaw(Step.SETTLEMENT, f"no bill is for the tokens of run {short(strange[0])}")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"no bill is for the tokens of run {short(strange[0])}")
     if money.live is None or money.disputed:
         # What is disputed stays as it is until somebody decides.
         return
     for use in _bill(contract, money.live).usage:
         _, newest = deal.usage[use.run_id][-1]
         if newest.status != UsageStatus.VERIFIED:
-            raise Flaw(Step.SETTLEMENT, f"run {short(use.run_id)} is not verified any more, and stays paid")
+            raise BundleFlaw(AuditStep.SETTLEMENT, f"run {short(use.run_id)} is not verified any more, and stays paid")
 
 
-def _tokens_again(proofs: Proofs, usage: Sequence[TokenUse], deal: Deal, index: int, number: int) -> str:
+def _recheck_tokens(
+    proofs: UsageProofs, usage: Sequence[ContractTokenUse], deal: ContractHistory, index: int, number: int
+) -> str:
     """Whose tokens only an operator's own rules verify; empty where the specified ones do; raises Flaw for others."""
     if len({use.run_id for use in usage}) < len(usage):
-        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid the tokens of one run twice")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid the tokens of one run twice")
     own_rules = ""
     for use in usage:
-        found, run = proofs.proven(use.run_id, index), short(use.run_id)
+        found, run = proofs.prove(use.run_id, index), short(use.run_id)
         if (found.run.id, found.run.contract_id) != (use.run_id, deal.award.contract):
-            raise Flaw(
-                Step.SETTLEMENT, f"settlement {number} paid the tokens of run {run}, which is not of its contract"
+            raise BundleFlaw(
+                AuditStep.SETTLEMENT, f"settlement {number} paid the tokens of run {run}, which is not of its contract"
             )
-        if use.looks < found.looks:
-            raise Flaw(Step.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it")
+        if use.looks < found.observations:
+            raise BundleFlaw(
+                AuditStep.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it"
+            )
         if found.verdict.tokens != use.tokens:
-            raise Flaw(Step.SETTLEMENT, f"settlement {number} paid other tokens of run {run} than its provider counted")
+            raise BundleFlaw(
+                AuditStep.SETTLEMENT, f"settlement {number} paid other tokens of run {run} than its provider counted"
+            )
         if not found.as_specified:
             own_rules = f"the looks at run {run} verify its tokens only by rules of the operator's own"
     return own_rules
 
 
-class _Agreed(NamedTuple):
+class _PaymentTerms(NamedTuple):
     """What a contract is paid by."""
 
     terms: Terms
@@ -273,44 +294,44 @@ class _Agreed(NamedTuple):
     hold: int
 
 
-def _settled_again(
-    contract: ContractFile, entry: SettlementEntry, agreed: _Agreed, result: VerificationResult | None
+def _recheck_settlement(
+    contract: ContractFile, entry: SettlementEntry, agreed: _PaymentTerms, result: VerificationResult | None
 ) -> str:
     """Why a settlement was not recomputed; empty when it was, to the same bill; raises Flaw for another."""
     terms = agreed.terms
     owed, number = _bill(contract, entry), entry.number
     if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
-        raise Flaw(Step.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
     waits = why_usage_waits(owed.usage, terms)
     if waits:
-        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits}")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits}")
     if result is None:
         return "the result it rests on was erased"
-    held = why_asked(result, agreed.criteria, terms)
+    held = why_review_needed(result, agreed.criteria, terms)
     # What governance holds is released by a version that says so; a word with the settlement is not enough.
     if held and (not entry.reason or result.governance not in PAYABLE):
-        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid what nobody had released: {held}")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid what nobody had released: {held}")
     try:
         recomputed = bill(result, terms, agreed.hold, owed.usage)
     except (UnknownName, RuleFailed) as problem:
         return str(problem)
     if recomputed.total != owed.total:
         paid, due = in_units(owed.total), in_units(recomputed.total)
-        raise Flaw(Step.SETTLEMENT, f"settlement {number} paid {paid}, the terms give {due}")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid {paid}, the terms give {due}")
     if recomputed != owed:
-        raise Flaw(Step.SETTLEMENT, f"bill {number} is not the one that the terms give")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"bill {number} is not the one that the terms give")
     return ""
 
 
-def _terms(contract: ContractFile, step: Step) -> Terms:
+def _terms(contract: ContractFile, step: AuditStep) -> Terms:
     try:
         document = from_canonical(contract.terms)
         terms = Terms.model_validate(document)
         same = canonical(document) == contract.terms
     except (ValueError, RecursionError) as problem:
-        raise Flaw(step, f"the terms cannot be read: {describe(problem)}") from None
+        raise BundleFlaw(step, f"the terms cannot be read: {describe(problem)}") from None
     if not same:
-        raise Flaw(step, "the terms are not written as they are recorded")
+        raise BundleFlaw(step, "the terms are not written as they are recorded")
     return terms
 
 
@@ -320,9 +341,9 @@ def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
     try:
         owed = Bill.from_json(body)
     except (msgspec.DecodeError, RecursionError) as problem:
-        raise Flaw(Step.SETTLEMENT, f"bill {entry.number} cannot be read: {describe(problem)}") from None
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"bill {entry.number} cannot be read: {describe(problem)}") from None
     if owed.to_json() != body:
-        raise Flaw(Step.SETTLEMENT, f"bill {entry.number} is not written as it is recorded")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"bill {entry.number} is not written as it is recorded")
     logged = (
         *(entry.currency, entry.base_micros, entry.bonus_micros, entry.penalty_micros, entry.total_micros),
         *(entry.fee_micros, entry.payout_micros, entry.released_micros),
@@ -331,11 +352,11 @@ def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
         *(owed.currency, owed.base, owed.bonus, owed.penalty, owed.total),
         *(owed.fee, owed.payout, owed.released),
     ):
-        raise Flaw(Step.SETTLEMENT, f"the log says another settlement {entry.number} than its bill")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"the log says another settlement {entry.number} than its bill")
     return owed
 
 
-class _Money(NamedTuple):
+class _MoneyState(NamedTuple):
     """How far the entries of a contract have brought its money."""
 
     escrow: Escrow = Escrow.HELD
@@ -350,29 +371,29 @@ class _Money(NamedTuple):
     """What a resolution has decided, until it is done."""
 
 
-def _moved(deal: Deal) -> _Money:
+def _replay_transitions(deal: ContractHistory) -> _MoneyState:
     """The money after every move, each of which begins where the one before it ended; raises Flaw."""
-    money = _Money()
-    for index, entry in deal.moves[1:]:
-        after = _after(money, entry)
+    money = _MoneyState()
+    for index, entry in deal.transitions[1:]:
+        after = _next_money_state(money, entry)
         if after is None:
             # Any: what a struct is tagged with may be a number elsewhere.
             kind: Any = entry.__struct_config__.tag
-            raise Flaw(Step.SETTLEMENT, f"entry {index}, a {kind}, cannot follow what came before it")
+            raise BundleFlaw(AuditStep.SETTLEMENT, f"entry {index}, a {kind}, cannot follow what came before it")
         money = after
     if money.decided != Decision.UPHOLD:
-        raise Flaw(Step.SETTLEMENT, f"a dispute was resolved by {money.decided}, and that was not done")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"a dispute was resolved by {money.decided}, and that was not done")
     return money
 
 
-def _after(money: _Money, entry: Move) -> _Money | None:  # noqa: PLR0911 - one return a kind of move
+def _next_money_state(money: _MoneyState, entry: ContractTransition) -> _MoneyState | None:  # noqa: PLR0911 - one return a kind of move
     """The money after a move; None for one that cannot be."""
     held, done = money.escrow is Escrow.HELD, money.decided == Decision.UPHOLD
     if money.disputed != isinstance(entry, ResolutionEntry):
         return None
     match entry:
         case SettlementEntry() if done and held and _is_next(money, entry):
-            return _Money(Escrow.PAID, entry, entry.number, entry.version)
+            return _MoneyState(Escrow.PAID, entry, entry.number, entry.version)
         case ReversalEntry() if money.live is not None and _is_all(money.live, entry):
             left = money.decided if money.decided == Decision.VOID else Decision.UPHOLD
             return money._replace(escrow=Escrow.HELD, live=None, decided=left)
@@ -386,7 +407,7 @@ def _after(money: _Money, entry: Move) -> _Money | None:  # noqa: PLR0911 - one 
             return None
 
 
-def _is_next(money: _Money, entry: SettlementEntry) -> bool:
+def _is_next(money: _MoneyState, entry: SettlementEntry) -> bool:
     return entry.number == money.number + 1 and entry.version > money.version
 
 
@@ -394,11 +415,11 @@ def _is_all(live: SettlementEntry, entry: ReversalEntry) -> bool:
     return (entry.number, entry.currency, entry.total_micros) == (live.number, live.currency, live.total_micros)
 
 
-def _check_books(deal: Deal, contract: ContractFile, story: Story, money: _Money) -> None:
+def _check_books(deal: ContractHistory, contract: ContractFile, story: OutcomeHistory, money: _MoneyState) -> None:
     """Every invariant of the ledger, over what the log tells of this contract alone."""
     parties = Parties(deal.award.contract, deal.award.consumer, deal.award.agent)
     known: dict[tuple[str, int], Any] = {}
-    transfers = [transfer_told(index, entry, parties, known) for index, entry in deal.money]
+    transfers = [transfer_from_entry(index, entry, parties, known) for index, entry in deal.money]
     balances: Counter[tuple[str, str]] = Counter()
     for transfer in transfers:
         for account, micros in transfer.postings:
@@ -416,19 +437,19 @@ def _check_books(deal: Deal, contract: ContractFile, story: Story, money: _Money
             if isinstance(entry, SettlementEntry)
         ],
         verdicts=frozenset((entry.outcome, entry.version) for entry in story.verdicts),
-        moves=frozenset((entry.contract, *_move(entry)) for _, entry in deal.money),
+        operations=frozenset((entry.contract, *_operation_of(entry)) for _, entry in deal.money),
         logged=transfers,
         terms={deal.award.contract: deal.award.terms},
         bills={
             (entry.contract, entry.number): entry.bill for _, entry in deal.money if isinstance(entry, SettlementEntry)
         },
     )
-    found = broken(books)
+    found = find_violations(books)
     if found:
-        raise Flaw(Step.SETTLEMENT, found[0])
+        raise BundleFlaw(AuditStep.SETTLEMENT, found[0])
 
 
-def _move(entry: MoneyEntry) -> tuple[str, int]:
+def _operation_of(entry: MoneyEntry) -> tuple[str, int]:
     match entry:
         case AwardEntry():
             return "award", 0
@@ -440,7 +461,7 @@ def _move(entry: MoneyEntry) -> tuple[str, int]:
             return entry.why, 0
 
 
-def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _Money, outcome: str) -> Contract:
+def _as_it_stands(award: AwardEntry, contract: ContractFile, money: _MoneyState, outcome: str) -> Contract:
     """The contract as its entries leave it; open, paid or given back."""
     state = _STATES[money.escrow]
     frozen = money.disputed and money.escrow is Escrow.HELD

@@ -6,15 +6,15 @@ from itertools import product
 from typing import NamedTuple, TypeAlias
 
 from meruit.audit.bundle import USAGE, Annotations, RunProof, UsageFile, short
-from meruit.audit.findings import Flaw, Step
+from meruit.audit.findings import AuditStep, BundleFlaw
 from meruit.log.commitment import SALT_BYTES, commitment_to, salt_of
 from meruit.log.entries import Entry, UsageEntry
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import MeteredRun
-from meruit.model.usage import Acknowledgement, Anchor, Attempt, UsagePolicy, UsageStatus, UsageVerdict
+from meruit.model.usage import Acknowledgement, Anchor, Observation, UsagePolicy, UsageStatus, UsageVerdict
 from meruit.usage.decision import decide
 
-UsageStory: TypeAlias = Mapping[str, Sequence[tuple[int, UsageEntry]]]
+UsageHistory: TypeAlias = Mapping[str, Sequence[tuple[int, UsageEntry]]]
 """What the log says of each run, by its place in the log, the first word first."""
 MAX_ENTRIES = 2_000
 """Of one run, that a bundle carries."""
@@ -26,61 +26,61 @@ _LENIENT = [
 """What operators may settle on for themselves and still pay by; who is stricter has fewer looks that count."""
 
 
-class Proven(NamedTuple):
+class RunUsageProof(NamedTuple):
     """A run as the log spoke for it at some moment, judged again."""
 
     run: MeteredRun
-    looks: int
+    observations: int
     verdict: UsageVerdict
     as_specified: bool
     """Whether the specified rules verify it, and not only some that an operator may have settled on."""
 
 
-class _Read(NamedTuple):
+class _RunEvidence(NamedTuple):
     run: MeteredRun
-    looks: list[Attempt]
+    observations: list[Observation]
 
 
-class Proofs:
+class UsageProofs:
     """What runs used by the looks that a bundle brings, each read once."""
 
-    def __init__(self, file: UsageFile | None, story: UsageStory) -> None:
+    def __init__(self, file: UsageFile | None, story: UsageHistory) -> None:
         self._file, self._story = file, story
-        self._read: dict[str, _Read] = {}
+        self._read: dict[str, _RunEvidence] = {}
 
-    def proven(self, run_id: str, before: int) -> Proven:
+    def prove(self, run_id: str, before: int) -> RunUsageProof:
         """What the looks at a run come to that the log spoke for before a place in it; raises Flaw.
 
         Only a count that the log called verified then, and that such rules verify, can have been paid.
         """
         told = [entry for index, entry in self._story.get(run_id, ()) if index < before]
         if self._file is None or not told or told[-1].status != UsageStatus.VERIFIED:
-            raise _unpaid(f"the log did not call the tokens of run {short(run_id)} verified when it paid")
+            raise _settlement_flaw(f"the log did not call the tokens of run {short(run_id)} verified when it paid")
         read, count = self._of(run_id, self._file), told[-1].attempts
         # Who accepts a count that fell has seen every look that was kept by then, and none that was still to come.
         accepted = [
-            Acknowledgement(max(one.at for one in read.looks[: entry.attempts]), entry.by, entry.reason)
+            Acknowledgement(max(one.at for one in read.observations[: entry.attempts]), entry.by, entry.reason)
             for entry in told
             if entry.by
         ]
         # What a file says is paid by nobody; which looks are compared is for the rules to say, and some leave it out.
-        looks, judged = read.looks[:count], read.run.for_judging
-        asked = [one for one in looks if not one.told_by]
+        looks, judged = read.observations[:count], read.run.for_judging
+        asked = [one for one in looks if not one.reported_by]
         for place, (some, policy) in enumerate(product((looks, asked), (_SPECIFIED, *_LENIENT))):
             verdict = decide(judged, some, policy, accepted)
-            if verdict.status is UsageStatus.VERIFIED and not verdict.told_by:
-                return Proven(read.run, count, verdict, place == 0)
-        raise _unpaid(
+            if verdict.status is UsageStatus.VERIFIED and not verdict.reported_by:
+                return RunUsageProof(read.run, count, verdict, place == 0)
+        raise _settlement_flaw(
             f"no rules verify the tokens of run {short(run_id)} by what the log says that its provider counted"
         )
 
-    def _of(self, run_id: str, file: UsageFile) -> _Read:
+    def _of(self, run_id: str, file: UsageFile) -> _RunEvidence:
         if run_id not in self._read:
-            self._read[run_id] = _read(run_id, file.runs[run_id])
+            self._read[run_id] = _read_run(run_id, file.runs[run_id])
         return self._read[run_id]
 
 
-def usage_story(entries: Mapping[int, Entry], tenant: str, about: Annotations) -> UsageStory:
+def usage_history(entries: Mapping[int, Entry], tenant: str, about: Annotations) -> UsageHistory:
     """What the entries tell of runs, nothing left out that the statement speaks for; raises Flaw."""
     story: dict[str, list[tuple[int, UsageEntry]]] = {}
     for index, entry in entries.items():
@@ -91,34 +91,34 @@ def usage_story(entries: Mapping[int, Entry], tenant: str, about: Annotations) -
     counts = {run: len(told) for run, told in story.items()}
     if counts != about.usage:
         run = min(name for name in counts | about.usage if counts.get(name) != about.usage.get(name))
-        raise _wrong(f"the log tells of run {short(run)} otherwise than the statement says")
+        raise _sequence_flaw(f"the log tells of run {short(run)} otherwise than the statement says")
     return story
 
 
 def _check_next(index: int, entry: UsageEntry, tenant: str, told: Sequence[tuple[int, UsageEntry]]) -> None:
     if entry.tenant != tenant:
-        raise _wrong(f"entry {index} tells of another tenant's run")
+        raise _sequence_flaw(f"entry {index} tells of another tenant's run")
     if entry.number != len(told) + 1:
-        raise _wrong(f"entry {index} is number {entry.number} of its run, after number {len(told)}")
+        raise _sequence_flaw(f"entry {index} is number {entry.number} of its run, after number {len(told)}")
     if entry.number > MAX_ENTRIES:
-        raise _wrong(f"there are more than {MAX_ENTRIES:,} entries of run {short(entry.run)}")
+        raise _sequence_flaw(f"there are more than {MAX_ENTRIES:,} entries of run {short(entry.run)}")
     if entry.attempts < (told[-1][1].attempts if told else 1):
-        raise _wrong(f"entry {index} rests on fewer looks than the one before it: none is ever forgotten")
+        raise _sequence_flaw(f"entry {index} rests on fewer looks than the one before it: none is ever forgotten")
 
 
-def check_usage(file: UsageFile | None, story: UsageStory) -> None:
+def check_usage(file: UsageFile | None, story: UsageHistory) -> None:
     """That runs and looks are those that the log speaks for; raises Flaw."""
     proofs = {} if file is None else file.runs
     if proofs.keys() != story.keys() or (file is not None and not proofs):
-        raise Flaw(Step.BLOBS, f"{USAGE} is missing, or tells of other runs than the log")
+        raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} is missing, or tells of other runs than the log")
     for run, proof in proofs.items():
         told = [entry for _, entry in story[run]]
         if len(proof.looks) != told[-1].attempts:
-            raise Flaw(Step.BLOBS, f"{USAGE} holds other looks at run {short(run)} than the log speaks for")
+            raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} holds other looks at run {short(run)} than the log speaks for")
         salt, digests = salt_of(proof.salt), _digests(proof)
         for entry in told:
             if len(salt) != SALT_BYTES or entry.evidence != commitment_to(salt, digests[entry.attempts]):
-                raise Flaw(Step.BLOBS, f"run {short(run)} or the looks at it are not what was committed to")
+                raise BundleFlaw(AuditStep.BLOBS, f"run {short(run)} or the looks at it are not what was committed to")
 
 
 def _digests(proof: RunProof) -> list[str]:
@@ -131,21 +131,21 @@ def _digests(proof: RunProof) -> list[str]:
     return digests
 
 
-def _read(run_id: str, proof: RunProof) -> _Read:
+def _read_run(run_id: str, proof: RunProof) -> _RunEvidence:
     """A run and its looks, in the one form that they are recorded in: another could hide something from a reader."""
     try:
-        read = _Read(MeteredRun.from_json(proof.run), [Attempt.from_json(one) for one in proof.looks])
-        same = [read.run.to_json(), *(one.to_json() for one in read.looks)] == [proof.run, *proof.looks]
+        read = _RunEvidence(MeteredRun.from_json(proof.run), [Observation.from_json(one) for one in proof.looks])
+        same = [read.run.to_json(), *(one.to_json() for one in read.observations)] == [proof.run, *proof.looks]
     except (ValueError, RecursionError) as problem:
-        raise _unpaid(f"run {short(run_id)} or a look at it cannot be read: {problem}") from None
+        raise _settlement_flaw(f"run {short(run_id)} or a look at it cannot be read: {problem}") from None
     if not same:
-        raise _unpaid(f"run {short(run_id)} or a look at it is not written as it is recorded")
+        raise _settlement_flaw(f"run {short(run_id)} or a look at it is not written as it is recorded")
     return read
 
 
-def _wrong(what: str) -> Flaw:
-    return Flaw(Step.SEQUENCE, what)
+def _sequence_flaw(what: str) -> BundleFlaw:
+    return BundleFlaw(AuditStep.SEQUENCE, what)
 
 
-def _unpaid(what: str) -> Flaw:
-    return Flaw(Step.SETTLEMENT, what)
+def _settlement_flaw(what: str) -> BundleFlaw:
+    return BundleFlaw(AuditStep.SETTLEMENT, what)

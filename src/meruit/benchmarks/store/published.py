@@ -14,7 +14,7 @@ from meruit.model.task import Benchmark
 from meruit.outcomes.store.write import commit_criteria
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 
 class BenchmarkTaken(MeruitError):
@@ -34,14 +34,14 @@ class BenchmarkView(Record, frozen=True):
     created_by: str
 
 
-class Published(NamedTuple):
+class PublishedBenchmark(NamedTuple):
     """A benchmark as it was published."""
 
     view: BenchmarkView
     benchmark: Benchmark
 
 
-class Publish(NamedTuple):
+class PublishBenchmark(NamedTuple):
     """A benchmark, to be measured by."""
 
     tenant: str
@@ -53,7 +53,7 @@ class Publish(NamedTuple):
     criteria: tuple[tuple[bytes, str], ...]
     """Of each task in canonical form, with their digest."""
 
-    def __call__(self, writing: Writing) -> BenchmarkView:
+    def __call__(self, writing: WriteTransaction) -> BenchmarkView:
         """Keep it, the criteria of its tasks committed to in the log; the same a second time changes nothing."""
         of, slug, version = tables.benchmarks, self.benchmark.benchmark, self.benchmark.version
         key = ("benchmark", self.tenant, slug, str(version))
@@ -77,7 +77,7 @@ class Publish(NamedTuple):
         row = (seq, self.digest, self.benchmark.title, len(self.benchmark.tasks), writing.now.micros, self.by)
         writing.insert(of, self.tenant, slug, version, *row, self.body)
         view = BenchmarkView(slug, version, *row[:4], from_micros(row[4]), row[5])
-        writing.learn(key, view)
+        writing.remember(key, view)
         return view
 
 

@@ -23,11 +23,11 @@ JUDGING_S = 900
 """How long after its deadline a run may still be judged that was completed in time; then whoever judged it has died."""
 
 
-class RunMoved(MeruitError):
+class TaskRunStateError(MeruitError):
     """The run is in a state from which that cannot be done."""
 
 
-class Standing(Record, frozen=True):
+class TaskRunResult(Record, frozen=True):
     """How a completed run ended, as its row keeps it."""
 
     verdict: Verdict
@@ -40,14 +40,14 @@ class Standing(Record, frozen=True):
     judged_version: int | None = None
 
 
-class Asked(Record, frozen=True):
+class JudgingRequest(Record, frozen=True):
     """That a run under way is being judged, as its row keeps it."""
 
     at: int
     """When its agent said that it was done, in microseconds."""
 
 
-class Kept(NamedTuple):
+class TaskRunRow(NamedTuple):
     """A run, and what of its row is nobody's to read."""
 
     run: TaskRun
@@ -56,7 +56,7 @@ class Kept(NamedTuple):
     asked_at: int | None = None
     """Of a run under way that is being judged: when its agent said, in time, that it was done."""
 
-    def overdue(self, now_micros: int) -> bool:
+    def is_overdue(self, now_micros: int) -> bool:
         """Whether the time of a run under way is over, also that for judging it where it was completed in time."""
         if self.run.status is not RunStatus.RUNNING or self.run.deadline is None:
             return False
@@ -64,11 +64,11 @@ class Kept(NamedTuple):
         return in_micros(self.run.deadline) + more < now_micros
 
 
-def kept(row: Row[Any]) -> Kept:
+def task_run_from_row(row: Row[Any]) -> TaskRunRow:
     """A run as its row has it."""
     status = RunStatus(row.status)
     judging = status is RunStatus.RUNNING and row.body is not None
-    standing = None if row.body is None or judging else Standing.from_json(row.body)
+    standing = None if row.body is None or judging else TaskRunResult.from_json(row.body)
     run = TaskRun(
         id=row.id,
         seq=row.seq,
@@ -98,7 +98,7 @@ def kept(row: Row[Any]) -> Kept:
         coverage=None if standing is None else standing.coverage,
         axes={} if standing is None else standing.axes,
     )
-    return Kept(run, row.input_address, Asked.from_json(row.body).at if judging else None)
+    return TaskRunRow(run, row.input_address, JudgingRequest.from_json(row.body).at if judging else None)
 
 
 class RunFilter(StrEnum):
@@ -114,19 +114,19 @@ def _where(scope: Scope) -> list[Any]:
     return [of.c.tenant == scope.tenant, *([of.c.agent_id == (scope.agent_id or "")] if scope.only_own else [])]
 
 
-def find(connection: Connection, scope: Scope, run_id: str) -> Kept:
+def find(connection: Connection, scope: Scope, run_id: str) -> TaskRunRow:
     """One run that the scope reaches; raises NotFound."""
     row = connection.execute(select(tables.task_runs).where(*_where(scope), tables.task_runs.c.id == run_id)).first()
     if row is None:
         raise NotFound(f"no task run {run_id!r}")
-    return kept(row)
+    return task_run_from_row(row)
 
 
-def several(connection: Connection, tenant: str, ids: Sequence[str]) -> list[TaskRun]:
+def find_several(connection: Connection, tenant: str, ids: Sequence[str]) -> list[TaskRun]:
     """Those of a tenant's runs, at most a page of them."""
     of = tables.task_runs
     query = select(of).where(of.c.tenant == tenant, of.c.id.in_(ids[:MAX_PAGE]))
-    return [kept(row).run for row in connection.execute(query)]
+    return [task_run_from_row(row).run for row in connection.execute(query)]
 
 
 def inputs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
@@ -153,14 +153,17 @@ def page(
         query = query.where(of.c[by[0].value] == by[1])
     if before is not None:
         query = query.where(of.c.seq < before)
-    return [kept(row).run for row in connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE)))]
+    return [
+        task_run_from_row(row).run
+        for row in connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE)))
+    ]
 
 
 def of_benchmark_run(connection: Connection, tenant: str, run_id: str) -> list[TaskRun]:
     """All task runs of a benchmark run, in their order."""
     of = tables.task_runs
     query = select(of).where(of.c.tenant == tenant, of.c.benchmark_run_id == run_id).order_by(of.c.seq)
-    return [kept(row).run for row in connection.execute(query)]
+    return [task_run_from_row(row).run for row in connection.execute(query)]
 
 
 def overdue(connection: Connection, now_micros: int, tenant: str | None = None) -> list[tuple[str, str]]:
@@ -175,7 +178,7 @@ def overdue(connection: Connection, now_micros: int, tenant: str | None = None) 
     return [(row.tenant, row.id) for row in connection.execute(query.order_by(of.c.deadline).limit(MAX_OVERDUE))]
 
 
-class CriterionFound(NamedTuple):
+class CriterionRunRow(NamedTuple):
     """A criterion run's row."""
 
     id: str
@@ -188,7 +191,7 @@ class CriterionFound(NamedTuple):
     took_us: int | None
 
 
-def criterion_run(connection: Connection, tenant: str, run_id: str) -> CriterionFound:
+def criterion_run(connection: Connection, tenant: str, run_id: str) -> CriterionRunRow:
     """One criterion run; raises NotFound."""
     of = tables.criterion_runs
     row = connection.execute(_criteria().where(of.c.tenant == tenant, of.c.id == run_id)).first()
@@ -197,7 +200,7 @@ def criterion_run(connection: Connection, tenant: str, run_id: str) -> Criterion
     return _criterion(row)
 
 
-def criterion_runs(connection: Connection, tenant: str, run: TaskRun) -> list[CriterionFound]:
+def criterion_runs(connection: Connection, tenant: str, run: TaskRun) -> list[CriterionRunRow]:
     """Those of a task run's present verdict, in the order of the criteria."""
     of = tables.criterion_runs
     query = _criteria().where(
@@ -211,11 +214,11 @@ def criterion_runs(connection: Connection, tenant: str, run: TaskRun) -> list[Cr
 
 def _criteria() -> Select[Any]:
     of = tables.criterion_runs
-    return select(*(of.c[name] for name in CriterionFound._fields))
+    return select(*(of.c[name] for name in CriterionRunRow._fields))
 
 
-def _criterion(row: Row[Any]) -> CriterionFound:
-    return CriterionFound(**row._asdict())._replace(status=CriterionStatus(row.status))
+def _criterion(row: Row[Any]) -> CriterionRunRow:
+    return CriterionRunRow(**row._asdict())._replace(status=CriterionStatus(row.status))
 
 
 def benchmark_run(connection: Connection, scope: Scope, run_id: str) -> BenchmarkRun:

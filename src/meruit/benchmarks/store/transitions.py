@@ -6,25 +6,32 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Update, bindparam, func, select, update
 
-from meruit.benchmarks.score import highest
-from meruit.benchmarks.store.read import OPEN, Asked, Kept, RunMoved, Standing, kept
+from meruit.benchmarks.score import highest_score
+from meruit.benchmarks.store.read import (
+    OPEN,
+    JudgingRequest,
+    TaskRunResult,
+    TaskRunRow,
+    TaskRunStateError,
+    task_run_from_row,
+)
 from meruit.model.events import EventType
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.task import Reveal
 from meruit.model.task_run import ENDED, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.erase import release
-from meruit.outcomes.store.write import AddVersions, NewOutcome, Recorded
+from meruit.outcomes.store.write import AddVersions, NewOutcome, RecordedVersion
 from meruit.store import tables
-from meruit.store.blobs import Part
+from meruit.store.blobs import EvidencePart
 from meruit.store.database import NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 REREAD = "reread"
 """Why a verdict may rest on what happened after its run had ended."""
 
 
-class CriterionRow(NamedTuple):
+class NewCriterionRun(NamedTuple):
     """One criterion of a run, to be written."""
 
     id: str
@@ -56,7 +63,7 @@ class CreateRuns(NamedTuple):
     benchmark_run_id: str | None = None
     repeats: int = 1
 
-    def __call__(self, writing: Writing) -> list[TaskRun]:
+    def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
         """Write them down, not begun."""
         about = {"benchmark": self.slug, "version": self.version, "agent_id": self.agent_id}
         if self.benchmark_run_id is not None:
@@ -83,7 +90,7 @@ class CreateRuns(NamedTuple):
             )
         return [self._one(writing, new, about) for new in self.runs]
 
-    def _one(self, writing: Writing, new: NewTaskRun, about: Mapping[str, Any]) -> TaskRun:
+    def _one(self, writing: WriteTransaction, new: NewTaskRun, about: Mapping[str, Any]) -> TaskRun:
         subject = self.benchmark_run_id or new.id
         seq = writing.emit(
             *(self.tenant, EventType.TASK_RUN_CREATED, subject, f"{new.id}:created"),
@@ -109,7 +116,7 @@ class CreateRuns(NamedTuple):
             *(run.attempt, run.agent_id, run.status.value, int(run.scored), run.reveal.value),
             *(writing.now.micros, run.created_by, None, None, None, None, None, None, None, None),
         )
-        writing.learn(_key(self.tenant, run.id), Kept(run, None))
+        writing.remember(_key(self.tenant, run.id), TaskRunRow(run, None))
         return run
 
 
@@ -119,14 +126,14 @@ class StartRun(NamedTuple):
     tenant: str
     id: str
     playground_id: str | None
-    input: Part
+    input: EvidencePart
     time_limit_s: int
 
-    def __call__(self, writing: Writing) -> TaskRun:
+    def __call__(self, writing: WriteTransaction) -> TaskRun:
         """Write what the agent starts from; the clock runs from here."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is not RunStatus.PENDING:
-            raise RunMoved(f"task run {self.id} is {found.run.status}; only a pending one can be started")
+            raise TaskRunStateError(f"task run {self.id} is {found.run.status}; only a pending one can be started")
         writing.keep(self.input.blob(self.tenant))
         now = writing.now.micros
         run = msgspec.structs.replace(
@@ -136,8 +143,8 @@ class StartRun(NamedTuple):
             deadline=from_micros(now + self.time_limit_s * 1_000_000),
             playground_id=self.playground_id,
         )
-        _save(writing, self.tenant, Kept(run, self.input.address))
-        _tell(writing, self.tenant, EventType.TASK_RUN_STARTED, run, "started")
+        _save(writing, self.tenant, TaskRunRow(run, self.input.address))
+        _emit_event(writing, self.tenant, EventType.TASK_RUN_STARTED, run, "started")
         return run
 
 
@@ -149,14 +156,14 @@ class BeginJudging(NamedTuple):
     asked_at: int
     """When it said so, in microseconds."""
 
-    def __call__(self, writing: Writing) -> Kept:
+    def __call__(self, writing: WriteTransaction) -> TaskRunRow:
         """Write it down, or that it came too late; a run that has ended, or is being judged, stays as it is."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is RunStatus.PENDING:
             raise _never_started(self.id)
         if found.run.status in ENDED or found.asked_at is not None:
             return found
-        if found.overdue(self.asked_at):
+        if found.is_overdue(self.asked_at):
             late = _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
             return found._replace(run=late)
         asked = found._replace(asked_at=self.asked_at)
@@ -172,7 +179,7 @@ class GiveUpJudging(NamedTuple):
     asked_at: int
     """Which judging is given up; one that others have begun goes on."""
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Forget that the agent said it was done."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is RunStatus.RUNNING and found.asked_at == self.asked_at:
@@ -185,23 +192,23 @@ class CompleteRun(NamedTuple):
     tenant: str
     id: str
     outcome: NewOutcome
-    criteria: tuple[CriterionRow, ...]
+    criteria: tuple[NewCriterionRun, ...]
 
-    def __call__(self, writing: Writing) -> TaskRun:
+    def __call__(self, writing: WriteTransaction) -> TaskRun:
         """Record the outcome and a criterion run each; whoever comes second is told what the first was."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status in ENDED:
             return found.run
         if found.run.status is RunStatus.PENDING:
             raise _never_started(self.id)
-        if found.asked_at is None and found.overdue(writing.now.micros):
+        if found.asked_at is None and found.is_overdue(writing.now.micros):
             return _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
-        run = _decided(writing, self.tenant, found, self.outcome, self.criteria)
+        run = _record_outcome(writing, self.tenant, found, self.outcome, self.criteria)
         return _end(writing, self.tenant, found._replace(run=run), RunStatus.COMPLETED, EventType.TASK_RUN_COMPLETED)
 
 
-def _never_started(run_id: str) -> RunMoved:
-    return RunMoved(f"task run {run_id} was never started; start it, act, then complete it")
+def _never_started(run_id: str) -> TaskRunStateError:
+    return TaskRunStateError(f"task run {run_id} was never started; start it, act, then complete it")
 
 
 class RereadRun(NamedTuple):
@@ -212,20 +219,22 @@ class RereadRun(NamedTuple):
     expected: str
     """The outcome that it replaces."""
     outcome: NewOutcome
-    criteria: tuple[CriterionRow, ...]
+    criteria: tuple[NewCriterionRun, ...]
     read_at: str
     """When; whatever happened to the world until then is judged with it."""
 
-    def __call__(self, writing: Writing) -> TaskRun:
+    def __call__(self, writing: WriteTransaction) -> TaskRun:
         """Record the new outcome beside the old one; a second caller is told what the first decided."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is not RunStatus.COMPLETED:
-            raise RunMoved(f"task run {self.id} is {found.run.status}; only a completed one can be checked again")
+            raise TaskRunStateError(
+                f"task run {self.id} is {found.run.status}; only a completed one can be checked again"
+            )
         if found.run.outcome_id != self.expected:
             return found.run
-        run = _decided(writing, self.tenant, found, self.outcome, self.criteria)
+        run = _record_outcome(writing, self.tenant, found, self.outcome, self.criteria)
         _save(writing, self.tenant, found._replace(run=run))
-        _tell_again(writing, self.tenant, run, {"reason": REREAD, "read_at": self.read_at})
+        _emit_rechecked(writing, self.tenant, run, {"reason": REREAD, "read_at": self.read_at})
         return run
 
 
@@ -236,24 +245,26 @@ class RejudgeRun(NamedTuple):
     id: str
     versions: AddVersions
     """Of the run's outcome alone."""
-    criteria: tuple[CriterionRow, ...]
+    criteria: tuple[NewCriterionRun, ...]
     benchmark_version: int
     """Whose criteria it was judged by."""
 
-    def __call__(self, writing: Writing) -> TaskRun:
+    def __call__(self, writing: WriteTransaction) -> TaskRun:
         """Record the version; a run whose verdict somebody else has changed meanwhile stays as it is."""
         found = _load(writing, self.tenant, self.id)
         (new,) = self.versions.versions
         if found.run.status is not RunStatus.COMPLETED or found.run.outcome_id != new.outcome_id:
-            raise RunMoved(f"task run {self.id} is {found.run.status}; only a completed one can be judged again")
+            raise TaskRunStateError(
+                f"task run {self.id} is {found.run.status}; only a completed one can be judged again"
+            )
         recorded = self.versions(writing)
         if not recorded:
             return found.run
-        run = _judged(writing, self.tenant, found, recorded[0], new.result, self.criteria)
+        run = _record_verdict(writing, self.tenant, found, recorded[0], new.result, self.criteria)
         other = self.benchmark_version if self.benchmark_version != run.version else None
         run = msgspec.structs.replace(run, judged_version=other)
         _save(writing, self.tenant, found._replace(run=run))
-        _tell_again(writing, self.tenant, run)
+        _emit_rechecked(writing, self.tenant, run)
         return run
 
 
@@ -263,46 +274,46 @@ class CancelRuns(NamedTuple):
     tenant: str
     ids: tuple[str, ...]
 
-    def __call__(self, writing: Writing) -> list[TaskRun]:
+    def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
         """Cancel those that have not ended; those that have stay as they are."""
         return [self._one(writing, one) for one in self.ids]
 
-    def _one(self, writing: Writing, run_id: str) -> TaskRun:
+    def _one(self, writing: WriteTransaction, run_id: str) -> TaskRun:
         found = _load(writing, self.tenant, run_id)
         if found.run.status in ENDED:
             return found.run
         return _end(writing, self.tenant, found, RunStatus.CANCELLED, EventType.TASK_RUN_CANCELLED)
 
 
-class TimeOut(NamedTuple):
+class TimeOutRuns(NamedTuple):
     """Runs whose time is over."""
 
     tenant: str
     ids: tuple[str, ...]
 
-    def __call__(self, writing: Writing) -> list[TaskRun]:
+    def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
         """Declare them so; each is looked at again, as it may have been completed meanwhile, or be judged now."""
         ended = []
         for one in self.ids:
             found = _load(writing, self.tenant, one)
-            if found.overdue(writing.now.micros):
+            if found.is_overdue(writing.now.micros):
                 ended.append(_end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT))
         return ended
 
 
-def _decided(
-    writing: Writing, tenant: str, found: Kept, outcome: NewOutcome, criteria: Iterable[CriterionRow]
+def _record_outcome(
+    writing: WriteTransaction, tenant: str, found: TaskRunRow, outcome: NewOutcome, criteria: Iterable[NewCriterionRun]
 ) -> TaskRun:
-    return _judged(writing, tenant, found, outcome.write(writing), outcome.result, criteria)
+    return _record_verdict(writing, tenant, found, outcome.write(writing), outcome.result, criteria)
 
 
-def _judged(
-    writing: Writing,
+def _record_verdict(
+    writing: WriteTransaction,
     tenant: str,
-    found: Kept,
-    recorded: Recorded,
+    found: TaskRunRow,
+    recorded: RecordedVersion,
     result: VerificationResult,
-    criteria: Iterable[CriterionRow],
+    criteria: Iterable[NewCriterionRun],
 ) -> TaskRun:
     """The run with a verdict, and a criterion run each."""
     for one in criteria:
@@ -310,7 +321,7 @@ def _judged(
             *(tables.criterion_runs, tenant, one.id, found.run.id, recorded.outcome_id, recorded.version),
             *(one.position, one.status.value, one.score, one.took_us),
         )
-    standing = standing_of(result)
+    standing = task_run_result_of(result)
     return msgspec.structs.replace(
         found.run,
         outcome_id=recorded.outcome_id,
@@ -325,25 +336,25 @@ def _judged(
     )
 
 
-def standing_of(result: VerificationResult) -> Standing:
+def task_run_result_of(result: VerificationResult) -> TaskRunResult:
     """What of a result a run's row keeps."""
-    high = str(highest(result))
-    return Standing(result.verdict, result.score, result.exact, high, result.bounds, result.coverage, result.axes)
+    high = str(highest_score(result))
+    return TaskRunResult(result.verdict, result.score, result.exact, high, result.bounds, result.coverage, result.axes)
 
 
-def _end(writing: Writing, tenant: str, found: Kept, status: RunStatus, event: EventType) -> TaskRun:
+def _end(writing: WriteTransaction, tenant: str, found: TaskRunRow, status: RunStatus, event: EventType) -> TaskRun:
     run = msgspec.structs.replace(found.run, status=status, ended_at=from_micros(writing.now.micros))
     if found.input_address is not None:
         # From here on it is the outcome's, with which it can be erased; without an outcome it is nobody's.
         release(writing, tenant, [found.input_address])
     _save(writing, tenant, found._replace(run=run, asked_at=None))
-    _tell(writing, tenant, event, run, status.value)
+    _emit_event(writing, tenant, event, run, status.value)
     if run.benchmark_run_id is not None:
         _count_down(writing, tenant, run)
     return run
 
 
-def _count_down(writing: Writing, tenant: str, run: TaskRun) -> None:
+def _count_down(writing: WriteTransaction, tenant: str, run: TaskRun) -> None:
     """Tell when the last run of a benchmark run has ended."""
     of = tables.task_runs
     key = ("open_runs", tenant, run.benchmark_run_id or "")
@@ -353,10 +364,10 @@ def _count_down(writing: Writing, tenant: str, run: TaskRun) -> None:
             of.c.tenant == tenant, of.c.benchmark_run_id == run.benchmark_run_id, of.c.status.in_(OPEN)
         )
         left = int(writing.read(query)[0][0])
-    writing.learn(key, left - 1)
+    writing.remember(key, left - 1)
     if left > 1:
         return
-    writing.change(_ENDED, of_tenant=tenant, of_id=run.benchmark_run_id, at=writing.now.micros)
+    writing.change(_END_BENCHMARK_RUN, of_tenant=tenant, of_id=run.benchmark_run_id, at=writing.now.micros)
     writing.emit(
         *(tenant, EventType.BENCHMARK_RUN_ENDED, run.benchmark_run_id or "", f"{run.benchmark_run_id}:ended"),
         {
@@ -368,8 +379,13 @@ def _count_down(writing: Writing, tenant: str, run: TaskRun) -> None:
     )
 
 
-def _tell(
-    writing: Writing, tenant: str, event: EventType, run: TaskRun, what: str, more: Mapping[str, str] | None = None
+def _emit_event(
+    writing: WriteTransaction,
+    tenant: str,
+    event: EventType,
+    run: TaskRun,
+    what: str,
+    more: Mapping[str, str] | None = None,
 ) -> None:
     """Names, states and verdicts; nothing of a rubric."""
     writing.emit(
@@ -389,38 +405,40 @@ def _tell(
     )
 
 
-def _tell_again(writing: Writing, tenant: str, run: TaskRun, more: Mapping[str, str] | None = None) -> None:
+def _emit_rechecked(
+    writing: WriteTransaction, tenant: str, run: TaskRun, more: Mapping[str, str] | None = None
+) -> None:
     """Another verdict counts from here on."""
     what = f"rechecked:{run.outcome_id}:{run.outcome_version}"
-    _tell(writing, tenant, EventType.TASK_RUN_RECHECKED, run, what, more)
+    _emit_event(writing, tenant, EventType.TASK_RUN_RECHECKED, run, what, more)
 
 
 def _key(tenant: str, run_id: str) -> tuple[str, ...]:
     return ("task_run", tenant, run_id)
 
 
-def _load(writing: Writing, tenant: str, run_id: str) -> Kept:
+def _load(writing: WriteTransaction, tenant: str, run_id: str) -> TaskRunRow:
     # Only what this group has taught: another process may have moved the run since an earlier one.
-    known: Kept | None = writing.fresh.get(_key(tenant, run_id))
+    known: TaskRunRow | None = writing.fresh.get(_key(tenant, run_id))
     if known is not None:
         return known
     of = tables.task_runs
     rows = writing.read(select(of).where(of.c.tenant == tenant, of.c.id == run_id))
     if not rows:
         raise NotFound(f"no task run {run_id!r}")
-    return kept(rows[0])
+    return task_run_from_row(rows[0])
 
 
-def _save(writing: Writing, tenant: str, row: Kept) -> None:
+def _save(writing: WriteTransaction, tenant: str, row: TaskRunRow) -> None:
     run = row.run
-    body = None if row.asked_at is None else Asked(row.asked_at).to_json()
+    body = None if row.asked_at is None else JudgingRequest(row.asked_at).to_json()
     if run.verdict is not None and run.bounds is not None:
-        body = Standing(
+        body = TaskRunResult(
             *(run.verdict, run.score or 0.0, run.exact or "0", run.exact_high or "0"),
             *(run.bounds, run.coverage or 0.0, run.axes, run.judged_version),
         ).to_json()
     writing.change(
-        _MOVED,
+        _UPDATE_RUN,
         of_tenant=tenant,
         of_id=run.id,
         new_status=run.status.value,
@@ -433,10 +451,10 @@ def _save(writing: Writing, tenant: str, row: Kept) -> None:
         new_outcome_version=run.outcome_version,
         new_body=body,
     )
-    writing.learn(_key(tenant, run.id), row)
+    writing.remember(_key(tenant, run.id), row)
 
 
-_MOVED: Update = (
+_UPDATE_RUN: Update = (
     update(tables.task_runs)
     .where(tables.task_runs.c.tenant == bindparam("of_tenant"), tables.task_runs.c.id == bindparam("of_id"))
     .values(
@@ -451,7 +469,7 @@ _MOVED: Update = (
         body=bindparam("new_body"),
     )
 )
-_ENDED: Update = (
+_END_BENCHMARK_RUN: Update = (
     update(tables.benchmark_runs)
     .where(tables.benchmark_runs.c.tenant == bindparam("of_tenant"), tables.benchmark_runs.c.id == bindparam("of_id"))
     .values(ended_at=bindparam("at"))

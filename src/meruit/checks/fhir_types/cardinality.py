@@ -31,23 +31,23 @@ VARIANTS = frozenset(base + kind for base in CHOICES for kind in CHOICE_TYPES)
 """Every name of every variant: parts that have none of them, which are nearly all, need no closer look."""
 
 
-def misshapen(resource: Mapping[str, Any]) -> str | None:
+def cardinality_error(resource: Mapping[str, Any]) -> str | None:
     """What stands there several times though R4 has it once; None where nothing does."""
     kind = resource.get("resourceType")
     for name, value in resource.items():
         if isinstance(value, list) and name in SINGLE and kind not in SEVERAL.get(name, ()):
             return f"{name} is a list, and R4 has one value there"
-    return _doubled(resource)
+    return _duplicate_choice_error(resource)
 
 
 # Any: parts of a document.
-def _doubled(part: Any) -> str | None:
+def _duplicate_choice_error(part: Any) -> str | None:
     """Two variants of one choice, at any depth."""
     # Before all else: most parts are texts.
     if isinstance(part, str):
         return None
     if isinstance(part, list):
-        return next((why for one in part if (why := _doubled(one)) is not None), None)
+        return next((why for one in part if (why := _duplicate_choice_error(one)) is not None), None)
     if not isinstance(part, Mapping):
         return None
     variants = VARIANTS.intersection(part)
@@ -57,4 +57,4 @@ def _doubled(part: Any) -> str | None:
             return f"{' and '.join(sorted(several)[:3])} stand side by side, and R4 has one of them"
         if several and isinstance(part[several[0]], list):
             return f"{several[0]} is a list, and R4 has one value there"
-    return next((why for one in part.values() if (why := _doubled(one)) is not None), None)
+    return next((why for one in part.values() if (why := _duplicate_choice_error(one)) is not None), None)

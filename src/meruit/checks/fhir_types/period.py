@@ -18,20 +18,20 @@ _WRITTEN = re.compile(
 )
 
 
-class Span(NamedTuple):
+class FhirTimeSpan(NamedTuple):
     """From a moment up to, and without, another; in nanoseconds, and infinite where one is not known."""
 
     low: float
     high: float
 
-    def holds(self, other: "Span") -> bool:
+    def holds(self, other: "FhirTimeSpan") -> bool:
         """Whether the other lies wholly in this one."""
         return self.low <= other.low and other.high <= self.high
 
 
 # Asked for first, found second. That a stretch is `gt` means that some of it lies after; `sa`, that all of it does.
-COMPARE: dict[str, Callable[[Span, Span], bool]] = {
-    "eq": Span.holds,
+COMPARE: dict[str, Callable[[FhirTimeSpan, FhirTimeSpan], bool]] = {
+    "eq": FhirTimeSpan.holds,
     "ne": lambda asked, found: not asked.holds(found),
     "gt": lambda asked, found: found.high > asked.high,
     "lt": lambda asked, found: found.low < asked.low,
@@ -43,7 +43,7 @@ COMPARE: dict[str, Callable[[Span, Span], bool]] = {
 """FHIR's prefixes."""
 
 
-def span(text: str, zone: tzinfo = UTC) -> Span | None:
+def parse_time_span(text: str, zone: tzinfo = UTC) -> FhirTimeSpan | None:
     """What a FHIR date or time covers, in `zone` where it names none; None for what is no date."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
@@ -63,36 +63,36 @@ def span(text: str, zone: tzinfo = UTC) -> Span | None:
         high = low + _SECOND // 10 ** len(fraction)
     if part["zone"] is not None:
         ahead = _ahead(part["zone"])
-        return Span(low - ahead, high - ahead)
-    return Span(low - _ahead_in(zone, low), high - _ahead_in(zone, high))
+        return FhirTimeSpan(low - ahead, high - ahead)
+    return FhirTimeSpan(low - _ahead_in(zone, low), high - _ahead_in(zone, high))
 
 
-def span_of(value: Any, zone: tzinfo = UTC) -> Span | None:
+def time_span_of(value: Any, zone: tzinfo = UTC) -> FhirTimeSpan | None:
     """What a FHIR date, time, Period or Timing covers, from its first moment to its last; None for what is no such."""
     match value:
         case str():
-            return span(value, zone)
+            return parse_time_span(value, zone)
         case {"event": [*events]}:
-            return _around([found for found in (span_of(event, zone) for event in events) if found is not None])
+            return _around([found for found in (time_span_of(event, zone) for event in events) if found is not None])
         case {"repeat": {"boundsPeriod": period}}:
-            return span_of(period, zone)
+            return time_span_of(period, zone)
         case {"start": _} | {"end": _}:
             return _period(value.get("start"), value.get("end"), zone)
         case _:
             return None
 
 
-def _around(spans: list[Span]) -> Span | None:
-    return Span(min(one.low for one in spans), max(one.high for one in spans)) if spans else None
+def _around(spans: list[FhirTimeSpan]) -> FhirTimeSpan | None:
+    return FhirTimeSpan(min(one.low for one in spans), max(one.high for one in spans)) if spans else None
 
 
-def _period(start: Any, end: Any, zone: tzinfo) -> Span | None:
-    first = span(start, zone) if isinstance(start, str) else None
-    last = span(end, zone) if isinstance(end, str) else None
+def _period(start: Any, end: Any, zone: tzinfo) -> FhirTimeSpan | None:
+    first = parse_time_span(start, zone) if isinstance(start, str) else None
+    last = parse_time_span(end, zone) if isinstance(end, str) else None
     # An end that cannot be read is not an end that is open.
     if (first is None and start is not None) or (last is None and end is not None) or (first is None and last is None):
         return None
-    return Span(-math.inf if first is None else first.low, math.inf if last is None else last.high)
+    return FhirTimeSpan(-math.inf if first is None else first.low, math.inf if last is None else last.high)
 
 
 def _days(year: int, month: int | None = None, day: int | None = None) -> tuple[int, int]:

@@ -16,14 +16,14 @@ REFERENCE = re.compile(r"(https?://\S*/)?([A-Z][A-Za-z]*/[^/?#|\s]+)(?:/_history
 _ASKED = re.compile(r"(https?://[^?#\s]+/)([A-Z][A-Za-z]*|metadata)(?:\?\S*)?")
 
 
-class Own(str):
+class OwnReference(str):
     """An absolute reference to a resource of the source's own."""
 
     __slots__ = ("relative",)
     relative: str
     """`Patient/1`."""
 
-    def __new__(cls, text: str, relative: str) -> "Own":
+    def __new__(cls, text: str, relative: str) -> "OwnReference":
         """The reference as it is written, and what it means."""
         made = super().__new__(cls, text)
         made.relative = relative
@@ -38,7 +38,7 @@ def normal_reference(text: str) -> str:
 
 def forms(text: str) -> tuple[str, ...]:
     """Every form in which an author may mean what is referred to."""
-    return (normal_reference(text), text.relative) if isinstance(text, Own) else (normal_reference(text),)
+    return (normal_reference(text), text.relative) if isinstance(text, OwnReference) else (normal_reference(text),)
 
 
 def base_of(reads: Iterable[Read]) -> str | None:
@@ -51,7 +51,7 @@ def base_of(reads: Iterable[Read]) -> str | None:
 
 
 # Any: JSON as it was parsed.
-def made_own(document: Any, base: str) -> Any:
+def mark_own_references(document: Any, base: str) -> Any:
     """The document itself, in which absolute references to that address are known as the source's own."""
     waiting = [document]
     while waiting:
@@ -63,6 +63,6 @@ def made_own(document: Any, base: str) -> Any:
             if isinstance(said, str) and said.startswith(base):
                 found = REFERENCE.fullmatch(said.removeprefix(base))
                 if found and not found[1]:
-                    part["reference"] = Own(said, found[2])
+                    part["reference"] = OwnReference(said, found[2])
             waiting += part.values()
     return document

@@ -11,11 +11,11 @@ from functools import partial
 from operator import eq
 from typing import Any, NamedTuple
 
-from meruit.checks.fhir_types.period import COMPARE, span, span_of
+from meruit.checks.fhir_types.period import COMPARE, parse_time_span, time_span_of
 from meruit.checks.fhir_types.quantity import amount_of, comparison
 from meruit.checks.fhir_types.reference import REFERENCE, forms, normal_reference
-from meruit.checks.fhir_types.search_parameters import Kind, Parameter, known_parameters
-from meruit.checks.formats.json_path import Path, compile_path, values
+from meruit.checks.fhir_types.search_parameters import SearchParameter, SearchParameterType, parameters_by_name
+from meruit.checks.formats.json_path import JsonPath, compile_path, values
 from meruit.checks.values.decimals import numeral
 from meruit.errors import AuthorError, nearest
 from meruit.model.numbers import WRITTEN
@@ -36,20 +36,20 @@ MAX_TEXT = 10_000
 
 _TYPE = re.compile(r"[A-Z][A-Za-z]{1,60}")
 _PREFIXED = re.compile(r"([a-z]{2})(?=[-+.0-9])(.*)", re.DOTALL)
-_MODIFIERS: dict[Kind, tuple[str, ...]] = {
-    Kind.TOKEN: ("not", "text", "missing"),
-    Kind.STRING: ("exact", "contains", "missing"),
-    Kind.REFERENCE: ("identifier", "missing"),
-    Kind.DATE: ("missing",),
-    Kind.QUANTITY: ("missing",),
-    Kind.URI: ("missing",),
+_MODIFIERS: dict[SearchParameterType, tuple[str, ...]] = {
+    SearchParameterType.TOKEN: ("not", "text", "missing"),
+    SearchParameterType.STRING: ("exact", "contains", "missing"),
+    SearchParameterType.REFERENCE: ("identifier", "missing"),
+    SearchParameterType.DATE: ("missing",),
+    SearchParameterType.QUANTITY: ("missing",),
+    SearchParameterType.URI: ("missing",),
 }
 _WHERE = "`where:` takes any path, for example where: {status: booked}"
 
 
 def parameters_of(resource_type: str) -> Mapping[str, str]:
     """The search parameters of a type of resource, each with the kind that FHIR calls its type."""
-    return {name: parameter.kind.value for name, parameter in known_parameters(resource_type).items()}
+    return {name: parameter.kind.value for name, parameter in parameters_by_name(resource_type).items()}
 
 
 def compile_search(resource_type: str, parameters: Mapping[str, str | Sequence[str]], *, zone: tzinfo = UTC) -> Search:
@@ -60,7 +60,7 @@ def compile_search(resource_type: str, parameters: Mapping[str, str | Sequence[s
     if not _TYPE.fullmatch(resource_type):
         raise AuthorError(f"{resource_type!r} is no type of resource; for example Appointment")
     tests = [
-        _test(_Asked(resource_type, name, text, zone))
+        _compile_term(_SearchTerm(resource_type, name, text, zone))
         for name, given in parameters.items()
         for text in _texts(name, given)
     ]
@@ -71,7 +71,7 @@ def compile_search(resource_type: str, parameters: Mapping[str, str | Sequence[s
     return search
 
 
-class _Asked(NamedTuple):
+class _SearchTerm(NamedTuple):
     """One value of one parameter, as it was written."""
 
     resource_type: str
@@ -79,7 +79,7 @@ class _Asked(NamedTuple):
     text: str
     zone: tzinfo
 
-    def refused(self, why: str) -> AuthorError:
+    def author_error(self, why: str) -> AuthorError:
         return AuthorError(f"the search {self.name}={self.text[:80]} of {self.resource_type}: {why}")
 
 
@@ -90,44 +90,46 @@ def _texts(name: str, given: Any) -> list[str]:
     return texts
 
 
-def _test(asked: _Asked) -> Search:
+def _compile_term(asked: _SearchTerm) -> Search:
     name, _, modifier = asked.name.partition(":")
     parameter = _parameter(asked, name)
     allowed = _MODIFIERS[parameter.kind]
-    is_type = parameter.kind is Kind.REFERENCE and _TYPE.fullmatch(modifier) is not None
+    is_type = parameter.kind is SearchParameterType.REFERENCE and _TYPE.fullmatch(modifier) is not None
     if (":" in asked.name) and modifier not in allowed and not is_type:
-        raise asked.refused(f"{name} takes no :{modifier}, only {', '.join(f':{one}' for one in allowed)}; {_WHERE}")
+        raise asked.author_error(
+            f"{name} takes no :{modifier}, only {', '.join(f':{one}' for one in allowed)}; {_WHERE}"
+        )
     if is_type:
         parameter = parameter._replace(target=modifier)
     paths = [compile_path(path, choices=True) for path in parameter.paths]
     if modifier == "missing":
         if asked.text not in ("true", "false"):
-            raise asked.refused("write true or false")
-        return lambda resource: bool(_standing(resource, parameter, paths)) is (asked.text == "false")
-    alternatives = [_fits(asked, parameter, modifier, text) for text in _split(asked.text, ",")]
+            raise asked.author_error("write true or false")
+        return lambda resource: bool(_values_of(resource, parameter, paths)) is (asked.text == "false")
+    alternatives = [_compile_alternative(asked, parameter, modifier, text) for text in _split(asked.text, ",")]
     negated = modifier == "not"
 
     def test(resource: Mapping[str, Any]) -> bool:
-        found = _standing(resource, parameter, paths)
+        found = _values_of(resource, parameter, paths)
         return any(fits(value) for value in found for fits in alternatives) is not negated
 
     return test
 
 
-def _parameter(asked: _Asked, name: str) -> Parameter:
-    known = known_parameters(asked.resource_type)
+def _parameter(asked: _SearchTerm, name: str) -> SearchParameter:
+    known = parameters_by_name(asked.resource_type)
     if name in known:
         return known[name]
     if name in SHAPING:
-        raise asked.refused(f"{name} says how a server's reply looks and selects nothing; leave it away")
+        raise asked.author_error(f"{name} says how a server's reply looks and selects nothing; leave it away")
     if "." in name or name == "_has":
-        raise asked.refused("other resources are not looked into; search for each type by itself")
+        raise asked.author_error("other resources are not looked into; search for each type by itself")
     element = next((one.name for one in known.values() if name in one.paths), None)
     close = f" (did you mean {element!r}?)" if element else nearest(name, known)
-    raise asked.refused(f"there is no search parameter {name!r}{close}; {_WHERE}")
+    raise asked.author_error(f"there is no search parameter {name!r}{close}; {_WHERE}")
 
 
-def _standing(resource: Mapping[str, Any], parameter: Parameter, paths: list[Path]) -> list[Any]:
+def _values_of(resource: Mapping[str, Any], parameter: SearchParameter, paths: list[JsonPath]) -> list[Any]:
     """The values that a parameter looks at."""
     found = [value for path in paths for value in values(resource, path) if value is not None]
     if parameter.is_flag:
@@ -146,22 +148,22 @@ def _may_be_to(target: str, value: Any) -> bool:
     return not isinstance(value, dict) or value.get("type", target) == target
 
 
-def _fits(asked: _Asked, parameter: Parameter, modifier: str, text: str) -> _Fits:
+def _compile_alternative(asked: _SearchTerm, parameter: SearchParameter, modifier: str, text: str) -> _Fits:
     if not text:
-        raise asked.refused("nothing stands before or after a comma; a comma that is meant is written \\,")
+        raise asked.author_error("nothing stands before or after a comma; a comma that is meant is written \\,")
     match parameter.kind:
-        case Kind.TOKEN:
+        case SearchParameterType.TOKEN:
             return _token_text(text) if modifier == "text" else _token(asked, text)
-        case Kind.STRING:
-            return _string(_unescaped(text), modifier)
-        case Kind.REFERENCE:
-            return _identified(asked, text) if modifier == "identifier" else _reference(asked, parameter, text)
-        case Kind.DATE:
+        case SearchParameterType.STRING:
+            return _string(_unescape(text), modifier)
+        case SearchParameterType.REFERENCE:
+            return _identifier(asked, text) if modifier == "identifier" else _reference(asked, parameter, text)
+        case SearchParameterType.DATE:
             return _date(asked, text)
-        case Kind.QUANTITY:
+        case SearchParameterType.QUANTITY:
             return _quantity(asked, text)
-        case Kind.URI:
-            return partial(eq, _unescaped(text))
+        case SearchParameterType.URI:
+            return partial(eq, _unescape(text))
 
 
 def _split(text: str, sign: str) -> list[str]:
@@ -174,7 +176,7 @@ def _split(text: str, sign: str) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\([\\,|$])", r"\1", text)
 
 
@@ -207,8 +209,8 @@ def _codes(value: Any) -> Iterator[_Code]:
             return
 
 
-def _token(asked: _Asked, text: str) -> _Fits:
-    match [_unescaped(part) for part in _split(text, "|")]:
+def _token(asked: _SearchTerm, text: str) -> _Fits:
+    match [_unescape(part) for part in _split(text, "|")]:
         case [code]:
             return lambda value: any(one.code == code for one in _codes(value))
         case ["", code] if code:
@@ -221,11 +223,11 @@ def _token(asked: _Asked, text: str) -> _Fits:
                 one.code == code and (one.system == system or (one.is_plain and implied)) for one in _codes(value)
             )
         case _:
-            raise asked.refused("write code, system|code, |code or system|")
+            raise asked.author_error("write code, system|code, |code or system|")
 
 
 def _token_text(text: str) -> _Fits:
-    wanted = _folded(_unescaped(text))
+    wanted = _fold_case_and_accents(_unescape(text))
 
     def fits(value: Any) -> bool:
         if not isinstance(value, dict):
@@ -233,7 +235,7 @@ def _token_text(text: str) -> _Fits:
         coding = value.get("coding")
         shown = [value, *(coding if isinstance(coding, list) else [])]
         said = [one.get(key) for one in shown if isinstance(one, dict) for key in ("text", "display")]
-        return any(isinstance(one, str) and _folded(one).startswith(wanted) for one in said)
+        return any(isinstance(one, str) and _fold_case_and_accents(one).startswith(wanted) for one in said)
 
     return fits
 
@@ -242,12 +244,12 @@ _PARTS = ("text", "family", "given", "prefix", "suffix", "line", "city", "distri
 """Of a name and of an address."""
 
 
-def _folded(text: str) -> str:
+def _fold_case_and_accents(text: str) -> str:
     """Without case and accents."""
     return "".join(sign for sign in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(sign))
 
 
-def _said(value: Any) -> Iterator[str]:
+def _strings_of(value: Any) -> Iterator[str]:
     match value:
         case str():
             yield value
@@ -259,23 +261,23 @@ def _said(value: Any) -> Iterator[str]:
 
 
 def _string(text: str, modifier: str) -> _Fits:
-    wanted = _folded(text)
+    wanted = _fold_case_and_accents(text)
     match modifier:
         case "exact":
-            return lambda value: any(said == text for said in _said(value))
+            return lambda value: any(said == text for said in _strings_of(value))
         case "contains":
-            return lambda value: any(wanted in _folded(said) for said in _said(value))
+            return lambda value: any(wanted in _fold_case_and_accents(said) for said in _strings_of(value))
         case _:
-            return lambda value: any(_folded(said).startswith(wanted) for said in _said(value))
+            return lambda value: any(_fold_case_and_accents(said).startswith(wanted) for said in _strings_of(value))
 
 
-def _reference(asked: _Asked, parameter: Parameter, text: str) -> _Fits:
-    given = _unescaped(text)
+def _reference(asked: _SearchTerm, parameter: SearchParameter, text: str) -> _Fits:
+    given = _unescape(text)
     is_id = not re.search(r"[/:#|]", given)
     wanted = f"{parameter.target}/{given}" if is_id and parameter.target else normal_reference(given)
     named = REFERENCE.fullmatch(given)
     if parameter.target and named and not named[2].startswith(f"{parameter.target}/"):
-        raise asked.refused(f"only a {parameter.target} can be meant, for example {parameter.target}/1")
+        raise asked.author_error(f"only a {parameter.target} can be meant, for example {parameter.target}/1")
 
     def fits(value: Any) -> bool:
         reference = value.get("reference") if isinstance(value, dict) else value
@@ -291,49 +293,49 @@ def _reference(asked: _Asked, parameter: Parameter, text: str) -> _Fits:
     return fits
 
 
-def _identified(asked: _Asked, text: str) -> _Fits:
+def _identifier(asked: _SearchTerm, text: str) -> _Fits:
     fits = _token(asked, text)
     return lambda value: isinstance(value, dict) and fits(value.get("identifier"))
 
 
-def _prefix(asked: _Asked, text: str) -> tuple[str, str]:
+def _prefix(asked: _SearchTerm, text: str) -> tuple[str, str]:
     found = _PREFIXED.fullmatch(text)
     if found is None:
         return "eq", text
     if found[1] not in COMPARE:
-        raise asked.refused(f"there is no prefix {found[1]} here; write {', '.join(COMPARE)}, or none")
+        raise asked.author_error(f"there is no prefix {found[1]} here; write {', '.join(COMPARE)}, or none")
     return found[1], found[2]
 
 
-def _date(asked: _Asked, text: str) -> _Fits:
+def _date(asked: _SearchTerm, text: str) -> _Fits:
     prefix, written = _prefix(asked, text)
-    wanted = span(written, asked.zone)
+    wanted = parse_time_span(written, asked.zone)
     if wanted is None:
-        raise asked.refused(
+        raise asked.author_error(
             f"{written!r} is no date; write 2026, 2026-03, 2026-03-06 or 2026-03-06T10:00:00-06:00, and before it "
             f"one of {', '.join(COMPARE)}, or nothing"
         )
     compare = COMPARE[prefix]
 
     def fits(value: Any) -> bool:
-        found = span_of(value, asked.zone)
+        found = time_span_of(value, asked.zone)
         return found is not None and compare(wanted, found)
 
     return fits
 
 
-def _quantity(asked: _Asked, text: str) -> _Fits:
-    match [_unescaped(part) for part in _split(text, "|")]:
+def _quantity(asked: _SearchTerm, text: str) -> _Fits:
+    match [_unescape(part) for part in _split(text, "|")]:
         case [number]:
             system, unit = "", ""
         case [number, system, unit]:
             pass
         case _:
-            raise asked.refused("write 5.4, 5.4||mg or 5.4|http://unitsofmeasure.org|mg")
+            raise asked.author_error("write 5.4, 5.4||mg or 5.4|http://unitsofmeasure.org|mg")
     prefix, written = _prefix(asked, number)
     point = numeral(written) if WRITTEN.fullmatch(written) else None
     if point is None:
-        raise asked.refused(f"{written!r} is no number; for example gt5.4")
+        raise asked.author_error(f"{written!r} is no number; for example gt5.4")
     compare = comparison(prefix, point)
 
     def fits(value: Any) -> bool:

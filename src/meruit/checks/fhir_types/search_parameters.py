@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 
-class Kind(StrEnum):
+class SearchParameterType(StrEnum):
     """How a parameter compares."""
 
     TOKEN = "token"  # noqa: S105 - a word of FHIR's
@@ -18,11 +18,11 @@ class Kind(StrEnum):
     URI = "uri"
 
 
-class Parameter(NamedTuple):
+class SearchParameter(NamedTuple):
     """One search parameter of one type of resource."""
 
     name: str
-    kind: Kind
+    kind: SearchParameterType
     paths: tuple[str, ...]
     """Dotted, with choices of types; whatever stands at any of them counts."""
     target: str | None = None
@@ -271,20 +271,20 @@ _TABLE = {
 
 
 @lru_cache(maxsize=1024)
-def known_parameters(resource_type: str) -> Mapping[str, Parameter]:
+def parameters_by_name(resource_type: str) -> Mapping[str, SearchParameter]:
     """The parameters by which resources of a type can be searched, by name; for a type not listed, the usual ones."""
     table = _EVERY + _TABLE.get(resource_type, _OTHER)
     return MappingProxyType({one.name: one for one in _read(table)})
 
 
-def _read(table: str) -> Iterator[Parameter]:
+def _read(table: str) -> Iterator[SearchParameter]:
     for line in filter(None, map(str.strip, table.splitlines())):
         kind, *entries = line.split()
         for entry in entries:
             name, _, where = entry.partition("=")
             where, _, target = where.partition(":")
             paths = tuple(where.rstrip("?").split("|")) if where else (_element(name),)
-            yield Parameter(name, Kind(kind), paths, target or None, where.endswith("?"))
+            yield SearchParameter(name, SearchParameterType(kind), paths, target or None, where.endswith("?"))
 
 
 def _element(name: str) -> str:

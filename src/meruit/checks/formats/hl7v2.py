@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 
 BOM = b"\xef\xbb\xbf"
@@ -50,7 +50,7 @@ _VERBATIM = (1, 2)
 _COMMAND = re.compile(r"(\.[a-z]{2})([+-]?[0-9]{1,2})?")
 
 
-class Null(Enum):
+class Hl7Null(Enum):
     """The value of a place whose sender asks to delete what the receiver holds."""
 
     NULL = '""'
@@ -61,8 +61,8 @@ class Null(Enum):
     __str__ = __repr__
 
 
-HL7_NULL = Null.NULL
-Value = str | Null
+HL7_NULL = Hl7Null.NULL
+Value = str | Hl7Null
 
 
 class Notation(NamedTuple):
@@ -77,7 +77,7 @@ class Notation(NamedTuple):
     codec: str
 
 
-class Message(NamedTuple):
+class Hl7Message(NamedTuple):
     """One message: its segments as they were sent, and how to split them."""
 
     segments: tuple[str, ...]
@@ -95,17 +95,17 @@ class Message(NamedTuple):
 # Reading.
 
 
-def read(content: bytes) -> Message:
+def read(content: bytes) -> Hl7Message:
     """The one message that the content is; raises `Unreadable` where it is none, or several."""
     spans = _spans(content)
     if not spans:
-        raise Unreadable.at("holds no message, only the envelope of a batch", content, 0)
+        raise UnreadableContent.at("holds no message, only the envelope of a batch", content, 0)
     if len(spans) > 1:
-        raise Unreadable.at(f"holds {len(spans)} messages where one is expected", content, spans[1][0])
+        raise UnreadableContent.at(f"holds {len(spans)} messages where one is expected", content, spans[1][0])
     return _message(content, *spans[0])
 
 
-def read_batch(content: bytes) -> list[Message]:
+def read_batch(content: bytes) -> list[Hl7Message]:
     """All messages of a file, with or without the envelope of a batch; raises `Unreadable`."""
     return [_message(content, start, end) for start, end in _spans(content)]
 
@@ -114,24 +114,26 @@ def _spans(content: bytes) -> list[tuple[int, int]]:
     """Where each message begins and ends."""
     starts = [head.start() for head in islice(_HEAD.finditer(content), MAX_MESSAGES + 1)]
     if len(starts) > MAX_MESSAGES:
-        raise Unreadable.at(f"holds more than {MAX_MESSAGES:,} messages", content, starts[-1])
+        raise UnreadableContent.at(f"holds more than {MAX_MESSAGES:,} messages", content, starts[-1])
     # Every line end is counted, those in text of the sender's as well: it is cheap, and far from what anybody sends.
     if max(content.count(b"\r"), content.count(b"\n")) > MAX_SEGMENTS:
-        raise Unreadable.at(f"holds more than {MAX_SEGMENTS:,} segments", content, 0)
-    _nothing_between(content, 0, starts[0] if starts else len(content), "does not begin with MSH, FHS or BHS")
+        raise UnreadableContent.at(f"holds more than {MAX_SEGMENTS:,} segments", content, 0)
+    _check_blank(content, 0, starts[0] if starts else len(content), "does not begin with MSH, FHS or BHS")
     if not starts:
-        raise Unreadable.at("is empty", content, 0)
+        raise UnreadableContent.at("is empty", content, 0)
     spans = []
-    for start, end in zip(starts, [*(_unmarked(content, start) for start in starts[1:]), len(content)], strict=True):
+    for start, end in zip(
+        starts, [*(_end_before_marks(content, start) for start in starts[1:]), len(content)], strict=True
+    ):
         if content.startswith(b"MSH", start):
             spans.append((start, end))
         else:
             line = _LINE.match(content, start)
-            _nothing_between(content, line.end() if line else start, end, "has a segment outside any message")
+            _check_blank(content, line.end() if line else start, end, "has a segment outside any message")
     return spans
 
 
-def _unmarked(content: bytes, end: int) -> int:
+def _end_before_marks(content: bytes, end: int) -> int:
     """The same end, without what belongs to the next message where files or frames were joined."""
     for mark in (BOM, b"\x0b", BOM):
         if content.endswith(mark, 0, end):
@@ -139,20 +141,20 @@ def _unmarked(content: bytes, end: int) -> int:
     return end
 
 
-def _nothing_between(content: bytes, start: int, end: int, otherwise: str) -> None:
+def _check_blank(content: bytes, start: int, end: int, otherwise: str) -> None:
     rest = content[start:end].lstrip(b" \t\r\n\x0b\x1c" + BOM)
     if rest:
-        raise Unreadable.at(otherwise, content, end - len(rest))
+        raise UnreadableContent.at(otherwise, content, end - len(rest))
 
 
-def _message(content: bytes, start: int, end: int) -> Message:
+def _message(content: bytes, start: int, end: int) -> Hl7Message:
     notation = _notation(content, start)
     body = content[start:end].rstrip(b"\r\n\x0b\x1c")
     try:
         text = body.decode(notation.codec)
     except UnicodeDecodeError as problem:
         why = f"is not in its character set, {notation.codec}"
-        raise Unreadable.at(why, content, start + problem.start) from None
+        raise UnreadableContent.at(why, content, start + problem.start) from None
     names, texts, ends = [], dict[str, list[str]](), ("", notation.field)
     for position, line in enumerate(lines := _lines(text, notation.field)):
         segment = line.strip(EDGES)
@@ -163,8 +165,8 @@ def _message(content: bytes, start: int, end: int) -> Message:
         elif segment.strip():
             before = "\n".join([*lines[:position], line[: line.index(segment)]])
             why = f"has a line that begins with no segment's name and {notation.field!r}"
-            raise Unreadable.at(why, content, start + len(before.encode(notation.codec)))
-    return Message(tuple(names), texts, notation)
+            raise UnreadableContent.at(why, content, start + len(before.encode(notation.codec)))
+    return Hl7Message(tuple(names), texts, notation)
 
 
 def _lines(text: str, field: str) -> list[str]:
@@ -185,49 +187,49 @@ def _notation(content: bytes, start: int) -> Notation:
     declared = "".join([header[3:4], *fields[1:2]])
     if not 2 <= len(declared) <= DELIMITERS:
         why = f"declares {len(declared)} delimiters where 2 to {DELIMITERS} may be, as in MSH|^~\\&|"
-        raise Unreadable.at(why, content, start + 3)
+        raise UnreadableContent.at(why, content, start + 3)
     for position, character in enumerate(declared):
         if character not in string.punctuation or character in declared[:position]:
             why = f"declares {character!r} as a delimiter, which is no punctuation or is one already"
-            raise Unreadable.at(why, content, start + 3 + position)
+            raise UnreadableContent.at(why, content, start + 3 + position)
     delimiters = declared.ljust(DELIMITERS, NEVER)
     # MSH-1 is the separator itself, so MSH-18 is the seventeenth after the name; its first repetition is in force.
     charset = fields[17].split(delimiters[2], 1)[0] if len(fields) > 17 else ""
     codec = CHARACTER_SETS.get(charset.upper())
     if codec is None:
         why = f"is in a character set that is not read here, {charset!r} in MSH-18"
-        raise Unreadable.at(why, content, start + len(header[3].join(fields[:17])) + 1)
+        raise UnreadableContent.at(why, content, start + len(header[3].join(fields[:17])) + 1)
     return Notation._make([*delimiters, codec])
 
 
 # Paths.
 
 
-class Part(NamedTuple):
+class RepetitionPart(NamedTuple):
     """A part of a repetition, counted from 1; 0 is the whole."""
 
     component: int = 0
     subcomponent: int = 0
 
 
-class Place(NamedTuple):
+class FieldPosition(NamedTuple):
     """A part of a segment."""
 
     field: int
-    part: Part
-    which: tuple[int | tuple[Part, Value], ...] = ()
+    part: RepetitionPart
+    which: tuple[int | tuple[RepetitionPart, Value], ...] = ()
     """Which repetitions: the nth, or those with a value at a part; one condition after the other."""
 
 
-class Path(NamedTuple):
+class Hl7Path(NamedTuple):
     """Where values stand in a message."""
 
     text: str
     """As its author wrote it."""
     segment: str
-    which: tuple[int | tuple[Place, Value], ...] = ()
+    which: tuple[int | tuple[FieldPosition, Value], ...] = ()
     """Which segments: the nth, or those with a value at a place; one condition after the other."""
-    place: Place | None = None
+    place: FieldPosition | None = None
     """None for whole segments."""
 
 
@@ -246,7 +248,7 @@ _PATH = re.compile(
 _CONDITION = re.compile(rf"\[([0-9]+)((?:\.[0-9]+)*)(?:=({_VALUE}))?\]")
 
 
-def compile_path(text: str) -> Path:
+def compile_path(text: str) -> Hl7Path:
     """A path as authors write it, `PID-3[5=MR].1`; raises `AuthorError` with what is wrong with it."""
     found = _PATH.match(text)
     if found is None:
@@ -256,27 +258,27 @@ def compile_path(text: str) -> Path:
             text, f"{rest!r} cannot follow {found.group()!r}{_hint(rest, within_segment=bool(found['field']))}"
         )
     segments = tuple(
-        (Place(int(field), _part(part)), _wanted(value)) if value else int(field)
+        (FieldPosition(int(field), _part(part)), _condition_value(value)) if value else int(field)
         for field, part, value in _CONDITION.findall(found["segments"])
     )
     if found["field"] is None:
-        return Path(text, found["segment"], segments)
+        return Hl7Path(text, found["segment"], segments)
     repetitions = tuple(
-        (_part(f".{component}{rest}"), _wanted(value)) if value else int(component)
+        (_part(f".{component}{rest}"), _condition_value(value)) if value else int(component)
         for component, rest, value in _CONDITION.findall(found["repetitions"])
     )
-    place = Place(int(found["field"]), _part(found["part"]), repetitions)
+    place = FieldPosition(int(found["field"]), _part(found["part"]), repetitions)
     if found["segment"] == "MSH" and place.field in _VERBATIM and (repetitions or found["part"]):
         raise _no_path(text, "MSH-1 and MSH-2 are the delimiters themselves and have no parts")
-    return Path(text, found["segment"], segments, place)
+    return Hl7Path(text, found["segment"], segments, place)
 
 
-def _part(written: str) -> Part:
+def _part(written: str) -> RepetitionPart:
     """Of `.3.1`, or of nothing."""
-    return Part(*map(int, written.split(".")[1:]))
+    return RepetitionPart(*map(int, written.split(".")[1:]))
 
 
-def _wanted(written: str) -> Value:
+def _condition_value(written: str) -> Value:
     return HL7_NULL if written == str(HL7_NULL) else written
 
 
@@ -292,7 +294,7 @@ def _no_path(text: str, why: str) -> AuthorError:
     return AuthorError(f"{text!r} is no HL7 path: {why}; for example PID-3.1, PID-3[5=MR].1 or OBX[3.1=8480-6]-5")
 
 
-def values(message: Message, path: Path) -> tuple[Value, ...]:
+def values(message: Hl7Message, path: Hl7Path) -> tuple[Value, ...]:
     """What stands at a path, a value for each segment and repetition that it selects; nothing where all lack it.
 
     Where one has the place and another ends before it, the other's value is "": senders may leave off what is empty at
@@ -312,7 +314,7 @@ def values(message: Message, path: Path) -> tuple[Value, ...]:
     return () if found.count(None) == len(found) else tuple([value or "" for value in found])
 
 
-def _in_segment(segment: str, place: Place, notation: Notation) -> list[Value | None]:
+def _in_segment(segment: str, place: FieldPosition, notation: Notation) -> list[Value | None]:
     """The values of a field's repetitions; None for a place beyond an end."""
     position = place.field
     if segment.startswith("MSH"):
@@ -333,7 +335,7 @@ def _in_segment(segment: str, place: Place, notation: Notation) -> list[Value | 
     return [_in_repetition(one, place.part, notation) for one in repetitions]
 
 
-def _in_repetition(text: str, part: Part, notation: Notation) -> Value | None:
+def _in_repetition(text: str, part: RepetitionPart, notation: Notation) -> Value | None:
     """The value of a part; as it was sent where it has parts of its own, else what it means."""
     if part.component:
         parts = text.split(notation.component, part.component)

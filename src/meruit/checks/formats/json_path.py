@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from meruit.checks.values.decimals import numeral
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 from meruit.model.numbers import MAX_DIGITS
 
@@ -53,7 +53,7 @@ _BRACKET = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class JsonPath:
     """Where values stand in a document."""
 
     text: str
@@ -63,7 +63,7 @@ class Path:
     steps: tuple[_Step, ...] = field(compare=False, repr=False)
 
 
-def compile_path(text: str, *, choices: bool = False) -> Path:
+def compile_path(text: str, *, choices: bool = False) -> JsonPath:
     """Read a path; AuthorError for what is none."""
     if not text or len(text) > MAX_PATH:
         _refuse(text[:40], "it is empty" if not text else f"it is longer than {MAX_PATH} characters")
@@ -76,24 +76,24 @@ def compile_path(text: str, *, choices: bool = False) -> Path:
         starts_name = at == 0 or text[at] == "."
         at += at > 0 and starts_name
         if text[at : at + 1] == "[" and (at == 0 or not starts_name):
-            step, at = _bracket(text, at, choices=choices)
+            step, at = _parse_bracket(text, at, choices=choices)
         elif starts_name:
-            step, at = _named(text, at, choices=choices)
+            step, at = _parse_name(text, at, choices=choices)
         else:
             _refuse(text, "a dot or a bracket is missing", at)
         steps += step
     # A list at the end is opened anyway, so that `members[]` is `members`.
     if steps[-1:] == [_walk]:
         steps.pop()
-    return Path(text, choices, tuple(steps))
+    return JsonPath(text, choices, tuple(steps))
 
 
-def values(document: Any, path: Path) -> tuple[Any, ...]:
+def values(document: Any, path: JsonPath) -> tuple[Any, ...]:
     """Every value at the path; of a list that stands there, its elements."""
     return tuple(_walk(raw(document, path)))
 
 
-def raw(document: Any, path: Path) -> list[Any]:
+def raw(document: Any, path: JsonPath) -> list[Any]:
     """What stands at the path, with lists left closed: an empty list is there, and what is absent is not."""
     nodes = [document]
     for step in path.steps:
@@ -106,7 +106,7 @@ def _refuse(text: str, why: str, at: int | None = None) -> NoReturn:
     raise AuthorError(f"{text!r} is no path: {why}{place}; {_EXAMPLES}")
 
 
-def _named(text: str, at: int, *, choices: bool) -> tuple[list[_Step], int]:
+def _parse_name(text: str, at: int, *, choices: bool) -> tuple[list[_Step], int]:
     found = _NAME.match(text, at)
     if found is None:
         _refuse(text, _why_no_name(text[at : at + 1]), at)
@@ -131,7 +131,7 @@ def _why_no_name(sign: str) -> str:
             return "a name is missing"
 
 
-def _bracket(text: str, at: int, *, choices: bool) -> tuple[list[_Step], int]:
+def _parse_bracket(text: str, at: int, *, choices: bool) -> tuple[list[_Step], int]:
     found = _BRACKET.match(text, at)
     if found is None:
         _refuse(text, "brackets hold a position, a quoted key, or child=text", at)
@@ -189,7 +189,7 @@ def _walk(nodes: list[Any]) -> list[Any]:
     return found
 
 
-def _filter(child: Path, wanted: str) -> _Step:
+def _filter(child: JsonPath, wanted: str) -> _Step:
     number = numeral(wanted)
 
     def says(value: Any) -> bool:
@@ -220,31 +220,31 @@ def read_json(content: bytes) -> Any:
     try:
         text = body.decode()
     except UnicodeDecodeError as fault:
-        raise Unreadable.at("is not UTF-8", content, skipped + fault.start) from None
+        raise UnreadableContent.at("is not UTF-8", content, skipped + fault.start) from None
     document: Any = None
     trouble: Exception | None = None
     try:
         document = json.loads(text, **_HOOKS)
     except json.JSONDecodeError as fault:
         offset = skipped + len(text[: fault.pos].encode())
-        raise Unreadable.at(f"is not JSON: {fault.msg}", content, offset) from None
-    except (_Odd, RecursionError) as fault:
+        raise UnreadableContent.at(f"is not JSON: {fault.msg}", content, offset) from None
+    except (_RejectedJson, RecursionError) as fault:
         trouble = fault
     if trouble is not None or _SURROGATE.search(text) or _is_deep(document, text):
-        odd = _first_oddity(text)
+        odd = _first_problem(text)
         if odd is not None:
-            raise Unreadable.at(odd.why, content, skipped + len(text[: odd.at].encode())) from None
+            raise UnreadableContent.at(odd.why, content, skipped + len(text[: odd.at].encode())) from None
     if trouble is not None:
         # The text is sound: our own caller left too little room to read it.
         raise trouble
     return document
 
 
-class _Odd(Exception):
+class _RejectedJson(Exception):
     """The text holds JSON that is not taken."""
 
 
-class _Oddity(NamedTuple):
+class _JsonProblem(NamedTuple):
     why: str
     at: int
     """In characters."""
@@ -260,19 +260,19 @@ _PIECE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]++', 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _Odd
+        raise _RejectedJson
     return found
 
 
 def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise _Odd
+        raise _RejectedJson
     return int(text)
 
 
 def _decimal(text: str) -> Decimal:
     if _is_huge(text):
-        raise _Odd
+        raise _RejectedJson
     return Decimal(text)
 
 
@@ -284,7 +284,7 @@ def _is_huge(number: str) -> bool:
 
 
 def _constant(_: str) -> NoReturn:
-    raise _Odd
+    raise _RejectedJson
 
 
 # Any, because the hooks are of four types.
@@ -306,7 +306,7 @@ def _is_deep(document: Any, text: str) -> bool:
     return bool(level)
 
 
-def _first_oddity(text: str) -> _Oddity | None:
+def _first_problem(text: str) -> _JsonProblem | None:
     """What is not taken, and where: a second and slower look, for texts that are known to hold something."""
     keys: list[set[str] | None] = []
     """Of each object that is open; None for a list."""
@@ -325,15 +325,15 @@ def _first_oddity(text: str) -> _Oddity | None:
                 is_key = found == "," and keys[-1] is not None
                 why = None
             case '"':
-                why = _odd_string(json.loads(found), keys[-1] if is_key else None)
+                why = _string_problem(json.loads(found), keys[-1] if is_key else None)
             case _:
-                why = _odd_word(found)
+                why = _word_problem(found)
         if why is not None:
-            return _Oddity(why, piece.start())
+            return _JsonProblem(why, piece.start())
     return None
 
 
-def _odd_string(said: str, keys: set[str] | None) -> str | None:
+def _string_problem(said: str, keys: set[str] | None) -> str | None:
     if not said.isascii() and _LONE.search(said):
         return "holds half a character (a lone surrogate)"
     if keys is None:
@@ -344,7 +344,7 @@ def _odd_string(said: str, keys: set[str] | None) -> str | None:
     return None
 
 
-def _odd_word(found: str) -> str | None:
+def _word_problem(found: str) -> str | None:
     if found.startswith(("NaN", "Infinity", "-Infinity")):
         return f"holds {found[:9]}, which is no JSON"
     if found not in ("true", "false", "null") and _is_huge(found):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 
 ISA_WIDTHS = (3, 2, 10, 2, 10, 2, 15, 2, 15, 6, 4, 1, 5, 9, 1, 1, 1)
@@ -31,7 +31,7 @@ _LINE_BREAKS = re.compile(rb"[\r\n]*")
 _IDENTIFIER = re.compile("[A-Z][A-Z0-9]{1,2}").fullmatch
 
 
-class Marks(NamedTuple):
+class X12Delimiters(NamedTuple):
     """The characters that part an interchange."""
 
     element: str
@@ -74,12 +74,12 @@ class Loop(NamedTuple):
     segments: Sequence[Segment]
 
 
-class Transaction(NamedTuple):
+class TransactionSet(NamedTuple):
     """One transaction set, ST to SE, with the headers it came under."""
 
     isa: Segment
     gs: Segment
-    marks: Marks
+    marks: X12Delimiters
     segments: Sequence[Segment]
     loops: Sequence[Loop]
 
@@ -98,11 +98,11 @@ class Group(NamedTuple):
     """One functional group, GS to GE."""
 
     gs: Segment
-    transactions: Sequence[Transaction]
+    transactions: Sequence[TransactionSet]
     ge: Segment | None
 
 
-class Flaw(NamedTuple):
+class X12Flaw(NamedTuple):
     """One thing wrong with an envelope, and where."""
 
     segment: int
@@ -120,14 +120,14 @@ class Interchange(NamedTuple):
     """One interchange, ISA to IEA."""
 
     isa: Segment
-    marks: Marks
+    marks: X12Delimiters
     groups: Sequence[Group]
     iea: Segment | None
-    noticed: Sequence[Flaw]
+    noticed: Sequence[X12Flaw]
     """What reading itself came across; `flaws` has these and all others."""
 
     @property
-    def transactions(self) -> list[Transaction]:
+    def transactions(self) -> list[TransactionSet]:
         """The sets of all groups, in order."""
         return [transaction for group in self.groups for transaction in group.transactions]
 
@@ -135,22 +135,22 @@ class Interchange(NamedTuple):
 def read(content: bytes) -> list[Interchange]:
     """The interchanges in a file, at least one; Unreadable for bytes that are no X12."""
     codec = _codec(content)
-    start = _past(_BETWEEN, content, 0)
+    start = _skip(_BETWEEN, content, 0)
     found: list[Interchange] = []
     room = MAX_SEGMENTS
     while True:
         if len(found) == MAX_INTERCHANGES:
-            raise Unreadable.at(f"there are more than {MAX_INTERCHANGES:,} interchanges", content, start)
+            raise UnreadableContent.at(f"there are more than {MAX_INTERCHANGES:,} interchanges", content, start)
         marks = _marks(content, start)
         segments, end, noticed = _segments(content, start, marks, codec, room)
         room -= len(segments)
-        start = _past(_BETWEEN, content, end)
+        start = _skip(_BETWEEN, content, end)
         follows = content.startswith(b"ISA", start)
         if start < len(content) and not follows:
             noticed.append(
-                Flaw(len(segments) + 1, start, f"{len(content) - start} bytes follow the IEA, and are not read")
+                X12Flaw(len(segments) + 1, start, f"{len(content) - start} bytes follow the IEA, and are not read")
             )
-        found.append(_assembled(segments, marks, noticed))
+        found.append(_build_interchange(segments, marks, noticed))
         if not follows:
             return found
 
@@ -163,37 +163,43 @@ def _codec(content: bytes) -> str:
     return "utf-8"
 
 
-def _past(pattern: re.Pattern[bytes], content: bytes, start: int) -> int:
+def _skip(pattern: re.Pattern[bytes], content: bytes, start: int) -> int:
     match = pattern.match(content, start)
     return match.end() if match else start
 
 
-def _marks(content: bytes, start: int) -> Marks:
+def _marks(content: bytes, start: int) -> X12Delimiters:
     """The delimiters, found by counting elements, so that wrong padding in the ISA is a flaw and no riddle."""
     if not content.startswith(b"ISA", start):
-        raise Unreadable.at("an X12 interchange begins with ISA", content, start)
+        raise UnreadableContent.at("an X12 interchange begins with ISA", content, start)
     head = content[start : start + MAX_ISA_BYTES].decode("latin-1")
     parts = head.split(head[3:4] or "*", len(ISA_WIDTHS) - 1)
     if len(parts) < len(ISA_WIDTHS) or len(parts[-1]) < 2:
-        raise Unreadable.at(f"the ISA has {len(ISA_WIDTHS) - 1} elements and a terminator", content, start)
+        raise UnreadableContent.at(f"the ISA has {len(ISA_WIDTHS) - 1} elements and a terminator", content, start)
     element, component, terminator = head[3], parts[-1][0], parts[-1][1]
-    if not (_parts(element) and _parts(component) and (_parts(terminator) or terminator in "\r\n")):
-        raise Unreadable.at(f"{element + component + terminator!r} cannot be the ISA's delimiters", content, start)
+    if not (
+        _can_separate(element) and _can_separate(component) and (_can_separate(terminator) or terminator in "\r\n")
+    ):
+        raise UnreadableContent.at(
+            f"{element + component + terminator!r} cannot be the ISA's delimiters", content, start
+        )
     if element == component or terminator in head[: -len(parts[-1])] + component:
-        raise Unreadable.at(
+        raise UnreadableContent.at(
             f"the ISA's terminator {terminator!r} stands in its midst, or its separators are one", content, start
         )
     repetition = parts[11] if parts[12] >= REPETITION_SINCE else ""
-    usable = len(repetition) == 1 and _parts(repetition) and repetition != component
-    return Marks(element, component, terminator, repetition if usable else None)
+    usable = len(repetition) == 1 and _can_separate(repetition) and repetition != component
+    return X12Delimiters(element, component, terminator, repetition if usable else None)
 
 
-def _parts(character: str) -> bool:
+def _can_separate(character: str) -> bool:
     """Whether a character can be a separator: a byte of its own in any encoding, and none that words are made of."""
     return character.isascii() and not character.isalnum() and character not in " \r\n"
 
 
-def _segments(content: bytes, start: int, marks: Marks, codec: str, room: int) -> tuple[list[Segment], int, list[Flaw]]:
+def _segments(
+    content: bytes, start: int, marks: X12Delimiters, codec: str, room: int
+) -> tuple[list[Segment], int, list[X12Flaw]]:
     """The segments from an ISA to its IEA, or to the next ISA or the end where that is lacking."""
     segments: list[Segment] = []
     terminator, size = marks.terminator.encode(), len(content)
@@ -201,36 +207,36 @@ def _segments(content: bytes, start: int, marks: Marks, codec: str, room: int) -
         if segments and content.startswith(b"ISA", start):
             break
         if len(segments) == room:
-            raise Unreadable.at(f"there are more than {MAX_SEGMENTS:,} segments", content, start)
+            raise UnreadableContent.at(f"there are more than {MAX_SEGMENTS:,} segments", content, start)
         end = content.find(terminator, start)
         raw = content[start:end] if end >= 0 else content[start:].rstrip(b"\r\n")
         text = raw.decode(codec)
         elements = text.split(marks.element)
         if not _IDENTIFIER(elements[0]):
-            raise Unreadable.at("a segment begins with its identifier, as NM1", content, start)
+            raise UnreadableContent.at("a segment begins with its identifier, as NM1", content, start)
         segment = Segment(len(segments) + 1, start, text, elements)
         segments.append(segment)
         if end < 0:
             return segments, size, [_flaw(segment, f"{segment.name} is not ended by {marks.terminator!r}")]
-        start = _past(_LINE_BREAKS, content, end + 1)
+        start = _skip(_LINE_BREAKS, content, end + 1)
         if elements[0] == "IEA":
             break
     return segments, start, []
 
 
-def _assembled(segments: list[Segment], marks: Marks, noticed: list[Flaw]) -> Interchange:
+def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: list[X12Flaw]) -> Interchange:
     isa = segments[0]
-    inside, iea = _ended(segments, "IEA")
+    inside, iea = _split_trailer(segments, "IEA")
     groups: list[Group] = []
     runs, outside = _runs(inside[1:], "GS", "GE")
     # An acknowledgement of another interchange stands outside groups by right.
     noticed += [_flaw(one, f"{one.name} stands outside any group") for one in outside if one.name != "TA1"]
     for run in runs:
         gs = run[0]
-        body, ge = _ended(run, "GE")
+        body, ge = _split_trailer(run, "GE")
         sets, outside = _runs(body[1:], "ST", "SE")
         noticed += [_flaw(one, f"{one.name} stands outside any transaction set") for one in outside]
-        groups.append(Group(gs, [Transaction(isa, gs, marks, one, _loops(one)) for one in sets], ge))
+        groups.append(Group(gs, [TransactionSet(isa, gs, marks, one, _loops(one)) for one in sets], ge))
     return Interchange(isa, marks, groups, iea, noticed)
 
 
@@ -250,13 +256,13 @@ def _runs(segments: Iterable[Segment], opener: str, closer: str) -> tuple[list[l
     return runs, outside
 
 
-def _ended(segments: list[Segment], closer: str) -> tuple[list[Segment], Segment | None]:
+def _split_trailer(segments: list[Segment], closer: str) -> tuple[list[Segment], Segment | None]:
     last = segments[-1]
     return (segments[:-1], last) if last.name == closer else (segments, None)
 
 
 def _loops(segments: list[Segment]) -> list[Loop]:
-    body, _ = _ended(segments, "SE")
+    body, _ = _split_trailer(segments, "SE")
     starts = [place for place, segment in enumerate(body) if segment.elements[0] == "HL"]
     loops: list[Loop] = []
     places: dict[str, int] = {}
@@ -270,7 +276,7 @@ def _loops(segments: list[Segment]) -> list[Loop]:
     return loops
 
 
-def flaws(interchange: Interchange) -> list[Flaw]:
+def flaws(interchange: Interchange) -> list[X12Flaw]:
     """All that is wrong with the envelope and the HL tree, in the order of the segments; empty if it is whole."""
     found = [*interchange.noticed, *_isa_flaws(interchange)]
     found += _trailer_flaws(interchange.isa, 13, "IEA", interchange.iea, len(interchange.groups), "groups")
@@ -284,56 +290,56 @@ def flaws(interchange: Interchange) -> list[Flaw]:
     return sorted(found)
 
 
-def _flaw(segment: Segment, why: str) -> Flaw:
-    return Flaw(segment.number, segment.offset, why)
+def _flaw(segment: Segment, why: str) -> X12Flaw:
+    return X12Flaw(segment.number, segment.offset, why)
 
 
-def _isa_flaws(interchange: Interchange) -> Iterator[Flaw]:
+def _isa_flaws(interchange: Interchange) -> Iterator[X12Flaw]:
     isa = interchange.isa
     for number, (element, width) in enumerate(zip(isa.elements, ISA_WIDTHS, strict=False)):
         if len(element) != width:
             yield _flaw(isa, f"ISA{number:02} has {len(element)} characters, not {width}")
     if interchange.marks.repetition is None and isa.get(12) >= REPETITION_SINCE:
-        yield _flaw(isa, f"ISA11 is {_shown(isa.get(11))}, which cannot separate repetitions")
+        yield _flaw(isa, f"ISA11 is {_quote(isa.get(11))}, which cannot separate repetitions")
 
 
 def _trailer_flaws(
     head: Segment, control: int, name: str, trailer: Segment | None, count: int, counted: str
-) -> Iterator[Flaw]:
+) -> Iterator[X12Flaw]:
     """What a trailer must repeat of its header: how much there was, and the control number."""
     if trailer is None:
         yield _flaw(head, f"{head.name} has no {name}")
         return
     if trailer.get(1).lstrip("0") != str(count or "") or not trailer.get(1):
-        yield _flaw(trailer, f"{name}01 says {_shown(trailer.get(1))}, and the {counted} are {count}")
+        yield _flaw(trailer, f"{name}01 says {_quote(trailer.get(1))}, and the {counted} are {count}")
     if trailer.get(2) != head.get(control) or not trailer.get(2):
-        opened = f"{head.name}{control:02} is {_shown(head.get(control))}"
-        yield _flaw(trailer, f"{name}02 is {_shown(trailer.get(2))}, and {opened}")
+        opened = f"{head.name}{control:02} is {_quote(head.get(control))}"
+        yield _flaw(trailer, f"{name}02 is {_quote(trailer.get(2))}, and {opened}")
 
 
-def _loop_flaws(loops: Iterable[Loop]) -> Iterator[Flaw]:
+def _loop_flaws(loops: Iterable[Loop]) -> Iterator[X12Flaw]:
     known: set[str] = set()
     for loop in loops:
         hl = loop.segments[0]
         if not loop.number or loop.number in known:
-            yield _flaw(hl, f"HL01 is {_shown(loop.number)}, which is no number of its own")
+            yield _flaw(hl, f"HL01 is {_quote(loop.number)}, which is no number of its own")
         if hl.get(2) and loop.parent is None:
-            yield _flaw(hl, f"HL02 is {_shown(hl.get(2))}, and no HL before this one has that number")
+            yield _flaw(hl, f"HL02 is {_quote(hl.get(2))}, and no HL before this one has that number")
         known.add(loop.number)
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…")
 
 
-class Place(NamedTuple):
+class ElementPosition(NamedTuple):
     """An element, or one component of it; both are counted from 1."""
 
     element: int
     component: int | None = None
 
 
-class Path(NamedTuple):
+class X12Path(NamedTuple):
     """Which values of a transaction set are meant."""
 
     text: str
@@ -341,9 +347,9 @@ class Path(NamedTuple):
     level: str | None
     """The HL level code whose loops are looked at; None for the whole set."""
     segment: str
-    qualifiers: tuple[tuple[Place, str], ...] = ()
+    qualifiers: tuple[tuple[ElementPosition, str], ...] = ()
     """What a segment must hold, all of it; one repetition is enough for each."""
-    place: Place | None = None
+    place: ElementPosition | None = None
     """None means the segment itself."""
 
 
@@ -352,7 +358,7 @@ _QUALIFIER = re.compile(rf"\[{_PLACE}=([^\]]*)\]")
 _PATH = re.compile(rf"(?:HL\[([^\]=]+)\]/)?([A-Z][A-Z0-9]{{1,2}})((?:{_QUALIFIER.pattern})*)(?:\.{_PLACE})?")
 
 
-def compile_path(text: str) -> Path:
+def compile_path(text: str) -> X12Path:
     """A path such as `HL[23]/EB[1=B][12=Y].7`, or AuthorError with what is wrong with it."""
     match = _PATH.match(text)
     if match is None or match.end() < len(text):
@@ -362,30 +368,30 @@ def compile_path(text: str) -> Path:
             "component as SVC.1-2, and what picks the segment as HL[23]/EB[1=B][12=Y].7"
         )
     level, segment, qualifiers, *_, element, component = match.groups()
-    return Path(
+    return X12Path(
         text,
         level,
         segment,
-        tuple((_place(text, *found[:2]), found[2]) for found in _QUALIFIER.findall(qualifiers)),
-        _place(text, element, component) if element else None,
+        tuple((_position(text, *found[:2]), found[2]) for found in _QUALIFIER.findall(qualifiers)),
+        _position(text, element, component) if element else None,
     )
 
 
-def _place(text: str, element: str, component: str | None) -> Place:
-    place = Place(int(element), int(component) if component else None)
+def _position(text: str, element: str, component: str | None) -> ElementPosition:
+    place = ElementPosition(int(element), int(component) if component else None)
     if 0 in place:
         raise AuthorError(f"the X12 path {text!r} asks for number 0; the first element is 1, as in ST.1")
     return place
 
 
-def values(transaction: Transaction, path: Path) -> tuple[str, ...]:
+def values(transaction: TransactionSet, path: X12Path) -> tuple[str, ...]:
     """All that stands at a path, in order: an empty element is an empty text, one that was left out is no value.
 
     ISA and GS are those above the set. An element that repeats has as many values; a composite asked for whole is its
     text. A segment asked for whole is its text too.
     """
     found: list[str] = []
-    for segment in _looked_at(transaction, path):
+    for segment in _candidate_segments(transaction, path):
         if segment.elements[0] == path.segment and all(
             wanted in _at(segment, place, transaction.marks) for place, wanted in path.qualifiers
         ):
@@ -393,7 +399,7 @@ def values(transaction: Transaction, path: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _looked_at(transaction: Transaction, path: Path) -> Iterable[Segment]:
+def _candidate_segments(transaction: TransactionSet, path: X12Path) -> Iterable[Segment]:
     if path.level is not None:
         return (one for loop in transaction.loops if loop.level == path.level for one in loop.segments)
     if path.segment in ("ISA", "GS"):
@@ -401,7 +407,7 @@ def _looked_at(transaction: Transaction, path: Path) -> Iterable[Segment]:
     return transaction.segments
 
 
-def _at(segment: Segment, place: Place, marks: Marks) -> list[str]:
+def _at(segment: Segment, place: ElementPosition, marks: X12Delimiters) -> list[str]:
     if place.element >= len(segment.elements):
         return []
     text = segment.elements[place.element]

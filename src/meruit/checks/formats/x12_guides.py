@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from meruit.checks.formats.x12 import Marks, Segment, Transaction
+from meruit.checks.formats.x12 import Segment, TransactionSet, X12Delimiters
 from meruit.errors import AuthorError
 
 MAX_SEGMENTS = 20_000
@@ -12,7 +12,7 @@ MAX_COMPLAINTS = 50
 """After so many nobody reads on."""
 
 
-class Guide(NamedTuple):
+class X12ImplementationGuide(NamedTuple):
     """One implementation guide."""
 
     version: str
@@ -31,9 +31,9 @@ class Guide(NamedTuple):
         return self.file[:3]
 
 
-def guides_of(set_id: str, version: str) -> list[Guide]:
+def guides_of(set_id: str, version: str) -> list[X12ImplementationGuide]:
     """The guides of a transaction set in one version; AuthorError where there is none."""
-    known = _known()
+    known = _load_guides()
     found = [one for one in known if (one.set_id, one.version) == (set_id, version)]
     if not found:
         listed = ", ".join(sorted({f"{one.set_id} in {one.version}" for one in known if one.interchange == "00501"}))
@@ -41,11 +41,11 @@ def guides_of(set_id: str, version: str) -> list[Guide]:
     return found
 
 
-def complaints(transaction: Transaction, guides: list[Guide]) -> list[str]:
+def guide_violations(transaction: TransactionSet, guides: list[X12ImplementationGuide]) -> list[str]:
     """What a transaction set does that its guide does not allow; nothing where it is valid."""
     from pyx12.map_walker import walk_tree
 
-    guide = _followed(transaction, guides)
+    guide = _select_guide(transaction, guides)
     told = [
         f"{name} is {segment.get(element)!r}, and the guide says {wanted}"
         for name, segment, element, wanted in (
@@ -72,7 +72,7 @@ def complaints(transaction: Transaction, guides: list[Guide]) -> list[str]:
     return told
 
 
-def _followed(transaction: Transaction, guides: list[Guide]) -> Guide:
+def _select_guide(transaction: TransactionSet, guides: list[X12ImplementationGuide]) -> X12ImplementationGuide:
     purposes = {one.get(2) for one in transaction.segments[:2] if one.name == "BHT"}
     return next((one for one in guides if one.purpose in purposes), guides[0])
 
@@ -80,20 +80,22 @@ def _followed(transaction: Transaction, guides: list[Guide]) -> Guide:
 # Any, below: pyx12 comes without types.
 
 
-def _segment(segment: Segment, marks: Marks) -> Any:
+def _segment(segment: Segment, marks: X12Delimiters) -> Any:
     from pyx12.segment import Segment as Parsed
 
     return Parsed(segment.text, marks.terminator, marks.element, marks.component, marks.repetition)
 
 
 @lru_cache(maxsize=1)
-def _known() -> list[Guide]:
+def _load_guides() -> list[X12ImplementationGuide]:
     try:
         from pyx12.map_index import map_index
     except ImportError:
         raise AuthorError('valid needs an optional library; install it with: pip install "meruit[checks]"') from None
     entries = [one for one in map_index().maps if one["vriic"]]
-    return [Guide(one["vriic"], one["icvn"], one["fic"], one["tspc"], one["map_file"]) for one in entries]
+    return [
+        X12ImplementationGuide(one["vriic"], one["icvn"], one["fic"], one["tspc"], one["map_file"]) for one in entries
+    ]
 
 
 @lru_cache(maxsize=16)

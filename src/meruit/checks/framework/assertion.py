@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from meruit.checks.matching.compare import Given
+from meruit.checks.matching.compare import TemplateValue
 from meruit.checks.matching.formulas import Formula, check_templates
 from meruit.checks.matching.matchers import WORDS, Dialect, Matcher, matcher
 from meruit.checks.values.dates import duration
@@ -27,7 +27,7 @@ from meruit.errors import AuthorError
 
 T = TypeVar("T")
 
-LATER = ConfigDict(defer_build=True)
+DEFER_BUILD = ConfigDict(defer_build=True)
 """Validators are built when first used: whoever only lists the checks need not wait for them."""
 MAX_FIELDS = 500
 """Fields of one assertion."""
@@ -43,7 +43,7 @@ class Credit(StrEnum):
     """Nothing, unless all of it holds."""
 
 
-class Change(StrEnum):
+class ItemChange(StrEnum):
     """What happened to an item between before and after."""
 
     CREATED = "created"
@@ -53,7 +53,7 @@ class Change(StrEnum):
     NONE = "none"
 
 
-class Match(StrEnum):
+class MatchMode(StrEnum):
     """Which of several that were selected is held against the fields."""
 
     BEST = "best"
@@ -66,7 +66,7 @@ class Match(StrEnum):
     """The first by key, whatever the others are."""
 
 
-class Shown(StrEnum):
+class EvidenceDisplay(StrEnum):
     """How much of what was found stands in the evidence."""
 
     PLAIN = "plain"
@@ -127,7 +127,7 @@ def _is_number(end: Any) -> bool:
     return isinstance(end, int) and not isinstance(end, bool) and end >= 0
 
 
-class Rule(NamedTuple):
+class FieldRule(NamedTuple):
     """What one field must be, and what it counts for."""
 
     matcher: Matcher
@@ -137,7 +137,7 @@ class Rule(NamedTuple):
 
 
 _OF_RULES = {"weight", "must"}
-Fields = Mapping[str, Rule]
+Fields = Mapping[str, FieldRule]
 """Path to rule."""
 
 
@@ -147,20 +147,20 @@ def fields_of(dialect: Dialect, check_path: Callable[[str], object]) -> Any:
     def path(written: str) -> str:
         if "${" in written:
             raise ValueError("a path holds no ${…}; where: takes one beside a path")
-        _author(lambda: check_path(written))
+        _translate_author_error(lambda: check_path(written))
         return written
 
     def rule(written: Any) -> Any:
-        return _author(lambda: as_rule(written, dialect))
+        return _translate_author_error(lambda: as_rule(written, dialect))
 
     return Annotated[
         dict[Annotated[str, AfterValidator(path)], Annotated[Any, AfterValidator(rule)]],
         Field(max_length=MAX_FIELDS),
-        BeforeValidator(_listed),
+        BeforeValidator(_list_to_mapping),
     ]
 
 
-def compiled_rules(rules: TypeAdapter[dict[str, Rule]], written: Any) -> dict[str, Rule]:
+def compile_rules(rules: TypeAdapter[dict[str, FieldRule]], written: Any) -> dict[str, FieldRule]:
     """What a selector says beside paths; AuthorError with every problem."""
     try:
         return rules.validate_python(written or {})
@@ -169,7 +169,7 @@ def compiled_rules(rules: TypeAdapter[dict[str, Rule]], written: Any) -> dict[st
         raise AuthorError(f"nothing can be found so: {why}") from None
 
 
-def _author(compute: Callable[[], T]) -> T:
+def _translate_author_error(compute: Callable[[], T]) -> T:
     """Pydantic gathers ValueErrors; whatever an author wrote wrong becomes one."""
     try:
         return compute()
@@ -177,12 +177,12 @@ def _author(compute: Callable[[], T]) -> T:
         raise ValueError(str(problem)) from None
 
 
-def as_rule(written: Any, dialect: Dialect) -> Rule:
+def as_rule(written: Any, dialect: Dialect) -> FieldRule:
     """What stands beside a path: a matcher, perhaps with a weight and `must`."""
     weight, must = Fraction(1), False
-    if isinstance(written, Rule):
+    if isinstance(written, FieldRule):
         return written
-    if isinstance(written, Mapping) and not isinstance(written, Given) and written.keys() & _OF_RULES:
+    if isinstance(written, Mapping) and not isinstance(written, TemplateValue) and written.keys() & _OF_RULES:
         number = numeral(written.get("weight", 1))
         if number is None or number <= 0:
             raise AuthorError("weight is a number above 0")
@@ -191,10 +191,10 @@ def as_rule(written: Any, dialect: Dialect) -> Rule:
             raise AuthorError("must is true or false")
         written = {name: value for name, value in written.items() if name not in _OF_RULES}
     check_templates(written)
-    return Rule(matcher(written, dialect), weight, must)
+    return FieldRule(matcher(written, dialect), weight, must)
 
 
-def _listed(written: Any) -> Any:
+def _list_to_mapping(written: Any) -> Any:
     """The list form, `[{path, expected}]`, as a mapping."""
     if not isinstance(written, list):
         return written
@@ -205,36 +205,36 @@ def _listed(written: Any) -> Any:
             raise ValueError("each field of a list has a path, as {path: status, expected: booked}")  # noqa: TRY004 - pydantic gathers ValueErrors
         if path in found:
             raise ValueError(f"the path {path!r} stands there twice")
-        found[path] = _unlisted(path, {name: value for name, value in one.items() if name != "path"})
+        found[path] = _list_entry_to_rule(path, {name: value for name, value in one.items() if name != "path"})
     return found
 
 
-def _unlisted(path: str, field: dict[str, Any]) -> dict[str, Any]:
+def _list_entry_to_rule(path: str, field: dict[str, Any]) -> dict[str, Any]:
     """What stands beside a path in a list, as it would stand in a mapping."""
     if "expected" not in field:
         return field if field.keys() - _OF_RULES else field | {"exists": True}
     if not field.keys() <= {"expected", *_OF_RULES}:
         raise ValueError(f"{path}: beside expected only weight and must may stand")
     wanted = field.pop("expected")
-    if isinstance(wanted, Mapping) and not isinstance(wanted, Given):
+    if isinstance(wanted, Mapping) and not isinstance(wanted, TemplateValue):
         return field | dict(wanted)
-    if isinstance(wanted, str) and not isinstance(wanted, Given) and wanted in WORDS:
+    if isinstance(wanted, str) and not isinstance(wanted, TemplateValue) and wanted in WORDS:
         return field | {wanted: True}
     return field | {"equals": wanted}
 
 
-def _lasting(text: str) -> str:
-    _author(lambda: duration(text))
+def _check_duration(text: str) -> str:
+    _translate_author_error(lambda: duration(text))
     return text
 
 
-class Settle(BaseModel):
+class SettleSettings(BaseModel):
     """How long a source is read again until it stands still."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     stable: int = Field(default=2, ge=1, le=10, description="Successive readings that must agree.")
-    within: Annotated[str, AfterValidator(_lasting)] = Field(default="30s", description="How long to try.")
+    within: Annotated[str, AfterValidator(_check_duration)] = Field(default="30s", description="How long to try.")
 
     @property
     def within_s(self) -> float:
@@ -242,7 +242,7 @@ class Settle(BaseModel):
         return duration(self.within).total_seconds()
 
 
-def _pick(text: str) -> str:
+def _check_pick(text: str) -> str:
     if not re.fullmatch(r"only|first|last|(latest|earliest) \S+", text):
         raise ValueError("expected only, first, last, or latest or earliest with a path, as latest effective")
     return text
@@ -254,7 +254,7 @@ class Let(BaseModel):
     model_config = ConfigDict(defer_build=True, frozen=True, extra="allow", validate_by_name=False)
 
     source: str | None = Field(default=None, alias="from", description="The source; the assertion's own otherwise.")
-    pick: Annotated[str, AfterValidator(_pick)] = Field(default="only", description="Which of several.")
+    pick: Annotated[str, AfterValidator(_check_pick)] = Field(default="only", description="Which of several.")
     path: str = Field(min_length=1, description="Where the value stands.")
 
     @property
@@ -263,12 +263,12 @@ class Let(BaseModel):
         return self.__pydantic_extra__ or {}
 
 
-def _formula(text: str) -> str:
-    _author(lambda: Formula(text))
+def _check_formula(text: str) -> str:
+    _translate_author_error(lambda: Formula(text))
     return text
 
 
-def _nameable(text: str) -> str:
+def _check_name(text: str) -> str:
     if not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", text):
         raise ValueError(f"{text!r:.80} is no name: a letter, and letters, digits and _ after it")
     try:
@@ -280,7 +280,7 @@ def _nameable(text: str) -> str:
     return text
 
 
-Name = Annotated[str, AfterValidator(_nameable)]
+Name = Annotated[str, AfterValidator(_check_name)]
 
 
 class StateAssertion(BaseModel):
@@ -292,13 +292,15 @@ class StateAssertion(BaseModel):
 
     source: str | None = Field(default=None, alias="from", min_length=1, description="The source that is read.")
     credit: Credit = Field(default=Credit.FIELDS, description="What a partial match earns.")
-    settle: Settle | None = Field(default=None, description="Read until the source stands still.")
+    settle: SettleSettings | None = Field(default=None, description="Read until the source stands still.")
     let: dict[Name, Let] = Field(default_factory=dict, description="Values read from the state before.")
-    when: Annotated[str, AfterValidator(_formula)] | None = Field(
+    when: Annotated[str, AfterValidator(_check_formula)] | None = Field(
         default=None, description="A condition on those values; the assertion is skipped where it is false."
     )
     capture: Name | None = Field(default=None, description="The name under which later checks find what was matched.")
-    evidence: Shown = Field(default=Shown.PLAIN, description="Whether the evidence shows what was found.")
+    evidence: EvidenceDisplay = Field(
+        default=EvidenceDisplay.PLAIN, description="Whether the evidence shows what was found."
+    )
 
 
 Count = Annotated[
@@ -308,23 +310,23 @@ Count = Annotated[
 ]
 
 
-def _best(match: Match) -> Match:
-    return Match.BEST if match is Match.ANY else match
+def _normalize_match(match: MatchMode) -> MatchMode:
+    return MatchMode.BEST if match is MatchMode.ANY else match
 
 
-class Selecting(StateAssertion):
+class SelectionAssertion(StateAssertion):
     """What every check understands that selects items and looks at their fields; subclasses type `where`, `fields`."""
 
     where: Any = Field(default_factory=dict, description="What an item must be to be selected.")
-    changed: Change | None = Field(default=None, description="What must have happened to it since the run began.")
+    changed: ItemChange | None = Field(default=None, description="What must have happened to it since the run began.")
     count: Count = Field(default=AT_LEAST_ONE, description="How many there must be.")
-    match: Annotated[Match, AfterValidator(_best)] = Field(
-        default=Match.BEST, description="Which of several is looked at; any is another word for best."
+    match: Annotated[MatchMode, AfterValidator(_normalize_match)] = Field(
+        default=MatchMode.BEST, description="Which of several is looked at; any is another word for best."
     )
     fields: Any = Field(default_factory=dict, description="What it must hold: path to matcher.")
 
     @model_validator(mode="after")
-    def _something_to_look_at(self) -> Self:
+    def _check_count(self) -> Self:
         if self.count.high == 0 and (self.fields or self.capture is not None):
             kept = "have fields" if self.fields else "be captured"
             raise ValueError(f"count: 0 leaves nothing that could {kept}; drop one of the two")

@@ -6,18 +6,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from meruit.checks.framework.assertion import Fields, Selecting
-from meruit.checks.framework.compile import understood
-from meruit.checks.framework.context import Reader, Scene
+from meruit.checks.framework.assertion import Fields, SelectionAssertion
+from meruit.checks.framework.compile import validate_settings
+from meruit.checks.framework.context import CheckContext, ItemReader
 from meruit.checks.framework.selection import More, decide
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 from meruit.model.evidence import Checked, Missing
 from meruit.model.world import Item, Snapshot
 
 
 # Any, in this file: a value in a document.
-class Addressed(Mapping[str, Any]):
+class PathDocument(Mapping[str, Any]):
     """A document whose values have paths; where it was captured, a formula names them so: `${sent["MSH-10"]}`."""
 
     @abstractmethod
@@ -44,17 +44,17 @@ class Addressed(Mapping[str, Any]):
         return len(self.names())
 
 
-class Correlated(Protocol):
+class DocumentSelector(Protocol):
     """How authors say which documents they mean."""
 
-    def meant(self) -> Fields:
+    def selection_rules(self) -> Fields:
         """All that a document must be to be meant, whichever setting says so."""
 
 
-class Batch:
+class DocumentBatch:
     """The documents of one item that holds several, or none."""
 
-    def __init__(self, documents: Sequence[Addressed]) -> None:
+    def __init__(self, documents: Sequence[PathDocument]) -> None:
         self.documents = documents
 
 
@@ -63,7 +63,7 @@ class BatchReader:
 
     def __init__(
         self,
-        split: Callable[[bytes], Sequence[Addressed]],
+        split: Callable[[bytes], Sequence[PathDocument]],
         selector: type[Any],
         compile_path: Callable[[str], object],
     ) -> None:
@@ -72,14 +72,14 @@ class BatchReader:
         self._compile_path = compile_path
         self._selector = selector
 
-    def parse(self, item: Item) -> Addressed | Batch:
+    def parse(self, item: Item) -> PathDocument | DocumentBatch:
         """The one document in an item, or the batch that it is; raises Unreadable."""
         documents = self._split(item.content())
-        return documents[0] if len(documents) == 1 else Batch(documents)
+        return documents[0] if len(documents) == 1 else DocumentBatch(documents)
 
-    def values(self, document: Addressed | Batch, path: str) -> tuple[Any, ...]:
+    def values(self, document: PathDocument | DocumentBatch, path: str) -> tuple[Any, ...]:
         """Everything at a path."""
-        if isinstance(document, Batch):
+        if isinstance(document, DocumentBatch):
             # Only `let` comes here: a check looks at each by itself. Which one is meant would be a guess.
             raise AuthorError(f"{path} stands in a batch of {len(document.documents)}; let reads items that hold one")
         return document.at(path)
@@ -90,51 +90,55 @@ class BatchReader:
 
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
         """Which items hold a document that a selector means."""
-        asked: Correlated = understood(self._selector, selector)
+        asked: DocumentSelector = validate_settings(self._selector, selector)
         try:
-            meant = asked.meant()
+            meant = asked.selection_rules()
         except ValueError as problem:
             raise AuthorError(str(problem)) from None
 
-        def fits(_item: Item, document: Addressed | Batch) -> bool:
-            several = document.documents if isinstance(document, Batch) else (document,)
+        def fits(_item: Item, document: PathDocument | DocumentBatch) -> bool:
+            several = document.documents if isinstance(document, DocumentBatch) else (document,)
             return any(all(rule.matcher.judge(one.at(path)) is None for path, rule in meant.items()) for one in several)
 
         return fits
 
 
-def decide_each(asked: Selecting, meant: Fields, scene: Scene, reader: BatchReader, more: More) -> Checked | Missing:
+def decide_each(
+    asked: SelectionAssertion, meant: Fields, scene: CheckContext, reader: BatchReader, more: More
+) -> Checked | Missing:
     """Select, count, match and score, each document of a batch by itself: `000001#2` is the second of `000001`.
 
     What is meant is looked for as `where` is, so that the evidence shows what keeps the nearest from being meant.
     """
-    apart = _Apart(scene, reader)
+    apart = _BatchSplitter(scene, reader)
     before = None if scene.before is None else apart.split(scene.before)
     parted = scene._replace(before=before, after=apart.split(scene.after))
     finding = decide(asked.model_copy(update={"where": meant}), parted, apart, {}, more)
-    looked_for = scene.book.selected.get(scene.source, set())
+    looked_for = scene.work_context.selected.get(scene.source, set())
     # A batch is as expected only if all of it is: one message that nobody looks for is collateral.
-    scene.book.select(scene.source, [whole for whole, parts in apart.parts.items() if looked_for.issuperset(parts)])
+    scene.work_context.select(
+        scene.source, [whole for whole, parts in apart.parts.items() if looked_for.issuperset(parts)]
+    )
     return finding
 
 
-class _Apart:
+class _BatchSplitter:
     """Reads the parts of items as if they were items."""
 
-    def __init__(self, scene: Scene, reader: Reader) -> None:
+    def __init__(self, scene: CheckContext, reader: ItemReader) -> None:
         self.parts: dict[str, list[str]] = {}
         """The keys of the documents of each batch."""
         self._scene = scene
         self._reader = reader
-        self._documents: dict[tuple[str, str], Addressed | Unreadable] = {}
+        self._documents: dict[tuple[str, str], PathDocument | UnreadableContent] = {}
 
     def split(self, snapshot: Snapshot) -> Snapshot:
         """The same with an item for each document."""
         return msgspec.structs.replace(snapshot, items=[part for one in snapshot.items for part in self._items(one)])
 
     def _items(self, item: Item) -> Iterator[Item]:
-        document = self._scene.book.document(self._scene.source, item, self._reader)
-        if not isinstance(document, Batch):
+        document = self._scene.work_context.document(self._scene.source, item, self._reader)
+        if not isinstance(document, DocumentBatch):
             self._documents[item.key, item.version] = document
             yield item
             return
@@ -146,14 +150,14 @@ class _Apart:
             self._documents[key, item.version] = one
             yield msgspec.structs.replace(item, key=key)
 
-    def parse(self, item: Item) -> Addressed:
+    def parse(self, item: Item) -> PathDocument:
         """The document of a part; raises Unreadable."""
         document = self._documents[item.key, item.version]
-        if isinstance(document, Unreadable):
+        if isinstance(document, UnreadableContent):
             raise document
         return document
 
-    def values(self, document: Addressed, path: str) -> tuple[Any, ...]:
+    def values(self, document: PathDocument, path: str) -> tuple[Any, ...]:
         """Everything at a path."""
         return document.at(path)
 

@@ -8,13 +8,22 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from meruit.checks.framework.assertion import Let, Rule, Shown, StateAssertion
-from meruit.checks.framework.context import HIDDEN, Book, PublicReader, Reader, Scene, find_source, open_book, unread
-from meruit.checks.matching.formulas import Formula, Unknown, check_templates, filled, formulas_in
+from meruit.checks.framework.assertion import EvidenceDisplay, FieldRule, Let, StateAssertion
+from meruit.checks.framework.context import (
+    REDACTED_REASON,
+    CheckContext,
+    ItemReader,
+    PublicReader,
+    WorkContext,
+    build_work_context,
+    find_source,
+    missing_if_unread,
+)
+from meruit.checks.matching.formulas import Formula, UnknownFormulaValue, check_templates, fill_templates, formulas_in
 from meruit.checks.matching.matchers import holds_template
-from meruit.checks.values.dates import moment
-from meruit.checks.values.errors import Unreadable
-from meruit.documents.complaints import message
+from meruit.checks.values.dates import parse_date_or_time
+from meruit.checks.values.errors import UnreadableContent
+from meruit.documents.complaints import describe_error
 from meruit.errors import AssertionFaults, AuthorError
 from meruit.model.criterion import Assertion
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
@@ -25,7 +34,7 @@ from meruit.registry import Check, CheckExample, checks
 A = TypeVar("A", bound=StateAssertion)
 M = TypeVar("M", bound=BaseModel)
 Finding = Checked | Missing | Skipped
-Decide = Callable[[Any, Scene], Finding]
+Decide = Callable[[Any, CheckContext], Finding]
 
 
 def state_check(  # noqa: PLR0913 - one a property of a check
@@ -39,7 +48,7 @@ def state_check(  # noqa: PLR0913 - one a property of a check
     version: str = "1",
     last: bool = False,
     several: bool = False,
-) -> Callable[[Callable[[A, Scene], Finding]], Callable[[A, Scene], Finding]]:
+) -> Callable[[Callable[[A, CheckContext], Finding]], Callable[[A, CheckContext], Finding]]:
     """Register the function below as the check that `assert: name` asks for.
 
     It gets the assertion, validated as `settings` and with every `${…}` filled in, and the scene of its source.
@@ -48,7 +57,7 @@ def state_check(  # noqa: PLR0913 - one a property of a check
     """
     kinds = frozenset(reads)
 
-    def register(decide: Callable[[A, Scene], Finding]) -> Callable[[A, Scene], Finding]:
+    def register(decide: Callable[[A, CheckContext], Finding]) -> Callable[[A, CheckContext], Finding]:
         summary = (decide.__doc__ or "").strip().split("\n", 1)[0]
         checks.put(
             Check(
@@ -73,18 +82,18 @@ def prepare(
     assertion: Assertion,
     settings: type[A],
     kinds: frozenset[SourceKind],
-    decide: Callable[[A, Scene], Finding],
+    decide: Callable[[A, CheckContext], Finding],
     *,
     several: bool = False,
 ) -> Callable[[Work], Finding]:
     """Compile an assertion; AuthorError with all that is wrong with it."""
-    asked = understood(settings, assertion.settings)
+    asked = validate_settings(settings, assertion.settings)
     _check_lets(asked, kinds)
-    prepared = _Prepared(assertion, asked, settings, kinds, decide, several)
+    prepared = _CompiledAssertion(assertion, asked, settings, kinds, decide, several)
 
     def run(work: Work) -> Finding:
         try:
-            book = work.derive(open_book)
+            book = work.derive(build_work_context)
         except msgspec.ValidationError as problem:
             return Missing(f"the work holds no world that could be read: {problem}", Cause.CHECK_ERROR, Fault.SYSTEM)
         known = book.names.get(asked.capture or "")
@@ -100,7 +109,7 @@ def prepare(
     return run
 
 
-class _Prepared(Generic[A]):
+class _CompiledAssertion(Generic[A]):
     """An assertion, understood, and what its formulas need."""
 
     def __init__(
@@ -109,7 +118,7 @@ class _Prepared(Generic[A]):
         asked: A,
         settings: type[A],
         kinds: frozenset[SourceKind],
-        decide: Callable[[A, Scene], Finding],
+        decide: Callable[[A, CheckContext], Finding],
         several: bool,  # noqa: FBT001 - as it was given
     ) -> None:
         self.asked = asked
@@ -123,7 +132,7 @@ class _Prepared(Generic[A]):
         formulas = [*formulas_in(dict(assertion.settings)), *([] if self._when is None else [self._when])]
         self._uses = frozenset(name for one in formulas for name in one.names)
 
-    def finding(self, book: Book) -> Finding:
+    def finding(self, book: WorkContext) -> Finding:
         """What the check has to say."""
         wanted = self.asked.source or (next(iter(book.sources()), None) if self._several else None)
         source = find_source(book, wanted, self._kinds)
@@ -131,38 +140,38 @@ class _Prepared(Generic[A]):
             return source
         try:
             names = self._names(source, book)
-            aside = self._skipped(names, book) or _lost(self._uses, book)
+            aside = self._finding_when_skipped(names, book) or _finding_without_capture(self._uses, book)
             if aside is not None:
                 return aside
-            meant = self._filled(names) if self._waits else self.asked
-            return self._decide(meant, Scene(source, book.before.get(source), book.after[source], names, book))
-        except _Unread as problem:
+            meant = self._fill_assertion(names) if self._waits else self.asked
+            return self._decide(meant, CheckContext(source, book.before.get(source), book.after[source], names, book))
+        except _SourceNotRead as problem:
             return problem.missing
-        except (Unknown, AuthorError) as problem:
-            return _lost(self._uses, book) or self._uncomputed(problem, book)
+        except (UnknownFormulaValue, AuthorError) as problem:
+            return _finding_without_capture(self._uses, book) or self._finding_when_uncomputable(problem, book)
 
-    def _uncomputed(self, problem: Exception, book: Book) -> Finding:
+    def _finding_when_uncomputable(self, problem: Exception, book: WorkContext) -> Finding:
         """The agent answers for what cannot be computed from what it left, and the author for the rest."""
         if self._uses & book.captured:
-            why = str(problem) if self.asked.evidence is Shown.PLAIN else HIDDEN
+            why = str(problem) if self.asked.evidence is EvidenceDisplay.PLAIN else REDACTED_REASON
             return Checked("0", {"why": why, "fields": []}, Fault.AGENT)
         return Missing(str(problem), Cause.AUTHOR_ERROR, Fault.AUTHOR)
 
-    def _skipped(self, names: Mapping[str, Any], book: Book) -> Finding | None:
+    def _finding_when_skipped(self, names: Mapping[str, Any], book: WorkContext) -> Finding | None:
         if self._when is None:
             return None
-        lost = _lost(self._when.names, book)
+        lost = _finding_without_capture(self._when.names, book)
         return lost or (None if self._when.value(names) else Skipped(f"{self._when.text} does not hold"))
 
-    def _names(self, source: str, book: Book) -> dict[str, Any]:
+    def _names(self, source: str, book: WorkContext) -> dict[str, Any]:
         names = dict(book.names)
         for name, let in self.asked.let.items():
-            names[name] = _read(let, source, book, names)
+            names[name] = _read_let(let, source, book, names)
         return names
 
-    def _filled(self, names: Mapping[str, Any]) -> A:
-        meant = understood(self._settings, filled(self._written, names))
-        if meant.evidence is Shown.PLAIN:
+    def _fill_assertion(self, names: Mapping[str, Any]) -> A:
+        meant = validate_settings(self._settings, fill_templates(self._written, names))
+        if meant.evidence is EvidenceDisplay.PLAIN:
             return meant
         # What was filled in comes from the world, and is not shown either.
         rules = {
@@ -171,7 +180,7 @@ class _Prepared(Generic[A]):
         return meant.model_copy(update=rules)
 
 
-def _lost(uses: AbstractSet[str], book: Book) -> Finding | None:
+def _finding_without_capture(uses: AbstractSet[str], book: WorkContext) -> Finding | None:
     """What follows for a check that uses what an earlier one was to capture and did not."""
     name = min(uses & book.uncaptured.keys(), default=None)
     if name is None:
@@ -189,14 +198,14 @@ def _lost(uses: AbstractSet[str], book: Book) -> Finding | None:
 # Any: whatever a setting holds.
 def _as_written(written: Any, meant: Any) -> Any:
     """The rules of a setting, each shown as its author wrote it."""
-    if isinstance(written, Rule) and isinstance(meant, Rule):
+    if isinstance(written, FieldRule) and isinstance(meant, FieldRule):
         return meant._replace(matcher=meant.matcher._replace(written=written.matcher.expected))
     if isinstance(written, dict) and isinstance(meant, dict):
         return {key: _as_written(written.get(key), one) for key, one in meant.items()}
     return meant
 
 
-def understood(settings: type[M], written: Mapping[str, Any]) -> M:
+def validate_settings(settings: type[M], written: Mapping[str, Any]) -> M:
     """The assertion as its check understands it; AuthorError with every problem."""
     check_templates(dict(written))
     try:
@@ -204,17 +213,17 @@ def understood(settings: type[M], written: Mapping[str, Any]) -> M:
     except ValidationError as refused:
         details = refused.errors(include_url=False)[:MAX_FAULTS]
     known = [field.alias or name for name, field in settings.model_fields.items()]
-    raise AssertionFaults((_place(one), message(one, known)) for one in details)
+    raise AssertionFaults((_location_of(one), describe_error(one, known)) for one in details)
 
 
-def _place(detail: ErrorDetails) -> tuple[str | int, ...]:
+def _location_of(detail: ErrorDetails) -> tuple[str | int, ...]:
     """Where in the assertion; pydantic marks the key of a mapping with a step of its own."""
     return tuple(step for step in detail["loc"] if step != "[key]")
 
 
 MAX_FAULTS = 20
 """Of one assertion that are told."""
-MAX_KINDS_TOLD = 300
+MAX_KINDS_CHARS = 300
 """Characters of what each kind of source would have to say against a `let`."""
 
 
@@ -223,20 +232,20 @@ def _check_lets(asked: StateAssertion, kinds: frozenset[SourceKind]) -> None:
     faults = []
     for name, let in asked.let.items():
         is_own = len(kinds) == 1 and let.source in (None, asked.source)
-        why = _unaskable(let, kinds if is_own else frozenset(SourceKind))
+        why = _why_unreadable(let, kinds if is_own else frozenset(SourceKind))
         if why is not None:
             faults.append((("let", name), why))
     if faults:
         raise AssertionFaults(faults[:MAX_FAULTS])
 
 
-def _unaskable(let: Let, kinds: frozenset[SourceKind]) -> str | None:
+def _why_unreadable(let: Let, kinds: frozenset[SourceKind]) -> str | None:
     """Why a value can be read from no source of these kinds; None where it may be."""
     whys: dict[SourceKind, str] = {}
     for kind in sorted(kinds):
         try:
             reader = reader_of(kind)
-            selector = _known(let.selector)
+            selector = _static_selector(let.selector)
             if selector is not None:
                 reader.narrow(selector)
             for path in (let.path, let.pick.partition(" ")[2]):
@@ -248,10 +257,12 @@ def _unaskable(let: Let, kinds: frozenset[SourceKind]) -> str | None:
             return None
     if len(whys) == 1:
         return next(iter(whys.values()))
-    return f"no kind of source is read so: {'; '.join(f'{kind}: {why}' for kind, why in whys.items())[:MAX_KINDS_TOLD]}"
+    return (
+        f"no kind of source is read so: {'; '.join(f'{kind}: {why}' for kind, why in whys.items())[:MAX_KINDS_CHARS]}"
+    )
 
 
-def _known(selector: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _static_selector(selector: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """A selector without what is filled in when the check runs; None where the rest says too little."""
     if any(isinstance(value, str) and holds_template(value) for value in selector.values()):
         return None
@@ -263,45 +274,49 @@ def _known(selector: Mapping[str, Any]) -> Mapping[str, Any] | None:
     }
 
 
-class _Unread(Exception):
+class _SourceNotRead(Exception):
     """A source that a `let` needs could not be read."""
 
     def __init__(self, missing: Missing) -> None:
         self.missing = missing
 
 
-def _read(let: Let, source: str, book: Book, names: Mapping[str, Any]) -> Any:
+def _read_let(let: Let, source: str, book: WorkContext, names: Mapping[str, Any]) -> Any:
     """A value of the state before."""
     where = let.source or source
     if where not in book.sources():
         raise AuthorError(f"let: no source is called {where!r}; the task has {', '.join(book.sources())}")
     snapshot = book.before.get(where)
-    missing = unread(where, snapshot, "before")
+    missing = missing_if_unread(where, snapshot, "before")
     if missing is not None or snapshot is None:
-        raise _Unread(missing or Missing(f"{where} was not read", Cause.CHECK_ERROR, Fault.SYSTEM))
+        raise _SourceNotRead(missing or Missing(f"{where} was not read", Cause.CHECK_ERROR, Fault.SYSTEM))
     reader = reader_of(snapshot.kind)
-    fits = reader.narrow(filled(dict(let.selector), names))
+    fits = reader.narrow(fill_templates(dict(let.selector), names))
     found = [
         document
         for one in sorted(snapshot.items, key=lambda item: item.key)
-        if not isinstance(document := book.document(where, one, reader), Unreadable) and fits(one, document)
+        if not isinstance(document := book.document(where, one, reader), UnreadableContent) and fits(one, document)
     ]
-    values = reader.values(_picked(found, let, reader), let.path)
+    values = reader.values(_pick_document(found, let, reader), let.path)
     if len(values) != 1:
-        raise Unknown(f"{let.path} has {len(values):,} values in the state before")
+        raise UnknownFormulaValue(f"{let.path} has {len(values):,} values in the state before")
     return values[0]
 
 
-def _picked(found: list[Any], let: Let, reader: Reader) -> Any:
+def _pick_document(found: list[Any], let: Let, reader: ItemReader) -> Any:
     how, _, path = let.pick.partition(" ")
     if not found or (how == "only" and len(found) > 1):
-        raise Unknown(f"{len(found):,} items of the state before fit; pick says {let.pick}")
+        raise UnknownFormulaValue(f"{len(found):,} items of the state before fit; pick says {let.pick}")
     if how in ("only", "first", "last"):
         return found[-1 if how == "last" else 0]
     dated = [(reader.values(document, path), document) for document in found]
-    known = [(at, document) for values, document in dated if values and (at := moment(str(values[0]))) is not None]
+    known = [
+        (at, document)
+        for values, document in dated
+        if values and (at := parse_date_or_time(str(values[0]))) is not None
+    ]
     if not known:
-        raise Unknown(f"none of {len(found):,} items has a date at {path}")
+        raise UnknownFormulaValue(f"none of {len(found):,} items has a date at {path}")
     return (max if how == "latest" else min)(known, key=lambda pair: pair[0].instant())[1]
 
 

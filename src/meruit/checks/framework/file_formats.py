@@ -12,7 +12,7 @@ from meruit.checks.formats import hl7v2 as er7
 from meruit.checks.formats import json_path as dotted
 from meruit.checks.formats import x12 as interchange
 from meruit.checks.matching.matchers import Dialect
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
 
 MAX_ROWS = 100_000
@@ -22,7 +22,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Parse(StrEnum):
+class FileFormat(StrEnum):
     """As what a file is read."""
 
     NONE = "none"
@@ -39,50 +39,50 @@ class Parse(StrEnum):
 
 
 def _as_ndjson(content: bytes) -> list[Any]:
-    _must_be_few(content.count(b"\n"), content)
+    _check_row_count(content.count(b"\n"), content)
     found: list[Any] = []
     offset = 0
     for line in content.removeprefix(_BYTE_ORDER_MARK).split(b"\n"):
         if line.strip():
             try:
                 found.append(dotted.read_json(line))
-            except Unreadable as fault:
+            except UnreadableContent as fault:
                 skipped = len(content) - len(content.removeprefix(_BYTE_ORDER_MARK))
-                raise Unreadable.at(fault.why, content, skipped + offset + fault.offset) from None
+                raise UnreadableContent.at(fault.why, content, skipped + offset + fault.offset) from None
         offset += len(line) + 1
     return found
 
 
-def _must_be_few(rows: int, content: bytes) -> None:
+def _check_row_count(rows: int, content: bytes) -> None:
     if rows > MAX_ROWS:
-        raise Unreadable.at(f"has more than {MAX_ROWS:,} lines or rows", content, 0)
+        raise UnreadableContent.at(f"has more than {MAX_ROWS:,} lines or rows", content, 0)
 
 
-def _decoded(content: bytes) -> str:
+def _decode(content: bytes) -> str:
     body = content.removeprefix(_BYTE_ORDER_MARK)
     try:
         return body.decode()
     except UnicodeDecodeError as fault:
-        raise Unreadable.at("is not UTF-8", content, len(content) - len(body) + fault.start) from None
+        raise UnreadableContent.at("is not UTF-8", content, len(content) - len(body) + fault.start) from None
 
 
 def _as_text(content: bytes) -> dict[str, Any]:
-    _must_be_few(max(content.count(b"\r"), content.count(b"\n")), content)
-    text = _decoded(content)
+    _check_row_count(max(content.count(b"\r"), content.count(b"\n")), content)
+    text = _decode(content)
     lines = _LINE_END.split(text)
     # A line end at the very end ends the last line and begins none.
     return {"text": text, "lines": lines[:-1] if lines[-1] == "" else lines}
 
 
 def _as_csv(content: bytes) -> dict[str, Any]:
-    text = _decoded(content)
+    text = _decode(content)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header: list[str] = []
     rows: list[dict[str, str]] = []
     begins = 0
     try:
         for number, cells in enumerate(reader):
-            _must_be_few(number, content)
+            _check_row_count(number, content)
             if header and len(cells) > len(header):
                 raise _no_csv(f"has {len(cells)} cells in a row where its header has {len(header)}", content, begins)
             if header and cells:
@@ -93,43 +93,45 @@ def _as_csv(content: bytes) -> dict[str, Any]:
     except csv.Error as fault:
         raise _no_csv(f"is not CSV: {fault}", content, begins) from None
     if not header:
-        raise Unreadable.at("is not CSV: there is no header", content, 0)
+        raise UnreadableContent.at("is not CSV: there is no header", content, 0)
     if len(set(header)) < len(header):
-        raise Unreadable.at("is not CSV: its header names a column twice", content, 0)
+        raise UnreadableContent.at("is not CSV: its header names a column twice", content, 0)
     return {"header": header, "rows": rows}
 
 
-def _no_csv(why: str, content: bytes, lines: int) -> Unreadable:
+def _no_csv(why: str, content: bytes, lines: int) -> UnreadableContent:
     """What is wrong with the row that begins after so many lines."""
     ends = [found.end() for found in islice(re.finditer(rb"\r\n|\r|\n", content), lines)]
-    return Unreadable.at(why, content, ends[-1] if ends else 0)
+    return UnreadableContent.at(why, content, ends[-1] if ends else 0)
 
 
-def _as_x12(content: bytes) -> list[interchange.Transaction]:
+def _as_x12(content: bytes) -> list[interchange.TransactionSet]:
     return [one for envelope in interchange.read(content) for one in envelope.transactions]
 
 
-def _part_of_csv(path: str) -> dotted.Path:
-    return _starting(path, ("rows", "header"), "a CSV file has rows, as in rows[].name or rows[0].name, and header")
+def _part_of_csv(path: str) -> dotted.JsonPath:
+    return _compile_rooted_path(
+        path, ("rows", "header"), "a CSV file has rows, as in rows[].name or rows[0].name, and header"
+    )
 
 
-def _part_of_text(path: str) -> dotted.Path:
-    return _starting(path, ("text", "lines"), "a text has text and lines, as in lines[0]")
+def _part_of_text(path: str) -> dotted.JsonPath:
+    return _compile_rooted_path(path, ("text", "lines"), "a text has text and lines, as in lines[0]")
 
 
-def _starting(path: str, names: tuple[str, ...], otherwise: str) -> dotted.Path:
+def _compile_rooted_path(path: str, names: tuple[str, ...], otherwise: str) -> dotted.JsonPath:
     found = dotted.compile_path(path)
     if re.split(r"[.\[]", path, maxsplit=1)[0] not in names:
         raise AuthorError(f"there is no {path!r}: {otherwise}")
     return found
 
 
-def _no_part(path: str) -> NoReturn:
-    known = ", ".join(one for one in Parse if one is not Parse.NONE)
+def _refuse_path(path: str) -> NoReturn:
+    known = ", ".join(one for one in FileFormat if one is not FileFormat.NONE)
     raise AuthorError(f"to look at {path!r} say as what the file is read, with parse: {known}")
 
 
-class Format(NamedTuple):
+class FormatReader(NamedTuple):
     """How files of one format are read, and asked by path."""
 
     read: Callable[[bytes], Any]
@@ -138,19 +140,19 @@ class Format(NamedTuple):
     dialect: Dialect
 
 
-FORMATS: Mapping[Parse, Format] = {
-    Parse.NONE: Format(lambda _content: None, _no_part, lambda _nothing, _path: (), Dialect.TEXT),
-    Parse.JSON: Format(dotted.read_json, dotted.compile_path, dotted.values, Dialect.JSON),
-    Parse.NDJSON: Format(_as_ndjson, dotted.compile_path, dotted.values, Dialect.JSON),
-    Parse.CSV: Format(_as_csv, _part_of_csv, dotted.values, Dialect.TEXT),
-    Parse.TEXT: Format(_as_text, _part_of_text, dotted.values, Dialect.TEXT),
-    Parse.HL7: Format(
+FORMATS: Mapping[FileFormat, FormatReader] = {
+    FileFormat.NONE: FormatReader(lambda _content: None, _refuse_path, lambda _nothing, _path: (), Dialect.TEXT),
+    FileFormat.JSON: FormatReader(dotted.read_json, dotted.compile_path, dotted.values, Dialect.JSON),
+    FileFormat.NDJSON: FormatReader(_as_ndjson, dotted.compile_path, dotted.values, Dialect.JSON),
+    FileFormat.CSV: FormatReader(_as_csv, _part_of_csv, dotted.values, Dialect.TEXT),
+    FileFormat.TEXT: FormatReader(_as_text, _part_of_text, dotted.values, Dialect.TEXT),
+    FileFormat.HL7: FormatReader(
         er7.read_batch,
         er7.compile_path,
         lambda messages, path: tuple(value for one in messages for value in er7.values(one, path)),
         Dialect.TEXT,
     ),
-    Parse.X12: Format(
+    FileFormat.X12: FormatReader(
         _as_x12,
         interchange.compile_path,
         lambda sets, path: tuple(value for one in sets for value in interchange.values(one, path)),
@@ -158,11 +160,17 @@ FORMATS: Mapping[Parse, Format] = {
     ),
 }
 
-_ENDINGS = {"json": Parse.JSON, "ndjson": Parse.NDJSON, "jsonl": Parse.NDJSON, "csv": Parse.CSV, "hl7": Parse.HL7}
+_ENDINGS = {
+    "json": FileFormat.JSON,
+    "ndjson": FileFormat.NDJSON,
+    "jsonl": FileFormat.NDJSON,
+    "csv": FileFormat.CSV,
+    "hl7": FileFormat.HL7,
+}
 _X12_ENDING = re.compile(r"x12|edi|[2-9][0-9]{2}")
 
 
-def by_ending(path: str) -> Parse:
+def format_by_ending(path: str) -> FileFormat:
     """As what a file is read when nobody says."""
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
-    return _ENDINGS.get(ending, Parse.X12 if _X12_ENDING.fullmatch(ending) else Parse.TEXT)
+    return _ENDINGS.get(ending, FileFormat.X12 if _X12_ENDING.fullmatch(ending) else FileFormat.TEXT)

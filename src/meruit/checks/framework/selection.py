@@ -4,20 +4,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from meruit.checks.framework.assertion import Change, Credit, Fields, Match, Rule, Selecting, Shown
-from meruit.checks.framework.context import (
-    HIDDEN,
-    MAX_READS,
-    Reader,
-    Scene,
-    Seen,
-    for_evidence,
-    hidden,
-    presentable,
-    unread,
+from meruit.checks.framework.assertion import (
+    Credit,
+    EvidenceDisplay,
+    FieldRule,
+    Fields,
+    ItemChange,
+    MatchMode,
+    SelectionAssertion,
 )
-from meruit.checks.values.confusables import is_plain, unmasked_value
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.framework.context import (
+    MAX_READS,
+    REDACTED_REASON,
+    CheckContext,
+    ItemReader,
+    ParsedItem,
+    for_evidence,
+    missing_if_unread,
+    redact_value,
+    sanitize_value,
+)
+from meruit.checks.values.confusables import is_plain, unmask_value
+from meruit.checks.values.errors import UnreadableContent
 from meruit.model.evidence import Cause, Checked, Fault, Missing
 from meruit.model.world import Encoding, Item
 
@@ -44,24 +52,24 @@ class FieldResult(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """As evidence."""
-        found = {"path": self.path, "op": self.op, "expected": presentable(self.expected), "actual": self.actual}
+        found = {"path": self.path, "op": self.op, "expected": sanitize_value(self.expected), "actual": self.actual}
         return found | {"passed": self.why is None} | ({"why": str(self.why)} if self.why is not None else {})
 
-    def showing(self, shown: Shown) -> "FieldResult":
+    def redact(self, shown: EvidenceDisplay) -> "FieldResult":
         """The same, with nothing in it that must not be shown."""
-        if shown is Shown.PLAIN:
+        if shown is EvidenceDisplay.PLAIN:
             return self
-        return self._replace(actual=hidden(self.actual), why=None if self.why is None else HIDDEN)
+        return self._replace(actual=redact_value(self.actual), why=None if self.why is None else REDACTED_REASON)
 
 
 More = Callable[[Any], Iterable[FieldResult]]
 """What a check asks of a document beyond its fields."""
 
 
-class Judged(NamedTuple):
+class ItemResult(NamedTuple):
     """One item, held against all that was asked."""
 
-    seen: Seen
+    seen: ParsedItem
     results: list[FieldResult]
 
     @property
@@ -80,50 +88,62 @@ class Judged(NamedTuple):
         return self.score, sum(one.why is None for one in self.results)
 
 
-class Found(NamedTuple):
+class ItemSelection(NamedTuple):
     """What a source holds of what an assertion asks for."""
 
-    narrowed: list[Seen]
+    narrowed: list[ParsedItem]
     """Those that the selector means."""
-    chosen: list[Seen]
+    chosen: list[ParsedItem]
     """Those of them that are as they should be to be selected."""
-    unknown: list[Seen]
+    unknown: list[ParsedItem]
     """Those that cannot be read, so that nobody can say whether they are meant."""
-    garbled: list[Seen]
+    garbled: list[ParsedItem]
     """Those that cannot be read because the agent left them so."""
-    lookalikes: list[Seen]
+    lookalikes: list[ParsedItem]
     """Those that are not selected and yet read like it, where they could be too many."""
 
 
 def decide(
-    asked: Selecting, scene: Scene, reader: Reader, selector: Mapping[str, Any], more: More = lambda _document: ()
+    asked: SelectionAssertion,
+    scene: CheckContext,
+    reader: ItemReader,
+    selector: Mapping[str, Any],
+    more: More = lambda _document: (),
 ) -> Checked | Missing:
     """Select, count, match and score."""
-    trouble = unread(scene.source, scene.after, "after")
+    trouble = missing_if_unread(scene.source, scene.after, "after")
     if trouble is None and asked.changed is not None:
-        trouble = unread(scene.source, scene.before, "before")
+        trouble = missing_if_unread(scene.source, scene.before, "before")
     if trouble is not None:
         return trouble
-    found = _found(asked, scene, reader, selector)
-    finding = _judged(asked, scene, reader, found, more)
+    found = _select_items(asked, scene, reader, selector)
+    finding = _judge_selection(asked, scene, reader, found, more)
     # One match that holds is enough, whatever else there may be; all else may hang on what was not kept.
-    is_enough = asked.count.high is None and asked.match is Match.BEST and finding.score == "1"
-    return finding if is_enough else not_kept(scene.source, found.unknown) or finding
+    is_enough = asked.count.high is None and asked.match is MatchMode.BEST and finding.score == "1"
+    return finding if is_enough else missing_if_not_kept(scene.source, found.unknown) or finding
 
 
-def _found(asked: Selecting, scene: Scene, reader: Reader, selector: Mapping[str, Any]) -> Found:
+def _select_items(
+    asked: SelectionAssertion, scene: CheckContext, reader: ItemReader, selector: Mapping[str, Any]
+) -> ItemSelection:
     changes = scene.changes()
-    seen, unreadable = parsed(scene, reader, changes, deleted_too=asked.changed in (Change.DELETED, Change.ANY))
-    garbled, unknown = blamed([one for one in unreadable if _changed(one, asked.changed)], changes)
+    seen, unreadable = parse_items(
+        scene, reader, changes, deleted_too=asked.changed in (ItemChange.DELETED, ItemChange.ANY)
+    )
+    garbled, unknown = split_by_fault([one for one in unreadable if _has_change(one, asked.changed)], changes)
     fits = reader.narrow(selector)
     narrowed = [one for one in seen if fits(one.item, one.document)]
-    chosen = [one for one in narrowed if _changed(one, asked.changed) and _holds(asked.where, one.document, reader)]
-    lookalikes = list[Seen]()
-    if asked.count.high is not None or asked.match is Match.ALL:
+    chosen = [
+        one for one in narrowed if _has_change(one, asked.changed) and _is_match(asked.where, one.document, reader)
+    ]
+    lookalikes = list[ParsedItem]()
+    if asked.count.high is not None or asked.match is MatchMode.ALL:
         taken = {one.item.key for one in chosen}
-        others = [one for one in seen if one.item.key not in taken and _changed(one, asked.changed)]
-        lookalikes = [one for one in others if not _is_ascii(one.item) and _seems(asked.where, one, reader, fits)]
-    return Found(narrowed, chosen, unknown, garbled, lookalikes)
+        others = [one for one in seen if one.item.key not in taken and _has_change(one, asked.changed)]
+        lookalikes = [
+            one for one in others if not _is_ascii(one.item) and _is_lookalike(asked.where, one, reader, fits)
+        ]
+    return ItemSelection(narrowed, chosen, unknown, garbled, lookalikes)
 
 
 def _is_ascii(one: Item) -> bool:
@@ -132,34 +152,38 @@ def _is_ascii(one: Item) -> bool:
     return plain and "\\u" not in str(one.body)
 
 
-def _seems(where: Fields, one: Seen, reader: Reader, fits: Callable[[Item, Any], bool]) -> bool:
-    if not fits(one.item, one.document) and not fits(one.item, unmasked_value(one.document)):
+def _is_lookalike(where: Fields, one: ParsedItem, reader: ItemReader, fits: Callable[[Item, Any], bool]) -> bool:
+    if not fits(one.item, one.document) and not fits(one.item, unmask_value(one.document)):
         return False
     return all(rule.matcher.seems(reader.values(one.document, path)) is None for path, rule in where.items())
 
 
-def blamed(unreadable: Sequence[Seen], changes: Mapping[str, Change] | None) -> tuple[list[Seen], list[Seen]]:
+def split_by_fault(
+    unreadable: Sequence[ParsedItem], changes: Mapping[str, ItemChange] | None
+) -> tuple[list[ParsedItem], list[ParsedItem]]:
     """What cannot be read by the agent's fault, and what cannot by nobody's."""
-    agents, others = list[Seen](), list[Seen]()
+    agents, others = list[ParsedItem](), list[ParsedItem]()
     for one in unreadable:
-        (agents if _is_agents(one, changes) else others).append(one)
+        (agents if _is_fault_of_agent(one, changes) else others).append(one)
     return agents, others
 
 
-def _is_agents(unreadable: Seen, changes: Mapping[str, Change] | None) -> bool:
+def _is_fault_of_agent(unreadable: ParsedItem, changes: Mapping[str, ItemChange] | None) -> bool:
     """Whether the agent garbled it, or made it too large to keep."""
     if unreadable.item.body is not None:
-        return unreadable.change is not Change.NONE or changes is None
+        return unreadable.change is not ItemChange.NONE or changes is None
     # Nobody who did not look before can say who made it so large.
-    return unreadable.item.encoding is Encoding.LEFT and unreadable.change in (Change.CREATED, Change.UPDATED)
+    return unreadable.item.encoding is Encoding.LEFT and unreadable.change in (ItemChange.CREATED, ItemChange.UPDATED)
 
 
-def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: More) -> Checked:
+def _judge_selection(
+    asked: SelectionAssertion, scene: CheckContext, reader: ItemReader, found: ItemSelection, more: More
+) -> Checked:
     chosen, garbled = found.chosen, found.garbled
-    evidence = grounds(scene, len(found.narrowed), [as_garbled(one, asked.evidence) for one in garbled])
+    evidence = base_evidence(scene, len(found.narrowed), [describe_unreadable(one, asked.evidence) for one in garbled])
     evidence["selected"] = _ids(chosen)
-    if why := _miscounted(asked, found):
-        _allow(asked, scene, chosen)
+    if why := _count_mismatch(asked, found):
+        _record_selected(asked, scene, chosen)
         evidence["why"] = why
         if found.lookalikes:
             evidence["lookalikes"] = _ids(found.lookalikes)
@@ -170,10 +194,10 @@ def _judged(asked: Selecting, scene: Scene, reader: Reader, found: Found, more: 
         # No credit for nothing: fields that nobody has are not fields that fit.
         evidence["why"] = "none that could have these fields" if asked.fields else "none, as asked"
         return Checked("0" if asked.fields else "1", evidence)
-    return _matched(asked, scene, reader, found, more, evidence)
+    return _score_selection(asked, scene, reader, found, more, evidence)
 
 
-def _miscounted(asked: Selecting, found: Found) -> str | None:
+def _count_mismatch(asked: SelectionAssertion, found: ItemSelection) -> str | None:
     """Why there are not as many as were asked for, or nobody can say that there are."""
     number, garbled, alike = len(found.chosen), found.garbled, len(found.lookalikes)
     if number not in asked.count:
@@ -184,25 +208,25 @@ def _miscounted(asked: Selecting, found: Found) -> str | None:
     if garbled and asked.count.high is not None:
         # What nobody can read may be the one too many.
         return f"{len(garbled):,} unreadable, so nobody can say that there are no more than were found"
-    if asked.match is Match.FIRST and found.chosen:
+    if asked.match is MatchMode.FIRST and found.chosen:
         before = [one for one in garbled if one.item.key < found.chosen[0].item.key]
         return f"{len(before):,} unreadable, so nobody can say which is the first" if before else None
     return None
 
 
-def _allow(asked: Selecting, scene: Scene, several: Iterable[Seen]) -> None:
+def _record_selected(asked: SelectionAssertion, scene: CheckContext, several: Iterable[ParsedItem]) -> None:
     """Remember what was asked for: what was made, and what was changed where the author asks for a change.
 
     A guard, content with none of it, asks for nothing; nor does whoever looks at what was there before.
     """
     if asked.count.low == 0:
         return
-    is_asked = asked.changed not in (None, Change.NONE)
-    keys = [one.item.key for one in several if is_asked or one.change in (Change.CREATED, Change.NONE)]
-    scene.book.select(scene.source, keys)
+    is_asked = asked.changed not in (None, ItemChange.NONE)
+    keys = [one.item.key for one in several if is_asked or one.change in (ItemChange.CREATED, ItemChange.NONE)]
+    scene.work_context.select(scene.source, keys)
 
 
-def grounds(scene: Scene, considered: int, garbled: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def base_evidence(scene: CheckContext, considered: int, garbled: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """What a finding rests on, as evidence; no fields yet."""
     evidence: dict[str, Any] = {"source": scene.source, "considered": considered, "fields": []}
     if scene.after.settled_after_ms is not None:
@@ -214,21 +238,21 @@ def grounds(scene: Scene, considered: int, garbled: Sequence[Mapping[str, Any]] 
     return evidence
 
 
-def parsed(
-    scene: Scene, reader: Reader, changes: Mapping[str, Change] | None, *, deleted_too: bool
-) -> tuple[list[Seen], list[Seen]]:
+def parse_items(
+    scene: CheckContext, reader: ItemReader, changes: Mapping[str, ItemChange] | None, *, deleted_too: bool
+) -> tuple[list[ParsedItem], list[ParsedItem]]:
     """Every item in the order of its key: those that can be read, and those that cannot."""
-    seen, unreadable = list[Seen](), list[Seen]()
+    seen, unreadable = list[ParsedItem](), list[ParsedItem]()
     gone = [] if scene.before is None or not deleted_too else scene.before.items
     kept = {one.key for one in scene.after.items}
     for one in sorted([*scene.after.items, *(old for old in gone if old.key not in kept)], key=lambda item: item.key):
-        change = Change.NONE if changes is None else changes[one.key]
-        document = scene.book.document(scene.source, one, reader)
-        (unreadable if isinstance(document, Unreadable) else seen).append(Seen(one, document, change))
+        change = ItemChange.NONE if changes is None else changes[one.key]
+        document = scene.work_context.document(scene.source, one, reader)
+        (unreadable if isinstance(document, UnreadableContent) else seen).append(ParsedItem(one, document, change))
     return seen, unreadable
 
 
-def not_kept(source: str, unreadable: Sequence[Seen]) -> Missing | None:
+def missing_if_not_kept(source: str, unreadable: Sequence[ParsedItem]) -> Missing | None:
     """Why nothing can be said where an item is not here that the agent did not make so: that is nobody's failure."""
     left = [one.item for one in unreadable if one.item.body is None]
     if not left:
@@ -238,7 +262,7 @@ def not_kept(source: str, unreadable: Sequence[Seen]) -> Missing | None:
     return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM, {"too_large": [one.key for one in left[:MAX_LISTED]]})
 
 
-def as_garbled(one: Seen, shown: Shown = Shown.PLAIN) -> dict[str, Any]:
+def describe_unreadable(one: ParsedItem, shown: EvidenceDisplay = EvidenceDisplay.PLAIN) -> dict[str, Any]:
     """An item that cannot be read, as evidence."""
     fault, facts = one.document, one.item.facts
     if one.item.body is None:
@@ -247,43 +271,45 @@ def as_garbled(one: Seen, shown: Shown = Shown.PLAIN) -> dict[str, Any]:
         if size is not None:
             why += f": {size:,} bytes" + ("" if limit is None else f", and at most {limit:,} are kept")
         return {"key": one.item.key, "why": why, "offset": 0, "size": size, "limit": limit}
-    if shown is Shown.HASH:
+    if shown is EvidenceDisplay.HASH:
         return {"key": one.item.key, "why": "cannot be read", "offset": fault.offset}
     return {"key": one.item.key, "why": fault.why, "offset": fault.offset, "head": fault.head}
 
 
-def _changed(seen: Seen, asked: Change | None) -> bool:
+def _has_change(seen: ParsedItem, asked: ItemChange | None) -> bool:
     if asked is None:
-        return seen.change is not Change.DELETED
-    return seen.change is not Change.NONE if asked is Change.ANY else seen.change is asked
+        return seen.change is not ItemChange.DELETED
+    return seen.change is not ItemChange.NONE if asked is ItemChange.ANY else seen.change is asked
 
 
-def _holds(where: Fields, document: Any, reader: Reader) -> bool:
+def _is_match(where: Fields, document: Any, reader: ItemReader) -> bool:
     return all(rule.matcher.judge(reader.values(document, path)) is None for path, rule in where.items())
 
 
-def _results(fields: Fields, document: Any, reader: Reader, shown: Shown) -> list[FieldResult]:
+def _results(fields: Fields, document: Any, reader: ItemReader, shown: EvidenceDisplay) -> list[FieldResult]:
     return [field_result(path, rule, reader.values(document, path), shown) for path, rule in fields.items()]
 
 
-def field_result(path: str, rule: Rule, values: tuple[Any, ...], shown: Shown = Shown.PLAIN) -> FieldResult:
+def field_result(
+    path: str, rule: FieldRule, values: tuple[Any, ...], shown: EvidenceDisplay = EvidenceDisplay.PLAIN
+) -> FieldResult:
     """Values held against a rule."""
     why = rule.matcher.judge(values)
-    if why is not None and shown is Shown.HASH:
-        why = HIDDEN
+    if why is not None and shown is EvidenceDisplay.HASH:
+        why = REDACTED_REASON
     asked = rule.matcher
     expected = asked.expected if asked.written is None else asked.written
     return FieldResult(path, asked.op, expected, for_evidence(values, shown), why, rule.weight, rule.must)
 
 
-def _nearest(asked: Selecting, narrowed: Sequence[Seen], reader: Reader) -> list[dict[str, Any]]:
+def _nearest(asked: SelectionAssertion, narrowed: Sequence[ParsedItem], reader: ItemReader) -> list[dict[str, Any]]:
     """The candidates that came closest, with what keeps each from being it."""
 
-    def lacking(one: Seen) -> list[tuple[str, Rule]]:
+    def lacking(one: ParsedItem) -> list[tuple[str, FieldRule]]:
         wanted = [*asked.where.items(), *asked.fields.items()]
-        return [(path, rule) for path, rule in wanted if not _holds({path: rule}, one.document, reader)]
+        return [(path, rule) for path, rule in wanted if not _is_match({path: rule}, one.document, reader)]
 
-    failing = [(not _changed(one, asked.changed), lacking(one), one) for one in narrowed]
+    failing = [(not _has_change(one, asked.changed), lacking(one), one) for one in narrowed]
     failing.sort(key=lambda candidate: (candidate[0], len(candidate[1])))  # The rest stands in the order of its keys.
     return [
         {
@@ -298,27 +324,32 @@ def _nearest(asked: Selecting, narrowed: Sequence[Seen], reader: Reader) -> list
     ]
 
 
-def _matched(
-    asked: Selecting, scene: Scene, reader: Reader, found: Found, more: More, evidence: dict[str, Any]
+def _score_selection(
+    asked: SelectionAssertion,
+    scene: CheckContext,
+    reader: ItemReader,
+    found: ItemSelection,
+    more: More,
+    evidence: dict[str, Any],
 ) -> Checked:
     judged = [
-        Judged(
+        ItemResult(
             one,
             [
-                *(result.showing(asked.evidence) for result in more(one.document)),
+                *(result.redact(asked.evidence) for result in more(one.document)),
                 *_results(asked.fields, one.document, reader, asked.evidence),
             ],
         )
-        for one in (found.chosen[:1] if asked.match is Match.FIRST else found.chosen)
+        for one in (found.chosen[:1] if asked.match is MatchMode.FIRST else found.chosen)
     ]
     best = max(judged, key=lambda one: one.rank)  # The first of equals: they stand in the order of their keys.
-    is_all = asked.match is Match.ALL
+    is_all = asked.match is MatchMode.ALL
     looked_at = judged if is_all else [best]
     if asked.capture is not None:
-        scene.book.names[asked.capture] = best.seen.document
+        scene.work_context.names[asked.capture] = best.seen.document
     # Whoever says how many there may be has asked for each of them; whoever asks for one at least, for that one.
     expected = found.chosen if asked.count.high is not None else [one.seen for one in looked_at]
-    _allow(asked, scene, expected)
+    _record_selected(asked, scene, expected)
     results = [(one.seen.item.key, result) for one in looked_at for result in one.results]
     evidence |= {
         "selected": _ids([one.seen for one in looked_at]),
@@ -337,5 +368,5 @@ def _matched(
     return Checked(str(score), evidence, Fault.AGENT)
 
 
-def _ids(several: Sequence[Seen]) -> list[dict[str, str]]:
+def _ids(several: Sequence[ParsedItem]) -> list[dict[str, str]]:
     return [{"key": one.item.key, "version": one.item.version} for one in several[:MAX_LISTED]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meruit.checks.fhir_types.reference import forms, normal_reference
-from meruit.checks.matching.compare import Judge, Odd, Some, settings_of, shown, text_of
+from meruit.checks.matching.compare import AnyValueJudge, Judge, WrongKindReason, format_value, settings_of, text_of
 from meruit.checks.matching.ordering import within
 from meruit.checks.values.decimals import numeral
 from meruit.errors import AuthorError
@@ -39,9 +39,9 @@ def coding(given: Any) -> Judge:
     def test(value: Any) -> str | None:
         codings = value.get("coding") if isinstance(value, Mapping) else None
         several = codings if isinstance(codings, list) else [value]
-        return None if any(map(fits, several)) else f"is {shown(value)}"
+        return None if any(map(fits, several)) else f"is {format_value(value)}"
 
-    return Some(test)
+    return AnyValueJudge(test)
 
 
 def reference(given: Any) -> Judge:
@@ -50,9 +50,9 @@ def reference(given: Any) -> Judge:
 
     def test(value: Any) -> str | None:
         found = value.get("reference") if isinstance(value, Mapping) else value
-        return None if isinstance(found, str) and wanted in forms(found) else f"is {shown(value)}"
+        return None if isinstance(found, str) and wanted in forms(found) else f"is {format_value(value)}"
 
-    return Some(test)
+    return AnyValueJudge(test)
 
 
 def quantity(given: Any) -> Judge:
@@ -69,15 +69,15 @@ def quantity(given: Any) -> Judge:
         # Written as text it is no FHIR quantity, whatever it reads like.
         number = None if isinstance(found, str) else numeral(found)
         if number is None:
-            return Odd(f"is {shown(value)}, which is no quantity")
+            return WrongKindReason(f"is {format_value(value)}, which is no quantity")
         if value.get("comparator") is not None:
-            return Odd(f"is {shown(value)}, which is no one amount")
+            return WrongKindReason(f"is {format_value(value)}, which is no one amount")
         if unit is not None and unit not in (value.get("unit"), value.get("code")):
             # Converting would be guessing; both are shown.
-            return Odd(f"is {shown(number)} {_unit_of(value)}, not in {unit}")
-        return None if within(number, wanted, reach) else f"is {shown(number)} {_unit_of(value)}"
+            return WrongKindReason(f"is {format_value(number)} {_unit_of(value)}, not in {unit}")
+        return None if within(number, wanted, reach) else f"is {format_value(number)} {_unit_of(value)}"
 
-    return Some(test)
+    return AnyValueJudge(test)
 
 
 def _unit_of(value: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from meruit.checks.values.decimals import UNSPELLED, json_number, plainly
+from meruit.checks.values.decimals import TOO_LONG_NUMBER, format_decimal, json_number
 from meruit.errors import AuthorError
 
 # Any, in this file: what stands in a document, or whatever an author wrote.
@@ -26,20 +26,20 @@ MAX_PARTS = 200_000
 """Keys and values of one assertion."""
 
 
-class Given:
+class TemplateValue:
     """Marks what a `${…}` stood for: it stands for itself, and whatever it says is never read as a matcher."""
 
     __slots__ = ()
 
 
-class Odd(str):
+class WrongKindReason(str):
     """A reason that says that a value is of the wrong kind: of such a value the opposite does not hold either."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class AnyValueJudge:
     """A judge for whom one value that fits is enough; the reason is the first one's."""
 
     test: Test
@@ -53,7 +53,7 @@ class Some:
             why = self.test(value)
             if why is None:
                 return None
-            if first is None or (isinstance(why, Odd) and not isinstance(first, Odd)):
+            if first is None or (isinstance(why, WrongKindReason) and not isinstance(first, WrongKindReason)):
                 first = why
         if first is None or len(values) == 1:
             return first
@@ -61,7 +61,7 @@ class Some:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class AllJudges:
     """A judge who asks several; each must be content, with the whole of what was found."""
 
     judges: Sequence[Judge]
@@ -71,35 +71,35 @@ class Every:
         return next((why for judge in self.judges if (why := judge(values)) is not None), None)
 
 
-def together(judges: Sequence[Judge]) -> Judge:
+def combine_judges(judges: Sequence[Judge]) -> Judge:
     """All of them, where those that look at single values look at the same one: 0 and 9 are not between 1 and 5."""
-    tests = [judge.test for judge in judges if isinstance(judge, Some)]
-    whole = [judge for judge in judges if not isinstance(judge, Some)]
+    tests = [judge.test for judge in judges if isinstance(judge, AnyValueJudge)]
+    whole = [judge for judge in judges if not isinstance(judge, AnyValueJudge)]
 
     def test(value: Any) -> str | None:
         return next((why for one in tests if (why := one(value)) is not None), None)
 
-    parts: list[Judge] = [*([Some(test)] if tests else ()), *whole]
-    return parts[0] if len(parts) == 1 else Every(parts)
+    parts: list[Judge] = [*([AnyValueJudge(test)] if tests else ()), *whole]
+    return parts[0] if len(parts) == 1 else AllJudges(parts)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a reason, short."""
     if isinstance(value, Decimal):
-        text = plainly(value)
+        text = format_decimal(value)
     elif isinstance(value, Mapping | list | tuple):
         text = _outline(value)
     else:
         # A long text is cut before it is spelled, and a number that Python will not spell is named.
-        text = repr(value[: MAX_SHOWN + 1]) if isinstance(value, str) else _spelled(value)
+        text = repr(value[: MAX_SHOWN + 1]) if isinstance(value, str) else _format_scalar(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
-def _spelled(value: Any) -> str:
+def _format_scalar(value: Any) -> str:
     try:
         return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     except ValueError:
-        return UNSPELLED
+        return TOO_LONG_NUMBER
 
 
 def _outline(value: Any) -> str:
@@ -133,7 +133,7 @@ def parts_of(written: Any) -> Iterator[Any]:
             return
         part, depth = waiting.pop()
         yield part
-        inner = () if isinstance(part, Given) else _inside(part)
+        inner = () if isinstance(part, TemplateValue) else _inside(part)
         if inner and depth == MAX_DEPTH:
             raise AuthorError(f"lists and mappings stand more than {MAX_DEPTH} deep inside each other")
         waiting += [(one, depth + 1) for one in inner]
@@ -153,7 +153,7 @@ def text_of(name: str, given: Any) -> str:
     return given
 
 
-def listed(name: str, given: Any) -> list[Any]:
+def list_of(name: str, given: Any) -> list[Any]:
     """The list that an operator takes; AuthorError for anything else."""
     if not isinstance(given, list) or not given:
         raise AuthorError(f"{name} takes a list with at least one entry")

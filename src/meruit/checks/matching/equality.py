@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from meruit.checks.formats.hl7v2 import HL7_NULL
-from meruit.checks.matching.compare import Judge, Some, Values, listed, parts_of, shown
-from meruit.checks.values.decimals import MAX_DIGITS, numeral, plainly
+from meruit.checks.matching.compare import AnyValueJudge, Judge, Values, format_value, list_of, parts_of
+from meruit.checks.values.decimals import MAX_DIGITS, format_decimal, numeral
 from meruit.errors import AuthorError
 
 
@@ -39,7 +39,9 @@ def check_literal(given: Any, dialect: Dialect) -> None:
                 if numeral(part) is None:
                     raise AuthorError(f"a number is finite and has at most {MAX_DIGITS} digits and places")
             case _ if dialect is Dialect.TEXT:
-                raise AuthorError(f"{shown(part)} can never stand there: everything is text; quote it, or write exists")
+                raise AuthorError(
+                    f"{format_value(part)} can never stand there: everything is text; quote it, or write exists"
+                )
             case _:
                 raise AuthorError(f"{type(part).__name__} can never stand there")
 
@@ -68,7 +70,7 @@ def _same_scalar(expected: Any, actual: Any, dialect: Dialect) -> bool:
     if number is None:
         return isinstance(actual, str) and bool(expected == actual)
     if dialect is Dialect.TEXT:
-        return bool(plainly(number) == actual)
+        return bool(format_decimal(number) == actual)
     return not isinstance(actual, str) and numeral(actual) == number
 
 
@@ -79,9 +81,9 @@ def equals(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
         return _null
 
     def test(value: Any) -> str | None:
-        return None if same(given, value, dialect) else f"is {shown(value)}"
+        return None if same(given, value, dialect) else f"is {format_value(value)}"
 
-    one = Some(test)
+    one = AnyValueJudge(test)
     if not isinstance(given, list):
         return one
     # A path walks into lists by itself, so a list is held against all that was found.
@@ -90,19 +92,19 @@ def equals(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
 
 def _null(values: Values) -> str | None:
     """Null matches null and absence, in FHIR as in forms."""
-    return next((f"is {shown(value)}" for value in values if not same(None, value, Dialect.JSON)), None)
+    return next((f"is {format_value(value)}" for value in values if not same(None, value, Dialect.JSON)), None)
 
 
 def among(name: str, given: Any, dialect: Dialect) -> Judge:
     """One of several literals."""
-    choices = listed(name, given)
+    choices = list_of(name, given)
     for choice in choices:
         check_literal(choice, dialect)
 
     def test(value: Any) -> str | None:
-        return None if any(same(choice, value, dialect) for choice in choices) else f"is {shown(value)}"
+        return None if any(same(choice, value, dialect) for choice in choices) else f"is {format_value(value)}"
 
-    one = Some(test)
+    one = AnyValueJudge(test)
     if all(choice is not None for choice in choices):
         return one
     return lambda values: one(values) if values else None
@@ -120,8 +122,8 @@ def same_set(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
         for value in values:
             position = next((place for place, one in enumerate(left) if same(one, value, dialect)), None)
             if position is None:
-                return f"also holds {shown(value)}"
+                return f"also holds {format_value(value)}"
             left.pop(position)
-        return f"lacks {shown(left[0])}" if left else None
+        return f"lacks {format_value(left[0])}" if left else None
 
     return judge

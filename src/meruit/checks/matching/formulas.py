@@ -8,8 +8,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from meruit.checks.matching.compare import Given, parts_of
-from meruit.checks.values.decimals import numeral, plainly
+from meruit.checks.matching.compare import TemplateValue, parts_of
+from meruit.checks.values.decimals import format_decimal, numeral
 from meruit.errors import AuthorError
 
 MAX_FORMULA = 500
@@ -40,7 +40,7 @@ _FUNCTIONS: dict[str, Callable[..., Fraction]] = {
     "min": min,
     "max": max,
     "abs": abs,
-    "round": lambda number, places=Fraction(0): _rounded(number, places),
+    "round": lambda number, places=Fraction(0): _round_to_places(number, places),
 }
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _SIGNS = (ast.Load, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.In, ast.NotIn)
@@ -48,7 +48,7 @@ _PARTS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Attribu
 _FINE = (*_SIGNS, *_PARTS, *_ARITHMETIC, *_ORDER)
 
 
-class Unknown(Exception):
+class UnknownFormulaValue(Exception):
     """Something that a formula names and this state does not hold."""
 
 
@@ -107,17 +107,17 @@ class Formula:
 
     def _literal(self, part: ast.Constant) -> Fraction:
         """The number as written: 0.1 is a tenth."""
-        number = numeral(part.value if isinstance(part.value, int) else self._said(part))
+        number = numeral(part.value if isinstance(part.value, int) else self._source_of(part))
         if number is None:
-            raise AuthorError(f"{self.text!r}: {self._said(part)} is no usable number")
+            raise AuthorError(f"{self.text!r}: {self._source_of(part)} is no usable number")
         return Fraction(number)
 
     def _check_numbers(self, *several: ast.expr) -> None:
         for one in several:
             if isinstance(one, ast.List) or (isinstance(one, ast.Constant) and isinstance(one.value, str)):
-                raise AuthorError(f"{self.text!r} reckons with {self._said(one)}, which is no number")
+                raise AuthorError(f"{self.text!r} reckons with {self._source_of(one)}, which is no number")
 
-    def _said(self, part: ast.expr) -> str:
+    def _source_of(self, part: ast.expr) -> str:
         return ast.get_source_segment(self.text, part) or self.text
 
     def _value(self, part: ast.expr, names: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - one a kind of part
@@ -128,8 +128,8 @@ class Formula:
                 return _WORDS[name]
             case ast.Name(id=name):
                 if name not in names:
-                    raise Unknown(f"nothing is known as {name}")
-                return _plain(names[name])
+                    raise UnknownFormulaValue(f"nothing is known as {name}")
+                return _to_exact(names[name])
             case ast.Attribute(value=inner, attr=name):
                 return self._member(self._value(inner, names), name, part)
             case ast.Subscript(value=inner, slice=place):
@@ -137,12 +137,12 @@ class Formula:
             case ast.List(elts=several):
                 return [self._value(one, names) for one in several]
             case _:
-                return self._computed(part, names)
+                return self._compute(part, names)
 
-    def _computed(self, part: ast.expr, names: Mapping[str, Any]) -> Any:
+    def _compute(self, part: ast.expr, names: Mapping[str, Any]) -> Any:
         match part:
             case ast.BinOp(left=left, op=op, right=right):
-                return _bounded(_ARITHMETIC[type(op)](self._number(left, names), self._number(right, names)))
+                return _limit_size(_ARITHMETIC[type(op)](self._number(left, names), self._number(right, names)))
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 return not self._value(inner, names)
             case ast.UnaryOp(op=op, operand=inner):
@@ -154,32 +154,32 @@ class Formula:
                 found = [self._value(one, names) for one in (left, *others)]
                 return all(_compare(op, one, other) for op, one, other in zip(ops, found[:-1], found[1:], strict=True))
             case ast.Call(func=ast.Name(id=name), args=given):
-                return _bounded(_FUNCTIONS[name](*(self._number(one, names) for one in given)))
+                return _limit_size(_FUNCTIONS[name](*(self._number(one, names) for one in given)))
             case _:
-                raise AuthorError(f"{self._said(part)} is no part of a formula")
+                raise AuthorError(f"{self._source_of(part)} is no part of a formula")
 
     def _number(self, part: ast.expr, names: Mapping[str, Any]) -> Fraction:
         found = self._value(part, names)
         number = found if isinstance(found, Fraction) else _read(found)
         if number is None:
-            raise Unknown(f"{self._said(part)} is no number")
+            raise UnknownFormulaValue(f"{self._source_of(part)} is no number")
         return number
 
     def _member(self, found: Any, name: Any, part: ast.expr) -> Any:
         if isinstance(found, Mapping) and isinstance(name, str) and name in found:
-            return _plain(found[name])
+            return _to_exact(found[name])
         if isinstance(found, list) and isinstance(name, Fraction) and name.denominator == 1 and 0 <= name < len(found):
-            return _plain(found[int(name)])
-        raise Unknown(f"there is no {self._said(part)}")
+            return _to_exact(found[int(name)])
+        raise UnknownFormulaValue(f"there is no {self._source_of(part)}")
 
 
-def _plain(found: Any) -> Any:
+def _to_exact(found: Any) -> Any:
     """Numbers become exact; a text that is a number stays a text until somebody counts with it."""
     if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
         return found
     number = _read(found)
     if number is None:
-        raise Unknown("there is a number that nobody can reckon with")
+        raise UnknownFormulaValue("there is a number that nobody can reckon with")
     return number
 
 
@@ -188,13 +188,13 @@ def _read(found: Any) -> Fraction | None:
     return None if number is None else Fraction(number)
 
 
-def _rounded(number: Fraction, places: Fraction) -> Fraction:
+def _round_to_places(number: Fraction, places: Fraction) -> Fraction:
     if places.denominator != 1 or abs(places) > MAX_PLACES:
         raise AuthorError(f"round takes a whole number of places, at most {MAX_PLACES}")
     return Fraction(round(number, int(places)))
 
 
-def _bounded(found: Fraction) -> Fraction:
+def _limit_size(found: Fraction) -> Fraction:
     if max(found.numerator.bit_length(), found.denominator.bit_length()) > MAX_BITS:
         raise AuthorError("the formula comes to a number that is too long")
     return found
@@ -209,20 +209,20 @@ def _compare(sign: ast.cmpop, left: Any, right: Any) -> bool:
             return holds is isinstance(sign, ast.In)
         case _:
             if isinstance(left, Fraction) or isinstance(right, Fraction):
-                left, right = (one if isinstance(one, Fraction) else _counted(one) for one in (left, right))
+                left, right = (one if isinstance(one, Fraction) else _require_number(one) for one in (left, right))
             return _ORDER[type(sign)](left, right)
 
 
-def _counted(found: Any) -> Fraction:
+def _require_number(found: Any) -> Fraction:
     number = _read(found)
     if number is None:
-        raise Unknown(f"{found!r:.80} is no number")
+        raise UnknownFormulaValue(f"{found!r:.80} is no number")
     return number
 
 
 def _equal(left: Any, right: Any) -> bool:
     """HL7 and X12 write numbers as texts, so a number is also compared with what a text says."""
-    left, right = _plain(left), _plain(right)
+    left, right = _to_exact(left), _to_exact(right)
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, Fraction) is not isinstance(right, Fraction):
@@ -233,7 +233,7 @@ def _equal(left: Any, right: Any) -> bool:
 def formulas_in(written: Any) -> Iterator[Formula]:
     """Every `${…}`, wherever it stands; AuthorError for one that is no formula."""
     for text in parts_of(written):
-        if isinstance(text, str) and not isinstance(text, Given) and "${" in text:
+        if isinstance(text, str) and not isinstance(text, TemplateValue) and "${" in text:
             yield from map(Formula, _TEMPLATE.findall(text))
             if "${" in _TEMPLATE.sub("", text):
                 raise AuthorError(f"{text!r:.80}: a ${{ without its closing brace")
@@ -245,7 +245,7 @@ def check_templates(written: Any) -> None:
         pass
 
 
-class GivenText(Given, str):
+class TemplateText(TemplateValue, str):
     """A text with something filled in."""
 
     __slots__ = ("pattern",)
@@ -253,43 +253,43 @@ class GivenText(Given, str):
     """The same as a regular expression, in which what was filled in stands for itself."""
 
 
-class GivenMapping(Given, dict[str, Any]):
+class TemplateMapping(TemplateValue, dict[str, Any]):
     """A mapping that was filled in."""
 
 
-class GivenList(Given, list[Any]):
+class TemplateList(TemplateValue, list[Any]):
     """A list that was filled in."""
 
 
-def filled(written: Any, names: Mapping[str, Any]) -> Any:
+def fill_templates(written: Any, names: Mapping[str, Any]) -> Any:
     """The same with every `${…}` computed: a whole text becomes the value itself, a part of one its text."""
     match written:
         case str():
-            return _filled_text(written, names) if "${" in written else written
+            return _fill_text(written, names) if "${" in written else written
         case Mapping():
-            return {key: filled(value, names) for key, value in written.items()}
+            return {key: fill_templates(value, names) for key, value in written.items()}
         case list() | tuple():
-            return [filled(value, names) for value in written]
+            return [fill_templates(value, names) for value in written]
         case _:
             return written
 
 
-def _filled_text(written: str, names: Mapping[str, Any]) -> Any:
+def _fill_text(written: str, names: Mapping[str, Any]) -> Any:
     whole = _TEMPLATE.fullmatch(written)
     if whole is not None:
         value = Formula(whole[1]).value(names)
         if isinstance(value, Mapping | list):
-            return GivenMapping(value) if isinstance(value, Mapping) else GivenList(value)
+            return TemplateMapping(value) if isinstance(value, Mapping) else TemplateList(value)
         if not isinstance(value, str):
             return value
 
-    def said(found: re.Match[str]) -> str:
+    def compute_text(found: re.Match[str]) -> str:
         return _as_text(Formula(found[1]).value(names))
 
-    text = GivenText(_TEMPLATE.sub(said, written))
-    text.pattern = _TEMPLATE.sub(lambda found: re.escape(said(found)), written)
+    text = TemplateText(_TEMPLATE.sub(compute_text, written))
+    text.pattern = _TEMPLATE.sub(lambda found: re.escape(compute_text(found)), written)
     return text
 
 
 def _as_text(value: Any) -> str:
-    return plainly(value) if isinstance(value, Decimal) else str(value)
+    return format_decimal(value) if isinstance(value, Decimal) else str(value)

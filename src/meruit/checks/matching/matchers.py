@@ -17,22 +17,22 @@ from meruit.checks.matching import coding as concepts
 from meruit.checks.matching import ordering
 from meruit.checks.matching.compare import (
     NOTHING,
-    Given,
+    AnyValueJudge,
     Judge,
-    Odd,
-    Some,
+    TemplateValue,
     Values,
-    listed,
+    WrongKindReason,
+    combine_judges,
+    format_value,
+    list_of,
     parts_of,
-    shown,
     text_of,
-    together,
 )
 from meruit.checks.matching.equality import Dialect, among, equals, same, same_set
-from meruit.checks.matching.formulas import GivenText
+from meruit.checks.matching.formulas import TemplateText
 from meruit.checks.matching.ordering import within
-from meruit.checks.values.confusables import unmasked_value
-from meruit.checks.values.decimals import numeral, plainly
+from meruit.checks.values.confusables import unmask_value
+from meruit.checks.values.decimals import format_decimal, numeral
 from meruit.checks.values.speech import follows, words
 from meruit.errors import AuthorError, nearest
 
@@ -45,10 +45,10 @@ __all__ = [
     "Dialect",
     "Matcher",
     "Values",
+    "format_value",
     "holds_template",
     "matcher",
     "same",
-    "shown",
     "within",
 ]
 
@@ -88,9 +88,9 @@ def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Ma
         raise AuthorError(f"matchers stand more than {MAX_DEPTH} deep inside each other")
     if holds_template(written):
         return Matcher("later", written, _not_yet, _not_yet, later=True)
-    if isinstance(written, str) and not isinstance(written, Given) and written in _BARE:
+    if isinstance(written, str) and not isinstance(written, TemplateValue) and written in _BARE:
         return Matcher(written, written, _BARE[written], _BARE[written])
-    if isinstance(written, Given) or not isinstance(written, list | tuple | Mapping):
+    if isinstance(written, TemplateValue) or not isinstance(written, list | tuple | Mapping):
         return Matcher("equals", written, *_operator("equals", written, dialect, depth))
     if not isinstance(written, Mapping):
         raise AuthorError("a list is no matcher: write {in: […]}, {set: […]} or {equals: […]}")
@@ -98,14 +98,16 @@ def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Ma
         raise AuthorError("an empty mapping is no matcher; for example {equals: …} or {exists: true}")
     several = [_operator(name, given, dialect, depth + 1) for name, given in written.items()]
     if len(several) > 1:
-        return Matcher("all_of", dict(written), *_together(several))
+        return Matcher("all_of", dict(written), *_combine(several))
     ((name, expected),) = written.items()
     return Matcher(name, expected, *several[0])
 
 
 def holds_template(written: Any) -> bool:
     """Whether a `${…}` stands somewhere in it."""
-    return any(isinstance(part, str) and not isinstance(part, Given) and "${" in part for part in parts_of(written))
+    return any(
+        isinstance(part, str) and not isinstance(part, TemplateValue) and "${" in part for part in parts_of(written)
+    )
 
 
 def _operator(name: Any, given: Any, dialect: Dialect, depth: int) -> Judges:
@@ -116,31 +118,31 @@ def _operator(name: Any, given: Any, dialect: Dialect, depth: int) -> Judges:
     made = compile_it(given, dialect, depth)
     if isinstance(made, Judges):
         return made
-    return Judges(made, _seeming(compile_it, made, given, dialect, depth) if name in _OF_TEXT else made)
+    return Judges(made, _lookalike_judge(compile_it, made, given, dialect, depth) if name in _OF_TEXT else made)
 
 
-def _seeming(compile_it: "Compile", judge: Judge, given: Any, dialect: Dialect, depth: int) -> Judge:
+def _lookalike_judge(compile_it: "Compile", judge: Judge, given: Any, dialect: Dialect, depth: int) -> Judge:
     """The judge who takes a text for what is read there."""
-    read = unmasked_value(given)
+    read = unmask_value(given)
     try:
         of_read = judge if read == given else compile_it(read, dialect, depth)
     except AuthorError:
         of_read = judge  # A pattern need not be one without its full-width brackets.
-    if isinstance(judge, Some) and isinstance(of_read, Some):
+    if isinstance(judge, AnyValueJudge) and isinstance(of_read, AnyValueJudge):
         test, test_read = judge.test, of_read.test
 
         def seems(value: Any) -> str | None:
             why = test(value)
-            return why if why is None or test_read(unmasked_value(value)) is not None else None
+            return why if why is None or test_read(unmask_value(value)) is not None else None
 
-        return Some(seems)
+        return AnyValueJudge(seems)
     # Only operators that make one judge come here.
     as_read: Any = of_read
-    return lambda values: None if judge(values) is None else as_read(unmasked_value(values))
+    return lambda values: None if judge(values) is None else as_read(unmask_value(values))
 
 
-def _together(several: Sequence[Judges]) -> Judges:
-    return Judges(together([one.judge for one in several]), together([one.seems for one in several]))
+def _combine(several: Sequence[Judges]) -> Judges:
+    return Judges(combine_judges([one.judge for one in several]), combine_judges([one.seems for one in several]))
 
 
 def _not_yet(_values: Values) -> str | None:
@@ -159,7 +161,7 @@ def _matches(given: Any, _dialect: Dialect, _depth: int) -> Judge:
     options.log_errors = False
     try:
         # Linear in the text, whatever the pattern: nobody's message can keep it busy.
-        pattern = re2.compile(given.pattern if isinstance(given, GivenText) else given, options)
+        pattern = re2.compile(given.pattern if isinstance(given, TemplateText) else given, options)
     except re2.error as problem:
         # It explains itself in bytes.
         why = b"".join(problem.args).decode("utf-8", "replace")
@@ -169,20 +171,20 @@ def _matches(given: Any, _dialect: Dialect, _depth: int) -> Judge:
 
     def test(value: Any) -> str | None:
         number = None if isinstance(value, str) else numeral(value)
-        text = value if number is None else plainly(number)
+        text = value if number is None else format_decimal(number)
         if not isinstance(text, str):
-            return Odd(f"is {shown(value)}, which is no text")
+            return WrongKindReason(f"is {format_value(value)}, which is no text")
         # Half a character, which no pattern can name, becomes a question mark.
         whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
-        return None if pattern.fullmatch(whole) else f"is {shown(value)}"
+        return None if pattern.fullmatch(whole) else f"is {format_value(value)}"
 
-    return Some(test)
+    return AnyValueJudge(test)
 
 
 def _contains(given: Any, _dialect: Dialect, _depth: int) -> Judge:
     wanted = text_of("contains", given)
-    return Some(
-        lambda value: None if any(wanted in text for text in concepts.words_of(value)) else f"is {shown(value)}"
+    return AnyValueJudge(
+        lambda value: None if any(wanted in text for text in concepts.words_of(value)) else f"is {format_value(value)}"
     )
 
 
@@ -193,36 +195,36 @@ def _says(given: Any, _dialect: Dialect, _depth: int) -> Judge:
 
     def test(value: Any) -> str | None:
         said = any(follows(words(text), wanted) for text in concepts.words_of(value))
-        return None if said else f"says {shown(value)}"
+        return None if said else f"says {format_value(value)}"
 
-    return Some(test)
+    return AnyValueJudge(test)
 
 
 # Presence
 
 
 def _says_something(value: Any) -> str | None:
-    return f"is {shown(value)}" if value in (None, "", [], {}) or value is HL7_NULL else None
+    return f"is {format_value(value)}" if value in (None, "", [], {}) or value is HL7_NULL else None
 
 
 def _absent(values: Values) -> str | None:
     if not values:
         return None
-    return f"is {shown(values[0])}" + ("; where null is fine too, write null" if values[0] is None else "")
+    return f"is {format_value(values[0])}" + ("; where null is fine too, write null" if values[0] is None else "")
 
 
 def _empty(values: Values) -> str | None:
     if not values:
         return f"{NOTHING}, which is not the same as empty"
-    return next((f"is {shown(value)}" for value in values if value not in ("", [], {})), None)
+    return next((f"is {format_value(value)}" for value in values if value not in ("", [], {})), None)
 
 
 def _hl7_null(values: Values) -> str | None:
-    return next((f"is {shown(value)}" for value in values if value is not HL7_NULL), None) if values else NOTHING
+    return next((f"is {format_value(value)}" for value in values if value is not HL7_NULL), None) if values else NOTHING
 
 
 _BARE: dict[str, Judge] = {
-    "exists": Some(_says_something),
+    "exists": AnyValueJudge(_says_something),
     "absent": _absent,
     "empty": _empty,
     "hl7_null": _hl7_null,
@@ -235,7 +237,9 @@ WORDS = frozenset(_BARE)
 
 
 def _presence(name: str) -> Callable[[Any, Dialect, int], Judge]:
-    opposite = {"exists": _BARE["absent"], "absent": _BARE["exists"]}.get(name) or _denying(_BARE[name], _BARE[name])
+    opposite = {"exists": _BARE["absent"], "absent": _BARE["exists"]}.get(name) or _negate_judge(
+        _BARE[name], _BARE[name]
+    )
 
     def compile_it(given: Any, _dialect: Dialect, _depth: int) -> Judge:
         if not isinstance(given, bool):
@@ -256,20 +260,20 @@ def _count(given: Any, _dialect: Dialect, depth: int) -> Judge:
 # Several
 
 
-def _denied(judges: Judges) -> Judges:
+def _negate(judges: Judges) -> Judges:
     """The opposite of what others say of all that was found; nothing is not something else."""
-    return Judges(_denying(judges.seems, judges.judge), _denying(judges.judge, judges.judge))
+    return Judges(_negate_judge(judges.seems, judges.judge), _negate_judge(judges.judge, judges.judge))
 
 
-def _denying(judge: Judge, plain: Judge) -> Judge:
+def _negate_judge(judge: Judge, plain: Judge) -> Judge:
     def deny(values: Values) -> str | None:
         if not values:
             return f"{NOTHING}; where that is fine too, write one_of: [absent, …]"
         why = judge(values)
         if why is None:
             looks = "" if plain(values) is None else ", which reads so without its look-alike and invisible characters"
-            return f"is {shown(values[0] if len(values) == 1 else values)}{looks}"
-        return why if isinstance(why, Odd) else None
+            return f"is {format_value(values[0] if len(values) == 1 else values)}{looks}"
+        return why if isinstance(why, WrongKindReason) else None
 
     return deny
 
@@ -278,11 +282,11 @@ def _not(given: Any, dialect: Dialect, depth: int) -> Judges:
     denied = matcher(given, dialect, depth)
     if denied.judge is _BARE["exists"]:
         raise AuthorError("not exists is written absent")
-    return _denied(_judges(denied))
+    return _negate(_judges(denied))
 
 
 def _not_in(given: Any, dialect: Dialect, depth: int) -> Judges:
-    return _denied(_operator("in", listed("not_in", given), dialect, depth))
+    return _negate(_operator("in", list_of("not_in", given), dialect, depth))
 
 
 def _judges(one: Matcher) -> Judges:
@@ -291,7 +295,7 @@ def _judges(one: Matcher) -> Judges:
 
 def _any(given: Any, dialect: Dialect, depth: int) -> Judges:
     def some(judge: Judge) -> Judge:
-        return judge if isinstance(judge, Some) else Some(lambda value: judge((value,)))
+        return judge if isinstance(judge, AnyValueJudge) else AnyValueJudge(lambda value: judge((value,)))
 
     return Judges(*map(some, _judges(matcher(given, dialect, depth))))
 
@@ -314,11 +318,11 @@ def _none(given: Any, dialect: Dialect, depth: int) -> Judges:
         # Unlike `not`, it is content with nothing: that is what it asks for.
         return lambda values: next((why for value in values if (why := denied((value,))) is not None), None)
 
-    return Judges(*map(no, _denied(_judges(matcher(given, dialect, depth)))))
+    return Judges(*map(no, _negate(_judges(matcher(given, dialect, depth)))))
 
 
 def _one_of(given: Any, dialect: Dialect, depth: int) -> Judges:
-    several = [matcher(one, dialect, depth) for one in listed("one_of", given)]
+    several = [matcher(one, dialect, depth) for one in list_of("one_of", given)]
     return Judges(_either([one.judge for one in several]), _either([one.seems for one in several]))
 
 
@@ -327,15 +331,15 @@ def _either(judges: Sequence[Judge]) -> Judge:
         whys = [judge(values) for judge in judges]
         if None in whys:
             return None
-        return next((why for why in whys if isinstance(why, Odd)), whys[0])
+        return next((why for why in whys if isinstance(why, WrongKindReason)), whys[0])
 
-    if all(isinstance(judge, Some) for judge in judges):
-        return Some(lambda value: either((value,)))
+    if all(isinstance(judge, AnyValueJudge) for judge in judges):
+        return AnyValueJudge(lambda value: either((value,)))
     return either
 
 
 def _all_of(given: Any, dialect: Dialect, depth: int) -> Judges:
-    return _together([_judges(matcher(one, dialect, depth)) for one in listed("all_of", given)])
+    return _combine([_judges(matcher(one, dialect, depth)) for one in list_of("all_of", given)])
 
 
 Compile = Callable[[Any, Dialect, int], Judge | Judges]
@@ -350,15 +354,15 @@ OPERATORS: dict[str, Compile] = {
     "says": _says,
     **{name: _presence(name) for name in _BARE},
     "count": _count,
-    "gt": lambda given, *_: ordering.ordered("gt", operator.gt, given),
-    "gte": lambda given, *_: ordering.ordered("gte", operator.ge, given),
-    "lt": lambda given, *_: ordering.ordered("lt", operator.lt, given),
-    "lte": lambda given, *_: ordering.ordered("lte", operator.le, given),
+    "gt": lambda given, *_: ordering.order_judge("gt", operator.gt, given),
+    "gte": lambda given, *_: ordering.order_judge("gte", operator.ge, given),
+    "lt": lambda given, *_: ordering.order_judge("lt", operator.lt, given),
+    "lte": lambda given, *_: ordering.order_judge("lte", operator.le, given),
     "between": lambda given, *_: ordering.between(given),
     "near": lambda given, *_: ordering.near(given),
     "same_day": lambda given, *_: ordering.same_day(given),
-    "before": lambda given, *_: ordering.timed("before", operator.lt, given),
-    "after": lambda given, *_: ordering.timed("after", operator.gt, given),
+    "before": lambda given, *_: ordering.time_judge("before", operator.lt, given),
+    "after": lambda given, *_: ordering.time_judge("after", operator.gt, given),
     "around": lambda given, *_: ordering.around(given),
     "coding": lambda given, *_: concepts.coding(given),
     "ref": lambda given, *_: concepts.reference(given),

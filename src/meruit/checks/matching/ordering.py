@@ -7,8 +7,15 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from meruit.checks.matching.compare import Judge, Odd, Some, settings_of, shown, together
-from meruit.checks.values.dates import Moment, Precision, duration, moment, zone
+from meruit.checks.matching.compare import (
+    AnyValueJudge,
+    Judge,
+    WrongKindReason,
+    combine_judges,
+    format_value,
+    settings_of,
+)
+from meruit.checks.values.dates import DateOrTime, Precision, duration, parse_date_or_time, zone
 from meruit.checks.values.decimals import EXACTLY, numeral
 from meruit.errors import AuthorError
 
@@ -19,12 +26,12 @@ OF_A_DAY = 8
 """Digits of a quoted number that are a date, as 20260306."""
 
 
-def ordered(name: str, holds: Holds, given: Any) -> Judge:
+def order_judge(name: str, holds: Holds, given: Any) -> Judge:
     """A number or a moment on one side of another."""
     limit = _number(given)
     if limit is not None:
-        return Some(partial(_compare_number, lambda number: holds(number, limit)))
-    return timed(name, holds, given)
+        return AnyValueJudge(partial(_compare_number, lambda number: holds(number, limit)))
+    return time_judge(name, holds, given)
 
 
 def between(given: Any) -> Judge:
@@ -34,13 +41,13 @@ def between(given: Any) -> Judge:
     low, high = map(_number, given)
     if low is not None and high is not None:
         if low > high:
-            raise AuthorError(f"between {shown(low)} and {shown(high)} there is nothing; turn them round")
-        return Some(partial(_compare_number, lambda number: low <= number <= high))
-    _check_order(*(_asked("between", end)[0] for end in given))
-    return together([timed("between", operator.ge, given[0]), timed("between", operator.le, given[1])])
+            raise AuthorError(f"between {format_value(low)} and {format_value(high)} there is nothing; turn them round")
+        return AnyValueJudge(partial(_compare_number, lambda number: low <= number <= high))
+    _check_order(*(_parse_expected_moment("between", end)[0] for end in given))
+    return combine_judges([time_judge("between", operator.ge, given[0]), time_judge("between", operator.le, given[1])])
 
 
-def _check_order(start: Moment, end: Moment) -> None:
+def _check_order(start: DateOrTime, end: DateOrTime) -> None:
     if start.has_time is not end.has_time:
         raise AuthorError(f"between {start.text} and {end.text}: give both a time, or neither")
     precision = min(start.precision, end.precision)
@@ -49,13 +56,13 @@ def _check_order(start: Moment, end: Moment) -> None:
         raise AuthorError(f"between {start.text} and {end.text} there is nothing; turn them round")
 
 
-def _date(found: Moment, precision: Precision, place: tzinfo | None = None) -> tuple[int, ...]:
+def _date(found: DateOrTime, precision: Precision, place: tzinfo | None = None) -> tuple[int, ...]:
     return tuple(found.day(place).timetuple()[:precision])
 
 
 def _number(given: Any) -> Decimal | None:
     """A number, unless it is quoted and a date as HL7 writes one."""
-    if isinstance(given, str) and len(given) >= OF_A_DAY and given.isdigit() and moment(given) is not None:
+    if isinstance(given, str) and len(given) >= OF_A_DAY and given.isdigit() and parse_date_or_time(given) is not None:
         return None
     return numeral(given)
 
@@ -63,8 +70,8 @@ def _number(given: Any) -> Decimal | None:
 def _compare_number(holds: Callable[[Decimal], bool], value: Any) -> str | None:
     number = numeral(value)
     if number is None:
-        return Odd(f"is {shown(value)}, which is no number")
-    return None if holds(number) else f"is {shown(number)}"
+        return WrongKindReason(f"is {format_value(value)}, which is no number")
+    return None if holds(number) else f"is {format_value(number)}"
 
 
 def near(given: Any) -> Judge:
@@ -76,7 +83,7 @@ def near(given: Any) -> Judge:
     reach = by if by is not None else EXACTLY.multiply(value.copy_abs(), EXACTLY.scaleb(pct or Decimal(0), -2))
     if reach < 0:
         raise AuthorError("near: by and pct are not negative")
-    return Some(partial(_compare_number, lambda number: within(number, value, reach)))
+    return AnyValueJudge(partial(_compare_number, lambda number: within(number, value, reach)))
 
 
 def within(number: Decimal, value: Decimal, reach: Decimal) -> bool:
@@ -87,32 +94,32 @@ def within(number: Decimal, value: Decimal, reach: Decimal) -> bool:
 # Time
 
 
-def timed(name: str, holds: Holds, given: Any) -> Judge:
+def time_judge(name: str, holds: Holds, given: Any) -> Judge:
     """A moment on one side of another: instants in any zone, dates as precisely as the author wrote them."""
-    expected, place = _asked(name, given)
-    return _compared(_instants(holds, expected) if expected.has_time else _dates(holds, expected, place), place)
+    expected, place = _parse_expected_moment(name, given)
+    return _moment_judge(_instants(holds, expected) if expected.has_time else _dates(holds, expected, place), place)
 
 
-def _compared(compare: Callable[[Moment], str | None], place: tzinfo | None) -> Judge:
+def _moment_judge(compare: Callable[[DateOrTime], str | None], place: tzinfo | None) -> Judge:
     def test(value: Any) -> str | None:
-        found = moment(value) if isinstance(value, str) else None
+        found = parse_date_or_time(value) if isinstance(value, str) else None
         if found is None:
-            return Odd(f"is {shown(value)}, which is no date or time")
-        return compare(found.inside(place))
+            return WrongKindReason(f"is {format_value(value)}, which is no date or time")
+        return compare(found.with_default_zone(place))
 
-    return Some(test)
+    return AnyValueJudge(test)
 
 
-def _asked(name: str, given: Any) -> tuple[Moment, tzinfo | None]:
+def _parse_expected_moment(name: str, given: Any) -> tuple[DateOrTime, tzinfo | None]:
     settings = settings_of(name, given if isinstance(given, Mapping) else {"value": given}, {"value"}, {"tz"})
     place = zone(settings.get("tz"))
     text = _text_of_moment(settings["value"])
-    expected = None if text is None else moment(text)
+    expected = None if text is None else parse_date_or_time(text)
     if expected is None:
-        what = shown(settings["value"])
+        what = format_value(settings["value"])
         raise AuthorError(f"{name}: {what} is no date or time; for example 2026-03-06T10:00:00-06:00")
-    expected = expected.inside(place)
-    if expected.has_time and not expected.zoned:
+    expected = expected.with_default_zone(place)
+    if expected.has_time and not expected.has_zone:
         raise AuthorError(f"{name}: {expected.text} has a time and no zone; add one, or tz")
     return expected, place
 
@@ -123,21 +130,21 @@ def _text_of_moment(written: Any) -> str | None:
     return written if isinstance(written, str) else str(written) if is_number else None
 
 
-def _instants(holds: Holds, expected: Moment) -> Callable[[Moment], str | None]:
-    def compare(found: Moment) -> str | None:
+def _instants(holds: Holds, expected: DateOrTime) -> Callable[[DateOrTime], str | None]:
+    def compare(found: DateOrTime) -> str | None:
         if not found.has_time:
-            return Odd(f"is {found.text}, a date without a time")
-        if not found.zoned:
-            return Odd(f"is {found.text}, which names no zone; give the matcher a tz")
+            return WrongKindReason(f"is {found.text}, a date without a time")
+        if not found.has_zone:
+            return WrongKindReason(f"is {found.text}, which names no zone; give the matcher a tz")
         return None if holds(found.at, expected.at) else f"is {found.text}"
 
     return compare
 
 
-def _dates(holds: Holds, expected: Moment, place: tzinfo | None) -> Callable[[Moment], str | None]:
-    def compare(found: Moment) -> str | None:
+def _dates(holds: Holds, expected: DateOrTime, place: tzinfo | None) -> Callable[[DateOrTime], str | None]:
+    def compare(found: DateOrTime) -> str | None:
         if found.precision < expected.precision:
-            return Odd(f"is {found.text}, which is less precise than {expected.text}")
+            return WrongKindReason(f"is {found.text}, which is less precise than {expected.text}")
         fits = holds(_date(found, expected.precision, place), _date(expected, expected.precision))
         return None if fits else f"is {found.text}"
 
@@ -146,19 +153,19 @@ def _dates(holds: Holds, expected: Moment, place: tzinfo | None) -> Callable[[Mo
 
 def same_day(given: Any) -> Judge:
     """A date, or a time on it: in the zone that the author names, or as it was written."""
-    expected, place = _asked("same_day", given)
+    expected, place = _parse_expected_moment("same_day", given)
     if expected.precision < Precision.DAY:
         raise AuthorError(f"same_day: {expected.text} is no day")
     if place is None and expected.has_time:
         place = expected.at.tzinfo
     day = expected.day(place)
 
-    def compare(found: Moment) -> str | None:
+    def compare(found: DateOrTime) -> str | None:
         if found.precision < Precision.DAY:
-            return Odd(f"is {found.text}, which is less precise than a day")
+            return WrongKindReason(f"is {found.text}, which is less precise than a day")
         return None if found.day(place) == day else f"is {found.text}"
 
-    return _compared(compare, place)
+    return _moment_judge(compare, place)
 
 
 def around(given: Any) -> Judge:
@@ -166,7 +173,7 @@ def around(given: Any) -> Judge:
     settings = settings_of("around", given, {"value", "by"}, {"tz"})
     reach = duration(settings["by"])
     asked = {name: value for name, value in settings.items() if name != "by"}
-    expected, _ = _asked("around", asked)
+    expected, _ = _parse_expected_moment("around", asked)
     if not expected.has_time:
         raise AuthorError(f"around: {expected.text} has no time; write same_day")
-    return timed("around", lambda found, wanted: abs(found - wanted) <= reach, asked)
+    return time_judge("around", lambda found, wanted: abs(found - wanted) <= reach, asked)

@@ -40,7 +40,7 @@ def is_plain(text: str) -> bool:
     return _PLAIN.fullmatch(text) is not None
 
 
-def unmasked(text: str) -> str:
+def unmask(text: str) -> str:
     """The text as it is read."""
     if is_plain(text):
         return text
@@ -50,13 +50,13 @@ def unmasked(text: str) -> str:
 
 
 # Any: a document, a part of one, or what an author wrote.
-def unmasked_value(value: Any, depth: int = 0) -> Any:
+def unmask_value(value: Any, depth: int = 0) -> Any:
     """The same with every text in it as it is read; keys stay, and so does what was filled in."""
     if type(value) is str:
-        return unmasked(value)
+        return unmask(value)
     if depth == MAX_DEPTH:
         return value
     if type(value) in (list, tuple):
-        return type(value)(unmasked_value(one, depth + 1) for one in value)
+        return type(value)(unmask_value(one, depth + 1) for one in value)
     # Only what was parsed as JSON: other documents have values by path.
-    return {name: unmasked_value(one, depth + 1) for name, one in value.items()} if type(value) is dict else value
+    return {name: unmask_value(one, depth + 1) for name, one in value.items()} if type(value) is dict else value

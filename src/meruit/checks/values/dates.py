@@ -41,7 +41,7 @@ class Precision(IntEnum):
     TIME = 4
 
 
-class Moment(NamedTuple):
+class DateOrTime(NamedTuple):
     """A date, or a time of one."""
 
     at: datetime
@@ -55,19 +55,19 @@ class Moment(NamedTuple):
         return self.precision is Precision.TIME
 
     @property
-    def zoned(self) -> bool:
+    def has_zone(self) -> bool:
         """Whether it was written with a zone."""
         return self.at.tzinfo is not None
 
-    def inside(self, zone: tzinfo | None) -> "Moment":
+    def with_default_zone(self, zone: tzinfo | None) -> "DateOrTime":
         """The same moment, its zone filled in where it has a time and no zone of its own."""
-        if zone is None or self.zoned or not self.has_time:
+        if zone is None or self.has_zone or not self.has_time:
             return self
         return self._replace(at=self.at.replace(tzinfo=zone))
 
     def day(self, zone: tzinfo | None) -> date:
         """Its date: in the zone given, or as it was written."""
-        if zone is None or not self.zoned or not self.has_time:
+        if zone is None or not self.has_zone or not self.has_time:
             return self.at.date()
         try:
             return self.at.astimezone(zone).date()
@@ -77,10 +77,10 @@ class Moment(NamedTuple):
 
     def instant(self) -> datetime:
         """Its beginning as one instant, taken to be in UTC where it names no zone; for putting moments in order."""
-        return self.at if self.zoned else self.at.replace(tzinfo=UTC)
+        return self.at if self.has_zone else self.at.replace(tzinfo=UTC)
 
 
-def moment(text: str) -> Moment | None:
+def parse_date_or_time(text: str) -> DateOrTime | None:
     """What a text says as a date or time; None when it says none."""
     written = text.strip() if len(text) <= MAX_TEXT else ""
     found = _DASHED.fullmatch(written) or _COMPACT.fullmatch(written)
@@ -97,7 +97,7 @@ def moment(text: str) -> Moment | None:
     except ValueError:
         return None
     said = sum(part[name] is not None for name in ("y", "mo", "d", "h"))
-    return Moment(at, Precision(said), text)
+    return DateOrTime(at, Precision(said), text)
 
 
 def _offset(written: str | None) -> tzinfo | None:

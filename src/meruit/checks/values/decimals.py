@@ -8,7 +8,7 @@ MAX_DIGITS = 200
 """Digits, and places of the decimal point, beyond which nothing is taken for a number."""
 EXACTLY = Context(prec=4 * MAX_DIGITS)
 """Wide enough that adding, multiplying and comparing two such numbers never rounds."""
-UNSPELLED = "a number of thousands of digits"
+TOO_LONG_NUMBER = "a number of thousands of digits"
 """Python does not spell such numbers, and nobody means them."""
 _TOO_LARGE = 10**MAX_DIGITS
 
@@ -32,7 +32,7 @@ def numeral(value: Any) -> Decimal | None:
     return number
 
 
-def plainly(number: Decimal) -> str:
+def format_decimal(number: Decimal) -> str:
     """The number without an exponent and without zeros that say nothing."""
     if not number:
         return "0"
@@ -48,5 +48,5 @@ def json_number(value: float | Decimal) -> float | str:
         text = repr(value) if isinstance(value, float) else str(value)
         nearest = float(text)
     except ValueError:
-        return UNSPELLED
+        return TOO_LONG_NUMBER
     return nearest if math.isfinite(nearest) and Decimal(repr(nearest)) == Decimal(text) else text

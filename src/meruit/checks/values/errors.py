@@ -6,7 +6,7 @@ HEAD_BYTES = 64
 """So much of the content is shown."""
 
 
-class Unreadable(Exception):
+class UnreadableContent(Exception):
     """Content that is not of the format it was sent as."""
 
     def __init__(self, why: str, offset: int, head: str) -> None:

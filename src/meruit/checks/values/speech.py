@@ -25,7 +25,7 @@ def follows(said: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 # Hearing
 
 
-class Pause(IntEnum):
+class SpeechPause(IntEnum):
     """What stands between a word and the one before it."""
 
     NONE = 0
@@ -35,21 +35,21 @@ class Pause(IntEnum):
     """The end of a sentence, or of a turn."""
 
 
-class Token(NamedTuple):
+class SpeechToken(NamedTuple):
     """One word or one number."""
 
     units: tuple[str, ...]
     """The word; of a number its digits, one by one, so that 4471 and four four seven one compare."""
     is_number: bool = False
-    pause: Pause = Pause.NONE
+    pause: SpeechPause = SpeechPause.NONE
     """Before it."""
 
 
-class _Piece(NamedTuple):
+class _SpeechPiece(NamedTuple):
     """One run of letters or of digits, as it was written."""
 
     text: str
-    pause: Pause
+    pause: SpeechPause
 
 
 _PIECE = re.compile(r"\d+|[^\W\d_]+(?:'[^\W\d_]+)*")
@@ -71,24 +71,24 @@ MAX_FACTOR = 6
 """Digits of a number that may stand before thousand."""
 
 
-def hear(text: str) -> tuple[Token, ...]:
+def tokenize_speech(text: str) -> tuple[SpeechToken, ...]:
     """What is heard when a text is spoken."""
     pieces = _pieces(text)
-    heard: list[Token] = []
+    heard: list[SpeechToken] = []
     at = 0
     while at < len(pieces):
         digits, end = _number(pieces, at, after_number=bool(heard) and heard[-1].is_number)
         if digits is None:
-            heard.append(Token((pieces[at].text,), pause=pieces[at].pause))
+            heard.append(SpeechToken((pieces[at].text,), pause=pieces[at].pause))
         else:
-            heard.append(Token(tuple(digits), is_number=True, pause=pieces[at].pause))
+            heard.append(SpeechToken(tuple(digits), is_number=True, pause=pieces[at].pause))
         at = end
     return tuple(heard)
 
 
 def units(text: str) -> tuple[str, ...]:
     """The words and digits of a phrase, to be looked for."""
-    return tuple(unit for token in hear(text) for unit in token.units)
+    return tuple(unit for token in tokenize_speech(text) for unit in token.units)
 
 
 def digits_of(text: str) -> tuple[str, ...]:
@@ -96,21 +96,27 @@ def digits_of(text: str) -> tuple[str, ...]:
     return tuple(str(unicodedata.digit(one)) for one in unicodedata.normalize("NFKC", text) if one.isdecimal())
 
 
-def _pieces(text: str) -> list[_Piece]:
+def _pieces(text: str) -> list[_SpeechPiece]:
     # Folding case can take a text apart again.
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_APOSTROPHES)
-    pieces: list[_Piece] = []
+    pieces: list[_SpeechPiece] = []
     end = 0
     for found in _PIECE.finditer(plain):
         between = plain[end : found.start()]
-        pause = Pause.LONG if _LONG.search(between) else Pause.SHORT if _SHORT.search(between) else Pause.NONE
+        pause = (
+            SpeechPause.LONG
+            if _LONG.search(between)
+            else SpeechPause.SHORT
+            if _SHORT.search(between)
+            else SpeechPause.NONE
+        )
         piece = found[0]
-        pieces.append(_Piece("".join(digits_of(piece)) if piece[0].isdecimal() else piece, pause))
+        pieces.append(_SpeechPiece("".join(digits_of(piece)) if piece[0].isdecimal() else piece, pause))
         end = found.end()
     return pieces
 
 
-def _number(pieces: list[_Piece], at: int, *, after_number: bool) -> tuple[str | None, int]:
+def _number(pieces: list[_SpeechPiece], at: int, *, after_number: bool) -> tuple[str | None, int]:
     """The digits of the number that begins here, None where none does, and where what follows begins."""
     word = pieces[at].text
     if word in _OH:
@@ -123,28 +129,28 @@ def _number(pieces: list[_Piece], at: int, *, after_number: bool) -> tuple[str |
     return (word if word.isdecimal() else None), at + 1
 
 
-def _joined(pieces: list[_Piece], at: int) -> str:
+def _adjacent_word(pieces: list[_SpeechPiece], at: int) -> str:
     """The word that follows without a pause; empty where none does."""
-    return pieces[at].text if at < len(pieces) and pieces[at].pause is Pause.NONE else ""
+    return pieces[at].text if at < len(pieces) and pieces[at].pause is SpeechPause.NONE else ""
 
 
-def _digit(pieces: list[_Piece], at: int) -> str | None:
-    word = _joined(pieces, at)
+def _digit(pieces: list[_SpeechPiece], at: int) -> str | None:
+    word = _adjacent_word(pieces, at)
     if word in _OH:
         return "0"
     number = _ONES.get(word, 0 if word == "zero" else None)
     return word if number is None and word.isdecimal() and len(word) == 1 else None if number is None else str(number)
 
 
-def _is_zero(pieces: list[_Piece], at: int, *, after_number: bool) -> bool:
+def _is_zero(pieces: list[_SpeechPiece], at: int, *, after_number: bool) -> bool:
     """Whether somebody who says "oh" reads out digits, and is not surprised."""
-    if after_number and pieces[at].pause is not Pause.LONG:
-        following = _joined(pieces, at + 1)
+    if after_number and pieces[at].pause is not SpeechPause.LONG:
+        following = _adjacent_word(pieces, at + 1)
         return not following or _digit(pieces, at + 1) is not None or _small(pieces, at + 1) is not None
     return _digit(pieces, at + 1) is not None and _digit(pieces, at + 2) is not None
 
 
-def _cardinal(pieces: list[_Piece], at: int) -> tuple[int, int] | None:
+def _cardinal(pieces: list[_SpeechPiece], at: int) -> tuple[int, int] | None:
     """`one hundred and twenty`, `four thousand four hundred seventy one`; and where it ends."""
     found = _group(pieces, at)
     if found is None:
@@ -152,31 +158,35 @@ def _cardinal(pieces: list[_Piece], at: int) -> tuple[int, int] | None:
     total, scale = 0, max(_SCALES.values()) + 1
     while found is not None:
         value, end = found
-        factor = _SCALES.get(_joined(pieces, end), 1)
+        factor = _SCALES.get(_adjacent_word(pieces, end), 1)
         if factor >= scale:
             break  # "two thousand three thousand" is two numbers.
         total, at, scale = total + value * factor, end + (factor > 1), factor
-        found = _group(pieces, at + (_joined(pieces, at) == "and")) if factor > 1 and _joined(pieces, at) else None
+        found = (
+            _group(pieces, at + (_adjacent_word(pieces, at) == "and"))
+            if factor > 1 and _adjacent_word(pieces, at)
+            else None
+        )
     return total, at
 
 
-def _group(pieces: list[_Piece], at: int) -> tuple[int, int] | None:
+def _group(pieces: list[_SpeechPiece], at: int) -> tuple[int, int] | None:
     """A number below a thousand, or one written in digits of which there are so many hundreds or thousands."""
     found = _small(pieces, at)
-    if found is None or _joined(pieces, found[1]) != _HUNDRED:
+    if found is None or _adjacent_word(pieces, found[1]) != _HUNDRED:
         return found
     value, end = found[0] * 100, found[1] + 1
-    rest = _small(pieces, end + (_joined(pieces, end) == "and")) if _joined(pieces, end) else None
+    rest = _small(pieces, end + (_adjacent_word(pieces, end) == "and")) if _adjacent_word(pieces, end) else None
     # "between one hundred and two hundred" is two numbers.
-    if rest is None or _joined(pieces, rest[1]) == _HUNDRED:
+    if rest is None or _adjacent_word(pieces, rest[1]) == _HUNDRED:
         return value, end
     return value + rest[0], rest[1]
 
 
-def _small(pieces: list[_Piece], at: int) -> tuple[int, int] | None:
+def _small(pieces: list[_SpeechPiece], at: int) -> tuple[int, int] | None:
     if at >= len(pieces):
         return None
-    word, following = pieces[at].text, _joined(pieces, at + 1)
+    word, following = pieces[at].text, _adjacent_word(pieces, at + 1)
     if word in _TENS:
         return (_TENS[word] + _ONES[following], at + 2) if following in _ONES else (_TENS[word], at + 1)
     if word in _BELOW_TWENTY:
@@ -189,7 +199,7 @@ def _small(pieces: list[_Piece], at: int) -> tuple[int, int] | None:
 # Finding
 
 
-class Span(NamedTuple):
+class SpeechSpan(NamedTuple):
     """Where a phrase was said."""
 
     start: int
@@ -199,15 +209,15 @@ class Span(NamedTuple):
     """Tokens inside that are not the phrase's."""
 
 
-def spans(
-    said: Sequence[Token],
+def find_spans(
+    said: Sequence[SpeechToken],
     wanted: tuple[str, ...],
     *,
     near: int = 0,
     turns: Sequence[int] = (),
     within_turns: int = 1,
     start: int = 0,
-) -> Iterator[Span]:
+) -> Iterator[SpeechSpan]:
     """Where the wanted units are said in order, whole words only, up to `near` other words between two of them.
 
     `turns` says in which turn each token stands; one span may touch as many turns as `within_turns`.
@@ -220,10 +230,12 @@ def spans(
         used = _tokens(said, wanted, first, last, near)
         if used is not None:
             inside = set(used)
-            yield Span(first, used[-1] + 1, tuple(place for place in range(first, used[-1]) if place not in inside))
+            yield SpeechSpan(
+                first, used[-1] + 1, tuple(place for place in range(first, used[-1]) if place not in inside)
+            )
 
 
-def _tokens(said: Sequence[Token], wanted: tuple[str, ...], first: int, last: int, near: int) -> list[int] | None:
+def _tokens(said: Sequence[SpeechToken], wanted: tuple[str, ...], first: int, last: int, near: int) -> list[int] | None:
     """The tokens that say it, starting with `first` and ending before `last`, as early as can be."""
     begun = (first, len(said[first].units))
     if said[first].units != wanted[: begun[1]]:
@@ -262,17 +274,17 @@ NEGATION_REACH = 3
 """Words before a phrase in which a negator still means it, as in `has not yet been approved`."""
 
 
-def negator(said: Sequence[Token], span: Span) -> str | None:
+def find_negator(said: Sequence[SpeechToken], span: SpeechSpan) -> str | None:
     """The word that denies what is said there: one just before it in the same sentence, or between its words."""
     before = []
     for place in range(span.start - 1, max(span.start - 1 - NEGATION_REACH, -1), -1):
-        if said[place + 1].pause is Pause.LONG:
+        if said[place + 1].pause is SpeechPause.LONG:
             break
         before.append(place)
     for place in (*before, *span.between):
         word = said[place].units[0]
         # "No, it is approved" answers a question; only "no authorization" denies what follows.
-        answers = word == "no" and said[place + 1].pause is not Pause.NONE
+        answers = word == "no" and said[place + 1].pause is not SpeechPause.NONE
         if (word in NEGATORS or word.endswith("n't")) and not answers:
             return word
     return None

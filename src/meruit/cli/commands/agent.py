@@ -11,9 +11,9 @@ from meruit.cli.terminal import (
     note,
     page_options,
     print_json,
+    print_table,
     say,
     store_options,
-    table,
     tenant_option,
 )
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from meruit.gate.run import AgentRun
-    from meruit.model.events import Numbered
+    from meruit.model.events import OutboxEvent
     from meruit.store.store import Store
 
 run_argument = click.argument("run_id", metavar="RUN")
@@ -29,7 +29,7 @@ STATES = ("queued", "running", "waiting", "completed", "failed", "cancelled")
 MAX_SECONDS = 30 * 24 * 3600
 
 
-def _seconds(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+def _check_seconds(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
     """No range holds NaN off: it is neither above nor below anything."""
     if value is not None and not 0 < value <= MAX_SECONDS:
         raise click.BadParameter(f"{value:g} is not above 0 and at most {MAX_SECONDS} (30 days)")
@@ -37,7 +37,7 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: float | N
 
 
 @contextmanager
-def _opened(data: str | None, database_url: str | None) -> "Iterator[Store]":
+def _open_existing_store(data: str | None, database_url: str | None) -> "Iterator[Store]":
     """The records there, closed in the end; where there are none, says what makes some."""
     from meruit.app import open_store
     from meruit.config import location_of
@@ -68,7 +68,7 @@ def agent() -> None:
 @click.option(
     "--max-attempts", type=click.IntRange(1, 1000), help="Rejections that end it; else the agent's own budget."
 )
-@click.option("--max-seconds", type=float, callback=_seconds, help="From its start to its end.")
+@click.option("--max-seconds", type=float, callback=_check_seconds, help="From its start to its end.")
 @click.option("--wait/--no-wait", " /--detach", default=True, help="Drive it here until it ends, or only queue it.")
 @tenant_option
 @store_options
@@ -96,42 +96,42 @@ def run(  # noqa: PLR0913 - one an option
     import asyncio
 
     from meruit.app import open_store
-    from meruit.cli.shared.agent_run import Watched, code_of, drive_here, print_end, written
-    from meruit.cli.shared.contracts import by_command_line
+    from meruit.cli.shared.agent_run import AgentRunWatch, drive_to_end, exit_code_of, print_end, run_to_json
+    from meruit.cli.shared.contracts import command_line_actor
     from meruit.cli.shared.load_agents import load_agents
     from meruit.config import location_of
     from meruit.gate.definition import AgentError
-    from meruit.gate.run import Request
-    from meruit.gate.runner.engine import Crew
+    from meruit.gate.run import RunRequest
+    from meruit.gate.runner.engine import AgentRoster
     from meruit.gate.store.runs import QueueRun
 
-    actor = by_command_line(tenant)
-    request = Request(_query(query, file), _payload(payload), max_attempts, max_seconds)
+    actor = command_line_actor(tenant)
+    request = RunRequest(_query(query, file), _payload(payload), max_attempts, max_seconds)
     found = load_agents(named)
     if len(found) != 1:
         names = ", ".join(one.name for one in found)
         raise AgentError(f"{named} is {len(found)} agents ({names}); name one of them")
-    crew = Crew(found)
+    crew = AgentRoster(found)
     store = open_store(location_of(data, database_url), make=True)
     try:
-        elsewhere = wait and _driven_elsewhere(store, found[0].name)
+        elsewhere = wait and _is_driven_elsewhere(store, found[0].name)
         run_id = store.surroundings.new_id("run")
         wish = QueueRun(actor.tenant, actor.by, run_id, found[0].name, request, found[0].limits(max_attempts))
         store.recorder.write(wish)
-        watched = Watched(store, tenant, run_id)
+        watched = AgentRunWatch(store, tenant, run_id)
         if not wait:
-            _print_moved(watched.run(), as_json=as_json)
+            _print_status(watched.run(), as_json=as_json)
             return ExitCode.PASSED
         note(f"this is {run_id}" + ("; another process drives it" if elsewhere else ""))
-        if not asyncio.run(drive_here(watched, None if elsewhere else crew)):
+        if not asyncio.run(drive_to_end(watched, None if elsewhere else crew)):
             note(f"{run_id} is let go of; `meruit worker {named}` goes on with it")
             return ExitCode.INTERRUPTED
         ended = watched.run()
         if as_json:
-            print_json(written(watched, ended))
+            print_json(run_to_json(watched, ended))
         else:
             print_end(ended)
-        return code_of(ended)
+        return exit_code_of(ended)
     finally:
         store.close()
 
@@ -159,14 +159,14 @@ def _payload(text: str) -> "dict[str, object]":
         raise click.UsageError(f"--payload must be a JSON object: {problem}") from None
 
 
-def _driven_elsewhere(store: "Store", name: str) -> bool:
+def _is_driven_elsewhere(store: "Store", name: str) -> bool:
     """Whether another process has the records and knows the agent; raises WorkerRefused where it does not."""
     from meruit.cli.shared.agent_run import has_worker
-    from meruit.cli.shared.load_agents import check_alone
+    from meruit.cli.shared.load_agents import check_no_other_worker
     from meruit.gate.runner.engine import WorkerRefused
 
     try:
-        check_alone(store)
+        check_no_other_worker(store)
     except WorkerRefused:
         if has_worker(store, name):
             return True
@@ -197,16 +197,16 @@ def list_runs(  # noqa: PLR0913 - one an option
     """List runs, the newest first."""
     import msgspec
 
-    from meruit.cli.shared.agent_run import attempts_of, standing, without_worker
+    from meruit.cli.shared.agent_run import agents_lacking_worker, attempts_of, describe_state
     from meruit.gate.run import RunState
     from meruit.gate.store import read as agent_reading
 
     wanted = None if status is None else RunState(status)
-    with _opened(data, database_url) as store, store.database.reading() as connection:
+    with _open_existing_store(data, database_url) as store, store.database.reading() as connection:
         found = agent_reading.page(
             *(connection, tenant), status=wanted, agent=name, parent_id=parent, before=before, limit=limit
         )
-        left = without_worker(store, found)
+        left = agents_lacking_worker(store, found)
     following = found[-1].seq if len(found) == limit else None
     if as_json:
         print_json(msgspec.json.encode({"agent_runs": found, "next": following, "agents_without_worker": left}))
@@ -218,11 +218,11 @@ def list_runs(  # noqa: PLR0913 - one an option
             one.agent,
             str(one.status),
             attempts_of(one),
-            standing(one, has_worker=one.agent not in left),
+            describe_state(one, has_worker=one.agent not in left),
         )
         for one in found
     ]
-    table(("run", "queued (UTC)", "agent", "status", "attempts", "why"), rows, painted=3)
+    print_table(("run", "queued (UTC)", "agent", "status", "attempts", "why"), rows, painted=3)
     if following is not None:
         note(f"there may be more: --before {following}")
     return ExitCode.PASSED
@@ -235,13 +235,13 @@ def list_runs(  # noqa: PLR0913 - one an option
 @json_option
 def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Show a run with its turns, what it handed in, how that was answered, and its result."""
-    from meruit.cli.shared.agent_run import Watched, print_run, written
+    from meruit.cli.shared.agent_run import AgentRunWatch, print_run, run_to_json
 
-    with _opened(data, database_url) as store:
-        watched = Watched(store, tenant, run_id)
+    with _open_existing_store(data, database_url) as store:
+        watched = AgentRunWatch(store, tenant, run_id)
         found = watched.run()
         if as_json:
-            print_json(written(watched, found))
+            print_json(run_to_json(watched, found))
         else:
             print_run(watched, found)
     return ExitCode.PASSED
@@ -257,18 +257,18 @@ def events(*, run_id: str, follow: bool, tenant: str, data: str | None, database
     """Print what happened to a run and to its members, oldest first; with --json one event a line."""
     import asyncio
 
-    from meruit.cli.shared.agent_run import Watched, print_event
+    from meruit.cli.shared.agent_run import AgentRunWatch, print_event
 
-    def tell(one: "Numbered") -> None:
+    def tell(one: "OutboxEvent") -> None:
         if as_json:
             print_json(one.to_json())
         else:
             print_event(one)
 
-    with _opened(data, database_url) as store:
-        watched = Watched(store, tenant, run_id)
+    with _open_existing_store(data, database_url) as store:
+        watched = AgentRunWatch(store, tenant, run_id)
         if follow:
-            asyncio.run(watched.until_over(tell))
+            asyncio.run(watched.follow(tell))
         else:
             for one in watched.all_events():
                 tell(one)
@@ -282,17 +282,17 @@ def events(*, run_id: str, follow: bool, tenant: str, data: str | None, database
 @json_option
 def cancel(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Give up a run, a team's members included; one that runs ends as soon as its worker hears of it."""
-    from meruit.cli.shared.agent_run import Watched
-    from meruit.gate.run import OVER, RunState
+    from meruit.cli.shared.agent_run import AgentRunWatch
+    from meruit.gate.run import FINAL_STATES, RunState
     from meruit.gate.store.runs import CancelRun
 
-    with _opened(data, database_url) as store:
-        if Watched(store, tenant, run_id).run().status in OVER:
+    with _open_existing_store(data, database_url) as store:
+        if AgentRunWatch(store, tenant, run_id).run().status in FINAL_STATES:
             note("it is over already; nothing was cancelled")
         found = store.recorder.write(CancelRun(tenant, run_id))
     if found.status is RunState.RUNNING:
         note("its worker will end it")
-    _print_moved(found, as_json=as_json)
+    _print_status(found, as_json=as_json)
     return ExitCode.PASSED
 
 
@@ -312,22 +312,22 @@ def resume(
     """
     import msgspec
 
-    from meruit.cli.shared.agent_run import Watched
+    from meruit.cli.shared.agent_run import AgentRunWatch
     from meruit.gate.store.runs import ResumeRun
 
     try:
         given = msgspec.json.decode(value)
     except msgspec.DecodeError:
         given = value
-    with _opened(data, database_url) as store:
+    with _open_existing_store(data, database_url) as store:
         # Of a run that waits for nothing, the move itself says so.
-        asked = key if key is not None else Watched(store, tenant, run_id).run().waiting_for or ""
+        asked = key if key is not None else AgentRunWatch(store, tenant, run_id).run().waiting_for or ""
         found = store.recorder.write(ResumeRun(tenant, run_id, asked, msgspec.json.encode(given)))
-    _print_moved(found, as_json=as_json)
+    _print_status(found, as_json=as_json)
     return ExitCode.PASSED
 
 
-def _print_moved(found: "AgentRun", *, as_json: bool) -> None:
+def _print_status(found: "AgentRun", *, as_json: bool) -> None:
     if as_json:
         print_json(found.to_json())
     else:

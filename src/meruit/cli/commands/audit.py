@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.shared.open_store import opened
+from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
+    check_stdin_used_once,
+    escape_control_characters,
     json_option,
     note,
-    once,
     paint,
     print_json,
     say,
     store_options,
     tenant_option,
-    visible,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def export(
 
     if file == "-" and as_json:
         raise click.UsageError("- is standard output, for the bundle alone; give a file, and --json tells about it")
-    with opened(data, database_url) as store:
+    with open_records(data, database_url) as store:
         bundle = packed(store, Scope(tenant), outcome_id)
     if file == "-":
         sys.stdout.buffer.write(bundle)
@@ -83,10 +83,10 @@ def verify(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as
     from meruit.audit.verify.outcome import verify as checked
     from meruit.log.note import MAX_NOTE_BYTES
 
-    once(bundle, kept)
-    pinned = _key(key) if key is not None else None
-    checkpoint = _content(kept, MAX_NOTE_BYTES).decode(errors="replace") if kept is not None else None
-    found = checked(_content(bundle, MAX_BUNDLE_BYTES), key=pinned, checkpoint=checkpoint, run_code=run_code)
+    check_stdin_used_once(bundle, kept)
+    pinned = _load_key(key) if key is not None else None
+    checkpoint = _read_content(kept, MAX_NOTE_BYTES).decode(errors="replace") if kept is not None else None
+    found = checked(_read_content(bundle, MAX_BUNDLE_BYTES), key=pinned, checkpoint=checkpoint, run_code=run_code)
     if as_json:
         print_json(found.to_json())
     else:
@@ -94,7 +94,7 @@ def verify(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as
     if found.failed is None:
         return ExitCode.PASSED
     (what,) = (step.message for step in found.steps if step.step is found.failed)
-    say(f"audit verify: FAILED at step {found.failed}: {visible(what)}", err=True)
+    say(f"audit verify: FAILED at step {found.failed}: {escape_control_characters(what)}", err=True)
     return found.failed.exit_code
 
 
@@ -105,7 +105,7 @@ def key(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Print the public key that signs for these records: publish it, so that others can pin it."""
     import msgspec
 
-    with opened(data, database_url) as store:
+    with open_records(data, database_url) as store:
         vkey = store.signer.vkey
     if as_json:
         print_json(msgspec.json.encode({"vkey": vkey}))
@@ -123,7 +123,7 @@ def checkpoint(*, data: str | None, database_url: str | None, as_json: bool) -> 
 
     from meruit.store.checkpoint import checkpoint as signed
 
-    with opened(data, database_url) as store:
+    with open_records(data, database_url) as store:
         found = signed(store)
     if as_json:
         print_json(msgspec.json.encode({"checkpoint": found.note, "size": found.size}))
@@ -144,13 +144,13 @@ def receipt(*, outcome_id: str, version: int | None, data: str | None, database_
     from meruit.audit.export import receipt as taken
     from meruit.model.access import Scope
 
-    with opened(data, database_url) as store:
+    with open_records(data, database_url) as store:
         found = taken(store, Scope(tenant), outcome_id, version)
     print_json(found.to_json())
     return ExitCode.PASSED
 
 
-def _key(given: str) -> "VerifierKey":
+def _load_key(given: str) -> "VerifierKey":
     """A key as it is published, or the file that holds it."""
     from meruit.log.note import MAX_NOTE_BYTES, NoteError, VerifierKey
 
@@ -159,10 +159,10 @@ def _key(given: str) -> "VerifierKey":
     except NoteError:
         if "+" in given and not Path(given).is_file():
             raise
-    return VerifierKey.parse(_content(given, MAX_NOTE_BYTES).decode(errors="replace").strip())
+    return VerifierKey.parse(_read_content(given, MAX_NOTE_BYTES).decode(errors="replace").strip())
 
 
-def _content(file: str, most: int) -> bytes:
+def _read_content(file: str, most: int) -> bytes:
     """A file, or standard input for `-`, read to one byte past what can be meant."""
     from meruit.errors import MeruitError
 
@@ -178,6 +178,6 @@ def _content(file: str, most: int) -> bytes:
 def _print(found: "Findings") -> None:
     for step in found.steps:
         state = paint(str(step.state)) + " " * (len("not reached") - len(step.state))
-        say(f"{step.step:<12}{state}  {visible(step.message)}".rstrip())
+        say(f"{step.step:<12}{state}  {escape_control_characters(step.message)}".rstrip())
     for remark in found.notes:
         note(remark)

@@ -8,11 +8,11 @@ import click
 
 from meruit.cli.terminal import (
     ExitCode,
-    Place,
+    StoreAddress,
+    check_stdin_used_once,
     config_option,
     json_option,
     note,
-    once,
     page_options,
     print_json,
     say,
@@ -38,7 +38,7 @@ agent_option = click.option(
 )
 
 
-def _finite(_context: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
+def _check_finite(_context: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
     if seconds is not None and not math.isfinite(seconds):
         raise click.UsageError("--timeout is a number of seconds, such as 90")
     return seconds
@@ -50,7 +50,7 @@ def running_options(command: _Command) -> _Command:
         click.option(
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
-            callback=_finite,
+            callback=_check_finite,
             metavar="S",
             help="Stop an agent after so many seconds and judge what it did, if its task leaves it more time.",
         ),
@@ -123,25 +123,27 @@ def run(  # noqa: PLR0913 - one an option
     decides. Exit code 0 when the benchmark is passed, 1 when not, 3 when that could not be told.
     """
     # Loading the engine, the store and the playgrounds takes a moment that --help should not pay, here and below.
-    from meruit.benchmarks.agent_process import agent_command
-    from meruit.cli.shared.benchmark_runs import chosen, rolled_out, until_interrupted
-    from meruit.cli.shared.benchmark_session import desk, published, read
-    from meruit.cli.shared.contracts import COMMAND_LINE, by_command_line, line_of_text
-    from meruit.cli.views.benchmark import counted
+    from meruit.benchmarks.agent_process import parse_agent_command
+    from meruit.cli.shared.benchmark_runs import run_rollouts, run_until_interrupted, select_tasks
+    from meruit.cli.shared.benchmark_session import find_or_publish, open_session, read_benchmark_file
+    from meruit.cli.shared.contracts import COMMAND_LINE, check_line, command_line_actor
+    from meruit.cli.views.benchmark import pluralize
 
-    once(name, config)
-    by_command_line(tenant)
+    check_stdin_used_once(name, config)
+    command_line_actor(tenant)
     if agent_id is not None:
-        line_of_text("--agent-id", agent_id)
-    found = read(name)
+        check_line("--agent-id", agent_id)
+    found = read_benchmark_file(name)
     # Everything that can be refused is refused before anything is made.
     if found is not None:
-        agent_command(agent, chosen(found, tasks))
-    with desk(Place(data, database_url, tenant), config, make=found is not None, any_address=allow_sources) as at:
+        parse_agent_command(agent, select_tasks(found, tasks))
+    with open_session(
+        StoreAddress(data, database_url, tenant), config, make=found is not None, any_address=allow_sources
+    ) as at:
 
-        async def measured() -> int:
-            meant = await published(at, COMMAND_LINE, name, found)
-            command = agent_command(agent, chosen(meant, tasks))
+        async def measure() -> int:
+            meant = await find_or_publish(at, COMMAND_LINE, name, found)
+            command = parse_agent_command(agent, select_tasks(meant, tasks))
             created, runs = await at.benchmarks.create(
                 *(tenant, COMMAND_LINE, meant.name),
                 tasks=list(tasks) or None,
@@ -149,10 +151,10 @@ def run(  # noqa: PLR0913 - one an option
                 scored=scored,
                 agent_id=agent_id,
             )
-            note(f"{created.id}: {meant.name}, {counted(len(runs), 'task run')}, recorded in {at.folder}")
-            return await rolled_out(at, created.id, runs, (command, parallel, timeout), as_json=as_json)
+            note(f"{created.id}: {meant.name}, {pluralize(len(runs), 'task run')}, recorded in {at.folder}")
+            return await run_rollouts(at, created.id, runs, (command, parallel, timeout), as_json=as_json)
 
-        return until_interrupted(measured())
+        return run_until_interrupted(measure())
 
 
 @benchmark.command()
@@ -179,30 +181,30 @@ def resume(  # noqa: PLR0913 - one an option
 
     Those that were under way have lost their agents, and are cancelled.
     """
-    from meruit.benchmarks.agent_process import agent_command
-    from meruit.cli.shared.benchmark_runs import rolled_out, until_interrupted
-    from meruit.cli.shared.benchmark_session import desk
-    from meruit.cli.views.benchmark import counted, is_or_are
+    from meruit.benchmarks.agent_process import parse_agent_command
+    from meruit.cli.shared.benchmark_runs import run_rollouts, run_until_interrupted
+    from meruit.cli.shared.benchmark_session import open_session
+    from meruit.cli.views.benchmark import is_or_are, pluralize
     from meruit.errors import MeruitError
     from meruit.model.task_run import RunStatus
 
-    with desk(Place(data, database_url, tenant), config, any_address=allow_sources) as at:
+    with open_session(StoreAddress(data, database_url, tenant), config, any_address=allow_sources) as at:
         runs = at.benchmarks.task_runs(at.scope, run_id)
         pending = [one for one in runs if one.status is RunStatus.PENDING]
         if not pending:
             raise MeruitError(f"{run_id} has no task run left that has not begun")
-        command = agent_command(agent, [one.task for one in pending])
+        command = parse_agent_command(agent, [one.task for one in pending])
         lost = [one.id for one in runs if one.status is RunStatus.RUNNING]
 
-        async def measured() -> int:
+        async def measure() -> int:
             if lost:
-                async with at.arena(at.home_of_run(run_id)) as benchmarks:
+                async with at.open_playgrounds(at.home_of_run(run_id)) as benchmarks:
                     await benchmarks.cancel(tenant, lost)
                 whose = "its agent" if len(lost) == 1 else "their agents"
-                note(f"{counted(len(lost), 'task run')} had lost {whose}, and {is_or_are(len(lost))} cancelled")
-            return await rolled_out(at, run_id, pending, (command, parallel, timeout), as_json=as_json)
+                note(f"{pluralize(len(lost), 'task run')} had lost {whose}, and {is_or_are(len(lost))} cancelled")
+            return await run_rollouts(at, run_id, pending, (command, parallel, timeout), as_json=as_json)
 
-        return until_interrupted(measured())
+        return run_until_interrupted(measure())
 
 
 @benchmark.command()
@@ -225,28 +227,34 @@ def show(  # noqa: PLR0913 - one an option
     as_json: bool,
 ) -> int:
     """Show a benchmark run with its tasks, or one task run with its criteria, or all runs of one task in RUN_ID."""
-    from meruit.cli.shared.benchmark_runs import attempts, label, name_next, print_standing, task_run_told
-    from meruit.cli.shared.benchmark_session import OUTCOME_PREFIX, RUN_PREFIX, desk
+    from meruit.cli.shared.benchmark_runs import (
+        label,
+        load_and_print_run,
+        load_task_run_details,
+        runs_of_task,
+        suggest_next,
+    )
+    from meruit.cli.shared.benchmark_session import OUTCOME_PREFIX, RUN_PREFIX, open_session
     from meruit.cli.views.benchmark import print_attempts, print_task_run, print_task_runs
 
     if run_id.startswith(OUTCOME_PREFIX):
         raise click.UsageError(f"{run_id} is an outcome; `meruit outcome show {run_id}` shows it")
     if task is not None and not run_id.startswith(RUN_PREFIX):
         raise click.UsageError(f"a task is for benchmark runs, whose ids begin with {RUN_PREFIX}; drop {task!r}")
-    with desk(Place(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data, database_url, tenant), config) as at:
         if task is not None:
-            several = [task_run_told(at, one) for one in attempts(at, run_id, task)]
+            several = [load_task_run_details(at, one) for one in runs_of_task(at, run_id, task)]
             print_attempts(several, evidence=evidence, as_json=as_json)
         elif run_id.startswith(RUN_PREFIX):
             if not as_json:
                 label(at.benchmarks.benchmark_run(at.scope, run_id))
-            told = print_standing(at, run_id, as_json=as_json)
+            told = load_and_print_run(at, run_id, as_json=as_json)
             if not as_json:
                 say()
                 print_task_runs(told.runs, told.agents)
-                name_next(at, told)
+                suggest_next(at, told)
         else:
-            found = task_run_told(at, at.benchmarks.run(at.scope, run_id))
+            found = load_task_run_details(at, at.benchmarks.run(at.scope, run_id))
             print_task_run(found, evidence=evidence, as_json=as_json)
     return ExitCode.PASSED
 
@@ -272,16 +280,16 @@ def list_runs(  # noqa: PLR0913 - one an option
     as_json: bool,
 ) -> int:
     """List benchmark runs, or what was published, the newest first."""
-    from meruit.cli.shared.benchmark_runs import list_found_runs, list_published
-    from meruit.cli.shared.benchmark_session import desk
+    from meruit.cli.shared.benchmark_runs import list_benchmark_runs, list_published
+    from meruit.cli.shared.benchmark_session import open_session
 
     if of_benchmarks and slug is not None:
         raise click.UsageError("--benchmark is for runs; drop it or --published")
-    with desk(Place(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data, database_url, tenant), config) as at:
         if of_benchmarks:
             list_published(at, before, limit, as_json=as_json)
         else:
-            list_found_runs(at, slug, before, limit, as_json=as_json)
+            list_benchmark_runs(at, slug, before, limit, as_json=as_json)
     return ExitCode.PASSED
 
 
@@ -308,27 +316,27 @@ def score(  # noqa: PLR0913 - one an option
 
     Exit codes are those of `run`.
     """
-    from meruit.cli.shared.benchmark_runs import judge_again, name_next, print_standing, until_interrupted
-    from meruit.cli.shared.benchmark_session import desk, published, read
-    from meruit.cli.shared.contracts import COMMAND_LINE, line_of_text
+    from meruit.cli.shared.benchmark_runs import judge_again, load_and_print_run, run_until_interrupted, suggest_next
+    from meruit.cli.shared.benchmark_session import find_or_publish, open_session, read_benchmark_file
+    from meruit.cli.shared.contracts import COMMAND_LINE, check_line
     from meruit.cli.views.benchmark import exit_code
 
-    once(name, config)
-    line_of_text("--reason", reason)
-    found = None if name is None else read(name)
-    with desk(Place(data, database_url, tenant), config) as at:
+    check_stdin_used_once(name, config)
+    check_line("--reason", reason)
+    found = None if name is None else read_benchmark_file(name)
+    with open_session(StoreAddress(data, database_url, tenant), config) as at:
         measured = at.benchmarks.benchmark_run(at.scope, run_id)
         if found is not None and found.benchmark != measured.benchmark:
             raise click.UsageError(f"{run_id} is of {measured.benchmark}; {found.name} is another benchmark")
 
-        async def judged() -> None:
-            meant = None if name is None else await published(at, COMMAND_LINE, name, found)
+        async def rejudge() -> None:
+            meant = None if name is None else await find_or_publish(at, COMMAND_LINE, name, found)
             await judge_again(at, run_id, reason, None if meant is None else meant.name)
 
-        until_interrupted(judged())
-        told = print_standing(at, run_id, as_json=as_json)
+        run_until_interrupted(rejudge())
+        told = load_and_print_run(at, run_id, as_json=as_json)
         if not as_json:
-            name_next(at, told)
+            suggest_next(at, told)
         return exit_code(told.found)
 
 
@@ -342,17 +350,17 @@ def publish(
     *, file: str, tenant: str, data: str | None, database_url: str | None, config: str | None, as_json: bool
 ) -> int:
     """Publish a benchmark for all time and print its name; - is stdin."""
-    from meruit.cli.shared.benchmark_runs import chosen, until_interrupted
-    from meruit.cli.shared.benchmark_session import desk, published
-    from meruit.cli.shared.contracts import COMMAND_LINE, by_command_line
+    from meruit.cli.shared.benchmark_runs import run_until_interrupted, select_tasks
+    from meruit.cli.shared.benchmark_session import find_or_publish, open_session
+    from meruit.cli.shared.contracts import COMMAND_LINE, command_line_actor
     from meruit.config import load_benchmark
 
-    once(file, config)
-    by_command_line(tenant)
+    check_stdin_used_once(file, config)
+    command_line_actor(tenant)
     found = load_benchmark(file)
-    chosen(found, ())
-    with desk(Place(data, database_url, tenant), config, make=True) as at:
-        until_interrupted(published(at, COMMAND_LINE, file, found))
+    select_tasks(found, ())
+    with open_session(StoreAddress(data, database_url, tenant), config, make=True) as at:
+        run_until_interrupted(find_or_publish(at, COMMAND_LINE, file, found))
         view = at.benchmarks.find(tenant, found.name).view
     if as_json:
         print_json(view.to_json())
@@ -385,20 +393,20 @@ def recheck(  # noqa: PLR0913 - one an option
     as_json: bool,
 ) -> int:
     """Judge a task run again that could not be judged whole, on what was found then or, with --reread, is found now."""
-    from meruit.cli.shared.benchmark_runs import task_run_told, until_interrupted
-    from meruit.cli.shared.benchmark_session import desk
+    from meruit.cli.shared.benchmark_runs import load_task_run_details, run_until_interrupted
+    from meruit.cli.shared.benchmark_session import open_session
     from meruit.cli.views.benchmark import print_task_run
     from meruit.model.verdict import Verdict
 
-    with desk(Place(data, database_url, tenant), config, any_address=allow_sources) as at:
+    with open_session(StoreAddress(data, database_url, tenant), config, any_address=allow_sources) as at:
         run = at.benchmarks.run(at.scope, task_run_id)
 
-        async def rechecked() -> "TaskRun":
-            async with at.arena(at.home_of(run)) as benchmarks:
+        async def recheck_run() -> "TaskRun":
+            async with at.open_playgrounds(at.home_of(run)) as benchmarks:
                 return await benchmarks.recheck(tenant, task_run_id, reread=reread)
 
-        again = until_interrupted(rechecked())
-        print_task_run(task_run_told(at, again), evidence=False, as_json=as_json)
+        again = run_until_interrupted(recheck_run())
+        print_task_run(load_task_run_details(at, again), evidence=False, as_json=as_json)
     if again.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR):
         return ExitCode.COULD_NOT_VERIFY
     return ExitCode.PASSED if again.verdict is Verdict.PASS else ExitCode.NOT_PASSED
@@ -416,28 +424,28 @@ def cancel(
     """Give up what has not ended of a run; what has ended stays."""
     import msgspec
 
-    from meruit.cli.shared.benchmark_runs import until_interrupted
-    from meruit.cli.shared.benchmark_session import RUN_PREFIX, desk
+    from meruit.cli.shared.benchmark_runs import run_until_interrupted
+    from meruit.cli.shared.benchmark_session import RUN_PREFIX, open_session
     from meruit.model.task_run import ENDED
-    from meruit.playground.host import Served
+    from meruit.playground.host import AlreadyServed
 
-    with desk(Place(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data, database_url, tenant), config) as at:
         of_benchmark = run_id.startswith(RUN_PREFIX)
         runs = at.benchmarks.task_runs(at.scope, run_id) if of_benchmark else [at.benchmarks.run(at.scope, run_id)]
         going = [one for one in runs if one.status not in ENDED]
 
-        async def given_up() -> None:
+        async def cancel_runs() -> None:
             ids = [one.id for one in going]
             try:
                 begun = next((one for one in going if one.playground_id is not None), going[0])
-                async with at.arena(at.home_of(begun)) as benchmarks:
+                async with at.open_playgrounds(at.home_of(begun)) as benchmarks:
                     await benchmarks.cancel(tenant, ids)
-            except Served:
+            except AlreadyServed:
                 # Whoever serves the playgrounds takes them down when it sees this.
                 await at.benchmarks.cancel(tenant, ids)
 
         if going:
-            until_interrupted(given_up())
+            run_until_interrupted(cancel_runs())
         ended = [at.benchmarks.run(at.scope, one.id) for one in going]
     if as_json:
         print_json(msgspec.json.encode({"cancelled": [one.id for one in ended]}))
@@ -452,8 +460,8 @@ def schema(*, as_json: bool) -> int:
     """Print the JSON Schema of benchmark files, the settings of every check included, for editors."""
     import json
 
-    from meruit.app import published_schema
+    from meruit.app import build_json_schema
 
-    text = json.dumps(published_schema("benchmark"), indent=None if as_json else 2, ensure_ascii=False)
+    text = json.dumps(build_json_schema("benchmark"), indent=None if as_json else 2, ensure_ascii=False)
     print_json(text.encode())
     return ExitCode.PASSED

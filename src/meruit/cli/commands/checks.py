@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from meruit.cli.terminal import ExitCode, json_option, print_json, say, table
+from meruit.cli.terminal import ExitCode, json_option, print_json, print_table, say
 
 if TYPE_CHECKING:
     from meruit.registry import Check
@@ -27,18 +27,18 @@ def checks(*, name: str | None, as_json: bool) -> int:
 
     chosen = [registry.get(name)] if name is not None else list(registry)
     if as_json:
-        rows = [_written(check) for check in chosen]
+        rows = [_to_dict(check) for check in chosen]
         print_json(msgspec.json.encode(rows if name is None else rows[0]))
     elif name is not None:
         _explain(chosen[0])
     else:
         shown = [(check.name, ", ".join(sorted(check.kinds)) or "–", check.summary) for check in chosen]
-        table(("check", "reads", "what it asserts"), shown)
+        print_table(("check", "reads", "what it asserts"), shown)
     return ExitCode.PASSED
 
 
 # Any: JSON Schemas and assertions as authors write them.
-def _written(check: "Check") -> dict[str, Any]:
+def _to_dict(check: "Check") -> dict[str, Any]:
     from meruit.benchmarks.schema import settings_schema
 
     definitions: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def _explain(check: "Check") -> None:
     required = {*schema.get("required", ())}
     required |= {name for group in schema.get("allOf", ()) for one in group["oneOf"] for name in one["required"]}
     # What must be said comes first, then what only this check understands, then what all do.
-    names = sorted(schema["properties"], key=lambda one: (one not in required, one in _shared()))
+    names = sorted(schema["properties"], key=lambda one: (one not in required, one in _common_settings()))
     rows = [
         (
             f"{name} *" if name in required else name,
@@ -73,7 +73,7 @@ def _explain(check: "Check") -> None:
         )
         for name in names
     ]
-    table(("setting", "type", "what it says"), rows)
+    print_table(("setting", "type", "what it says"), rows)
     if required:
         say("* must be given" if len(required) == 1 else "* must be given, one of them where they mean the same")
     if check.examples:
@@ -82,7 +82,7 @@ def _explain(check: "Check") -> None:
             say(line)
 
 
-def _shared() -> set[str]:
+def _common_settings() -> set[str]:
     """The settings that every check understands."""
     from meruit.checks.framework.assertion import StateAssertion
 

@@ -4,25 +4,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.shared.open_store import opened
+from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
-    Place,
+    StoreAddress,
+    check_stdin_used_once,
     config_option,
+    escape_control_characters,
     json_option,
     note,
-    once,
     page_options,
     print_json,
     python_full_option,
     say,
     store_options,
     tenant_option,
-    visible,
 )
 
 if TYPE_CHECKING:
-    from meruit.contracts.store.read import Standing, Wanted
+    from meruit.contracts.store.read import ContractFilterValue, ContractSnapshot
 
 FILTERS = ("agent_id", "consumer_id", "work_id", "state")
 STATES = (
@@ -64,20 +64,22 @@ def award(
 ) -> int:
     """Give work to an agent and print the contract's id; the most that it can cost is put aside."""
     # The store takes a moment to load, here and below, which --help should not pay.
-    from meruit.cli.shared.contracts import by_command_line, line_of_text, print_contract, written
+    from meruit.cli.shared.contracts import check_line, command_line_actor, print_contract, write_transition
     from meruit.cli.views.contract import amount
-    from meruit.contracts.store.transaction import Request
-    from meruit.contracts.transitions import Award
+    from meruit.contracts.store.transaction import ContractRequest
+    from meruit.contracts.transitions import AwardContract
     from meruit.model.threshold import money
 
-    line_of_text("--agent-id", agent_id)
+    check_line("--agent-id", agent_id)
     try:
         rate = None if cpc_rate is None else money(cpc_rate)
     except ValueError as problem:
         raise click.UsageError(f"--cpc-rate: {problem}") from None
-    request = Request(by_command_line(tenant))
-    with opened(data, database_url) as store:
-        standing = written(store, Award(request, store.surroundings.new_id("con"), work_id, agent_id, rate))
+    request = ContractRequest(command_line_actor(tenant))
+    with open_records(data, database_url) as store:
+        standing = write_transition(
+            store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent_id, rate)
+        )
     if as_json:
         print_contract(standing, as_json=True)
         return ExitCode.PASSED
@@ -95,10 +97,14 @@ def award(
 @json_option
 def start(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Say that the agent begins: from here on its time is taken."""
-    from meruit.cli.shared.contracts import make_move
-    from meruit.contracts.transitions import Start
+    from meruit.cli.shared.contracts import run_transition
+    from meruit.contracts.transitions import StartContract
 
-    return make_move(Place(data, database_url, tenant), lambda request, _: Start(request, contract_id), as_json=as_json)
+    return run_transition(
+        StoreAddress(data, database_url, tenant),
+        lambda request, _: StartContract(request, contract_id),
+        as_json=as_json,
+    )
 
 
 @contract.command()
@@ -130,33 +136,39 @@ def complete(  # noqa: PLR0913 - one an option
     a second time is told what the first was; another one is refused.
     """
     from meruit.app import build_engine
-    from meruit.cli.shared.contracts import by_command_line, numbers, print_contract, trading, written
+    from meruit.cli.shared.contracts import (
+        command_line_actor,
+        open_marketplace,
+        parse_claims,
+        print_contract,
+        write_transition,
+    )
     from meruit.cli.views.contract import is_held
     from meruit.config import Settings, load_payload
-    from meruit.contracts.store.transaction import Request
+    from meruit.contracts.store.transaction import ContractRequest
     from meruit.governance.dossier import HandedIn
 
-    once(output_file, metadata_file, claims_file, config)
-    actor, settings = by_command_line(tenant), Settings.load(config)
+    check_stdin_used_once(output_file, metadata_file, claims_file, config)
+    actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
     handed = HandedIn(
         load_payload(output_file),
         load_payload(metadata_file) if metadata_file is not None else {},
-        numbers(claims_file, load_payload(claims_file)) if claims_file is not None else {},
+        parse_claims(claims_file, load_payload(claims_file)) if claims_file is not None else {},
     )
-    with trading(Place(data, database_url, tenant), settings, engine) as market:
-        case = market.case(actor, contract_id)
-        standing = written(market.store, market.completion_sync(Request(actor), case, handed))
+    with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine) as market:
+        case = market.find_contract(actor, contract_id)
+        standing = write_transition(market.store, market.completion_sync(ContractRequest(actor), case, handed))
     print_contract(standing, as_json=as_json, verdict=True)
     if is_held(standing.contract):
         note("nothing is paid until a person decides: `meruit holds release` or `meruit holds void`")
         return ExitCode.COULD_NOT_VERIFY
-    if standing.bill is None and _succeeded(standing):
+    if standing.bill is None and _is_success(standing):
         note("nothing is paid yet; `meruit contract settle` pays it")
-    return ExitCode.PASSED if _succeeded(standing) else ExitCode.NOT_PASSED
+    return ExitCode.PASSED if _is_success(standing) else ExitCode.NOT_PASSED
 
 
-def _succeeded(standing: "Standing") -> bool:
+def _is_success(standing: "ContractSnapshot") -> bool:
     judgement = standing.judgement
     return judgement is not None and judgement.result is not None and judgement.result.success
 
@@ -168,11 +180,13 @@ def _succeeded(standing: "Standing") -> bool:
 @json_option
 def settle(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Pay what a clear verdict is worth."""
-    from meruit.cli.shared.contracts import make_move
-    from meruit.contracts.transitions import Settle
+    from meruit.cli.shared.contracts import run_transition
+    from meruit.contracts.transitions import SettleContract
 
-    return make_move(
-        Place(data, database_url, tenant), lambda request, _: Settle(request, contract_id), as_json=as_json
+    return run_transition(
+        StoreAddress(data, database_url, tenant),
+        lambda request, _: SettleContract(request, contract_id),
+        as_json=as_json,
     )
 
 
@@ -186,12 +200,12 @@ def dispute(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
     """Object to how a contract was judged or paid: what is held is frozen until that is resolved."""
-    from meruit.cli.shared.contracts import line_of_text, make_move
-    from meruit.contracts.transitions import Dispute
+    from meruit.cli.shared.contracts import check_line, run_transition
+    from meruit.contracts.transitions import DisputeContract
 
-    line_of_text("--reason", reason)
-    place = Place(data, database_url, tenant)
-    return make_move(place, lambda request, _: Dispute(request, contract_id, reason), as_json=as_json)
+    check_line("--reason", reason)
+    place = StoreAddress(data, database_url, tenant)
+    return run_transition(place, lambda request, _: DisputeContract(request, contract_id, reason), as_json=as_json)
 
 
 @contract.command()
@@ -217,14 +231,16 @@ def resolve(
     as_json: bool,
 ) -> int:
     """End a dispute."""
-    from meruit.cli.shared.contracts import line_of_text, make_move
+    from meruit.cli.shared.contracts import check_line, run_transition
     from meruit.contracts.lifecycle import Decision
-    from meruit.contracts.transitions import Resolve
+    from meruit.contracts.transitions import ResolveDispute
 
-    line_of_text("--reason", reason)
-    place = Place(data, database_url, tenant)
+    check_line("--reason", reason)
+    place = StoreAddress(data, database_url, tenant)
     chosen = Decision(decision)
-    return make_move(place, lambda request, _: Resolve(request, contract_id, chosen, reason), as_json=as_json)
+    return run_transition(
+        place, lambda request, _: ResolveDispute(request, contract_id, chosen, reason), as_json=as_json
+    )
 
 
 @contract.command()
@@ -237,12 +253,12 @@ def reverse(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
     """Take back what was paid, into escrow; a later verdict settles it, or it is called off."""
-    from meruit.cli.shared.contracts import line_of_text, make_move
-    from meruit.contracts.transitions import Reverse
+    from meruit.cli.shared.contracts import check_line, run_transition
+    from meruit.contracts.transitions import ReverseContract
 
-    line_of_text("--reason", reason)
-    place = Place(data, database_url, tenant)
-    return make_move(place, lambda request, _: Reverse(request, contract_id, reason), as_json=as_json)
+    check_line("--reason", reason)
+    place = StoreAddress(data, database_url, tenant)
+    return run_transition(place, lambda request, _: ReverseContract(request, contract_id, reason), as_json=as_json)
 
 
 @contract.command()
@@ -266,14 +282,14 @@ def rejudge(  # noqa: PLR0913 - one an option
 ) -> int:
     """Judge the output again by the contract's own criteria: one more version of its verdict, and no money moved."""
     from meruit.app import build_engine
-    from meruit.cli.shared.contracts import by_command_line, line_of_text, print_contract, trading
+    from meruit.cli.shared.contracts import check_line, command_line_actor, open_marketplace, print_contract
     from meruit.config import Settings
     from meruit.contracts.rejudge import rejudge as judge_again
 
-    line_of_text("--reason", reason)
-    actor, settings = by_command_line(tenant), Settings.load(config)
+    check_line("--reason", reason)
+    actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
-    with trading(Place(data, database_url, tenant), settings, engine) as market:
+    with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine) as market:
         standing = judge_again(market, actor, contract_id, reason)
     print_contract(standing, as_json=as_json, verdict=True)
     return ExitCode.PASSED
@@ -291,7 +307,7 @@ def void(
     """Call a contract off: nobody is paid, and what was held goes back."""
     from meruit.cli.shared.contracts import void_contract
 
-    return void_contract(Place(data, database_url, tenant), contract_id, reason, as_json=as_json)
+    return void_contract(StoreAddress(data, database_url, tenant), contract_id, reason, as_json=as_json)
 
 
 @contract.command()
@@ -302,12 +318,12 @@ def expire(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     import msgspec
 
     from meruit.cli.shared.contracts import COMMAND_LINE
-    from meruit.contracts.transitions import Expire
+    from meruit.contracts.transitions import ExpireContracts
 
     expired = 0
-    with opened(data, database_url) as store:
+    with open_records(data, database_url) as store:
         for _ in range(MAX_ROUNDS):
-            done = store.recorder.write(Expire(COMMAND_LINE))
+            done = store.recorder.write(ExpireContracts(COMMAND_LINE))
             expired += done
             if not done:
                 break
@@ -340,20 +356,20 @@ def list_contracts(
     """List contracts, the newest first."""
     from meruit.cli.shared.contracts import page_of, print_page
 
-    wanted = narrowed(chosen)
-    print_page(page_of(Place(data, database_url, tenant), wanted, before, limit), limit, as_json=as_json)
+    wanted = build_filter(chosen)
+    print_page(page_of(StoreAddress(data, database_url, tenant), wanted, before, limit), limit, as_json=as_json)
     return ExitCode.PASSED
 
 
-def narrowed(chosen: dict[str, str | None]) -> "Wanted | None":
+def build_filter(chosen: dict[str, str | None]) -> "ContractFilterValue | None":
     """The filter that was chosen; two at once are refused, because no index serves both."""
-    from meruit.contracts.store.read import ContractFilter, Wanted
+    from meruit.contracts.store.read import ContractFilter, ContractFilterValue
 
     given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
     if len(given) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name, _ in given)
         raise click.UsageError(f"{names} cannot be combined; give one of them")
-    return Wanted(ContractFilter(given[0][0]), given[0][1]) if given else None
+    return ContractFilterValue(ContractFilter(given[0][0]), given[0][1]) if given else None
 
 
 @contract.command()
@@ -364,11 +380,11 @@ def narrowed(chosen: dict[str, str | None]) -> "Wanted | None":
 def show(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Show one contract with its verdict and its bill; --json gives its terms, too."""
     from meruit.cli.shared.contracts import print_contract
-    from meruit.contracts.store.read import with_history
+    from meruit.contracts.store.read import load_snapshot_with_history
     from meruit.model.access import Scope
 
-    with opened(data, database_url) as store, store.database.reading() as connection:
-        found = with_history(connection, Scope(tenant), contract_id)
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        found = load_snapshot_with_history(connection, Scope(tenant), contract_id)
     if not as_json:
         one = found.contract
         moments = {
@@ -382,10 +398,10 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
         labels |= {name: at.isoformat(timespec="seconds") for name, at in moments.items() if at is not None}
         labels |= {"outcome": one.outcome_id} if one.outcome_id is not None else {}
         for name, value in labels.items():
-            say(f"{name:12}{visible(value)}")
+            say(f"{name:12}{escape_control_characters(value)}")
         for move in found.history or ():
             if move.reason:
-                say(f"{move.operation:12}{visible(f'by {move.by}: {move.reason}')}")
+                say(f"{move.operation:12}{escape_control_characters(f'by {move.by}: {move.reason}')}")
         say()
     print_contract(found, as_json=as_json, verdict=True)
     return ExitCode.PASSED

@@ -25,16 +25,18 @@ def status(*, data: str | None, database_url: str | None, as_json: bool) -> int:
 
     found = opening.status(location_of(data, database_url))
     if as_json:
-        print_json(msgspec.json.encode(msgspec.to_builtins(found) | {"current": found.current}))
+        print_json(msgspec.json.encode(msgspec.to_builtins(found) | {"current": found.is_current}))
     elif not found.exists:
         say(f"{found.location}: not there yet; `meruit db upgrade` or `meruit serve` makes it")
     else:
-        need = "current" if found.current else f"this version needs {found.head}; {_next(found.revision, found.head)}"
+        need = (
+            "current" if found.is_current else f"this version needs {found.head}; {_next(found.revision, found.head)}"
+        )
         say(f"{found.location}: {f'tables at {found.revision}' if found.revision else 'no tables yet'} ({need})")
         # What a newer version counts, and how, we cannot know.
         if found.revision is not None and found.revision <= found.head:
             say(f"{found.outcomes:,} outcomes, {found.log_size:,} log entries, {found.events:,} events")
-    return ExitCode.PASSED if found.current else ExitCode.NOT_PASSED
+    return ExitCode.PASSED if found.is_current else ExitCode.NOT_PASSED
 
 
 def _next(revision: str | None, head: str) -> str:
@@ -55,11 +57,13 @@ def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int
     done = opening.upgrade(location)
     if as_json:
         told = {"before": done.before, "after": done.after, "backup": str(done.backup) if done.backup else None}
-        print_json(msgspec.json.encode({"location": location.shown} | told))
+        print_json(msgspec.json.encode({"location": location.display_name} | told))
     elif done.before == done.after:
-        say(f"{location.shown}: tables at {done.after}, nothing to do")
+        say(f"{location.display_name}: tables at {done.after}, nothing to do")
     else:
-        say(f"{location.shown}: tables at {done.after} ({'new' if done.before is None else f'before: {done.before}'})")
+        say(
+            f"{location.display_name}: tables at {done.after} ({'new' if done.before is None else f'before: {done.before}'})"
+        )
         if done.backup is not None:
             say(f"as it was before: {done.backup}")
     return ExitCode.PASSED

@@ -11,20 +11,20 @@ import click
 from meruit.cli.terminal import ExitCode, json_option, note, print_json, say
 
 
-class Case(NamedTuple):
+class DemoCase(NamedTuple):
     """One agent's work in a story."""
 
     story: str
     agent: str
-    told: str
+    description: str
 
 
 CASES = (
-    Case("summarisation", "honest", "nine of ten claims judged rightly: exactly the 0.90 that was asked"),
-    Case("summarisation", "hasty", "fast and sure of itself, and wrong on three claims"),
-    Case("summarisation", "silent", "never said what it made of the claims: that is no failure, and no pass"),
-    Case("classification", "careful", "one photograph of twelve mistaken"),
-    Case("classification", "boastful", "mostly says heron, with great confidence"),
+    DemoCase("summarisation", "honest", "nine of ten claims judged rightly: exactly the 0.90 that was asked"),
+    DemoCase("summarisation", "hasty", "fast and sure of itself, and wrong on three claims"),
+    DemoCase("summarisation", "silent", "never said what it made of the claims: that is no failure, and no pass"),
+    DemoCase("classification", "careful", "one photograph of twelve mistaken"),
+    DemoCase("classification", "boastful", "mostly says heron, with great confidence"),
 )
 
 
@@ -39,8 +39,8 @@ def demo(*, folder: str | None, as_json: bool) -> int:
     # Loading pydantic and the metrics takes a moment that --help should not pay.
     import msgspec
 
-    from meruit.cli.demo.marketplace import market_day, print_market_day
-    from meruit.cli.demo.usage import metered_day, print_metered_day
+    from meruit.cli.demo.marketplace import print_market_day, run_market_day
+    from meruit.cli.demo.usage import print_metered_day, run_metered_day
     from meruit.cli.views.verdict import print_verification
     from meruit.documents.authoring import parse_criteria
     from meruit.verify.engine import VerificationEngine
@@ -62,12 +62,12 @@ def demo(*, folder: str | None, as_json: bool) -> int:
         )
         results.append(result)
         if not as_json:
-            say(f"\n== {case.story}, the {case.agent} agent: {case.told}\n")
+            say(f"\n== {case.story}, the {case.agent} agent: {case.description}\n")
             print_verification(result)
-    day = market_day(engine, lambda name: _text(stories / "marketplace", name))
-    bill = metered_day()
+    day = run_market_day(engine, lambda name: _text(stories / "marketplace", name))
+    bill = run_metered_day()
     if as_json:
-        print_json(msgspec.json.encode([*results, {"marketplace": day.shown()}, {"usage": bill.shown()}]))
+        print_json(msgspec.json.encode([*results, {"marketplace": day.to_dict()}, {"usage": bill.to_dicts()}]))
     else:
         print_market_day(day)
         print_metered_day(bill)

@@ -4,7 +4,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.terminal import ExitCode, config_option, json_option, note, paint, print_json, say, table, visible
+from meruit.cli.terminal import (
+    ExitCode,
+    config_option,
+    escape_control_characters,
+    json_option,
+    note,
+    paint,
+    print_json,
+    print_table,
+    say,
+)
 
 if TYPE_CHECKING:
     from meruit.model.kinds import Tier
@@ -26,7 +36,7 @@ def doctor(*, verbose: bool, config: str | None, as_json: bool) -> int:
     from meruit.app import custom_code
     from meruit.config import Settings
     from meruit.model.kinds import Tier
-    from meruit.sandbox.selftest import examine, surroundings
+    from meruit.sandbox.selftest import describe_machine, examine
 
     policy = custom_code(Settings.load(config))
     allowed: frozenset[Tier] = policy.tiers if policy is not None else frozenset()
@@ -36,16 +46,16 @@ def doctor(*, verbose: bool, config: str | None, as_json: bool) -> int:
         examined.append(examine(tier))
     if as_json:
         found = [msgspec.to_builtins(one) | {"allowed": one.tier in allowed} for one in examined]
-        print_json(msgspec.json.encode({"machine": surroundings(), "tiers": found}))
+        print_json(msgspec.json.encode({"machine": describe_machine(), "tiers": found}))
     else:
-        say(surroundings())
+        say(describe_machine())
         say()
         _print(examined, allowed, verbose=verbose)
     return ExitCode.PASSED if all(one.ready for one in examined) else ExitCode.NOT_PASSED
 
 
 def _print(examined: "list[Examination]", allowed: "frozenset[Tier]", *, verbose: bool) -> None:
-    table(
+    print_table(
         ("tier", "verdict", "allowed", "trials held", "engine"),
         [
             (
@@ -64,12 +74,12 @@ def _print(examined: "list[Examination]", allowed: "frozenset[Tier]", *, verbose
         if shown:
             say()
             say(f"{one.tier}:")
-            table(
+            print_table(
                 ("trial", "held", "what came back"),
                 [(trial.name, "yes" if trial.held else "NO", trial.saw) for trial in shown],
             )
         if one.reason:
-            say(f"{paint('error')}: {one.tier}: {visible(one.reason)}")
+            say(f"{paint('error')}: {one.tier}: {escape_control_characters(one.reason)}")
     say()
     if all(one.ready for one in examined):
         say("the sandbox holds: nothing was read, written, started or left behind")

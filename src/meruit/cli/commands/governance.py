@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.terminal import ExitCode, json_option, note, print_json, progress_shown, say, shown, table
+from meruit.cli.terminal import ExitCode, format_cell, json_option, note, print_json, print_table, say, show_progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,12 +33,12 @@ def rules(*, as_json: bool) -> int:
         print_json(msgspec.json.encode([{field: getattr(rule, field) for field in fields} for rule in flags]))
         return ExitCode.PASSED
     rows = [(rule.name, str(rule.action), _limits(rule.limits), rule.summary) for rule in flags]
-    table(("rule", "action", "limits", "what is suspect"), rows)
+    print_table(("rule", "action", "limits", "what is suspect"), rows)
     return ExitCode.PASSED
 
 
 def _limits(limits: "Mapping[str, float]") -> str:
-    return ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items()) or "–"
+    return ", ".join(f"{name} {format_cell(limit)}" for name, limit in limits.items()) or "–"
 
 
 @governance.command()
@@ -60,7 +60,7 @@ def evaluate(*, seed: int, outcomes: int, as_json: bool) -> int:
     # The market is needed by this command only.
     from meruit.governance.simulation import trial
 
-    with progress_shown("trying") as progress:
+    with show_progress("trying") as progress:
         report = trial(seed, outcomes, progress=progress)
     if as_json:
         print_json(report.to_json())
@@ -81,7 +81,7 @@ def _print(report: "TrialReport") -> None:
         "recall",
         "false per 10,000 honest",
     )
-    table(headings, [_row(one) for one in report.rules])
+    print_table(headings, [_row(one) for one in report.rules])
     say()
     say(
         f"of {report.honest:,} honest outcomes, {report.held_honest:,} held "

@@ -5,7 +5,7 @@ import click
 from meruit.cli.commands.contract import contract_argument, reason_option
 from meruit.cli.terminal import (
     ExitCode,
-    Place,
+    StoreAddress,
     json_option,
     page_options,
     store_options,
@@ -33,11 +33,11 @@ def list_holds(
     """List contracts that wait for a person, the newest first, with the reason."""
     # The store takes a moment to load, here and below, which --help should not pay.
     from meruit.cli.shared.contracts import page_of, print_holds
-    from meruit.contracts.store.read import ContractFilter, Wanted
+    from meruit.contracts.store.read import ContractFilter, ContractFilterValue
     from meruit.model.contract import ContractState
 
-    held = Wanted(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
-    print_holds(page_of(Place(data, database_url, tenant), held, before, limit), limit, as_json=as_json)
+    held = ContractFilterValue(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
+    print_holds(page_of(StoreAddress(data, database_url, tenant), held, before, limit), limit, as_json=as_json)
     return ExitCode.PASSED
 
 
@@ -51,14 +51,14 @@ def release(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
     """Settle what is held: you have looked, and it is to be paid by its verdict."""
-    from meruit.cli.shared.contracts import line_of_text, make_move
+    from meruit.cli.shared.contracts import check_line, run_transition
     from meruit.contracts.store.transaction import new_salt
-    from meruit.contracts.transitions import Release
+    from meruit.contracts.transitions import ReleaseContract
 
-    line_of_text("--reason", reason)
-    return make_move(
-        Place(data, database_url, tenant),
-        lambda request, store: Release(request, contract_id, reason, new_salt(store.surroundings.entropy)),
+    check_line("--reason", reason)
+    return run_transition(
+        StoreAddress(data, database_url, tenant),
+        lambda request, store: ReleaseContract(request, contract_id, reason, new_salt(store.surroundings.entropy)),
         as_json=as_json,
     )
 
@@ -75,4 +75,4 @@ def void(
     """Call off what is held: nobody is paid, and the money goes back."""
     from meruit.cli.shared.contracts import void_contract
 
-    return void_contract(Place(data, database_url, tenant), contract_id, reason, as_json=as_json)
+    return void_contract(StoreAddress(data, database_url, tenant), contract_id, reason, as_json=as_json)

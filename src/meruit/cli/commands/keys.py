@@ -9,9 +9,9 @@ from meruit.cli.terminal import (
     json_option,
     note,
     print_json,
+    print_table,
     say,
     store_options,
-    table,
     tenant_option,
 )
 
@@ -51,14 +51,14 @@ def create(  # noqa: PLR0913 - one an option
     from meruit.model.access import Role
     from meruit.model.outcome import MAX_LABEL
     from meruit.store.keys import NewKey, check_new_key
-    from meruit.store.store import Surroundings
+    from meruit.store.store import ClockAndEntropy
 
     for what, given in (("NAME", name), ("--agent-id", agent_id)):
         if given is not None and not (given.isprintable() and 0 < len(given) <= MAX_LABEL):
             raise click.UsageError(f"{what} must be 1 to {MAX_LABEL} printable characters")
     if (role == Role.AGENT) != (agent_id is not None):
         raise click.UsageError("a key of the role agent needs --agent-id, and no other key takes it")
-    surroundings = Surroundings()
+    surroundings = ClockAndEntropy()
     expires = None if days is None else surroundings.clock() + timedelta(days=days)
     wish = NewKey(tenant, Role(role), name, agent_id, expires, surroundings.entropy)
     # Before anything is made on the disk.
@@ -115,7 +115,7 @@ def list_keys(*, tenant: str | None, data: str | None, database_url: str | None,
         )
         for key in found
     ]
-    table(("key", "tenant", "role", "agent", "state", "expires", "name"), rows)
+    print_table(("key", "tenant", "role", "agent", "state", "expires", "name"), rows)
     return ExitCode.PASSED
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.shared.open_store import opened
+from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
+    escape_control_characters,
     json_option,
     note,
     print_json,
+    print_table,
     say,
     store_options,
-    table,
     tenant_option,
-    visible,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _DAY = r"\d{4}-\d\d-\d\d"
 _MOMENT = re.compile(rf"({_DAY})([Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
 
 
-def moment(ctx: click.Context, param: click.Parameter, typed: str | None) -> datetime | None:
+def parse_moment(ctx: click.Context, param: click.Parameter, typed: str | None) -> datetime | None:
     """A day, which begins at midnight UTC, or a moment with its zone."""
     if typed is None:
         return None
@@ -42,7 +42,7 @@ def moment(ctx: click.Context, param: click.Parameter, typed: str | None) -> dat
         found = None
     if found is None:
         wrong = f"{typed!r} is no date: write 2026-11-30, or 2026-11-30T12:00:00Z with its zone"
-        raise click.BadParameter(visible(wrong), ctx, param)
+        raise click.BadParameter(escape_control_characters(wrong), ctx, param)
     return found.replace(tzinfo=UTC)
 
 
@@ -64,22 +64,22 @@ def balances(*, escrows: bool, tenant: str, data: str | None, database_url: str 
     from meruit.contracts.store.ledger import balances as found_in
     from meruit.model.numbers import in_units
 
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         found = found_in(connection, tenant, escrows=escrows)
     rows = [(one.account, one.currency, in_units(one.micros)) for one in found]
     if as_json:
         names = ("account", "currency", "balance")
         print_json(msgspec.json.encode({"balances": [dict(zip(names, row, strict=True)) for row in rows]}))
     else:
-        table(("account", "currency", "balance"), rows)
+        print_table(("account", "currency", "balance"), rows)
     return ExitCode.PASSED
 
 
 @ledger.command()
 @click.argument("account", metavar="ACCOUNT")
 @click.option("--currency", default="USD", show_default=True, metavar="CODE", help="In which currency.")
-@click.option("--from", "since", callback=moment, metavar="DATE", help="From this day or moment on.")
-@click.option("--to", "until", callback=moment, metavar="DATE", help="To before this day or moment.")
+@click.option("--from", "since", callback=parse_moment, metavar="DATE", help="From this day or moment on.")
+@click.option("--to", "until", callback=parse_moment, metavar="DATE", help="To before this day or moment.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV for spreadsheets, with a line of headings.")
 @tenant_option
 @store_options
@@ -112,7 +112,7 @@ def statement(  # noqa: PLR0913 - one an option
         raise click.UsageError(f"no currency is named {currency!r}{nearest(currency.upper(), CURRENCIES)}")
     if since is not None and until is not None and until <= since:
         raise click.UsageError("--to must be later than --from; it is the first moment that is left out")
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         found = drawn_up(connection, tenant, account, currency, since, until)
     if not found.lines and not found.opening:
         note(f"nothing moved on {account} in {currency}; `meruit ledger balances` lists the accounts")
@@ -130,11 +130,11 @@ def statement(  # noqa: PLR0913 - one an option
 def _lines(found: "Statement") -> list[dict[str, str | int]]:
     """The lines of a statement, amounts as decimal text."""
     from meruit.model.numbers import in_units
-    from meruit.model.outcome import written
+    from meruit.model.outcome import to_rfc3339
 
     return [
         {
-            "at": written(line.at),
+            "at": to_rfc3339(line.at),
             "contract_id": line.contract_id,
             "operation": line.operation,
             "amount": in_units(line.micros),
@@ -167,13 +167,13 @@ def _print_csv(found: "Statement") -> None:
     written = io.StringIO()
     writer = csv.DictWriter(written, COLUMNS)
     writer.writeheader()
-    account = inert(found.account)
+    account = escape_formula(found.account)
     for line in _lines(found):
         writer.writerow({**line, "account": account, "currency": found.currency})
     say(written.getvalue().removesuffix("\n"))
 
 
-def inert(name: str) -> str:
+def escape_formula(name: str) -> str:
     """A name somebody chose, so that no spreadsheet takes it for a formula."""
     return f"'{name}" if name.startswith(FORMULA) else name
 
@@ -181,7 +181,7 @@ def inert(name: str) -> str:
 def _print(found: "Statement") -> None:
     from meruit.model.numbers import in_units
 
-    say(visible(f"{found.account} in {found.currency}: {in_units(found.opening)} before"))
+    say(escape_control_characters(f"{found.account} in {found.currency}: {in_units(found.opening)} before"))
     rows = [
         (
             line.at.strftime("%Y-%m-%d %H:%M:%S"),
@@ -192,8 +192,8 @@ def _print(found: "Statement") -> None:
         )
         for line in found.lines
     ]
-    table(("at (UTC)", "contract", "what", "amount", "balance"), rows)
-    say(visible(f"{found.account} in {found.currency}: {in_units(found.closing)} after"))
+    print_table(("at (UTC)", "contract", "what", "amount", "balance"), rows)
+    say(escape_control_characters(f"{found.account} in {found.currency}: {in_units(found.closing)} after"))
 
 
 @ledger.command()
@@ -207,25 +207,25 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
     """
     import msgspec
 
-    from meruit.cli.views.contract import how_sound
-    from meruit.contracts.invariants import broken
+    from meruit.cli.views.contract import describe_violations
+    from meruit.contracts.invariants import find_violations
     from meruit.contracts.store.ledger import books, tenants
 
     found: dict[str, list[str]] = {}
     contracts = 0
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         for one in tenants(connection) if tenant is None else [tenant]:
             kept = books(connection, one)
             contracts += len(kept.contracts)
-            found[one] = broken(kept)
+            found[one] = find_violations(kept)
     violations = [(one, what) for one, several in found.items() for what in several]
     if as_json:
         told = [{"tenant": one, "what": what} for one, what in violations]
         print_json(msgspec.json.encode({"sound": not told, "contracts": contracts, "violations": told}))
     else:
         for one, what in violations:
-            say(visible(f"{one}: {what}"))
-        say(f"{how_sound(len(violations))}: {contracts:,} contracts")
+            say(escape_control_characters(f"{one}: {what}"))
+        say(f"{describe_violations(len(violations))}: {contracts:,} contracts")
     return ExitCode.NOT_PASSED if violations else ExitCode.PASSED
 
 
@@ -241,5 +241,5 @@ def rules(*, as_json: bool) -> int:
     if as_json:
         print_json(msgspec.json.encode([{"name": name, "summary": summary} for name, summary in found]))
     else:
-        table(("rule", "what it does"), found)
+        print_table(("rule", "what it does"), found)
     return ExitCode.PASSED

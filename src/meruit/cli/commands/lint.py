@@ -7,16 +7,16 @@ import click
 
 from meruit.cli.terminal import (
     ExitCode,
+    check_stdin_used_once,
     config_option,
+    escape_control_characters,
     json_option,
-    once,
     paint,
     print_json,
+    print_table,
     python_full_option,
     say,
     sources_option,
-    table,
-    visible,
 )
 
 if TYPE_CHECKING:
@@ -67,20 +67,22 @@ def lint(  # noqa: PLR0913 - one an option
     each task that passed there is tried too, and its world with what was done undone, done twice or done wrongly.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
-    from meruit.cli.shared.engine import load
-    from meruit.config import holds_benchmark, load_payload, read_bytes
+    from meruit.cli.shared.engine import load_engine
+    from meruit.config import is_benchmark_file, load_payload, read_bytes
     from meruit.documents.document import parse
     from meruit.verify.lint.criteria import Gold
     from meruit.verify.lint.criteria import lint as prove
 
-    once(criteria, input_file, gold_file, metadata_file, config)
+    check_stdin_used_once(criteria, input_file, gold_file, metadata_file, config)
     if metadata_file is not None and gold_file is None:
         raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
-    if holds_benchmark(criteria):
-        from meruit.cli.shared.lint_benchmark import Wish, lint_tasks
+    if is_benchmark_file(criteria):
+        from meruit.cli.shared.lint_benchmark import BenchmarkLintOptions, lint_tasks
 
         _refuse(_BRINGS, {"--input": input_file, "--metadata": metadata_file, "--allow-python-full": allow_python_full})
-        wish = Wish(criteria, tasks, gold_file, gold_agent_id or "gold", tenant or USUAL_TENANT, config, allow_sources)
+        wish = BenchmarkLintOptions(
+            criteria, tasks, gold_file, gold_agent_id or "gold", tenant or USUAL_TENANT, config, allow_sources
+        )
         if gold_file is None:
             _refuse("belongs to --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
         return lint_tasks(wish, as_json=as_json)
@@ -89,7 +91,7 @@ def lint(  # noqa: PLR0913 - one an option
         # A benchmark that cannot be parsed has its faults told, rather than that it is none.
         parse(read_bytes(criteria), criteria)
     _refuse(_OF_TASKS, of_tasks)
-    _, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
+    _, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full)
     metadata = load_payload(metadata_file) if metadata_file is not None else {}
     report = prove(
         engine,
@@ -118,14 +120,14 @@ def _refuse(why: str, given: Mapping[str, Any]) -> None:
 
 def _print(report: "LintReport") -> None:
     say("agents that do nothing:")
-    table(("agent", "verdict"), [(name, verdict) for name, verdict in report.null_agents.items()])
+    print_table(("agent", "verdict"), [(name, verdict) for name, verdict in report.null_agents.items()])
     if report.gold is not None:
         mutants = "mutant" if report.mutants_tried == 1 else "mutants"
         say(f"\ngold output: {paint(report.gold)}; {report.mutants_tried} {mutants} tried")
         if report.failed_by:
-            table(("criterion", "first failed by"), list(report.failed_by.items()))
+            print_table(("criterion", "first failed by"), list(report.failed_by.items()))
     say()
     for finding in report.findings:
         where = f"{finding.criterion_id}: " if finding.criterion_id else ""
-        say(f"{paint(str(finding.severity))}: {visible(where + finding.message)} [{finding.code}]")
+        say(f"{paint(str(finding.severity))}: {escape_control_characters(where + finding.message)} [{finding.code}]")
     say("the criteria hold" if report.ok else "the criteria do not hold")

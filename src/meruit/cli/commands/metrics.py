@@ -2,7 +2,7 @@
 
 import click
 
-from meruit.cli.terminal import ExitCode, json_option, print_json, say, table
+from meruit.cli.terminal import ExitCode, json_option, print_json, print_table, say
 
 
 @click.command()
@@ -27,5 +27,5 @@ def metrics(*, name: str | None, as_json: bool) -> int:
             say(f"  params.{param}: {meaning}")
     else:
         rows_shown = [(metric.name, str(metric.kind), str(metric.provenance), metric.summary) for metric in chosen]
-        table(("metric", "type", "provenance", "what it is"), rows_shown)
+        print_table(("metric", "type", "provenance", "what it is"), rows_shown)
     return ExitCode.PASSED

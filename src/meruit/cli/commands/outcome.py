@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from meruit.cli.shared.open_store import opened
+from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
+    escape_control_characters,
+    format_cell,
     json_option,
     note,
     page_options,
     print_json,
-    progress_shown,
+    print_table,
     say,
-    shown,
+    show_progress,
     store_options,
-    table,
     tenant_option,
-    visible,
 )
 
 if TYPE_CHECKING:
     from meruit.model.difference import CriterionDifference
-    from meruit.outcomes.store.read import Narrowed
+    from meruit.outcomes.store.read import OutcomeFilter
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -46,15 +46,15 @@ def filter_options(command: _Command) -> _Command:
     return command
 
 
-def narrowed(chosen: dict[str, str | None]) -> "Narrowed | None":
+def build_filter(chosen: dict[str, str | None]) -> "OutcomeFilter | None":
     """The filter that was chosen; two at once are refused, because no index serves both."""
-    from meruit.outcomes.store.read import Filter, Narrowed
+    from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 
     given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
     if len(given) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name, _ in given)
         raise click.UsageError(f"{names} cannot be combined; give one of them")
-    return Narrowed(Filter(given[0][0]), given[0][1]) if given else None
+    return OutcomeFilter(OutcomeFilterField(given[0][0]), given[0][1]) if given else None
 
 
 @click.group()
@@ -84,8 +84,8 @@ def list_outcomes(
     from meruit.model.access import Scope
     from meruit.outcomes.store.read import page
 
-    wanted = narrowed(chosen)
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    wanted = build_filter(chosen)
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         found = page(connection, Scope(tenant), narrowed=wanted, before=before, limit=limit)
     following = found[-1].seq if len(found) == limit else None
     if as_json:
@@ -98,12 +98,12 @@ def list_outcomes(
             one.contract_id,
             one.agent_id or "–",
             str(one.verdict),
-            shown(one.score),
+            format_cell(one.score),
             str(one.version),
         )
         for one in found
     ]
-    table(("outcome", "recorded (UTC)", "contract", "agent", "verdict", "score", "version"), rows, painted=4)
+    print_table(("outcome", "recorded (UTC)", "contract", "agent", "verdict", "score", "version"), rows, painted=4)
     if following is not None:
         note(f"there may be more: --before {following}")
     return ExitCode.PASSED
@@ -127,14 +127,16 @@ def show(
     """Show one outcome and the verdict on it; --json gives its whole record."""
     from meruit.cli.views.verdict import print_verification
     from meruit.model.access import Scope
-    from meruit.outcomes.store.read import full, summary, version
+    from meruit.outcomes.store.read import full_record, summary, version
 
     scope = Scope(tenant)
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         found = summary(connection, scope, outcome_id)
         verdict = version(connection, scope, outcome_id, found.version if number is None else number)
         if as_json:
-            print_json(full(connection, scope, outcome_id, store.shelf, verdict.version).model_dump_json().encode())
+            print_json(
+                full_record(connection, scope, outcome_id, store.blobs, verdict.version).model_dump_json().encode()
+            )
             return ExitCode.PASSED
     labels = {
         "outcome": found.id,
@@ -149,7 +151,7 @@ def show(
     }
     for name, value in labels.items():
         if value is not None:
-            say(f"{name:10}{visible(value)}")
+            say(f"{name:10}{escape_control_characters(value)}")
     say()
     if verdict.result is None:
         say(f"verdict {verdict.verdict}; the result itself was erased")
@@ -184,7 +186,7 @@ def diff(
     from meruit.store.database import StoreError
 
     scope = Scope(tenant)
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         later = newer or summary(connection, scope, outcome_id).version
         earlier = older or later - 1
         if not earlier:
@@ -197,28 +199,28 @@ def diff(
         print_json(found.to_json())
         return ExitCode.PASSED
     say(
-        f"version {earlier}: verdict {found.before.verdict}, success {shown(found.before.success)}, "
-        f"score {shown(found.before.score)}"
+        f"version {earlier}: verdict {found.before.verdict}, success {format_cell(found.before.success)}, "
+        f"score {format_cell(found.before.score)}"
     )
     say(
-        f"version {later}: verdict {found.after.verdict}, success {shown(found.after.success)}, "
-        f"score {shown(found.after.score)}"
+        f"version {later}: verdict {found.after.verdict}, success {format_cell(found.after.success)}, "
+        f"score {format_cell(found.after.score)}"
     )
     if found.is_empty:
         say("nothing differs")
     elif found.criteria:
         say()
-        table(("criterion", "", "what", "before", "after"), [row for one in found.criteria for row in _rows(one)])
+        print_table(("criterion", "", "what", "before", "after"), [row for one in found.criteria for row in _rows(one)])
     return ExitCode.PASSED
 
 
 def _rows(found: "CriterionDifference") -> Iterator[tuple[str, ...]]:
     for number, change in enumerate(found.changes):
         label = (found.criterion_id, str(found.kind)) if number == 0 else ("", "")
-        yield (*label, change.field, *(_short(shown(side)) for side in (change.before, change.after)))
+        yield (*label, change.field, *(_truncate(format_cell(side)) for side in (change.before, change.after)))
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
 
 
@@ -247,21 +249,21 @@ def export(
     import msgspec
 
     from meruit.model.access import Scope
-    from meruit.outcomes.export import export_jsonl, export_parquet, whole_file
+    from meruit.outcomes.export import atomic_file, export_jsonl, export_parquet
 
-    wanted = narrowed(chosen)
+    wanted = build_filter(chosen)
     kind = kind or ("jsonl" if target == "-" else Path(target).suffix[1:])
     if kind not in ("jsonl", "parquet"):
         raise click.UsageError(f"{target} says neither .jsonl nor .parquet; add --format")
     if target == "-" and (kind != "jsonl" or as_json):
         raise click.UsageError("- is standard output, for JSONL alone; give a file, and --json tells about it")
     write = export_jsonl if kind == "jsonl" else export_parquet
-    with opened(data, database_url) as store, progress_shown("exporting") as progress:
+    with open_records(data, database_url) as store, show_progress("exporting") as progress:
         if target == "-":
             written = write(store, Scope(tenant), wanted, sys.stdout.buffer, progress, every_version=all_versions)
             sys.stdout.buffer.flush()
         else:
-            with whole_file(Path(target)) as file:
+            with atomic_file(Path(target)) as file:
                 written = write(store, Scope(tenant), wanted, file, progress, every_version=all_versions)
     if as_json:
         print_json(msgspec.json.encode({"file": target, "format": kind, "records": written}))
@@ -296,7 +298,7 @@ def erase(
         raise click.UsageError("--reason is a line of text, and not empty")
     if not yes:
         click.confirm(f"Erase the work and all results of {outcome_id} for good?", abort=True, err=True)
-    with opened(data, database_url) as store:
+    with open_records(data, database_url) as store:
         erased = forget(store, tenant, outcome_id, reason)
     if as_json:
         print_json(msgspec.json.encode({"outcome_id": erased.outcome_id, "erased": erased.parts}))

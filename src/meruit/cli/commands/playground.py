@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from meruit.cli.terminal import ExitCode, json_option, note, print_json, say, table, visible
+from meruit.cli.terminal import ExitCode, escape_control_characters, json_option, note, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from meruit.cli.shared.playground_files import Grounds
+    from meruit.cli.shared.playground_files import PlaygroundFolder
     from meruit.playground.host import Playground
     from meruit.playground.seed import Seed
-    from meruit.playground.state import Event
+    from meruit.playground.state import PlaygroundEvent
 
 POLL_S = 0.3
 """Between two looks at what happened."""
@@ -43,11 +43,11 @@ def playground() -> None:
     """
 
 
-def _grounds(data: str | None) -> "Grounds":
-    from meruit.cli.shared.playground_files import Grounds
+def _playground_folder(data: str | None) -> "PlaygroundFolder":
+    from meruit.cli.shared.playground_files import PlaygroundFolder
     from meruit.config import location_of
 
-    return Grounds(location_of(data).folder)
+    return PlaygroundFolder(location_of(data).folder)
 
 
 @playground.command()
@@ -70,15 +70,15 @@ def up(*, seed_file: str | None, data: str | None, host: str, port: int, quota: 
     Ends on SIGTERM or Ctrl-C; playgrounds stay in the folder, and the next `up` serves them again.
     """
     # What serves them takes a moment to load, which --help should not pay.
-    from meruit.api.server import reserve
+    from meruit.api.server import bind_port
     from meruit.config import load_seed
-    from meruit.playground.host import alone
+    from meruit.playground.host import lock_directory
 
     seed = load_seed(seed_file) if seed_file is not None else None
     # Says what is wrong with the address before anything is made.
-    reserve(host, port).close()
-    directory = _grounds(data).directory
-    with alone(directory):
+    bind_port(host, port).close()
+    directory = _playground_folder(data).directory
+    with lock_directory(directory):
         asyncio.run(_serve(directory, seed, (host, port), quota * BYTES_PER_MB, as_json=as_json))
     return ExitCode.PASSED
 
@@ -90,9 +90,9 @@ async def _serve(
 
     from meruit.playground.host import Host
 
-    stopping = _stopping()
+    stopping = _stop_event()
     async with Host(directory, bind=where[0], quota_bytes=quota_bytes) as host:
-        host.public_url = url = _reachable(await host.serve_http(where[1]), where[0])
+        host.public_url = url = _local_url(await host.serve_http(where[1]), where[0])
         made = await host.create(seed) if seed is not None or not host.listing() else None
         several = host.listing()
         if as_json:
@@ -103,7 +103,7 @@ async def _serve(
         await stopping.wait()
 
 
-def _reachable(url: str, bind: str) -> str:
+def _local_url(url: str, bind: str) -> str:
     """The URL as it can be opened on this machine; tells whoever lets other machines in that it does."""
     try:
         address = ipaddress.ip_address(bind or "0.0.0.0")  # noqa: S104 - what no address means to a socket
@@ -119,7 +119,7 @@ def _reachable(url: str, bind: str) -> str:
     return f"http://{here}:{urlsplit(url).port}"
 
 
-def _stopping() -> asyncio.Event:
+def _stop_event() -> asyncio.Event:
     """Is set as soon as somebody wants this process to end."""
     stopping = asyncio.Event()
     # Only there a signal can be heard.
@@ -146,17 +146,17 @@ def _tell(url: str, several: "list[Playground]") -> None:
         }
         for name, value in facts.items():
             if value is not None:
-                say(f"{name:12}{visible(value)}")
+                say(f"{name:12}{escape_control_characters(value)}")
         say()
     if len(several) > MAX_LISTED:
         say(f"and {len(several) - MAX_LISTED:,} more; --json shows all\n")
     say("try:")
-    for line in _to_try(several[0]):
+    for line in _example_commands(several[0]):
         say(f"  {line}")
     say(f"\nserving on {url}; Ctrl-C ends it")
 
 
-def _to_try(one: "Playground") -> list[str]:
+def _example_commands(one: "Playground") -> list[str]:
     """Lines to copy into another terminal."""
     ends = one.endpoints
     lines = [f"curl -H 'Authorization: Bearer {one.secret}' '{ends.fhir}/Patient'"]
@@ -175,9 +175,9 @@ def list_playgrounds(*, data: str | None, as_json: bool) -> int:
     """List the playgrounds in the folder, oldest first."""
     import msgspec
 
-    from meruit.cli.shared.playground_files import seen
+    from meruit.cli.shared.playground_files import summarize_playground
 
-    found = [seen(state) for state in _grounds(data).states()]
+    found = [summarize_playground(state) for state in _playground_folder(data).states()]
     if as_json:
         print_json(msgspec.json.encode({"playgrounds": found}))
         return ExitCode.PASSED
@@ -191,7 +191,7 @@ def list_playgrounds(*, data: str | None, as_json: bool) -> int:
         )
         for one in found
     ]
-    table(("playground", "made (UTC)", "holds", "checkpoints", "benchmark run"), rows)
+    print_table(("playground", "made (UTC)", "holds", "checkpoints", "benchmark run"), rows)
     return ExitCode.PASSED
 
 
@@ -202,9 +202,9 @@ def list_playgrounds(*, data: str | None, as_json: bool) -> int:
 @json_option
 def checkpoint(*, playground_id: str, name: str, data: str | None, as_json: bool) -> int:
     """Remember all that a playground holds now, under a name; served or not."""
-    with _grounds(data).opened(playground_id) as state:
+    with _playground_folder(data).open_state(playground_id) as state:
         state.checkpoint(name)
-    return _done({"playground": playground_id, "checkpoint": name}, f"remembered as {name}", as_json=as_json)
+    return _print_done({"playground": playground_id, "checkpoint": name}, f"remembered as {name}", as_json=as_json)
 
 
 @playground.command()
@@ -214,9 +214,9 @@ def checkpoint(*, playground_id: str, name: str, data: str | None, as_json: bool
 @json_option
 def reset(*, playground_id: str, name: str, data: str | None, as_json: bool) -> int:
     """Put a playground back to a checkpoint, else to how it was made; served or not."""
-    with _grounds(data).opened(playground_id) as state:
+    with _playground_folder(data).open_state(playground_id) as state:
         state.reset(name)
-    return _done({"playground": playground_id, "checkpoint": name}, f"as it was at {name}", as_json=as_json)
+    return _print_done({"playground": playground_id, "checkpoint": name}, f"as it was at {name}", as_json=as_json)
 
 
 @playground.command()
@@ -225,9 +225,9 @@ def reset(*, playground_id: str, name: str, data: str | None, as_json: bool) -> 
 @json_option
 def branch(*, playground_id: str, data: str | None, as_json: bool) -> int:
     """Make another playground that goes on from where one is, and print its id."""
-    made = _grounds(data).branch(playground_id)
+    made = _playground_folder(data).branch(playground_id)
     note("a `meruit playground up` that runs already does not notice it; the next one serves it")
-    return _done({"playground": made, "branched_from": playground_id}, made, as_json=as_json)
+    return _print_done({"playground": made, "branched_from": playground_id}, made, as_json=as_json)
 
 
 @playground.command()
@@ -236,12 +236,12 @@ def branch(*, playground_id: str, data: str | None, as_json: bool) -> int:
 @json_option
 def remove(*, playground_id: str, data: str | None, as_json: bool) -> int:
     """Forget a playground and all that it held."""
-    _grounds(data).remove(playground_id)
+    _playground_folder(data).remove(playground_id)
     note("a `meruit playground up` that serves it may answer for it until it ends")
-    return _done({"removed": playground_id}, f"removed {playground_id}", as_json=as_json)
+    return _print_done({"removed": playground_id}, f"removed {playground_id}", as_json=as_json)
 
 
-def _done(facts: dict[str, str], text: str, *, as_json: bool) -> int:
+def _print_done(facts: dict[str, str], text: str, *, as_json: bool) -> int:
     import msgspec
 
     if as_json:
@@ -263,8 +263,8 @@ def events(*, playground_id: str, after: int, follow: bool, data: str | None, as
 
     from meruit.playground.events import page
 
-    gathered: "list[Event]" = []
-    with _grounds(data).opened(playground_id) as state:
+    gathered: "list[PlaygroundEvent]" = []
+    with _playground_folder(data).open_state(playground_id) as state:
         while True:
             found = page(state, after)
             after = found.next
@@ -286,7 +286,7 @@ def _write(lines: list[str]) -> bool:
     """Write lines at once; False where nobody reads any more."""
     try:
         for line in lines:
-            click.echo(visible(line))
+            click.echo(escape_control_characters(line))
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -296,6 +296,6 @@ def _write(lines: list[str]) -> bool:
     return True
 
 
-def _line(event: "Event") -> str:
+def _line(event: "PlaygroundEvent") -> str:
     facts = " ".join(f"{name}={value}" for name, value in event.facts.items())
     return f"{event.seq:>6}  {event.at}  {event.type:16}  {event.key or '–'}  {facts}".rstrip()

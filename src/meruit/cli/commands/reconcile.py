@@ -7,16 +7,16 @@ import click
 
 from meruit.cli.terminal import (
     ExitCode,
-    Place,
+    StoreAddress,
     config_option,
+    escape_control_characters,
     json_option,
     note,
     print_json,
+    print_table,
     say,
     store_options,
-    table,
     tenant_option,
-    visible,
 )
 
 if TYPE_CHECKING:
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from meruit.model.metering import UsageRecord
     from meruit.store.store import Store
-    from meruit.usage.reconcile.reconciler import Passed, Reconciler
-    from meruit.usage.store.due import Choice
+    from meruit.usage.reconcile.reconciler import Reconciler, ReconcileSummary
+    from meruit.usage.store.due import UsageRunFilter
 
 MAX_LISTED = 500
 MAX_AGE_DAYS = 3650
 
 
-def _age(most: int) -> "Callable[[click.Context, click.Parameter, float | None], float | None]":
+def _age_check(most: int) -> "Callable[[click.Context, click.Parameter, float | None], float | None]":
     """No range holds NaN off, and no clock goes back for ever."""
 
-    def checked(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    def check_age(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
         if value is not None and not 0 <= value <= most:
             raise click.BadParameter(f"{value:g} is not between 0 and {most} ({MAX_AGE_DAYS} days)")
         return value
 
-    return checked
+    return check_age
 
 
 @click.command()
@@ -51,12 +51,16 @@ def _age(most: int) -> "Callable[[click.Context, click.Parameter, float | None],
 @click.option(
     "--min-age",
     type=float,
-    callback=_age(MAX_AGE_DAYS * 24 * 60),
+    callback=_age_check(MAX_AGE_DAYS * 24 * 60),
     metavar="MINUTES",
     help="Only runs that ended so long ago at least.",
 )
 @click.option(
-    "--max-age", type=float, callback=_age(MAX_AGE_DAYS * 24), metavar="HOURS", help="Only runs that ended so recently."
+    "--max-age",
+    type=float,
+    callback=_age_check(MAX_AGE_DAYS * 24),
+    metavar="HOURS",
+    help="Only runs that ended so recently.",
 )
 @click.option("--watch", is_flag=True, help="Go on, a round every few minutes, until Ctrl-C or SIGTERM.")
 @config_option
@@ -88,14 +92,14 @@ def reconcile(  # noqa: PLR0913 - one a thing that can be said
     from datetime import timedelta
 
     from meruit.store.store import utc_now
-    from meruit.usage.store.due import Choice
+    from meruit.usage.store.due import UsageRunFilter
 
     if listing and watch:
         raise click.UsageError("--list asks nobody, so there is nothing to --watch")
 
-    def choice() -> Choice:
+    def choice() -> UsageRunFilter:
         # Ages count from now, in every round anew.
-        return Choice(
+        return UsageRunFilter(
             tenant=tenant,
             framework=framework,
             run_id=run_id,
@@ -103,22 +107,22 @@ def reconcile(  # noqa: PLR0913 - one a thing that can be said
             ended_since=None if max_age is None else utc_now() - timedelta(hours=max_age),
         )
 
-    place = Place(data, database_url, tenant)
+    place = StoreAddress(data, database_url, tenant)
     if listing:
-        return _listed(place, choice(), verbose=verbose, as_json=as_json)
-    return _reconciled(place, choice, config, watch=watch, as_json=as_json)
+        return _list_runs(place, choice(), verbose=verbose, as_json=as_json)
+    return _run_reconciler(place, choice, config, watch=watch, as_json=as_json)
 
 
-def _listed(place: Place, choice: "Choice", *, verbose: bool, as_json: bool) -> int:
+def _list_runs(place: StoreAddress, choice: "UsageRunFilter", *, verbose: bool, as_json: bool) -> int:
     import msgspec
 
-    from meruit.cli.shared.open_store import opened
-    from meruit.usage.store.due import chosen
+    from meruit.cli.shared.open_store import open_records
+    from meruit.usage.store.due import find_runs
 
-    with opened(place.data, place.database_url) as store, store.database.reading() as connection:
-        found = chosen(connection, choice, MAX_LISTED)
+    with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
+        found = find_runs(connection, choice, MAX_LISTED)
     if as_json:
-        print_json(msgspec.json.encode({"runs": [_as_listed(one) for one in found]}))
+        print_json(msgspec.json.encode({"runs": [_listing_to_dict(one) for one in found]}))
         return ExitCode.PASSED
     if not found:
         note("no run is recorded that fits; `meruit usage record FILE` records one")
@@ -145,18 +149,24 @@ def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
                 one.verdict.message,
             ]
         )
-    table(headings, rows, painted=2)
+    print_table(headings, rows, painted=2)
     if not verbose:
         return
     for one in found:
-        due = "never by itself" if one.next_look_at is None else f"{one.next_look_at:%Y-%m-%d %H:%M:%S} UTC"
+        due = (
+            "never by itself" if one.next_observation_at is None else f"{one.next_observation_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
         say()
-        say(visible(f"{one.run.id}: {one.verdict.code}, {one.attempts} looks, assurance {one.verdict.assurance}"))
-        say(visible(f"  {one.verdict.explanation}"))
+        say(
+            escape_control_characters(
+                f"{one.run.id}: {one.verdict.code}, {one.attempts} looks, assurance {one.verdict.assurance}"
+            )
+        )
+        say(escape_control_characters(f"  {one.verdict.explanation}"))
         say(f"  next look: {due}; withdrawn {one.verdict.withdrawn} times")
 
 
-def _as_listed(one: "UsageRecord") -> dict[str, object]:
+def _listing_to_dict(one: "UsageRecord") -> dict[str, object]:
     """As the specified manifest names things, and what else is known."""
     tokens = one.verdict.tokens
     return {
@@ -172,38 +182,42 @@ def _as_listed(one: "UsageRecord") -> dict[str, object]:
         "assurance": one.verdict.assurance,
         "withdrawn": one.verdict.withdrawn,
         "attempts": one.attempts,
-        "next_look_at": one.next_look_at,
+        "next_observation_at": one.next_observation_at,
     }
 
 
-def _reconciled(place: Place, choice: "Callable[[], Choice]", config: str | None, *, watch: bool, as_json: bool) -> int:
+def _run_reconciler(
+    place: StoreAddress, choice: "Callable[[], UsageRunFilter]", config: str | None, *, watch: bool, as_json: bool
+) -> int:
     import asyncio
 
     from meruit.app import build_reconciler
-    from meruit.cli.shared.load_agents import heeding
-    from meruit.cli.shared.open_store import opened
+    from meruit.cli.shared.load_agents import stop_on_signals
+    from meruit.cli.shared.open_store import open_records
     from meruit.config import Settings
 
     settings = Settings.load(config)
-    with opened(place.data, place.database_url) as store:
+    with open_records(place.data, place.database_url) as store:
         _check_known(store, choice())
 
-        async def go() -> "Passed":
+        async def go() -> "ReconcileSummary":
             async with build_reconciler(settings, store, os.environ) as reconciler:
                 if not watch:
-                    return await _round(reconciler, choice, as_json=as_json)
+                    return await _run_round(reconciler, choice, as_json=as_json)
                 stopping = asyncio.Event()
-                with heeding(stopping):
-                    return await _rounds(reconciler, choice, stopping, settings.usage.tick_min * 60, as_json=as_json)
+                with stop_on_signals(stopping):
+                    return await _run_rounds(
+                        reconciler, choice, stopping, settings.usage.tick_min * 60, as_json=as_json
+                    )
 
         passed = asyncio.run(go())
         return _exit_code(store, choice(), passed)
 
 
-def _check_known(store: "Store", choice: "Choice") -> None:
+def _check_known(store: "Store", choice: "UsageRunFilter") -> None:
     """Raise NotFound for a run that is not recorded, and for a framework of which none is or that is not the run's."""
     from meruit.store.database import NotFound
-    from meruit.usage.store.due import Choice, chosen
+    from meruit.usage.store.due import UsageRunFilter, find_runs
     from meruit.usage.store.read import find
 
     if choice.framework is None:
@@ -213,57 +227,59 @@ def _check_known(store: "Store", choice: "Choice") -> None:
             framework = find(connection, choice.tenant or "", choice.run_id).run.framework
             if framework != choice.framework:
                 raise NotFound(f"run {choice.run_id!r} is of the framework {framework!r}, not {choice.framework!r}")
-        elif not chosen(connection, Choice(choice.tenant, choice.framework), 1):
+        elif not find_runs(connection, UsageRunFilter(choice.tenant, choice.framework), 1):
             raise NotFound(f"no run of the framework {choice.framework!r} is recorded; `meruit reconcile --list`")
 
 
-async def _round(reconciler: "Reconciler", choice: "Callable[[], Choice]", *, as_json: bool) -> "Passed":
+async def _run_round(
+    reconciler: "Reconciler", choice: "Callable[[], UsageRunFilter]", *, as_json: bool
+) -> "ReconcileSummary":
     import msgspec
 
-    say_change = _teller(as_json=as_json)
-    passed = await reconciler.once(choice(), watch=say_change)
+    say_change = _progress_printer(as_json=as_json)
+    passed = await reconciler.run_once(choice(), watch=say_change)
     if as_json:
         print_json(msgspec.json.encode(passed))
     else:
-        _sum_up(passed)
+        _print_summary(passed)
     return passed
 
 
-async def _rounds(
+async def _run_rounds(
     reconciler: "Reconciler",
-    choice: "Callable[[], Choice]",
+    choice: "Callable[[], UsageRunFilter]",
     stopping: "asyncio.Event",
     pause_s: float,
     *,
     as_json: bool,
-) -> "Passed":
+) -> "ReconcileSummary":
     import asyncio
     import contextlib
 
-    passed = await _round(reconciler, choice, as_json=as_json)
+    passed = await _run_round(reconciler, choice, as_json=as_json)
     while not stopping.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), pause_s)
             break
-        passed = await _round(reconciler, choice, as_json=as_json)
+        passed = await _run_round(reconciler, choice, as_json=as_json)
     return passed
 
 
-def _teller(*, as_json: bool) -> "Callable[[str, str], None]":
+def _progress_printer(*, as_json: bool) -> "Callable[[str, str], None]":
     def tell(about: str, text: str) -> None:
         if not as_json:
-            say(visible(f"{about}: {text}"), err=True)
+            say(escape_control_characters(f"{about}: {text}"), err=True)
 
     return tell
 
 
-def _sum_up(passed: "Passed") -> None:
+def _print_summary(passed: "ReconcileSummary") -> None:
     if not passed.accounts:
         note("nothing is due; `meruit reconcile --list --verbose` says what is when")
     for one in passed.accounts:
         trouble = f"; {one.trouble}" if one.trouble else ""
         say(
-            visible(
+            escape_control_characters(
                 f"{one.account}: {one.looked:,} runs looked at on {one.pages:,} pages, {one.kept:,} looks kept, "
                 f"{one.early:,} too early to count, {one.failed:,} failed{trouble}"
             )
@@ -272,7 +288,7 @@ def _sum_up(passed: "Passed") -> None:
         say(", ".join(f"{count:,} {status}" for status, count in sorted(passed.statuses.items())))
 
 
-def _exit_code(store: "Store", choice: "Choice", passed: "Passed") -> int:
+def _exit_code(store: "Store", choice: "UsageRunFilter", passed: "ReconcileSummary") -> int:
     from meruit.model.usage import FetchError, UsageStatus
     from meruit.usage.store.read import find
 

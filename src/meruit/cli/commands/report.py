@@ -11,13 +11,13 @@ import click
 
 from meruit.cli.terminal import (
     ExitCode,
-    Place,
+    StoreAddress,
     json_option,
     note,
     print_json,
+    print_table,
     say,
     store_options,
-    table,
     tenant_option,
 )
 
@@ -82,7 +82,7 @@ def build(  # noqa: PLR0913 - one an option
     for path in targets:
         if source is not None and _is_same(path, source):
             raise click.UsageError(f"{path} would be written over, and the runs are read from it; give -o another name")
-    found = _built(source, Place(data, database_url, tenant), agents, cost, question)
+    found = _build_report(source, StoreAddress(data, database_url, tenant), agents, cost, question)
     if target == "-":
         sys.stdout.buffer.write(render(found))
         sys.stdout.buffer.flush()
@@ -108,11 +108,11 @@ def _is_same(path: Path, source: str) -> bool:
 
 def _write(contents: dict[Path, bytes]) -> None:
     """Files that appear under their names once all of them are complete."""
-    from meruit.outcomes.export import whole_file
+    from meruit.outcomes.export import atomic_file
 
     with ExitStack() as files:
         for path, content in contents.items():
-            file = files.enter_context(whole_file(path))
+            file = files.enter_context(atomic_file(path))
             file.write(content)
             file.flush()
 
@@ -138,7 +138,9 @@ def compare(  # noqa: PLR0913 - one an option
     """Compare two agents, task by task; exit code 3 where no task has a verified run of both."""
     if a == b:
         raise click.UsageError("A and B are the same agent")
-    found = _built(source, Place(data, database_url, tenant), (a, b), cost, f"Is {a} better or cheaper than {b}?")
+    found = _build_report(
+        source, StoreAddress(data, database_url, tenant), (a, b), cost, f"Is {a} better or cheaper than {b}?"
+    )
     if as_json:
         print_json(found.to_json())
     else:
@@ -146,29 +148,33 @@ def compare(  # noqa: PLR0913 - one an option
     return ExitCode.PASSED if found.tasks_compared else ExitCode.COULD_NOT_VERIFY
 
 
-def _built(source: str | None, place: Place, agents: Sequence[str], cost: str, question: str | None) -> "Report":
-    from meruit.cli.shared.open_store import opened
+def _build_report(
+    source: str | None, place: StoreAddress, agents: Sequence[str], cost: str, question: str | None
+) -> "Report":
+    from meruit.cli.shared.open_store import open_records
     from meruit.reports.population import CostKind
-    from meruit.reports.report import QUESTION, build
+    from meruit.reports.report import QUESTION, build_report
     from meruit.reports.runs_file import read_runs
-    from meruit.usage.store.read import attempts, everything
+    from meruit.usage.store.read import find_observations, iterate_all
 
-    told = {"question": question or QUESTION, "command": _again(source, place, agents, cost, question)}
+    told = {"question": question or QUESTION, "command": _reproduce_command(source, place, agents, cost, question)}
     if source is not None:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
         file = read_runs(content, "standard input" if source == "-" else source)
-        return build(file.records, file.attempts, agents=agents, cost=CostKind(cost), **told)
-    with opened(place.data, place.database_url) as store, store.database.reading() as connection:
-        return build(
-            everything(connection, place.tenant, agents[0] if len(agents) == 1 else None),
-            lambda run_id: attempts(connection, place.tenant, run_id),
+        return build_report(file.records, file.attempts, agents=agents, cost=CostKind(cost), **told)
+    with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
+        return build_report(
+            iterate_all(connection, place.tenant, agents[0] if len(agents) == 1 else None),
+            lambda run_id: find_observations(connection, place.tenant, run_id),
             agents=agents,
             cost=CostKind(cost),
             **told,
         )
 
 
-def _again(source: str | None, place: Place, agents: Sequence[str], cost: str, question: str | None) -> str:
+def _reproduce_command(
+    source: str | None, place: StoreAddress, agents: Sequence[str], cost: str, question: str | None
+) -> str:
     """The command that makes it again, without what is only this machine's: folders, and whatever opens a database."""
     words = ["meruit", "report", "build", "-o", "report.html"]
     words += [word for agent in agents for word in ("--framework", agent)]
@@ -183,17 +189,17 @@ def _again(source: str | None, place: Place, agents: Sequence[str], cost: str, q
 
 
 def _print_comparison(found: "Report") -> None:
-    from meruit.reports.compare import left_out
+    from meruit.reports.compare import describe_left_out
 
     rows = [_row(one) for one in found.comparisons]
     if rows:
         headings = ("measure", "runs", "tasks", "first", "second", "estimate", "95 % interval", "p", "p Holm", "MDE")
-        table(headings, rows)
+        print_table(headings, rows)
         for one in found.comparisons:
             if one.left_out:
-                say(f"{one.measure}: {left_out(one)}")
+                say(f"{one.measure}: {describe_left_out(one)}")
         say()
-    table(
+    print_table(
         ("agent", "runs", "verified", "excluded", "by rule"),
         [
             (
@@ -211,10 +217,12 @@ def _print_comparison(found: "Report") -> None:
 
 
 def _row(one: "Comparison") -> tuple[str, ...]:
-    from meruit.reports.compare import Scale
-    from meruit.reports.number_format import chance, factor, number, share, signed
+    from meruit.reports.compare import ComparisonScale
+    from meruit.reports.number_format import format_difference, format_factor, format_number, format_p, format_share
 
-    told, value = (factor, number) if one.scale is Scale.RATIO else (signed, share)
+    told, value = (
+        (format_factor, format_number) if one.scale is ComparisonScale.RATIO else (format_difference, format_share)
+    )
     limits = f"{told(one.interval.low)} to {told(one.interval.high)}" if one.interval else f"none: {one.why_not}"
     return (
         str(one.measure),
@@ -224,7 +232,7 @@ def _row(one: "Comparison") -> tuple[str, ...]:
         value(one.value_b),
         told(one.estimate),
         limits,
-        chance(one.p),
-        chance(one.p_holm),
+        format_p(one.p),
+        format_p(one.p_holm),
         told(one.mde),
     )

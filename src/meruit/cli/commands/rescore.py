@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.commands.outcome import filter_options, narrowed
-from meruit.cli.shared.open_store import opened
+from meruit.cli.commands.outcome import build_filter, filter_options
+from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
+    check_stdin_used_once,
     config_option,
     json_option,
     note,
-    once,
     print_json,
-    progress_shown,
+    print_table,
     python_full_option,
     say,
+    show_progress,
     store_options,
-    table,
     tenant_option,
 )
 
 if TYPE_CHECKING:
-    from meruit.cli.shared.engine import Loaded
+    from meruit.cli.shared.engine import EngineWithCriteria
     from meruit.outcomes.rescore.columns import FileSummary
-    from meruit.outcomes.rescore.run import Runner, Summary
+    from meruit.outcomes.rescore.run import RescoreRunner, RescoreSummary
 
 MAX_WORKERS = 256
 
@@ -73,10 +73,10 @@ def rescore(  # noqa: PLR0913 - one an option
     command goes on where it stopped.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
-    from meruit.cli.shared.engine import load
+    from meruit.cli.shared.engine import load_engine
 
-    once(criteria, config)
-    wanted = narrowed(chosen)
+    check_stdin_used_once(criteria, config)
+    wanted = build_filter(chosen)
     if source is not None:
         if wanted is not None or everything or dry_run or reason is not None or engine != "local":
             raise click.UsageError("--from judges a whole file and records nothing; only -o goes with it")
@@ -92,20 +92,20 @@ def rescore(  # noqa: PLR0913 - one an option
         raise click.UsageError("--reason says in a line why the verdicts change; it stays in the audit log")
     if workers is not None and engine != "ray":
         raise click.UsageError("--workers is for --engine ray")
-    loaded = load(criteria, config, allow_python_full=allow_python_full)
+    loaded = load_engine(criteria, config, allow_python_full=allow_python_full)
     prepared = loaded.engine.compile_or_raise(loaded.criteria, "standard input" if criteria == "-" else criteria)
     if source is not None:
         if not _columns_are_possible():
             raise click.UsageError("--from needs columns: pip install 'meruit[bulk]'")
         from meruit.outcomes.rescore.columns import judge_file
 
-        with progress_shown("judging") as progress:
+        with show_progress("judging") as progress:
             judged = judge_file(
                 Path(source), loaded.engine, prepared, None if target is None else Path(target), progress
             )
         _tell_file(judged, target, as_json=as_json)
         return ExitCode.PASSED
-    with opened(data, database_url) as store, progress_shown("rescoring") as progress:
+    with open_records(data, database_url) as store, show_progress("rescoring") as progress:
         now = store.surroundings.clock()
         where = (store, loaded.engine, tenant, loaded.criteria)
         if dry_run and engine == "local" and _columns_are_possible():
@@ -134,7 +134,9 @@ def _columns_are_possible() -> bool:
     return all(find_spec(name) is not None for name in ("numpy", "polars", "pyarrow"))
 
 
-def _runner(engine: str, workers: int | None, loaded: "Loaded", *, allow_python_full: bool) -> "Runner":
+def _runner(
+    engine: str, workers: int | None, loaded: "EngineWithCriteria", *, allow_python_full: bool
+) -> "RescoreRunner":
     from meruit.app import build_engine
     from meruit.outcomes.rescore.run import LocalRunner
 
@@ -146,7 +148,7 @@ def _runner(engine: str, workers: int | None, loaded: "Loaded", *, allow_python_
     return RayRunner(make, workers or DEFAULT_WORKERS)
 
 
-def _tell(summary: "Summary", *, as_json: bool) -> None:
+def _tell(summary: "RescoreSummary", *, as_json: bool) -> None:
     if as_json:
         print_json(summary.to_json())
         return
@@ -164,10 +166,10 @@ def _tell(summary: "Summary", *, as_json: bool) -> None:
     if summary.changed:
         say()
         rows = [(str(turn.before), str(turn.after), f"{turn.count:,}") for turn in summary.changed]
-        table(("verdict", "becomes", "outcomes"), rows)
+        print_table(("verdict", "becomes", "outcomes"), rows)
     if summary.criteria:
         say()
-        table(
+        print_table(
             ("criterion", "outcomes for which it ended otherwise"),
             [(name, f"{times:,}") for name, times in summary.criteria.items()],
         )
@@ -179,11 +181,11 @@ def _tell_file(summary: "FileSummary", target: str | None, *, as_json: bool) -> 
         print_json(summary.to_json())
         return
     say(f"{summary.rows:,} rows judged, {summary.successes:,} successful")
-    table(("verdict", "rows"), [(str(verdict), f"{times:,}") for verdict, times in summary.verdicts.items()])
+    print_table(("verdict", "rows"), [(str(verdict), f"{times:,}") for verdict, times in summary.verdicts.items()])
     say()
     statuses = ("met", "not_met", "indeterminate", "excluded")
     ended = {name: {str(status): times for status, times in some.items()} for name, some in summary.criteria.items()}
-    table(
+    print_table(
         ("criterion", *(status.replace("_", " ") for status in statuses)),
         [(name, *(f"{some.get(status, 0):,}" for status in statuses)) for name, some in ended.items()],
     )

@@ -19,8 +19,8 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from meruit.api.server import Stopping
-    from meruit.gate.runner.engine import Crew
+    from meruit.api.server import ShutdownSignal
+    from meruit.gate.runner.engine import AgentRoster
     from meruit.store.store import Store
 
 
@@ -67,20 +67,20 @@ def serve(  # noqa: PLR0913 - one an option
     Agents run in workers, never in answers to requests; with --agents this process has a worker beside.
     """
     # The web framework takes a moment to load.
-    from meruit.api.app import build_app, build_service, host_of
+    from meruit.api.app import build_app, build_hosting, build_service
     from meruit.api.logging import configure_logs
-    from meruit.api.server import Stopping, is_loopback, reserve, run
+    from meruit.api.server import ShutdownSignal, bind_port, is_loopback, run
     from meruit.app import open_store
     from meruit.config import Settings, location_of
     from meruit.errors import MeruitError
     from meruit.store import keys
 
     settings = Settings.load(config)
-    crew = _crew(agents)
+    crew = _load_worker_agents(agents)
     location = location_of(data, database_url)
     store = open_store(location, make=True)
     try:
-        _check_alone(store, crew)
+        _check_no_other_worker(store, crew)
         with store.database.reading() as connection:
             has_keys = keys.any_exists(connection)
         if not has_keys and not is_loopback(host):
@@ -89,14 +89,14 @@ def serve(  # noqa: PLR0913 - one an option
                 "`meruit keys create NAME --role admin` makes one"
             )
         # Taken before the sandbox is tried, which takes a while.
-        with reserve(host, port) as listener:
-            note(f"records are in {location.shown}")
+        with bind_port(host, port) as listener:
+            note(f"records are in {location.display_name}")
             if not has_keys:
                 note("no keys yet: this machine may do everything; `meruit keys create NAME --role admin` changes that")
             note("trying the sandbox …")
             configure_logs()
-            stopping = Stopping()
-            hosting = host_of(
+            stopping = ShutdownSignal()
+            hosting = build_hosting(
                 *(store, settings),
                 bind=host.strip("[]"),
                 environ=os.environ,
@@ -106,9 +106,9 @@ def serve(  # noqa: PLR0913 - one an option
 
             def ready(url: str) -> None:
                 hosting.public_url = (public_url or url).rstrip("/")
-                _tell(url, as_json=as_json)
+                _print_address(url, as_json=as_json)
 
-            with _working(store, crew, stopping):
+            with _run_worker(store, crew, stopping):
                 run(
                     build_app(service),
                     host,
@@ -123,25 +123,25 @@ def serve(  # noqa: PLR0913 - one an option
     return ExitCode.PASSED
 
 
-def _crew(agents: tuple[str, ...]) -> "Crew | None":
+def _load_worker_agents(agents: tuple[str, ...]) -> "AgentRoster | None":
     """Whom a worker in this process works for, if there is to be one."""
     if not agents:
         return None
-    from meruit.cli.shared.load_agents import load_crew
+    from meruit.cli.shared.load_agents import load_roster
 
-    return load_crew(agents)
+    return load_roster(agents)
 
 
-def _check_alone(store: "Store", crew: "Crew | None") -> None:
+def _check_no_other_worker(store: "Store", crew: "AgentRoster | None") -> None:
     """Say that another worker has the file before anything listens."""
     if crew is not None:
-        from meruit.cli.shared.load_agents import check_alone
+        from meruit.cli.shared.load_agents import check_no_other_worker
 
-        check_alone(store)
+        check_no_other_worker(store)
 
 
 @contextmanager
-def _working(store: "Store", crew: "Crew | None", stopping: "Stopping") -> Iterator[None]:
+def _run_worker(store: "Store", crew: "AgentRoster | None", stopping: "ShutdownSignal") -> Iterator[None]:
     """Have a worker beside; where it cannot work, the service ends too."""
     if crew is None:
         yield
@@ -157,7 +157,7 @@ def _working(store: "Store", crew: "Crew | None", stopping: "Stopping") -> Itera
         worker.stop()
 
 
-def _tell(url: str, *, as_json: bool) -> None:
+def _print_address(url: str, *, as_json: bool) -> None:
     """Where it listens, once it does."""
     if as_json:
         import msgspec

@@ -6,21 +6,21 @@ import click
 
 from meruit.cli.terminal import (
     ExitCode,
+    check_stdin_used_once,
     config_option,
     json_option,
     note,
-    once,
     page_options,
     print_json,
+    print_table,
     store_options,
-    table,
     tenant_option,
 )
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from meruit.cli.views.usage import Judged
+    from meruit.cli.views.usage import UsageFileVerdict
     from meruit.config import Settings
     from meruit.model.metering import MeteredRun, UsageRecord
     from meruit.model.usage import UsagePolicy
@@ -39,7 +39,7 @@ def usage() -> None:
     """Judge, record, list, explain and export the tokens of runs; each takes --json."""
 
 
-def _minutes(_context: click.Context, _option: click.Parameter, value: float) -> float:
+def _check_minutes(_context: click.Context, _option: click.Parameter, value: float) -> float:
     """No range holds NaN off: it is neither above nor below anything."""
     if not 0 <= value <= MAX_INTERVAL_MIN:
         raise click.BadParameter(f"{value:g} is not between 0 and {MAX_INTERVAL_MIN} (30 days)")
@@ -63,7 +63,7 @@ def _policy(config: str | None) -> "UsagePolicy":
     type=float,
     default=60,
     show_default=True,
-    callback=_minutes,
+    callback=_check_minutes,
     metavar="MIN",
     help="Minutes between two equal attempts; fewer than 60 are told with the verdict.",
 )
@@ -86,15 +86,15 @@ def decide(*, file: str, interval: float, anchor: str, manifest: str | None, wan
     Exit codes: 0 verified, 1 warning, 3 pending or no data, 2 bad input.
     """
     # Reading documents takes a moment that --help should not pay.
-    from meruit.cli.shared.usage_files import judge, load_manifest, put_back
-    from meruit.cli.views.usage import code_of, judged_json, print_judged, print_verdict
+    from meruit.cli.shared.usage_files import judge_files, load_manifest, write_verdicts
+    from meruit.cli.views.usage import exit_code_of, print_file_verdicts, print_verdict, verdicts_to_json
     from meruit.model.usage import Anchor, UsagePolicy
 
     if manifest is not None and not wants_write:
         raise click.UsageError("--manifest says where else to write; give --write too")
     if wants_write and "-" in (file, manifest):
         raise click.UsageError("standard input cannot be written to; name a file")
-    judged, listing = judge(file, UsagePolicy(interval_min=interval, anchor=Anchor(anchor)))
+    judged, listing = judge_files(file, UsagePolicy(interval_min=interval, anchor=Anchor(anchor)))
     several = listing is not None
     if manifest is not None:
         if several:
@@ -103,26 +103,26 @@ def decide(*, file: str, interval: float, anchor: str, manifest: str | None, wan
             raise click.UsageError(f"{file} has no run_id, so that no manifest can name it")
         listing = load_manifest(manifest)
     if wants_write:
-        put_back(judged, listing)
+        write_verdicts(judged, listing)
         note(f"written to {', '.join([*(one.path for one in judged), *([] if listing is None else [listing.path])])}")
-    _tell_ahead(judged)
+    _warn_of_future_observations(judged)
     if as_json:
-        print_json(judged_json(judged, several=several))
+        print_json(verdicts_to_json(judged, several=several))
     elif several:
-        print_judged(judged)
+        print_file_verdicts(judged)
     else:
         print_verdict(judged[0].verdict)
     if not judged:
         note(f"{file} names no run, so nothing is verified")
         return ExitCode.COULD_NOT_VERIFY
-    return code_of(one.verdict.status for one in judged)
+    return exit_code_of(one.verdict.status for one in judged)
 
 
-def _tell_ahead(judged: "list[Judged]") -> None:
-    from meruit.cli.shared.usage_files import ahead
+def _warn_of_future_observations(judged: "list[UsageFileVerdict]") -> None:
+    from meruit.cli.shared.usage_files import future_observations
 
     for one in judged:
-        for look in ahead(one.file):
+        for look in future_observations(one.file):
             note(f"{one.path}: attempt {look.id!r} is dated {look.at.isoformat()}, which is still to come")
 
 
@@ -150,24 +150,28 @@ def record(
     import msgspec
 
     from meruit.app import open_store
-    from meruit.cli.shared.contracts import by_command_line
-    from meruit.cli.shared.usage_files import news_in, recordable
+    from meruit.cli.shared.contracts import command_line_actor
+    from meruit.cli.shared.usage_files import new_observations, read_recordable
     from meruit.cli.views.usage import print_runs
     from meruit.config import location_of
     from meruit.usage.followers import UsageWrite
-    from meruit.usage.store.read import attempts
-    from meruit.usage.store.write import Look, Looked, RecordRuns
+    from meruit.usage.store.read import find_observations
+    from meruit.usage.store.write import RecordObservations, RecordRuns, RunObservation
 
-    once(*files, config)
-    actor, settings = by_command_line(tenant), _settings(config)
+    check_stdin_used_once(*files, config)
+    actor, settings = command_line_actor(tenant), _settings(config)
     policy = settings.usage.policy.policy
-    found = recordable(files)
+    found = read_recordable(files)
     runs = RecordRuns(tenant, actor.by, [one.run for one in found], policy)
     store = open_store(location_of(data, database_url), make=True)
     try:
         with store.database.reading() as connection:
-            news = [(one.run.id, news_in(one, attempts(connection, tenant, one.run.id))) for one in found]
-        looks = Look(tenant, [Looked(run_id, attempt) for run_id, several in news for attempt in several], policy)
+            news = [
+                (one.run.id, new_observations(one, find_observations(connection, tenant, one.run.id))) for one in found
+            ]
+        looks = RecordObservations(
+            tenant, [RunObservation(run_id, attempt) for run_id, several in news for attempt in several], policy
+        )
         # A contract that pays for tokens moves with them, in the same transaction.
         both = UsageWrite(tenant, actor.by, lambda writing: [*runs(writing), *looks(writing)])
         kept = {one.run.id: one for one in store.recorder.write(both)}
@@ -190,7 +194,7 @@ def record(
 @json_option
 def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """End a run whose process died, so that it can be looked at."""
-    from meruit.cli.shared.open_store import opened
+    from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_runs
     from meruit.documents.places import read_moment
     from meruit.usage.meter import end_run
@@ -199,7 +203,7 @@ def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_
         ended_at = None if at is None else read_moment(at)
     except ValueError as fault:
         raise click.UsageError(f"--at: {fault}") from None
-    with opened(data, database_url) as store:
+    with open_records(data, database_url) as store:
         found = end_run(store, run_id, ended_at=ended_at, tenant=tenant)
     if as_json:
         print_json(found.to_json())
@@ -233,13 +237,13 @@ def list_runs(  # noqa: PLR0913 - one an option
     """List recorded runs, the newest first."""
     import msgspec
 
-    from meruit.cli.shared.open_store import opened
+    from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_runs
     from meruit.model.usage import UsageStatus
     from meruit.usage.store.read import page
 
     wanted = None if status is None else UsageStatus(status)
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         found = page(
             *(connection, tenant),
             framework=framework,
@@ -268,12 +272,12 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
     """Show a run with its steps, what they used by their own account, and every attempt."""
     import msgspec
 
-    from meruit.cli.shared.open_store import opened
+    from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_run
-    from meruit.usage.store.read import attempts, find
+    from meruit.usage.store.read import find, find_observations
 
-    with opened(data, database_url) as store, store.database.reading() as connection:
-        found, looks = find(connection, tenant, run_id), attempts(connection, tenant, run_id)
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        found, looks = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
     if as_json:
         print_json(msgspec.json.encode(found.to_dict() | {"looks": looks}))
     else:
@@ -296,50 +300,55 @@ def explain(
     """
     import msgspec
 
-    from meruit.cli.shared.open_store import opened
-    from meruit.cli.views.usage import Explained, as_claimed, code_of, print_explained
-    from meruit.usage.schedule import next_look
-    from meruit.usage.store.read import attempts, find
+    from meruit.cli.shared.open_store import open_records
+    from meruit.cli.views.usage import UsageExplanation, exit_code_of, print_explanation, verdict_to_dict
+    from meruit.usage.schedule import next_observation
+    from meruit.usage.store.read import find, find_observations
 
     policy = _policy(config)
-    with opened(data, database_url) as store, store.database.reading() as connection:
-        found, looks = find(connection, tenant, run_id), attempts(connection, tenant, run_id)
-        beside, now = _open_beside(connection, tenant, found), store.surroundings.clock()
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        found, looks = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
+        beside, now = _open_runs_beside(connection, tenant, found), store.surroundings.clock()
     ended_at = found.run.ended_at
     since = sorted((one for one in looks if ended_at is not None and one.at >= ended_at), key=lambda one: one.at)
     # When is what the records say: somebody may have asked for a look since, or looked in vain.
-    look = next_look(ended_at, found.verdict, since, policy)._replace(at=found.next_look_at, waits=found.waits)
+    look = next_observation(ended_at, found.verdict, since, policy)._replace(
+        at=found.next_observation_at, waits=found.waits
+    )
     compared = [one for one in looks if one.id in found.verdict.compared]
     if as_json:
         told = {"compared": compared, "next_look": look._asdict(), "open_beside": beside}
-        print_json(msgspec.json.encode(as_claimed(run_id, found.verdict) | told))
+        print_json(msgspec.json.encode(verdict_to_dict(run_id, found.verdict) | told))
     else:
-        print_explained(Explained(found, compared, look, now, beside))
-    return code_of([found.verdict.status])
+        print_explanation(UsageExplanation(found, compared, look, now, beside))
+    return exit_code_of([found.verdict.status])
 
 
-def _open_beside(connection: "Connection", tenant: str, record: "UsageRecord") -> list[str]:
-    """Runs of the tenant that have not ended, and so share a lane with this one until they do; no more than a few."""
-    from meruit.model.metering import LaneKind
+def _open_runs_beside(connection: "Connection", tenant: str, record: "UsageRecord") -> list[str]:
+    """Runs of the tenant that have not ended, and so share an attribution key with this one until they do; no more than a few."""
+    from meruit.model.metering import AttributionKind
     from meruit.model.usage import UsageStatus
     from meruit.usage.store.read import page
 
     mine, found, place = record.run, list[str](), None
-    if record.verdict.status is UsageStatus.VERIFIED or mine.lane.kind is LaneKind.REQUESTS:
+    if record.verdict.status is UsageStatus.VERIFIED or mine.attribution_key.kind is AttributionKind.REQUESTS:
         return found
     while len(found) < MOST_NAMED and (
         several := page(connection, tenant, account=mine.source, status=UsageStatus.PENDING, before=place, limit=500)
     ):
         place = several[-1].seq
         left_open = [one.run for one in several if one.run.ended_at is None]
-        found += [one.id for one in left_open if one.id == mine.id or _is_beside(mine, one)]
+        found += [one.id for one in left_open if one.id == mine.id or _may_share_usage(mine, one)]
     return found[:MOST_NAMED]
 
 
-def _is_beside(mine: "MeteredRun", other: "MeteredRun") -> bool:
+def _may_share_usage(mine: "MeteredRun", other: "MeteredRun") -> bool:
     """Whether an open run may have used what is counted for this one."""
-    # Who has no lane of its own is counted with all of them.
-    shares = mine.lane == other.lane or "window" in (mine.lane.kind, other.lane.kind)
+    # Who has no attribution key of its own is counted with all of them.
+    shares = mine.attribution_key == other.attribution_key or "window" in (
+        mine.attribution_key.kind,
+        other.attribution_key.kind,
+    )
     return shares and (mine.ended_at is None or other.started_at is None or other.started_at < mine.ended_at)
 
 
@@ -364,22 +373,22 @@ def acknowledge(
 
     Exit codes: as `usage explain` has them.
     """
-    from meruit.cli.shared.contracts import by_command_line, line_of_text
-    from meruit.cli.shared.open_store import opened
-    from meruit.cli.views.usage import code_of, print_verdict
+    from meruit.cli.shared.contracts import check_line, command_line_actor
+    from meruit.cli.shared.open_store import open_records
+    from meruit.cli.views.usage import exit_code_of, print_verdict
     from meruit.model.usage import Acknowledgement
     from meruit.usage.followers import UsageWrite
     from meruit.usage.store.write import Acknowledge
 
-    actor, policy, why = by_command_line(tenant), _policy(config), line_of_text("--reason", reason)
-    with opened(data, database_url) as store:
+    actor, policy, why = command_line_actor(tenant), _policy(config), check_line("--reason", reason)
+    with open_records(data, database_url) as store:
         ack = Acknowledgement(store.surroundings.clock(), actor.by, why)
         found = store.recorder.write(UsageWrite(tenant, actor.by, Acknowledge(tenant, run_id, ack, policy)))
     if as_json:
         print_json(found.to_json())
     else:
         print_verdict(found.verdict)
-    return code_of([found.verdict.status])
+    return exit_code_of([found.verdict.status])
 
 
 @usage.command()
@@ -406,22 +415,22 @@ def export(  # noqa: PLR0913 - one an option
 
     import msgspec
 
-    from meruit.cli.shared.open_store import opened
-    from meruit.outcomes.export import whole_file
+    from meruit.cli.shared.open_store import open_records
+    from meruit.outcomes.export import atomic_file
     from meruit.usage.files import write_manifest, write_metrics
-    from meruit.usage.store.read import attempts, everything, find
+    from meruit.usage.store.read import find, find_observations, iterate_all
 
     if as_manifest != (run_id is None) or (framework is not None and not as_manifest):
         raise click.UsageError("give a RUN, or --manifest for all of them, with --framework for some")
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         if run_id is None:
-            content = write_manifest(everything(connection, tenant, framework))
+            content = write_manifest(iterate_all(connection, tenant, framework))
         else:
-            content = write_metrics(find(connection, tenant, run_id), attempts(connection, tenant, run_id))
+            content = write_metrics(find(connection, tenant, run_id), find_observations(connection, tenant, run_id))
     if target == "-":
         print_json(content.rstrip())
         return ExitCode.PASSED
-    with whole_file(Path(target)) as file:
+    with atomic_file(Path(target)) as file:
         file.write(content)
     if as_json:
         print_json(msgspec.json.encode({"file": target}))
@@ -447,5 +456,5 @@ def sources(*, as_json: bool) -> int:
         (one.name, one.key_variable or "–", one.base_url or ("a file" if one.is_file else "–"), one.summary)
         for one in found
     ]
-    table(("source", "key in", "address", "what it tells"), rows)
+    print_table(("source", "key in", "address", "what it tells"), rows)
     return ExitCode.PASSED

@@ -5,10 +5,10 @@ import click
 from meruit.cli.terminal import (
     MAX_LABEL,
     ExitCode,
-    Place,
+    StoreAddress,
+    check_stdin_used_once,
     config_option,
     json_option,
-    once,
     print_json,
     python_full_option,
     store_options,
@@ -55,14 +55,14 @@ def verify(  # noqa: PLR0913 - one an option
     Exit code 0 when it succeeded, 1 when it did not, 3 when something needed could not be measured.
     """
     # Loading pydantic and the metrics takes a moment that --help should not pay.
-    from meruit.cli.shared.engine import load
+    from meruit.cli.shared.engine import load_engine
     from meruit.config import load_payload
 
-    once(criteria, output_file, input_file, metadata_file, config)
+    check_stdin_used_once(criteria, output_file, input_file, metadata_file, config)
     for option, label in (("--contract-id", contract_id), ("--agent-id", agent_id)):
         if label is not None and not (label.isprintable() and 0 < len(label) <= MAX_LABEL):
             raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} characters that can be printed")
-    settings, engine, wanted = load(criteria, config, allow_python_full=allow_python_full)
+    settings, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full)
     prepared = engine.compile_or_raise(wanted, "standard input" if criteria == "-" else criteria)
     work = (
         load_payload(input_file) if input_file is not None else {},
@@ -72,7 +72,7 @@ def verify(  # noqa: PLR0913 - one an option
     if settings.records_outcomes if wants_record is None else wants_record:
         from meruit.cli.shared.record_outcome import verify_and_record
 
-        place = Place(data, database_url, tenant)
+        place = StoreAddress(data, database_url, tenant)
         result = verify_and_record(engine, wanted, work, place, contract_id=contract_id, agent_id=agent_id)
     else:
         result = engine.verify_sync(contract_id or "local", work[0], work[1], prepared, work[2])

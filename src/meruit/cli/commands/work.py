@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.shared.open_store import opened
+from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
-    Place,
+    StoreAddress,
+    check_stdin_used_once,
     config_option,
+    escape_control_characters,
+    format_cell,
     json_option,
     note,
-    once,
     page_options,
     print_json,
+    print_table,
     python_full_option,
     say,
-    shown,
     store_options,
-    table,
     tenant_option,
-    visible,
 )
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ def submit(
     """
     # Loading pydantic, the metrics and the store takes a moment that --help should not pay.
     from meruit.app import build_engine
-    from meruit.cli.shared.contracts import by_command_line, trading
+    from meruit.cli.shared.contracts import command_line_actor, open_marketplace
     from meruit.config import Settings, read_bytes
-    from meruit.contracts.store.work import shown as view
+    from meruit.contracts.store.work import to_work_view as view
     from meruit.documents.authoring import parse_work
-    from meruit.outcomes.store.write import Replay
+    from meruit.outcomes.store.write import IdempotentReplay
 
-    once(file, config)
-    actor, settings = by_command_line(tenant), Settings.load(config)
+    check_stdin_used_once(file, config)
+    actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
     # Before anything is made on the disk.
     submission = parse_work(
@@ -74,12 +74,12 @@ def submit(
         known_metrics=engine.catalogue.names(),
         max_criteria=settings.verification.max_criteria_per_task,
     )
-    with trading(Place(data, database_url, tenant), settings, engine, make=True) as market:
+    with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine, make=True) as market:
         made = market.store.recorder.write(market.publish(actor, submission))
     # Only a request with a key of its own is answered from what was answered before.
-    assert not isinstance(made, Replay)  # noqa: S101
+    assert not isinstance(made, IdempotentReplay)  # noqa: S101
     if as_json:
-        print_json(view(made, submission.judged_input()).to_json())
+        print_json(view(made, submission.input_for_judge()).to_json())
         return ExitCode.PASSED
     if submission.accept_null_agent is not None:
         note(f"an agent that does nothing may pass: {submission.accept_null_agent}")
@@ -101,8 +101,8 @@ def list_work(
 
     from meruit.contracts.store import work as works
 
-    with opened(data, database_url) as store, store.database.reading() as connection:
-        found = [works.shown(one) for one in works.page(connection, tenant, before=before, limit=limit)]
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        found = [works.to_work_view(one) for one in works.page(connection, tenant, before=before, limit=limit)]
     following = found[-1].seq if len(found) == limit else None
     if as_json:
         print_json(msgspec.json.encode({"works": found, "next": following}))
@@ -118,7 +118,7 @@ def list_work(
         )
         for one in found
     ]
-    table(("work", "published (UTC)", "consumer", "per completion", "criteria", "title"), rows)
+    print_table(("work", "published (UTC)", "consumer", "per completion", "criteria", "title"), rows)
     if following is not None:
         note(f"there may be more: --before {following}")
     return ExitCode.PASSED
@@ -134,18 +134,18 @@ def show(*, work_id: str, tenant: str, data: str | None, database_url: str | Non
     from meruit.contracts.store import work as works
     from meruit.outcomes.store.read import criteria_from
 
-    with opened(data, database_url) as store, store.database.reading() as connection:
+    with open_records(data, database_url) as store, store.database.reading() as connection:
         found = works.find(connection, tenant, work_id)
-        view = works.shown(found, works.input_of(connection, tenant, found, store.shelf))
+        view = works.to_work_view(found, works.input_of(connection, tenant, found, store.blobs))
     if as_json:
         print_json(view.to_json())
         return ExitCode.PASSED
     for name, value in _labels(view):
-        say(f"{name:12}{visible(value)}")
+        say(f"{name:12}{escape_control_characters(value)}")
     if found.criteria is not None:
         say()
         rows = [_row(one) for one in criteria_from(found.criteria).criteria]
-        table(("criterion", "threshold", "bonus", "penalty"), rows)
+        print_table(("criterion", "threshold", "bonus", "penalty"), rows)
     return ExitCode.PASSED
 
 
@@ -182,6 +182,6 @@ def _row(criterion: "SuccessCriterion") -> tuple[str, ...]:
     from meruit.model.numbers import in_units
 
     symbol = SYMBOLS.get(str(criterion.comparison), "")
-    threshold = f"{symbol} {shown(criterion.threshold)}" if symbol else "–"
+    threshold = f"{symbol} {format_cell(criterion.threshold)}" if symbol else "–"
     bonus, penalty = (in_units(as_micros(one)) if one else "–" for one in (criterion.bonus, criterion.penalty))
     return (criterion.id or criterion.label, threshold, bonus, penalty)

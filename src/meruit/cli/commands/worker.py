@@ -4,7 +4,7 @@ from collections import Counter
 
 import click
 
-from meruit.cli.terminal import ExitCode, json_option, note, print_json, say, store_options, visible
+from meruit.cli.terminal import ExitCode, escape_control_characters, json_option, note, print_json, say, store_options
 
 DEFAULT_CONCURRENCY = 16
 MAX_CONCURRENCY = 10_000
@@ -43,13 +43,13 @@ def worker(
     # Loading pydantic, the store and the author's own code takes a moment that --help should not pay.
     import asyncio
 
-    from meruit.api.gc import seldom_collected
+    from meruit.api.gc import freeze_gc
     from meruit.app import open_store
-    from meruit.cli.shared.load_agents import check_alone, heeding, load_crew
+    from meruit.cli.shared.load_agents import check_no_other_worker, load_roster, stop_on_signals
     from meruit.config import location_of
     from meruit.gate.runner.worker import work
 
-    crew = load_crew(agents)
+    crew = load_roster(agents)
     location = location_of(data, database_url)
     store = open_store(location, make=True)
 
@@ -60,18 +60,18 @@ def worker(
         if as_json:
             _print_json(about, text)
         else:
-            say(visible(f"{about}: {text}"), err=True)
+            say(escape_control_characters(f"{about}: {text}"), err=True)
 
-    async def until_told() -> None:
+    async def work_until_stopped() -> None:
         stopping = asyncio.Event()
-        with heeding(stopping):
-            _tell(crew.names, location.shown, as_json=as_json)
+        with stop_on_signals(stopping):
+            _print_started(crew.names, location.display_name, as_json=as_json)
             await work(*(store, crew), concurrency=concurrency, until_idle=until_idle, stopping=stopping, watch=watch)
 
     try:
-        check_alone(store)
-        with seldom_collected():
-            asyncio.run(until_told())
+        check_no_other_worker(store)
+        with freeze_gc():
+            asyncio.run(work_until_stopped())
     finally:
         store.close()
     if let_go:
@@ -85,11 +85,11 @@ def _print_json(about: str, text: str) -> None:
     print_json(msgspec.json.encode({"subject": about, "said": text}))
 
 
-def _tell(names: tuple[str, ...], where: str, *, as_json: bool) -> None:
+def _print_started(names: tuple[str, ...], where: str, *, as_json: bool) -> None:
     note(f"records are in {where}")
     if as_json:
         import msgspec
 
         print_json(msgspec.json.encode({"agents": names}))
     else:
-        say(visible(f"working for {', '.join(names)}"))
+        say(escape_control_characters(f"working for {', '.join(names)}"))

@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.cli.shared.contracts import by_command_line, written
-from meruit.cli.terminal import say, table
-from meruit.cli.views.contract import amount, how_sound, is_held, print_standing
-from meruit.contracts.invariants import broken
+from meruit.cli.shared.contracts import command_line_actor, write_transition
+from meruit.cli.terminal import print_table, say
+from meruit.cli.views.contract import amount, describe_violations, is_held, print_contract_state
+from meruit.contracts.invariants import find_violations
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.store.ledger import Balance, balances, books
-from meruit.contracts.store.read import Standing
-from meruit.contracts.store.read import shown as view
-from meruit.contracts.store.transaction import Actor, Request
-from meruit.contracts.transitions import Award, Start, Void
+from meruit.contracts.store.read import ContractSnapshot
+from meruit.contracts.store.read import to_contract_view as view
+from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.transitions import AwardContract, StartContract, VoidContract
 from meruit.documents.authoring import parse_work
 from meruit.governance.dossier import HandedIn
 from meruit.model.contract import WorkSubmission
 from meruit.model.money import as_micros
 from meruit.model.numbers import exact, in_units
 from meruit.outcomes.service import Registrar
-from meruit.outcomes.store.write import Replay
+from meruit.outcomes.store.write import IdempotentReplay
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 from meruit.verify.engine import VerificationEngine
 
 AGENTS = {
@@ -45,9 +45,9 @@ class Dealing(NamedTuple):
     """One agent's contract, from the award to its end."""
 
     agent: str
-    completed: Standing
+    completed: ContractSnapshot
     """When the output had been judged."""
-    ended: Standing
+    ended: ContractSnapshot
     """When a person had looked, where that was needed."""
 
 
@@ -68,11 +68,11 @@ class MarketDay(NamedTuple):
         return dict(sums)
 
     # Any: JSON for programs.
-    def shown(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The same for programs, without ids and moments."""
         return {
             "work": self.work.title,
-            "agents": [_dealing_shown(one) for one in self.dealings],
+            "agents": [_dealing_to_dict(one) for one in self.dealings],
             "balances": [
                 {"account": one.account, "currency": one.currency, "balance": in_units(one.micros)}
                 for one in self.balances
@@ -82,7 +82,7 @@ class MarketDay(NamedTuple):
         }
 
 
-def _dealing_shown(dealing: Dealing) -> dict[str, Any]:
+def _dealing_to_dict(dealing: Dealing) -> dict[str, Any]:
     whole = view(dealing.ended)
     outcome = None if whole.outcome is None else msgspec.structs.asdict(whole.outcome)
     return {
@@ -96,32 +96,32 @@ def _dealing_shown(dealing: Dealing) -> dict[str, Any]:
     }
 
 
-def market_day(engine: VerificationEngine, read: Callable[[str], str]) -> MarketDay:
+def run_market_day(engine: VerificationEngine, read: Callable[[str], str]) -> MarketDay:
     """Publish the work, let each agent do it, have a person look at what is held, and close the books."""
     work = parse_work(read("work.yaml"), "marketplace/work.yaml")
     with TemporaryDirectory(prefix="meruit-demo-") as folder:
-        store = Store.open(Location(Path(folder)), Surroundings(clock=lambda: A_DAY))
+        store = Store.open(Location(Path(folder)), ClockAndEntropy(clock=lambda: A_DAY))
         try:
-            market, actor = Marketplace(Registrar(engine, store)), by_command_line("default")
+            market, actor = Marketplace(Registrar(engine, store)), command_line_actor("default")
             published = store.recorder.write(market.publish(actor, work))
-            assert not isinstance(published, Replay)  # noqa: S101 - nothing was asked before
+            assert not isinstance(published, IdempotentReplay)  # noqa: S101 - nothing was asked before
             dealings = [_deal(market, actor, published.id, agent, read) for agent in AGENTS]
             with store.database.reading() as connection:
                 found, kept = balances(connection, actor.tenant, escrows=True), books(connection, actor.tenant)
         finally:
             store.close()
-    return MarketDay(work, dealings, _escrows_together(found), broken(kept))
+    return MarketDay(work, dealings, _escrows_together(found), find_violations(kept))
 
 
 def _deal(market: Marketplace, actor: Actor, work_id: str, agent: str, read: Callable[[str], str]) -> Dealing:
-    store, request = market.store, Request(actor)
-    made = written(store, Award(request, store.surroundings.new_id("con"), work_id, agent)).contract
-    written(store, Start(request, made.id))
+    store, request = market.store, ContractRequest(actor)
+    made = write_transition(store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent)).contract
+    write_transition(store, StartContract(request, made.id))
     output, metadata = (msgspec.json.decode(read(f"{agent}{end}.json")) for end in ("", ".metadata"))
     handed = HandedIn(output, metadata)
-    completed = written(store, market.completion_sync(request, market.case(actor, made.id), handed))
+    completed = write_transition(store, market.completion_sync(request, market.find_contract(actor, made.id), handed))
     if is_held(completed.contract):
-        return Dealing(agent, completed, written(store, Void(request, made.id, VOIDED)))
+        return Dealing(agent, completed, write_transition(store, VoidContract(request, made.id, VOIDED)))
     return Dealing(agent, completed, completed)
 
 
@@ -136,7 +136,7 @@ def _escrows_together(found: Sequence[Balance]) -> list[Balance]:
 
 def print_market_day(day: MarketDay) -> None:
     """What happened to each agent's work and why, then who has what."""
-    terms = day.work.in_force()
+    terms = day.work.terms_in_force()
     fee = f"{float(exact(terms.platform_fee_rate) * 100):g} %"
     say(f"\n== marketplace: {day.work.title}, for {day.work.consumer_id}\n")
     say(
@@ -145,16 +145,16 @@ def print_market_day(day: MarketDay) -> None:
     )
     for dealing in day.dealings:
         say(f"\n== marketplace, the {dealing.agent} agent: {AGENTS[dealing.agent]}\n")
-        print_standing(dealing.completed, verdict=True, called="the contract")
+        print_contract_state(dealing.completed, verdict=True, called="the contract")
         if dealing.ended is not dealing.completed:
             say(f"\na person looks, and calls it off: {VOIDED}")
-            print_standing(dealing.ended, called="the contract")
+            print_contract_state(dealing.ended, called="the contract")
     say("\n== marketplace, the books\n")
-    table(
+    print_table(
         ("account", "currency", "balance"), [(one.account, one.currency, in_units(one.micros)) for one in day.balances]
     )
     sums = ", ".join(amount(micros, currency) for currency, micros in day.sums().items())
     say(f"\nall balances together: {sums}")
     for what in day.broken:
         say(what)
-    say(f"{how_sound(len(day.broken))}: {len(day.dealings)} contracts")
+    say(f"{describe_violations(len(day.broken))}: {len(day.dealings)} contracts")

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from meruit.cli.terminal import say, table
+from meruit.cli.terminal import print_table, say
 from meruit.model.metering import UsageAccount, UsageRecord
 from meruit.model.usage import Tokens
 from meruit.playground.billing.server import ADMIN_KEY, ProviderServer
 from meruit.store.location import Location
-from meruit.store.store import Store, Surroundings
+from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.meter import metered_run
 from meruit.usage.providers.opening import open_source
 from meruit.usage.reconcile.reconciler import Account, Reconciler
-from meruit.usage.store.read import everything
+from meruit.usage.store.read import iterate_all
 
 A_DAY = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
 """When all of it happens, so that it is told the same every time."""
@@ -38,15 +38,15 @@ class MeteredDay(NamedTuple):
     """What happened to each agent's count, look by look, and what may be claimed of it in the end."""
 
     records: dict[str, UsageRecord]
-    told: dict[str, list[str]]
+    statuses: dict[str, list[str]]
 
     # Any: JSON for programs.
-    def shown(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, Any]]:
         """The same for programs."""
         return [
             {
                 "agent": name,
-                "history": self.told[name],
+                "history": self.statuses[name],
                 "verification_status": one.verdict.status,
                 "verification_message": one.verdict.message,
                 "withdrawn": one.verdict.withdrawn,
@@ -56,15 +56,15 @@ class MeteredDay(NamedTuple):
         ]
 
 
-def metered_day() -> MeteredDay:
+def run_metered_day() -> MeteredDay:
     """Three runs, four looks, a day of a clock of their own; nothing leaves this machine."""
     now = [A_DAY]
     with TemporaryDirectory() as folder, ProviderServer(clock=lambda: now[0]) as provider:
-        store = Store.open(Location(Path(folder)), Surroundings(clock=lambda: now[0]))
+        store = Store.open(Location(Path(folder)), ClockAndEntropy(clock=lambda: now[0]))
         try:
             for name in AGENTS:
                 _work(store, provider, name, now)
-            return asyncio.run(_looked_at(store, provider, now))
+            return asyncio.run(_observe_in_rounds(store, provider, now))
         finally:
             store.close()
 
@@ -76,20 +76,20 @@ def print_metered_day(day: MeteredDay) -> None:
     for name, one in day.records.items():
         cost = "unknown" if one.ledger.quoted is None else f"{one.ledger.quoted} USD"
         withdrawn = f", withdrawn {one.verdict.withdrawn} time" if one.verdict.withdrawn else ""
-        rows.append([name, " → ".join(day.told[name]), cost, one.verdict.message + withdrawn])
-    table(["agent", "after 15 min, 80 min, a day, and an hour", "cost", "in the end"], rows)
+        rows.append([name, " → ".join(day.statuses[name]), cost, one.verdict.message + withdrawn])
+    print_table(["agent", "after 15 min, 80 min, a day, and an hour", "cost", "in the end"], rows)
     for name, told in AGENTS.items():
         say(f"  - {name}: {told}")
 
 
 def _work(store: Store, provider: ProviderServer, name: str, now: list[datetime]) -> None:
     """One agent's run, its calls counted by itself and by the provider."""
-    lane = f"key_{name}"
+    attribution_key = f"key_{name}"
     with metered_run(
         name,
         task="summary",
         source=ACCOUNT,
-        lane=f"key:{lane}",
+        attribution_key=f"key:{attribution_key}",
         run_id=f"run-{name}",
         store=store,
         clock=lambda: now[0],
@@ -97,13 +97,13 @@ def _work(store: Store, provider: ProviderServer, name: str, now: list[datetime]
         for place, step in enumerate(STEPS):
             with run.step(step) as doing:
                 tokens = Tokens(900 + 100 * place, 120, 1, 0)
-                provider.use(now[0], MODEL, tokens, key=lane)
+                provider.use(now[0], MODEL, tokens, key=attribution_key)
                 doing.add(_response(tokens))
                 if step == "draft" and name != "frugal":
                     later = LATER if name == "late" else None
-                    provider.use(now[0], MODEL, Tokens(1000, 40, 1, 0), key=lane, visible_after=later)
+                    provider.use(now[0], MODEL, Tokens(1000, 40, 1, 0), key=attribution_key, visible_after=later)
                 if step == "draft" and name == "late":
-                    doing.aborted(model=MODEL)
+                    doing.add_aborted_call(model=MODEL)
                 now[0] += timedelta(minutes=2)
         run.success = True
 
@@ -117,7 +117,7 @@ def _response(tokens: Tokens) -> dict[str, Any]:
     return {"model": MODEL, "usage": usage}
 
 
-async def _looked_at(store: Store, provider: ProviderServer, now: list[datetime]) -> MeteredDay:
+async def _observe_in_rounds(store: Store, provider: ProviderServer, now: list[datetime]) -> MeteredDay:
     account = UsageAccount(provider="openai", base_url=provider.url, key_variable="KEY")
     told: dict[str, list[str]] = {name: [] for name in AGENTS}
     records: dict[str, UsageRecord] = {}
@@ -126,9 +126,9 @@ async def _looked_at(store: Store, provider: ProviderServer, now: list[datetime]
         reconciler = Reconciler(store, {ACCOUNT: Account(ACCOUNT, "openai", source)})
         for minutes in ROUNDS:
             now[0] += timedelta(minutes=minutes)
-            await reconciler.once()
+            await reconciler.run_once()
             with store.database.reading() as connection:
-                for one in everything(connection, "default"):
+                for one in iterate_all(connection, "default"):
                     records[one.run.framework] = one
                     told[one.run.framework].append(one.verdict.status)
     return MeteredDay(records, told)

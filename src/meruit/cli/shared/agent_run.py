@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.cli.shared.load_agents import heeding
-from meruit.cli.terminal import ExitCode, complain, note, say, table, visible
+from meruit.cli.shared.load_agents import stop_on_signals
+from meruit.cli.terminal import ExitCode, escape_control_characters, note, print_error, print_table, say
 from meruit.events.store import outbox
 from meruit.gate.limits import MAX_ATTEMPTS
-from meruit.gate.run import OVER, AgentRun, FailedFor, RunState, Submission
-from meruit.gate.runner.engine import Crew
+from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunFailureReason, RunState
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.worker import work
-from meruit.gate.state import Ending
+from meruit.gate.state import VerificationEnding
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import MEMBERS, WAIT
 from meruit.gate.team import signal_of
 from meruit.gate.verdict import Rejection
 from meruit.model.chat import ModelAnswer
-from meruit.model.events import EventType, Numbered
+from meruit.model.events import EventType, OutboxEvent
 from meruit.model.outcome import in_micros
 from meruit.store.store import Store
 
@@ -28,11 +28,11 @@ POLL_S = 0.05
 """Between two looks at what happened."""
 TURN = "turn:"
 """Steps that keep what a model answered begin with it."""
-BROKE = frozenset({Ending.SYSTEM_ERROR, FailedFor.ERROR, FailedFor.POISON})
+SYSTEM_FAILURES = frozenset({VerificationEnding.SYSTEM_ERROR, RunFailureReason.ERROR, RunFailureReason.POISON})
 """Ends of which nobody's output is the reason."""
 
 
-class Watched(NamedTuple):
+class AgentRunWatch(NamedTuple):
     """A run and whoever belongs to it."""
 
     store: Store
@@ -49,18 +49,18 @@ class Watched(NamedTuple):
         with self.store.database.reading() as connection:
             return agent_reading.members(connection, self.tenant, self.run_id)
 
-    def submissions(self) -> list[Submission]:
+    def submissions(self) -> list[GateSubmission]:
         """What it handed in."""
         with self.store.database.reading() as connection:
             return agent_reading.submissions(connection, self.tenant, self.run_id)
 
-    def events(self, after: int, limit: int = 500) -> list[Numbered]:
+    def events(self, after: int, limit: int = 500) -> list[OutboxEvent]:
         """What happened to it and to its members past a place."""
         subjects = frozenset({self.run_id, *(one.id for one in self.members())})
         with self.store.database.reading() as connection:
             return outbox.events_after(connection, after, tenant=self.tenant, limit=limit, subjects=subjects)
 
-    def all_events(self) -> Iterator[Numbered]:
+    def all_events(self) -> Iterator[OutboxEvent]:
         """What happened to it so far."""
         place = self.run().seq - 1
         while found := self.events(place):
@@ -75,15 +75,15 @@ class Watched(NamedTuple):
     def message(self, run_id: str, submission_id: str) -> str:
         """Why a submission was rejected."""
         with self.store.database.reading() as connection:
-            said = agent_reading.said(connection, self.tenant, run_id, submission_id)
+            said = agent_reading.find_verdict(connection, self.tenant, run_id, submission_id)
         return said.message if isinstance(said, Rejection) else ""
 
-    async def until_over(self, tell: Callable[[Numbered], None]) -> None:
+    async def follow(self, tell: Callable[[OutboxEvent], None]) -> None:
         """Tell what happens until the run is over."""
         place = self.run().seq - 1
         while True:
             # Before its events: what happened by the time that it was over is told.
-            over = self.run().status in OVER
+            over = self.run().status in FINAL_STATES
             found = self.events(place)
             for one in found:
                 tell(one)
@@ -94,14 +94,14 @@ class Watched(NamedTuple):
                 await asyncio.sleep(POLL_S)
 
 
-async def drive_here(watched: Watched, crew: Crew | None) -> bool:
+async def drive_to_end(watched: AgentRunWatch, crew: AgentRoster | None) -> bool:
     """See a run to its end, with a worker in this process unless another has it; False where somebody interrupts."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     # What a worker here does it tells itself, in order; of one elsewhere only its events are heard.
-    tell = _tell if crew is None else _tell_of_waiting
-    with heeding(stopping):
-        watching = loop.create_task(watched.until_over(lambda one: tell(watched, one)))
+    tell = _print_progress if crew is None else _note_waiting
+    with stop_on_signals(stopping):
+        watching = loop.create_task(watched.follow(lambda one: tell(watched, one)))
         halted = loop.create_task(stopping.wait())
         waited: set[asyncio.Task[Any]] = {watching, halted}
         working = None
@@ -112,7 +112,7 @@ async def drive_here(watched: Watched, crew: Crew | None) -> bool:
                     crew,
                     only=watched.run_id,
                     stopping=stopping,
-                    watch=lambda run, text: _say(watched, run, text),
+                    watch=lambda run, text: _print_run_line(watched, run, text),
                 )
             )
             waited.add(working)
@@ -124,17 +124,17 @@ async def drive_here(watched: Watched, crew: Crew | None) -> bool:
             await watching
             return True
         watching.cancel()
-        return watched.run().status in OVER
+        return watched.run().status in FINAL_STATES
 
 
-def code_of(run: AgentRun) -> ExitCode:
+def exit_code_of(run: AgentRun) -> ExitCode:
     """How a command about a run that is over ends."""
     if run.status is RunState.COMPLETED:
         return ExitCode.PASSED
-    return ExitCode.COULD_NOT_VERIFY if run.ending in BROKE else ExitCode.NOT_PASSED
+    return ExitCode.COULD_NOT_VERIFY if run.ending in SYSTEM_FAILURES else ExitCode.NOT_PASSED
 
 
-def written(watched: Watched, run: AgentRun) -> bytes:
+def run_to_json(watched: AgentRunWatch, run: AgentRun) -> bytes:
     """A run with what it handed in, for programs."""
     members = [{**one.to_dict(), "signal": signal_of(one)} for one in watched.members()]
     more = {
@@ -147,17 +147,17 @@ def written(watched: Watched, run: AgentRun) -> bytes:
 
 def has_worker(store: Store, agent: str) -> bool:
     """Whether a worker works for an agent now."""
-    return agent in _worked_for(store)
+    return agent in _agents_with_worker(store)
 
 
-def without_worker(store: Store, runs: Iterable[AgentRun]) -> list[str]:
+def agents_lacking_worker(store: Store, runs: Iterable[AgentRun]) -> list[str]:
     """Agents of runs that are to go on, and that no worker works for."""
-    return sorted({run.agent for run in runs if run.status not in OVER} - _worked_for(store))
+    return sorted({run.agent for run in runs if run.status not in FINAL_STATES} - _agents_with_worker(store))
 
 
-def _worked_for(store: Store) -> set[str]:
+def _agents_with_worker(store: Store) -> set[str]:
     with store.database.reading() as connection:
-        living = agent_reading.workers(connection, in_micros(store.surroundings.clock()))
+        living = agent_reading.live_workers(connection, in_micros(store.surroundings.clock()))
     return {name for worker in living for name in worker.agents}
 
 
@@ -167,13 +167,13 @@ def attempts_of(run: AgentRun) -> str:
     return str(used) if most > MAX_ATTEMPTS else f"{used} of {most}"
 
 
-def standing(run: AgentRun, *, has_worker: bool) -> str:
+def describe_state(run: AgentRun, *, has_worker: bool) -> str:
     """Why a run is where it is, in a few words."""
     if run.ending is not None:
         return run.ending
     if run.waiting_for is not None:
         return run.note or run.waiting_for
-    if run.status not in OVER and not has_worker:
+    if run.status not in FINAL_STATES and not has_worker:
         return "no worker works for it"
     return run.error or ""
 
@@ -183,9 +183,9 @@ def print_end(run: AgentRun) -> None:
     if run.status is RunState.COMPLETED:
         print_result(run)
     elif run.status is RunState.FAILED:
-        complain(f"{run.id} failed ({run.ending}, {attempts_of(run)} attempts used): {_why(run)}")
+        print_error(f"{run.id} failed ({run.ending}, {attempts_of(run)} attempts used): {_error_line(run)}")
     else:
-        complain(f"{run.id} was {run.status}")
+        print_error(f"{run.id} was {run.status}")
 
 
 def print_result(run: AgentRun) -> None:
@@ -194,27 +194,27 @@ def print_result(run: AgentRun) -> None:
     # What strangers' models wrote may hold anything; lines stay lines.
     text = result if isinstance(result, str) else msgspec.json.format(msgspec.json.encode(result)).decode()
     for line in text.split("\n"):
-        say(visible(line))
+        say(escape_control_characters(line))
 
 
-def print_run(watched: Watched, run: AgentRun) -> None:
+def print_run(watched: AgentRunWatch, run: AgentRun) -> None:
     """All of a run for people."""
     for name, value in _facts(watched, run).items():
         if value is not None:
-            say(f"{name:12}{visible(value)}")
+            say(f"{name:12}{escape_control_characters(value)}")
     members = watched.members()
     if members:
         say()
         rows = [(one.item or "", str(signal_of(one)), one.agent, one.id) for one in members]
-        table(("item", "signal", "agent", "run"), rows)
+        print_table(("item", "signal", "agent", "run"), rows)
     _print_turns(watched)
     if run.status is RunState.COMPLETED:
         say()
         print_result(run)
 
 
-def _facts(watched: Watched, run: AgentRun) -> dict[str, str | None]:
-    over = run.status in OVER
+def _facts(watched: AgentRunWatch, run: AgentRun) -> dict[str, str | None]:
+    over = run.status in FINAL_STATES
     pausing = run.status is RunState.QUEUED and run.error is not None and run.wake_at is not None
     return {
         "run": run.id,
@@ -224,25 +224,25 @@ def _facts(watched: Watched, run: AgentRun) -> dict[str, str | None]:
         "queued": f"{_second(run.created_at)} by {run.created_by}",
         "ended": None if run.ended_at is None else _second(run.ended_at),
         "attempts": f"{attempts_of(run)} used",
-        "waits for": _awaited(run),
+        "waits for": _describe_wait(run),
         "tokens": f"{run.usage.input_tokens} in, {run.usage.output_tokens} out" if run.usage.requests else None,
         "retries": str(run.retries) if run.retries else None,
         "taken over": f"{run.takeovers} times" if run.takeovers else None,
         "part of": run.parent_id,
-        "error" if over else "last error": _why(run),
+        "error" if over else "last error": _error_line(run),
         "next try": _second(run.wake_at) if pausing and run.wake_at is not None else None,
     }
 
 
-def _status(watched: Watched, run: AgentRun) -> str:
+def _status(watched: AgentRunWatch, run: AgentRun) -> str:
     if run.ending:
         return f"{run.status}: {run.ending}"
-    if run.status in OVER or run.status is RunState.WAITING or has_worker(watched.store, run.agent):
+    if run.status in FINAL_STATES or run.status is RunState.WAITING or has_worker(watched.store, run.agent):
         return str(run.status)
     return f"{run.status}; no worker works for {run.agent!r}: `meruit worker MODULE:AGENT` starts one"
 
 
-def _awaited(run: AgentRun) -> str | None:
+def _describe_wait(run: AgentRun) -> str | None:
     if run.waiting_for is None or run.waiting_for == MEMBERS:
         return run.waiting_for
     return f"{run.note or run.waiting_for}: `meruit agent resume {run.id} VALUE` hands it in"
@@ -252,21 +252,21 @@ def _second(moment: datetime) -> str:
     return moment.isoformat(timespec="seconds")
 
 
-def _why(run: AgentRun) -> str | None:
+def _error_line(run: AgentRun) -> str | None:
     """What went wrong, in one line; the block that its model was told stands below the turn."""
     return None if run.error is None else " ".join(run.error.split())
 
 
-def _print_turns(watched: Watched) -> None:
+def _print_turns(watched: AgentRunWatch) -> None:
     steps, submissions = watched.steps(), watched.submissions()
     for number in sorted(int(key.removeprefix(TURN)) for key in steps if key.startswith(TURN)):
         say()
         say(f"turn {number}")
         answer = ModelAnswer.from_json(steps[f"{TURN}{number}"])
         if answer.text:
-            say(f"  {visible(answer.text)}")
+            say(f"  {escape_control_characters(answer.text)}")
         for place, call in enumerate(answer.calls):
-            say(f"  → {visible(call.name)} {visible(call.arguments)}")
+            say(f"  → {escape_control_characters(call.name)} {escape_control_characters(call.arguments)}")
             _print_reply(steps, f"{number}.{place}")
         for one in submissions:
             if one.turn == number:
@@ -277,64 +277,80 @@ def _print_reply(steps: dict[str, bytes], key: str) -> None:
     """What a tool replied, or what others handed in for it."""
     if f"tool:{key}" in steps:
         kept = msgspec.json.decode(steps[f"tool:{key}"])
-        _print_back(f"waits: {kept['reply']}" if kept.get("waits") else kept.get("reply", ""))
+        _print_reply_text(f"waits: {kept['reply']}" if kept.get("waits") else kept.get("reply", ""))
     given = steps.get(f"{WAIT}{key}")
     if given is not None:
         value = msgspec.json.decode(given)
-        _print_back(f"handed in: {value if isinstance(value, str) else given.decode()}")
+        _print_reply_text(f"handed in: {value if isinstance(value, str) else given.decode()}")
 
 
-def _print_back(text: str) -> None:
+def _print_reply_text(text: str) -> None:
     first, *rest = text.split("\n")
-    say(f"  ← {visible(first)}")
+    say(f"  ← {escape_control_characters(first)}")
     for line in rest:
-        say(f"    {visible(line)}")
+        say(f"    {escape_control_characters(line)}")
 
 
-def _print_submission(one: Submission) -> None:
+def _print_submission(one: GateSubmission) -> None:
     counted = f", attempt {one.attempt}" if one.counted else ""
     code = f" [{one.code}]" if one.code else ""
     block = f"\n{one.feedback}" if one.feedback else ""
-    _print_back(f"{str(one.outcome).replace('_', ' ')}{counted}{code}{block}")
+    _print_reply_text(f"{str(one.outcome).replace('_', ' ')}{counted}{code}{block}")
 
 
-def print_event(one: Numbered) -> None:
+def print_event(one: OutboxEvent) -> None:
     """One event for people."""
     told = one.event.data
-    more = [f"{name}={told[name]}" for name in _TOLD if told.get(name) is not None]
-    say(visible(f"{one.event.timestamp}  {one.event.event_type}  {one.subject}  {' '.join(more)}").rstrip())
+    more = [f"{name}={told[name]}" for name in _EVENT_FIELDS if told.get(name) is not None]
+    say(
+        escape_control_characters(
+            f"{one.event.timestamp}  {one.event.event_type}  {one.subject}  {' '.join(more)}"
+        ).rstrip()
+    )
 
 
-_TOLD = ("attempt", "attempts_used", "max_attempts", "code", "reason", "ending", "waiting_for", "note", "submission_id")
+_EVENT_FIELDS = (
+    "attempt",
+    "attempts_used",
+    "max_attempts",
+    "code",
+    "reason",
+    "ending",
+    "waiting_for",
+    "note",
+    "submission_id",
+)
 
 
-def _tell(watched: Watched, one: Numbered) -> None:
+def _print_progress(watched: AgentRunWatch, one: OutboxEvent) -> None:
     """What of an event a person wants to see at once."""
     data: dict[str, Any] = one.event.data
     run_id = one.subject
     match one.event.event_type:
         case EventType.VERIFICATION_PASSED:
-            _say(watched, run_id, f"verified, at attempt {data['attempt']}")
+            _print_run_line(watched, run_id, f"verified, at attempt {data['attempt']}")
         case EventType.VERIFICATION_REJECTED:
             code = f" [{data['code']}]" if data.get("code") else ""
             used = f"{data['attempts_used']} of {data['max_attempts']} attempts used"
-            _say(watched, run_id, f"rejected, {used}{code}: {watched.message(run_id, data['submission_id'])}")
+            _print_run_line(
+                watched, run_id, f"rejected, {used}{code}: {watched.message(run_id, data['submission_id'])}"
+            )
         case EventType.VERIFICATION_EXHAUSTED:
-            _say(watched, run_id, f"verification ended: {data['reason']}")
+            _print_run_line(watched, run_id, f"verification ended: {data['reason']}")
         case EventType.AGENT_RUN_WAITING if data["waiting_for"] != MEMBERS:
-            _say(watched, run_id, f"waits for {data.get('note') or data['waiting_for']}")
+            _print_run_line(watched, run_id, f"waits for {data.get('note') or data['waiting_for']}")
         case _:
             pass
-    _tell_of_waiting(watched, one)
+    _note_waiting(watched, one)
 
 
-def _tell_of_waiting(_watched: Watched, one: Numbered) -> None:
+def _note_waiting(_watched: AgentRunWatch, one: OutboxEvent) -> None:
     """What a person must do for the run to go on."""
     if one.event.event_type == EventType.AGENT_RUN_WAITING and one.event.data["waiting_for"] != MEMBERS:
         note(f"`meruit agent resume {one.subject} VALUE` hands it in")
 
 
-def _say(watched: Watched, run_id: str, text: str) -> None:
+def _print_run_line(watched: AgentRunWatch, run_id: str, text: str) -> None:
     """A line of progress, with the item where it is a team member's."""
     name = "" if run_id == watched.run_id else f"{run_id.removeprefix(f'{watched.run_id}.')}: "
-    say(visible(f"{name}{text}"), err=True)
+    say(escape_control_characters(f"{name}{text}"), err=True)

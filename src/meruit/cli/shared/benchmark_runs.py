@@ -11,23 +11,32 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
-from meruit.benchmarks.agent_process import AgentCommand, AgentRan, open_to_agents
-from meruit.benchmarks.evidence import hit_by_the_world
+from meruit.benchmarks.agent_process import AgentCommand, AgentExit, strip_judge_secrets
+from meruit.benchmarks.evidence import has_unreadable_source
 from meruit.benchmarks.rollouts import Rollouts
 from meruit.benchmarks.store import published as kept_benchmarks
 from meruit.benchmarks.store import read as kept_runs
-from meruit.cli.shared.benchmark_session import Desk
-from meruit.cli.terminal import ExitCode, note, print_json, progress_shown, say, shown, table, visible
+from meruit.cli.shared.benchmark_session import BenchmarkSession
+from meruit.cli.terminal import (
+    ExitCode,
+    escape_control_characters,
+    format_cell,
+    note,
+    print_json,
+    print_table,
+    say,
+    show_progress,
+)
 from meruit.cli.views.benchmark import (
-    COULD_NOT,
+    UNDECIDED_VERDICTS,
     Progress,
-    TaskRunTold,
-    counted,
+    TaskRunDetails,
     exit_code,
     is_or_are,
-    judged_version,
-    name_logs,
+    pluralize,
+    print_log_paths,
     print_run,
+    version_judged_by,
     worst_run,
 )
 from meruit.errors import nearest
@@ -42,15 +51,15 @@ MAX_UNJUDGED = 3
 """Task runs of which it is told why they could not be judged."""
 
 
-class Told(NamedTuple):
+class BenchmarkRunDetails(NamedTuple):
     """A benchmark run that was printed."""
 
     found: BenchmarkRun
     runs: list[TaskRun]
-    agents: dict[str, AgentRan | None]
+    agents: dict[str, AgentExit | None]
 
 
-def chosen(found: Benchmark, tasks: Sequence[str]) -> list[str]:
+def select_tasks(found: Benchmark, tasks: Sequence[str]) -> list[str]:
     """The tasks that are meant; raises UsageError for one that there is not, MeruitError for a seed that is none."""
     known = [task.id for task in found.tasks]
     for name in tasks:
@@ -63,8 +72,8 @@ def chosen(found: Benchmark, tasks: Sequence[str]) -> list[str]:
     return [task.id for task in meant]
 
 
-async def rolled_out(
-    at: Desk,
+async def run_rollouts(
+    at: BenchmarkSession,
     run_id: str,
     runs: Sequence[TaskRun],
     how: tuple[AgentCommand, int, float | None],
@@ -74,73 +83,75 @@ async def rolled_out(
     """Run agents at the runs given, and print what all of the benchmark run comes to."""
     command, parallel, timeout = how
     progress = Progress(len(runs))
-    async with at.arena(at.home_of_run(run_id)) as benchmarks:
-        environment = open_to_agents(os.environ, _sources(at, runs[0]))
+    async with at.open_playgrounds(at.home_of_run(run_id)) as benchmarks:
+        environment = strip_judge_secrets(os.environ, _sources(at, runs[0]))
         rollouts = Rollouts(
             benchmarks, at.tenant, command, environment, at.logs, progress.observer(), parallel, timeout
         )
         try:
-            done = await rollouts.all(runs)
+            done = await rollouts.run_all(runs)
         except BaseException as problem:
             progress.clear()
-            _tell_of_the_rest(at, run_id, interrupted=isinstance(problem, asyncio.CancelledError))
+            _note_unfinished(at, run_id, interrupted=isinstance(problem, asyncio.CancelledError))
             raise
         finally:
             progress.clear()
-    told = print_standing(at, run_id, as_json=as_json)
+    told = load_and_print_run(at, run_id, as_json=as_json)
     if not as_json:
-        name_logs(told.runs, told.agents)
-        name_next(at, told)
+        print_log_paths(told.runs, told.agents)
+        suggest_next(at, told)
     troubled = Counter(one.run.status for one in done if one.trouble is not None)
     if waiting := troubled[RunStatus.PENDING]:
-        note(f"{counted(waiting, 'task run')} could not be begun, and can be once that is mended")
+        note(f"{pluralize(waiting, 'task run')} could not be begun, and can be once that is mended")
     if broken := troubled[RunStatus.CANCELLED]:
-        note(f"{counted(broken, 'task run')} could not be brought to an end, and {is_or_are(broken)} cancelled")
+        note(f"{pluralize(broken, 'task run')} could not be brought to an end, and {is_or_are(broken)} cancelled")
     return ExitCode.COULD_NOT_VERIFY if troubled else exit_code(told.found)
 
 
-def _sources(at: Desk, run: TaskRun) -> Iterator[TaskSource]:
+def _sources(at: BenchmarkSession, run: TaskRun) -> Iterator[TaskSource]:
     """Every system that a run's benchmark reads, or that the operator has configured."""
     yield from at.settings.benchmarks.sources.values()
     for task in at.benchmarks.find(at.tenant, f"{run.benchmark}@{run.version}").benchmark.tasks:
         yield from task.sources.values()
 
 
-def _tell_of_the_rest(at: Desk, run_id: str, *, interrupted: bool) -> None:
+def _note_unfinished(at: BenchmarkSession, run_id: str, *, interrupted: bool) -> None:
     """Say what became of a benchmark run that ended early, and how it goes on."""
     counts = at.benchmarks.benchmark_run(at.scope, run_id).counts
     pending, cancelled = (counts.get(status, 0) for status in (RunStatus.PENDING, RunStatus.CANCELLED))
     ended = sum(counts.values()) - pending - cancelled
     note(
-        f"{'interrupted' if interrupted else 'ended early'}: {ended:,} of {counted(sum(counts.values()), 'task run')} "
+        f"{'interrupted' if interrupted else 'ended early'}: {ended:,} of {pluralize(sum(counts.values()), 'task run')} "
         f"ended and stay recorded, {cancelled:,} cancelled, {pending:,} not begun"
     )
     go_on = f"`meruit benchmark resume {run_id} --agent …` goes on with what has not begun"
     note(go_on if pending else f"`meruit benchmark show {run_id}` shows them")
 
 
-def print_standing(at: Desk, run_id: str, *, as_json: bool) -> Told:
+def load_and_print_run(at: BenchmarkSession, run_id: str, *, as_json: bool) -> BenchmarkRunDetails:
     """Print a benchmark run as it stands, and answer it."""
     found = at.benchmarks.benchmark_run(at.scope, run_id)
     runs = at.benchmarks.task_runs(at.scope, run_id)
-    agents = {one.id: at.logs.remembered(one) for one in runs}
+    agents = {one.id: at.logs.load_exit(one) for one in runs}
     print_run(found, runs, agents, as_json=as_json)
-    return Told(found, runs, agents)
+    return BenchmarkRunDetails(found, runs, agents)
 
 
-def name_next(at: Desk, told: Told) -> None:
+def suggest_next(at: BenchmarkSession, told: BenchmarkRunDetails) -> None:
     """Say what to do about a benchmark run that did not pass: what could not be judged, and where to look."""
     result = told.found.result
     if result is None:
         if told.found.counts.get(RunStatus.PENDING):
             note(f"next: `meruit benchmark resume {told.found.id} --agent …` goes on with what has not begun")
         return
-    unjudged = [run for run in told.runs if run.verdict in COULD_NOT]
+    unjudged = [run for run in told.runs if run.verdict in UNDECIDED_VERDICTS]
     for run in unjudged[:MAX_UNJUDGED]:
-        _name_unjudged(at, run)
+        _explain_unjudged(at, run)
     if len(unjudged) > MAX_UNJUDGED:
-        note(f"and {counted(len(unjudged) - MAX_UNJUDGED, 'task run')} more that could not be judged")
-    lacking = result.verdict in COULD_NOT and {run.task for run in told.runs} - {one.task for one in result.tasks}
+        note(f"and {pluralize(len(unjudged) - MAX_UNJUDGED, 'task run')} more that could not be judged")
+    lacking = result.verdict in UNDECIDED_VERDICTS and {run.task for run in told.runs} - {
+        one.task for one in result.tasks
+    }
     if lacking:
         again = " ".join(f"--task {task}" for task in sorted(lacking)[:MAX_UNJUDGED])
         name = f"{told.found.benchmark}@{told.found.version}"
@@ -149,19 +160,19 @@ def name_next(at: Desk, told: Told) -> None:
         note(f"next: `meruit benchmark show {worst.id}` shows why {worst.task} did not pass")
 
 
-def _name_unjudged(at: Desk, run: TaskRun) -> None:
+def _explain_unjudged(at: BenchmarkSession, run: TaskRun) -> None:
     for one in at.benchmarks.criterion_runs(at.tenant, run):
         if one.status is CriterionStatus.ERROR:
             note(f"{run.task}: {one.label} could not be judged: {one.details or 'no reason is recorded'}")
     result = at.benchmarks.result(at.tenant, run)
-    if result is not None and hit_by_the_world(result):
+    if result is not None and has_unreadable_source(result):
         how = f"{run.id} --allow-sources" if at.any_address else run.id
         note(f"next: `meruit benchmark recheck {how} --reread` reads what could not be read, once that is mended")
     else:
         note(f"next: `meruit benchmark show {run.id}` shows its criteria")
 
 
-def attempts(at: Desk, run_id: str, task: str) -> list[TaskRun]:
+def runs_of_task(at: BenchmarkSession, run_id: str, task: str) -> list[TaskRun]:
     """The runs of one task in a benchmark run; raises UsageError where it has none."""
     runs = at.benchmarks.task_runs(at.scope, run_id)
     found = [one for one in runs if one.task == task]
@@ -172,35 +183,35 @@ def attempts(at: Desk, run_id: str, task: str) -> list[TaskRun]:
     return found
 
 
-def task_run_told(at: Desk, run: TaskRun) -> TaskRunTold:
+def load_task_run_details(at: BenchmarkSession, run: TaskRun) -> TaskRunDetails:
     """A task run with all that is known of it."""
     ground = run.playground_id
     standing = ground is not None and (at.home_of(run) / ground).is_dir()
     criteria = at.benchmarks.criterion_runs(at.tenant, run)
-    return TaskRunTold(run, criteria, at.logs.remembered(run), standing, _musts(at, run))
+    return TaskRunDetails(run, criteria, at.logs.load_exit(run), standing, _fields_required(at, run))
 
 
-def _musts(at: Desk, run: TaskRun) -> dict[int, set[str]]:
+def _fields_required(at: BenchmarkSession, run: TaskRun) -> dict[int, set[str]]:
     """By the criterion's position the fields without which it is worth nothing, as its author wrote them."""
-    by = judged_version(run) or run.version
+    by = version_judged_by(run) or run.version
     task = at.benchmarks.find(at.tenant, f"{run.benchmark}@{by}").benchmark.task(run.task)
     found: dict[int, set[str]] = {}
     for position, criterion in enumerate(() if task is None else task.criteria):
         fields = None if criterion.assertion is None else criterion.assertion.settings.get("fields")
         if isinstance(fields, Mapping):
-            found[position] = {path for path, one in fields.items() if _must(one)}
+            found[position] = {path for path, one in fields.items() if _is_required(one)}
     return found
 
 
 # Any: as an author wrote it.
-def _must(written: Any) -> bool:
+def _is_required(written: Any) -> bool:
     return isinstance(written, Mapping) and written.get("must") is True
 
 
-def until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
+def run_until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
     """Run something that cleans up behind itself when it is interrupted, or asked to end."""
 
-    async def heeding() -> _T:
+    async def cancel_on_sigterm() -> _T:
         task = asyncio.current_task()
         # Only there a signal can be heard.
         if task is not None and threading.current_thread() is threading.main_thread():
@@ -208,17 +219,17 @@ def until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
         return await doing
 
     try:
-        return asyncio.run(heeding())
+        return asyncio.run(cancel_on_sigterm())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
 
-async def judge_again(at: Desk, run_id: str, reason: str, name: str | None) -> None:
+async def judge_again(at: BenchmarkSession, run_id: str, reason: str, name: str | None) -> None:
     """Judge every completed task run of a benchmark run by its own criteria, or by those of the version named."""
     runs = at.benchmarks.task_runs(at.scope, run_id)
     completed = [one for one in runs if one.status is RunStatus.COMPLETED]
     alone, turned = Counter[str](), 0
-    with progress_shown("judging") as progress:
+    with show_progress("judging") as progress:
         for number, one in enumerate(completed, start=1):
             try:
                 again = await at.benchmarks.rejudge(at.tenant, one.id, reason, name)
@@ -229,7 +240,7 @@ async def judge_again(at: Desk, run_id: str, reason: str, name: str | None) -> N
             progress(number, len(completed))
     by = "their own criteria" if name is None else name
     note(
-        f"{len(completed) - alone.total():,} of {counted(len(runs), 'task run')} judged again by {by}; "
+        f"{len(completed) - alone.total():,} of {pluralize(len(runs), 'task run')} judged again by {by}; "
         f"{turned:,} end otherwise"
     )
     for why, times in alone.items():
@@ -247,11 +258,11 @@ def label(found: BenchmarkRun) -> None:
     }
     for name, value in labels.items():
         if value is not None:
-            say(f"{name:12}{visible(value)}")
+            say(f"{name:12}{escape_control_characters(value)}")
     say()
 
 
-def list_published(at: Desk, before: int | None, limit: int, *, as_json: bool) -> None:
+def list_published(at: BenchmarkSession, before: int | None, limit: int, *, as_json: bool) -> None:
     """List benchmarks, the newest first."""
     with at.store.database.reading() as connection:
         found = kept_benchmarks.page(connection, at.tenant, before=before, limit=limit)
@@ -268,7 +279,9 @@ def list_published(at: Desk, before: int | None, limit: int, *, as_json: bool) -
     _print_page("benchmarks", found, (headings, rows), limit, as_json=as_json)
 
 
-def list_found_runs(at: Desk, slug: str | None, before: int | None, limit: int, *, as_json: bool) -> None:
+def list_benchmark_runs(
+    at: BenchmarkSession, slug: str | None, before: int | None, limit: int, *, as_json: bool
+) -> None:
     """List benchmark runs, the newest first, of one benchmark or all."""
     with at.store.database.reading() as connection:
         page = kept_runs.benchmark_run_page(connection, at.scope, slug=slug, before=before, limit=limit)
@@ -281,7 +294,7 @@ def list_found_runs(at: Desk, slug: str | None, before: int | None, limit: int, 
             one.agent_id or "–",
             f"{sum(one.counts.values()):,}",
             "–" if one.result is None else str(one.result.verdict),
-            "–" if one.result is None or not one.result.runs else shown(one.result.score),
+            "–" if one.result is None or not one.result.runs else format_cell(one.result.score),
         )
         for one in found
     ]
@@ -302,6 +315,6 @@ def _print_page(
     if as_json:
         print_json(msgspec.json.encode({name: found, "next": following}))
         return
-    table(*shown_as)
+    print_table(*shown_as)
     if following is not None:
         note(f"there may be more: --before {following}")

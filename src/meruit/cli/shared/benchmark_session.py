@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 import httpx
 
-from meruit.app import build_benchmarks, build_worlds, open_store
-from meruit.benchmarks.rollouts import Logs
-from meruit.benchmarks.service import Benchmarks, needs_world
+from meruit.app import build_benchmarks, build_environments, open_store
+from meruit.benchmarks.rollouts import AgentLogs
+from meruit.benchmarks.service import Benchmarks, needs_environment
 from meruit.benchmarks.store.published import BenchmarkTaken
-from meruit.cli.terminal import Place
+from meruit.cli.terminal import StoreAddress
 from meruit.config import Settings, load_benchmark, location_of
 from meruit.errors import MeruitError
 from meruit.model.access import Scope
 from meruit.model.task import Benchmark, split_name
 from meruit.model.task_run import TaskRun
-from meruit.playground.host import FOLDER, Host, alone
+from meruit.playground.host import FOLDER, Host, lock_directory
 from meruit.store.store import Store
 
 LOGS = "logs"
@@ -30,7 +30,7 @@ OUTCOME_PREFIX = "out_"
 """What ids of outcomes begin with, which are easily taken for those of runs."""
 
 
-class Desk(NamedTuple):
+class BenchmarkSession(NamedTuple):
     """Benchmarks and runs in the records, with no playground open."""
 
     store: Store
@@ -47,36 +47,38 @@ class Desk(NamedTuple):
         return Scope(self.tenant)
 
     @property
-    def logs(self) -> Logs:
+    def logs(self) -> AgentLogs:
         """What agents said."""
-        return Logs(self.folder / LOGS)
+        return AgentLogs(self.folder / LOGS)
 
     @property
     def _quota(self) -> int:
         return self.settings.benchmarks.playground_quota_mb * 1024 * 1024
 
     @asynccontextmanager
-    async def arena(self, home: Path) -> AsyncIterator[Benchmarks]:
+    async def open_playgrounds(self, home: Path) -> AsyncIterator[Benchmarks]:
         """The same with the playgrounds of a folder open; a run's own folder goes with the last of them.
 
         Raises Served where another process has them.
         """
-        with alone(home):
+        with lock_directory(home):
             try:
                 async with httpx.AsyncClient() as client, Host(home, quota_bytes=self._quota) as host:
-                    await self._clear(host)
+                    await self._discard_orphans(host)
                     await host.serve_http(0)
-                    worlds = build_worlds(host, self.settings, client, os.environ, for_others=not self.any_address)
+                    worlds = build_environments(
+                        host, self.settings, client, os.environ, for_others=not self.any_address
+                    )
                     yield build_benchmarks(self.settings, self.store, worlds)
             finally:
-                _tidy(home)
+                _remove_if_empty(home)
 
-    async def _clear(self, host: Host) -> None:
+    async def _discard_orphans(self, host: Host) -> None:
         """Take down what a process that was killed left: worlds of a benchmark run that none of its runs needs."""
         run_id = host.directory.name
         if not run_id.startswith(RUN_PREFIX):
             return
-        needed = {one.playground_id for one in self.benchmarks.task_runs(self.scope, run_id) if needs_world(one)}
+        needed = {one.playground_id for one in self.benchmarks.task_runs(self.scope, run_id) if needs_environment(one)}
         for left in host.listing():
             if left.id not in needed:
                 await host.remove(left.id)
@@ -92,13 +94,15 @@ class Desk(NamedTuple):
         return together if (together / (run.playground_id or "")).is_dir() and run.playground_id else own
 
 
-def _tidy(home: Path) -> None:
+def _remove_if_empty(home: Path) -> None:
     if home.name.startswith(RUN_PREFIX) and not any(home.glob("pg_*")):
         shutil.rmtree(home, ignore_errors=True)
 
 
 @contextmanager
-def desk(place: Place, config: str | None, *, make: bool = False, any_address: bool = False) -> Iterator[Desk]:
+def open_session(
+    place: StoreAddress, config: str | None, *, make: bool = False, any_address: bool = False
+) -> Iterator[BenchmarkSession]:
     """Benchmarks and runs in the records there, closed in the end."""
     settings = Settings.load(config)
     location = location_of(place.data, place.database_url)
@@ -107,24 +111,24 @@ def desk(place: Place, config: str | None, *, make: bool = False, any_address: b
         # Neither the host, which is never entered, nor the client reaches anything.
         nowhere = Host(location.folder / FOLDER)
         nobody = httpx.AsyncClient(transport=httpx.AsyncBaseTransport(), trust_env=False)
-        ground = build_worlds(nowhere, settings, nobody, {}, for_others=False)
+        ground = build_environments(nowhere, settings, nobody, {}, for_others=False)
         benchmarks = build_benchmarks(settings, store, ground)
-        yield Desk(store, settings, location.folder, place.tenant, benchmarks, any_address)
+        yield BenchmarkSession(store, settings, location.folder, place.tenant, benchmarks, any_address)
     finally:
         store.close()
 
 
-def as_file(name: str) -> bool:
+def is_file_name(name: str) -> bool:
     """Whether somebody means a file, rather than a benchmark that was published."""
     return name == "-" or name.endswith(FILE_ENDINGS) or os.sep in name or split_name(name) is None
 
 
-def read(name: str) -> Benchmark | None:
+def read_benchmark_file(name: str) -> Benchmark | None:
     """The benchmark in a file, whole and sound; None where a published one is meant. Raises DocumentError."""
-    return load_benchmark(name) if as_file(name) else None
+    return load_benchmark(name) if is_file_name(name) else None
 
 
-async def published(at: Desk, by: str, name: str, found: Benchmark | None) -> Benchmark:
+async def find_or_publish(at: BenchmarkSession, by: str, name: str, found: Benchmark | None) -> Benchmark:
     """The benchmark under its name, published where it comes from a file; MeruitError for one that has changed."""
     if found is None:
         return at.benchmarks.find(at.tenant, name).benchmark

@@ -8,15 +8,15 @@ import click
 import msgspec
 
 from meruit.app import build_marketplace, open_store
-from meruit.cli.shared.open_store import opened
-from meruit.cli.terminal import ExitCode, Place, note, print_json, table, visible
-from meruit.cli.views.contract import amount, print_standing
+from meruit.cli.shared.open_store import open_records
+from meruit.cli.terminal import ExitCode, StoreAddress, escape_control_characters, note, print_json, print_table
+from meruit.cli.views.contract import amount, print_contract_state
 from meruit.config import Settings, location_of
 from meruit.contracts.marketplace import Marketplace
-from meruit.contracts.store.read import Standing, Wanted, page, standings
-from meruit.contracts.store.read import shown as view
-from meruit.contracts.store.transaction import Actor, Answer, Request
-from meruit.contracts.transitions import Void
+from meruit.contracts.store.read import ContractFilterValue, ContractSnapshot, load_snapshots, page
+from meruit.contracts.store.read import to_contract_view as view
+from meruit.contracts.store.transaction import Actor, ContractReply, ContractRequest
+from meruit.contracts.transitions import VoidContract
 from meruit.errors import MeruitError
 from meruit.model.access import Scope
 from meruit.model.outcome import MAX_LABEL
@@ -29,17 +29,17 @@ from meruit.verify.engine import VerificationEngine
 COMMAND_LINE = "command line"
 """Who did it, in the records."""
 
-Move = Write[Answer]
+TransitionWrite = Write[ContractReply]
 
 
-def by_command_line(tenant: str) -> Actor:
+def command_line_actor(tenant: str) -> Actor:
     """Whoever types; raises MeruitError for what is no tenant."""
     if not TENANT.fullmatch(tenant):
         raise MeruitError(f"{tenant!r} is no tenant: write a-z, 0-9, - and _, at most 63 characters")
     return Actor(Scope(tenant), COMMAND_LINE)
 
 
-def line_of_text(option: str, text: str) -> str:
+def check_line(option: str, text: str) -> str:
     """A reason or an id as somebody typed it; raises UsageError for one that could not be read later."""
     if not (text.strip() and text.isprintable() and len(text) <= MAX_LABEL):
         raise click.UsageError(f"{option} is a line of 1 to {MAX_LABEL} printable characters")
@@ -47,8 +47,8 @@ def line_of_text(option: str, text: str) -> str:
 
 
 @contextmanager
-def trading(
-    place: Place, settings: Settings, engine: VerificationEngine, *, make: bool = False
+def open_marketplace(
+    place: StoreAddress, settings: Settings, engine: VerificationEngine, *, make: bool = False
 ) -> Iterator[Marketplace]:
     """The marketplace over the records there, closed in the end."""
     store = open_store(location_of(place.data, place.database_url), make=make)
@@ -59,55 +59,61 @@ def trading(
         store.close()
 
 
-def written(store: Store, move: Move) -> Standing:
+def write_transition(store: Store, move: TransitionWrite) -> ContractSnapshot:
     """The contract after a move; raises WrongState and NotFound."""
     answer = store.recorder.write(move)
     # Only a request with a key of its own is answered from what was answered before.
-    assert isinstance(answer, Standing)  # noqa: S101
+    assert isinstance(answer, ContractSnapshot)  # noqa: S101
     return answer
 
 
-def make_move(place: Place, move: Callable[[Request, Store], Move], *, as_json: bool) -> int:
+def run_transition(
+    place: StoreAddress, move: Callable[[ContractRequest, Store], TransitionWrite], *, as_json: bool
+) -> int:
     """Make one move and print how the contract stands."""
-    request = Request(by_command_line(place.tenant))
-    with opened(place.data, place.database_url) as store:
-        standing = written(store, move(request, store))
+    request = ContractRequest(command_line_actor(place.tenant))
+    with open_records(place.data, place.database_url) as store:
+        standing = write_transition(store, move(request, store))
     print_contract(standing, as_json=as_json)
     return ExitCode.PASSED
 
 
-def print_contract(standing: Standing, *, as_json: bool, verdict: bool = False) -> None:
+def print_contract(standing: ContractSnapshot, *, as_json: bool, verdict: bool = False) -> None:
     """A contract for people; or for programs, all of it with the result that it was judged by."""
     if not as_json:
-        print_standing(standing, verdict=verdict)
+        print_contract_state(standing, verdict=verdict)
         return
     result = None if standing.judgement is None else standing.judgement.result
     print_json(msgspec.json.encode(msgspec.structs.asdict(view(standing)) | {"verification": result}))
 
 
-def void_contract(place: Place, contract_id: str, reason: str, *, as_json: bool) -> int:
+def void_contract(place: StoreAddress, contract_id: str, reason: str, *, as_json: bool) -> int:
     """Call a contract off, for a reason."""
-    line_of_text("--reason", reason)
-    return make_move(place, lambda request, _: Void(request, contract_id, reason), as_json=as_json)
+    check_line("--reason", reason)
+    return run_transition(place, lambda request, _: VoidContract(request, contract_id, reason), as_json=as_json)
 
 
 # Any: the file has not been looked at yet.
-def numbers(file: str, claimed: Mapping[str, Any]) -> dict[str, float]:
+def parse_claims(file: str, claimed: Mapping[str, Any]) -> dict[str, float]:
     """What an agent claims, each of it a number; raises UsageError."""
     for name, value in claimed.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise click.UsageError(f"{file}: {visible(name[:MAX_LABEL])} must be a number, such as 0.9")
+            raise click.UsageError(
+                f"{file}: {escape_control_characters(name[:MAX_LABEL])} must be a number, such as 0.9"
+            )
     return dict(claimed)
 
 
-def page_of(place: Place, wanted: Wanted | None, before: int | None, limit: int) -> list[Standing]:
+def page_of(
+    place: StoreAddress, wanted: ContractFilterValue | None, before: int | None, limit: int
+) -> list[ContractSnapshot]:
     """Contracts with their verdicts and bills, the newest first."""
-    with opened(place.data, place.database_url) as store, store.database.reading() as connection:
+    with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
         found = page(connection, Scope(place.tenant), wanted=wanted, before=before, limit=limit)
-        return standings(connection, place.tenant, found)
+        return load_snapshots(connection, place.tenant, found)
 
 
-def print_page(found: Sequence[Standing], limit: int, *, as_json: bool) -> None:
+def print_page(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) -> None:
     """A list of contracts."""
     headings = ("contract", "awarded (UTC)", "agent", "consumer", "state", "verdict", "paid")
     rows = [
@@ -122,10 +128,10 @@ def print_page(found: Sequence[Standing], limit: int, *, as_json: bool) -> None:
         )
         for one in found
     ]
-    _print_listed(found, limit, (headings, rows), as_json=as_json)
+    _print_contract_page(found, limit, (headings, rows), as_json=as_json)
 
 
-def print_holds(found: Sequence[Standing], limit: int, *, as_json: bool) -> None:
+def print_holds(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) -> None:
     """A list of contracts that wait for a person."""
     headings = ("contract", "completed (UTC)", "agent", "held", "why")
     rows = [
@@ -138,16 +144,20 @@ def print_holds(found: Sequence[Standing], limit: int, *, as_json: bool) -> None
         )
         for one in found
     ]
-    _print_listed(found, limit, (headings, rows), as_json=as_json)
+    _print_contract_page(found, limit, (headings, rows), as_json=as_json)
 
 
-def _print_listed(
-    found: Sequence[Standing], limit: int, shown: tuple[Sequence[str], Sequence[Sequence[str]]], *, as_json: bool
+def _print_contract_page(
+    found: Sequence[ContractSnapshot],
+    limit: int,
+    shown: tuple[Sequence[str], Sequence[Sequence[str]]],
+    *,
+    as_json: bool,
 ) -> None:
     following = found[-1].contract.seq if len(found) == limit else None
     if as_json:
         print_json(msgspec.json.encode({"contracts": [view(one) for one in found], "next": following}))
         return
-    table(*shown)
+    print_table(*shown)
     if following is not None:
         note(f"there may be more: --before {following}")

@@ -8,7 +8,7 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.verify.engine import VerificationEngine
 
 
-class Loaded(NamedTuple):
+class EngineWithCriteria(NamedTuple):
     """Settings, the engine that they describe, and criteria that it can read."""
 
     settings: Settings
@@ -16,7 +16,7 @@ class Loaded(NamedTuple):
     criteria: SuccessCriteria
 
 
-def load(criteria: str, config: str | None, *, allow_python_full: bool = False) -> Loaded:
+def load_engine(criteria: str, config: str | None, *, allow_python_full: bool = False) -> EngineWithCriteria:
     """Read the settings and the criteria; raises with every problem of the file that is wrong."""
     settings = Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
@@ -25,4 +25,4 @@ def load(criteria: str, config: str | None, *, allow_python_full: bool = False) 
         known_metrics=engine.catalogue.names(),
         max_criteria=settings.verification.max_criteria_per_task,
     )
-    return Loaded(settings, engine, wanted)
+    return EngineWithCriteria(settings, engine, wanted)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import httpx
 import msgspec
 
-from meruit.app import build_task_engine, build_worlds, open_store
+from meruit.app import build_environments, build_task_engine, open_store
 from meruit.benchmarks.lint import TaskReport, lint_task
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store.read import RunFilter
-from meruit.cli.terminal import ExitCode, paint, print_json, say, table, visible
+from meruit.cli.terminal import ExitCode, escape_control_characters, paint, print_json, print_table, say
 from meruit.config import Settings, load_benchmark
 from meruit.errors import MeruitError, nearest
 from meruit.model.access import Scope
@@ -22,7 +22,7 @@ from meruit.model.record import Record
 from meruit.model.task import Benchmark, Task
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.model.world import World, restored, world_of
+from meruit.model.world import EnvironmentState, environment_in, restore_state
 from meruit.outcomes.store import read as outcomes
 from meruit.playground.host import Host
 from meruit.store.database import StoreError
@@ -42,7 +42,7 @@ class BenchmarkReport(Record, frozen=True):
     tasks: list[TaskReport]
 
 
-class Wish(NamedTuple):
+class BenchmarkLintOptions(NamedTuple):
     """What somebody wants to know."""
 
     file: str
@@ -58,17 +58,17 @@ class Wish(NamedTuple):
 class GoldRun(NamedTuple):
     """A recorded run that did well: the world before it, and after."""
 
-    before: World
-    after: World
+    before: EnvironmentState
+    after: EnvironmentState
 
 
-def lint_tasks(wish: Wish, *, as_json: bool) -> int:
+def lint_tasks(wish: BenchmarkLintOptions, *, as_json: bool) -> int:
     """Try the tasks and print what was found."""
     benchmark = load_benchmark(wish.file)
     settings = Settings.load(wish.config)
-    chosen = _chosen(benchmark, wish.tasks)
+    chosen = _select_tasks(benchmark, wish.tasks)
     gold = {} if wish.gold is None else _gold_runs(wish.gold, wish, benchmark, chosen)
-    reports = asyncio.run(_tried(settings, benchmark, chosen, gold, wish))
+    reports = asyncio.run(_lint_all(settings, benchmark, chosen, gold, wish))
     report = BenchmarkReport(all(one.ok for one in reports), reports)
     if as_json:
         print_json(report.to_json())
@@ -77,7 +77,7 @@ def lint_tasks(wish: Wish, *, as_json: bool) -> int:
     return ExitCode.PASSED if report.ok else ExitCode.NOT_PASSED
 
 
-def _chosen(benchmark: Benchmark, wanted: Sequence[str]) -> list[Task]:
+def _select_tasks(benchmark: Benchmark, wanted: Sequence[str]) -> list[Task]:
     known = [task.id for task in benchmark.tasks]
     for name in wanted:
         if name not in known:
@@ -85,14 +85,14 @@ def _chosen(benchmark: Benchmark, wanted: Sequence[str]) -> list[Task]:
     return [task for task in benchmark.tasks if not wanted or task.id in wanted]
 
 
-async def _tried(
-    settings: Settings, benchmark: Benchmark, tasks: list[Task], gold: dict[str, GoldRun], wish: Wish
+async def _lint_all(
+    settings: Settings, benchmark: Benchmark, tasks: list[Task], gold: dict[str, GoldRun], wish: BenchmarkLintOptions
 ) -> list[TaskReport]:
     engine = build_task_engine(settings)
     reports = []
     with tempfile.TemporaryDirectory(prefix="meruit-lint-") as folder:
         async with httpx.AsyncClient() as client, Host(Path(folder)) as host:
-            worlds = build_worlds(host, settings, client, os.environ, for_others=not wish.any_address)
+            worlds = build_environments(host, settings, client, os.environ, for_others=not wish.any_address)
             for task in tasks:
                 place = await worlds.prepare(benchmark, task)
                 before = await worlds.read(task, place.id)
@@ -110,31 +110,33 @@ def _without_gold(report: TaskReport) -> TaskReport:
     return msgspec.structs.replace(report, findings=[*report.findings, lacking])
 
 
-def _gold_runs(folder: str, wish: Wish, benchmark: Benchmark, tasks: list[Task]) -> dict[str, GoldRun]:
+def _gold_runs(folder: str, wish: BenchmarkLintOptions, benchmark: Benchmark, tasks: list[Task]) -> dict[str, GoldRun]:
     """By task the newest run that passed; raises MeruitError where there is none at all."""
     try:
         store = open_store(Location(Path(folder)))
     except StoreError as problem:
         if (Path(folder) / FILE).exists():
             raise
-        raise MeruitError(f"{folder} holds no records yet; {_recording(wish)}") from problem
+        raise MeruitError(f"{folder} holds no records yet; {_how_to_record(wish)}") from problem
     try:
-        found = _newest(store, wish, benchmark, {task.id for task in tasks})
-        gold = {task: _worlds(store, wish.tenant, run) for task, run in found.items()}
+        found = _newest_passing_runs(store, wish, benchmark, {task.id for task in tasks})
+        gold = {task: _load_gold_run(store, wish.tenant, run) for task, run in found.items()}
     finally:
         store.close()
     if not gold:
         agent = f"by {wish.gold_agent_id!r}; --gold-agent-id names whose runs are gold"
         lacking = f"{folder} holds no run of these tasks of {benchmark.benchmark} that passed {agent}"
-        raise MeruitError(f"{lacking}; {_recording(wish)}")
+        raise MeruitError(f"{lacking}; {_how_to_record(wish)}")
     return gold
 
 
-def _recording(wish: Wish) -> str:
+def _how_to_record(wish: BenchmarkLintOptions) -> str:
     return f"`meruit benchmark run {wish.file} --agent … --agent-id {wish.gold_agent_id}` makes them"
 
 
-def _newest(store: Store, wish: Wish, benchmark: Benchmark, wanted: set[str]) -> dict[str, TaskRun]:
+def _newest_passing_runs(
+    store: Store, wish: BenchmarkLintOptions, benchmark: Benchmark, wanted: set[str]
+) -> dict[str, TaskRun]:
     found: dict[str, TaskRun] = {}
     before = None
     for _ in range(MAX_PAGES):
@@ -156,15 +158,15 @@ def _newest(store: Store, wish: Wish, benchmark: Benchmark, wanted: set[str]) ->
     return found
 
 
-def _worlds(store: Store, tenant: str, run: TaskRun) -> GoldRun:
+def _load_gold_run(store: Store, tenant: str, run: TaskRun) -> GoldRun:
     with store.database.reading() as connection:
-        found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", store.shelf)
+        found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", store.blobs)
     if found.input is None or found.output is None:
         raise MeruitError(f"the evidence of the gold run {run.id} was erased; record another, or leave out its task")
     # Any: work is JSON.
     given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
-    before = world_of(given)
-    return GoldRun(before, restored(before, world_of(done)))
+    before = environment_in(given)
+    return GoldRun(before, restore_state(before, environment_in(done)))
 
 
 def _print(report: BenchmarkReport) -> None:
@@ -179,17 +181,19 @@ def _print(report: BenchmarkReport) -> None:
         )
         for one in report.tasks
     ]
-    table(("task", "does nothing", "gold", "mutants", "survive", "met by nothing (weight)"), rows)
+    print_table(("task", "does nothing", "gold", "mutants", "survive", "met by nothing (weight)"), rows)
     for one in report.tasks:
         if one.findings:
-            say(f"\n{visible(one.task)}:")
+            say(f"\n{escape_control_characters(one.task)}:")
         for finding in one.findings:
             where = f"{finding.criterion_id}: " if finding.criterion_id else ""
-            say(f"  {paint(str(finding.severity))}: {visible(where + finding.message)} [{finding.code}]")
-    say(f"\n{_in_the_end(report)}")
+            say(
+                f"  {paint(str(finding.severity))}: {escape_control_characters(where + finding.message)} [{finding.code}]"
+            )
+    say(f"\n{_conclusion(report)}")
 
 
-def _in_the_end(report: BenchmarkReport) -> str:
+def _conclusion(report: BenchmarkReport) -> str:
     if not report.ok:
         return "the tasks do not hold"
     if any(one.gold is not None for one in report.tasks):

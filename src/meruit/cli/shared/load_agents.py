@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from meruit.errors import MeruitError, nearest
-from meruit.gate.definition import AgentError, Definition
-from meruit.gate.runner.engine import Crew, known_agents
-from meruit.gate.runner.local import alone
+from meruit.gate.definition import AgentDefinition, AgentError
+from meruit.gate.runner.engine import AgentRoster, find_agents
+from meruit.gate.runner.local import hold_worker_lock
 from meruit.gate.runner.worker import CONCURRENCY, work
 from meruit.gate.team import Team
 from meruit.store.store import Store
@@ -26,12 +26,12 @@ from meruit.verify.sanitize import describe
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WANTED = "an Agent, a Team, or a list or dict of them"
 
-Agents = list[Definition | Team]
+Agents = list[AgentDefinition | Team]
 
 
-def load_crew(several: Iterable[str]) -> Crew:
+def load_roster(several: Iterable[str]) -> AgentRoster:
     """All agents that were named; raises AgentError."""
-    return Crew(agent for named in several for agent in load_agents(named))
+    return AgentRoster(agent for named in several for agent in load_agents(named))
 
 
 def load_agents(named: str) -> Agents:
@@ -39,22 +39,22 @@ def load_agents(named: str) -> Agents:
     place, _, name = named.rpartition(":") if ":" in named else (named, "", "")
     if not place:
         raise AgentError(f"{named!r} names no module; write MODULE:NAME or FILE.py:NAME")
-    module = _imported(place)
+    module = _import_agents_module(place)
     if not name:
-        found = known_agents({str(id(one)): one for one in vars(module).values()})
+        found = find_agents({str(id(one)): one for one in vars(module).values()})
         if not found:
             raise AgentError(f"{place} holds no agent; name {WANTED}, as {place}:NAME")
         return found
     if not hasattr(module, name):
-        known = [known for known, one in vars(module).items() if isinstance(one, Definition | Team | list | dict)]
+        known = [known for known, one in vars(module).items() if isinstance(one, AgentDefinition | Team | list | dict)]
         raise AgentError(f"{place} has no {name!r}{nearest(name, known)}")
-    return _several(named, getattr(module, name))
+    return _agents_in(named, getattr(module, name))
 
 
 # Any: whatever stands under that name.
-def _several(named: str, thing: Any) -> Agents:
+def _agents_in(named: str, thing: Any) -> Agents:
     match thing:
-        case Definition() | Team():
+        case AgentDefinition() | Team():
             return [thing]
         case Mapping():
             found = [*thing.values()]
@@ -62,13 +62,13 @@ def _several(named: str, thing: Any) -> Agents:
             found = [*thing]
         case _:
             raise AgentError(f"{named} is a {type(thing).__name__}; name {WANTED}")
-    wrong = [one for one in found if not isinstance(one, Definition | Team)]
+    wrong = [one for one in found if not isinstance(one, AgentDefinition | Team)]
     if wrong:
         raise AgentError(f"{named} holds a {type(wrong[0]).__name__}; name {WANTED}")
     return found
 
 
-def _imported(place: str) -> ModuleType:
+def _import_agents_module(place: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -76,18 +76,18 @@ def _imported(place: str) -> ModuleType:
         return _from_file(Path(place)) if place.endswith(".py") or os.sep in place else import_module(place)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{place}.".startswith(f"{missing.name}."):
-            raise AgentError(f"{place} cannot be imported: {describe(missing)}{_where(missing)}") from None
+            raise AgentError(f"{place} cannot be imported: {describe(missing)}{_author_frame(missing)}") from None
         files = [file.stem for file in Path.cwd().glob("*.py")]
         raise AgentError(f"no module is named {place!r}, here or installed{nearest(place, files)}") from None
     except MeruitError as refused:
-        raise AgentError(f"{place}: {refused}{_where(refused)}") from None
+        raise AgentError(f"{place}: {refused}{_author_frame(refused)}") from None
     except SystemExit as leaving:
         raise AgentError(
-            f"{place} cannot be imported: it ends the program, with sys.exit({leaving.code!r}){_where(leaving)}; "
+            f"{place} cannot be imported: it ends the program, with sys.exit({leaving.code!r}){_author_frame(leaving)}; "
             "have it do so only `if __name__ == '__main__'`"
         ) from None
     except Exception as crash:  # noqa: BLE001 - whatever an author's module raises is theirs to read
-        raise AgentError(f"{place} cannot be imported: {describe(crash)}{_where(crash)}") from None
+        raise AgentError(f"{place} cannot be imported: {describe(crash)}{_author_frame(crash)}") from None
 
 
 def _from_file(file: Path) -> ModuleType:
@@ -115,7 +115,7 @@ def _from_file(file: Path) -> ModuleType:
     return module
 
 
-def _where(crash: BaseException) -> str:
+def _author_frame(crash: BaseException) -> str:
     """The last line of the author's own that it went through."""
     if isinstance(crash, SyntaxError):
         return ""
@@ -126,19 +126,19 @@ def _where(crash: BaseException) -> str:
 
 
 @contextmanager
-def heeding(stopping: asyncio.Event) -> Iterator[None]:
+def stop_on_signals(stopping: asyncio.Event) -> Iterator[None]:
     """Let SIGTERM and Ctrl-C end the work in good order; the second of them ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
 
-    def let_be() -> None:
+    def remove_handlers() -> None:
         for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
 
     def stop() -> None:
-        let_be()
+        remove_handlers()
         stopping.set()
 
     for number in STOP_SIGNALS:
@@ -146,20 +146,22 @@ def heeding(stopping: asyncio.Event) -> Iterator[None]:
     try:
         yield
     finally:
-        let_be()
+        remove_handlers()
 
 
-def check_alone(store: Store) -> None:
+def check_no_other_worker(store: Store) -> None:
     """Go on only where no other worker has the file; raises WorkerRefused."""
     if store.database.location.url is None:
-        with alone(store.database.location.folder):
+        with hold_worker_lock(store.database.location.folder):
             pass
 
 
 class WorkerThread:
     """A worker beside a server, in a thread and an event loop of its own: an agent that blocks holds up no request."""
 
-    def __init__(self, store: Store, crew: Crew, *, failed: Callable[[], None], concurrency: int = CONCURRENCY) -> None:
+    def __init__(
+        self, store: Store, crew: AgentRoster, *, failed: Callable[[], None], concurrency: int = CONCURRENCY
+    ) -> None:
         self._store, self._crew, self._failed, self._concurrency = store, crew, failed, concurrency
         self._begun = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meruit-worker", daemon=True)

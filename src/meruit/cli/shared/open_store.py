@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def opened(data: str | None, database_url: str | None) -> "Iterator[Store]":
+def open_records(data: str | None, database_url: str | None) -> "Iterator[Store]":
     """The records there, closed in the end."""
     from meruit.app import open_store
     from meruit.config import location_of

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from meruit.model.record import Record
 from meruit.model.world import SourceKind
-from meruit.playground.host import FILE, FOLDER, ID, UnknownPlayground, in_the_making, new_id, new_secret
-from meruit.playground.state import State, utc_now
+from meruit.playground.host import FILE, FOLDER, ID, UnknownPlayground, new_id, new_secret, staging_file
+from meruit.playground.state import PlaygroundState, utc_now
 
-_PLACES = ("", "brn_*/")
+_FOLDER_PATTERNS = ("", "brn_*/")
 
 
-class Seen(Record, frozen=True):
+class PlaygroundSummary(Record, frozen=True):
     """One playground, as a list shows it."""
 
     id: str
@@ -28,7 +28,7 @@ class Seen(Record, frozen=True):
     checkpoints: list[str]
 
 
-class Grounds(NamedTuple):
+class PlaygroundFolder(NamedTuple):
     """The playgrounds of a data folder."""
 
     folder: Path
@@ -38,39 +38,39 @@ class Grounds(NamedTuple):
         """Where they are."""
         return self.folder / FOLDER
 
-    def states(self) -> Iterator[State]:
+    def states(self) -> Iterator[PlaygroundState]:
         """Each of them, oldest first; one that goes meanwhile is left out."""
-        found = [path for place in _PLACES for path in self.directory.glob(f"{place}pg_*/{FILE}")]
+        found = [path for place in _FOLDER_PATTERNS for path in self.directory.glob(f"{place}pg_*/{FILE}")]
         for path in sorted(found, key=lambda one: one.parent.name):
             if path.is_file():
-                with closing(State(path)) as state:
+                with closing(PlaygroundState(path)) as state:
                     yield state
 
     @contextmanager
-    def opened(self, playground_id: str) -> Iterator[State]:
+    def open_state(self, playground_id: str) -> Iterator[PlaygroundState]:
         """One of them; raises UnknownPlayground."""
-        found = [*self._places(playground_id)]
+        found = [*self._state_files(playground_id)]
         if not found:
             where = "; `meruit playground list` lists all" if self.directory.is_dir() else f" in {self.folder}"
             raise UnknownPlayground(f"no playground is named {playground_id[:80]!r}{where}")
-        with closing(State(found[0])) as state:
+        with closing(PlaygroundState(found[0])) as state:
             yield state
 
-    def _places(self, playground_id: str) -> Iterator[Path]:
+    def _state_files(self, playground_id: str) -> Iterator[Path]:
         if re.fullmatch(ID, playground_id):
-            for place in _PLACES:
+            for place in _FOLDER_PATTERNS:
                 yield from self.directory.glob(f"{place}{playground_id}/{FILE}")
 
     def branch(self, playground_id: str) -> str:
         """Make another that goes on from where one is, under a secret of its own; answers its id."""
         name = new_id(utc_now, os.urandom)
-        with self.opened(playground_id) as state, in_the_making(self.directory, name) as path:
+        with self.open_state(playground_id) as state, staging_file(self.directory, name) as path:
             state.branch(path, secret=new_secret(os.urandom), mllp_port=None, task=None).close()
         return name
 
     def remove(self, playground_id: str) -> None:
         """Forget all that one held."""
-        with self.opened(playground_id) as state:
+        with self.open_state(playground_id) as state:
             place = state.path.parent
         # A name that nobody serves, so that half of one is never found.
         going = place.with_name(f".{place.name}")
@@ -78,11 +78,11 @@ class Grounds(NamedTuple):
         shutil.rmtree(going)
 
 
-def seen(state: State) -> Seen:
+def summarize_playground(state: PlaygroundState) -> PlaygroundSummary:
     """A playground as a list shows it."""
     home = state.path.parent.parent.name
     counts = {str(kind): len(state.items(kind)) for kind in SourceKind}
-    return Seen(
+    return PlaygroundSummary(
         id=state.path.parent.name,
         created_at=state.settings()["created_at"],
         benchmark_run_id=None if home == FOLDER else home,

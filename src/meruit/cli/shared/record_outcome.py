@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meruit.app import open_store
-from meruit.cli.terminal import Place, note
+from meruit.cli.terminal import StoreAddress, note
 from meruit.config import location_of
 from meruit.errors import MeruitError
 from meruit.model.criterion import SuccessCriteria
@@ -22,7 +22,7 @@ def verify_and_record(
     engine: VerificationEngine,
     criteria: SuccessCriteria,
     work: tuple[Payload, Payload, Payload],
-    place: Place,
+    place: StoreAddress,
     *,
     contract_id: str | None,
     agent_id: str | None,
@@ -35,10 +35,10 @@ def verify_and_record(
     try:
         registrar = Registrar(engine, store)
         judged = registrar.judge_sync(
-            registrar.ready(criteria), Submission(*work, labels=Labels(contract_id=contract_id, agent_id=agent_id))
+            registrar.compile(criteria), Submission(*work, labels=Labels(contract_id=contract_id, agent_id=agent_id))
         )
         recorded = registrar.record_sync(place.tenant, judged)
     finally:
         store.close()
-    note(f"recorded as {recorded.outcome_id} in {location.shown}")
+    note(f"recorded as {recorded.outcome_id} in {location.display_name}")
     return judged.result

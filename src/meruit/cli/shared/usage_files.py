@@ -9,27 +9,27 @@ from typing import NamedTuple
 
 import msgspec
 
-from meruit.cli.views.usage import Judged
+from meruit.cli.views.usage import UsageFileVerdict
 from meruit.config import read_bytes
 from meruit.documents.document import Document
-from meruit.documents.places import Places
+from meruit.documents.places import DocumentReader
 from meruit.errors import DocumentError, MeruitError, Problem
 from meruit.model.metering import MeteredRun
-from meruit.model.usage import Attempt, UsagePolicy
-from meruit.outcomes.export import whole_file
+from meruit.model.usage import Observation, UsagePolicy
+from meruit.outcomes.export import atomic_file
 from meruit.usage.decision import decide
 from meruit.usage.files import (
-    TOLD_BY,
+    REPORTED_BY,
     ManifestEntry,
     ManifestFile,
     MetricsFile,
-    hearsay,
     is_manifest,
     manifest_with,
-    metered_run_of,
+    mark_imported,
     parse_json,
     read_manifest,
     read_metrics,
+    to_metered_run,
     with_verdict,
 )
 
@@ -38,7 +38,7 @@ MAX_AHEAD = timedelta(hours=1)
 """By how much the clock of whoever wrote a file may be ahead of ours."""
 
 
-class Manifest(NamedTuple):
+class UsageManifest(NamedTuple):
     """A manifest as it was read."""
 
     path: str
@@ -46,22 +46,22 @@ class Manifest(NamedTuple):
     file: ManifestFile
 
 
-def loaded(path: str) -> tuple[bytes, Document]:
+def load_json(path: str) -> tuple[bytes, Document]:
     """A JSON file, or standard input for `-`; raises DocumentError."""
     content = read_bytes(path)
     return content, parse_json(content, "standard input" if path == "-" else path)
 
 
-def judge(path: str, policy: UsagePolicy) -> tuple[list[Judged], Manifest | None]:
+def judge_files(path: str, policy: UsagePolicy) -> tuple[list[UsageFileVerdict], UsageManifest | None]:
     """The run of a metrics file, or each run that a manifest names; raises DocumentError with all that is wrong."""
-    content, document = loaded(path)
+    content, document = load_json(path)
     if not is_manifest(document):
-        return [_judged(path, content, document, policy)], None
-    manifest = Manifest(path, content, read_manifest(document))
-    judged, problems = list[Judged](), list[Problem]()
+        return [_judge_file(path, content, document, policy)], None
+    manifest = UsageManifest(path, content, read_manifest(document))
+    judged, problems = list[UsageFileVerdict](), list[Problem]()
     for entry, file in runs_of(manifest):
         try:
-            found = _judged(str(file), *loaded(str(file)), policy)
+            found = _judge_file(str(file), *load_json(str(file)), policy)
         except DocumentError as refused:
             problems += [Problem(str(file), str(one)) for one in refused.problems]
             continue
@@ -73,29 +73,29 @@ def judge(path: str, policy: UsagePolicy) -> tuple[list[Judged], Manifest | None
     return judged, manifest
 
 
-def _judged(path: str, content: bytes, document: Document, policy: UsagePolicy) -> Judged:
+def _judge_file(path: str, content: bytes, document: Document, policy: UsagePolicy) -> UsageFileVerdict:
     file = read_metrics(document, now=datetime.now(UTC))
-    verdict = decide(file.run, file.attempts, policy, file.acknowledged)
-    return Judged(path, content, file, msgspec.structs.replace(verdict, told_by=TOLD_BY), file.run_id)
+    verdict = decide(file.run, file.observations, policy, file.acknowledged)
+    return UsageFileVerdict(path, content, file, msgspec.structs.replace(verdict, reported_by=REPORTED_BY), file.run_id)
 
 
-def ahead(file: MetricsFile) -> list[Attempt]:
+def future_observations(file: MetricsFile) -> list[Observation]:
     """The looks that are still to come, by our clock."""
     latest = datetime.now(UTC) + MAX_AHEAD
-    return [one for one in file.attempts if one.at > latest]
+    return [one for one in file.observations if one.at > latest]
 
 
-def load_manifest(path: str) -> Manifest:
+def load_manifest(path: str) -> UsageManifest:
     """A manifest; raises DocumentError."""
-    content, document = loaded(path)
-    return Manifest(path, content, read_manifest(document))
+    content, document = load_json(path)
+    return UsageManifest(path, content, read_manifest(document))
 
 
-def runs_of(manifest: Manifest) -> list[tuple[ManifestEntry, Path]]:
+def runs_of(manifest: UsageManifest) -> list[tuple[ManifestEntry, Path]]:
     """The metrics file of each run; raises DocumentError that names every run that has none."""
     found, problems = list[tuple[ManifestEntry, Path]](), list[Problem]()
     for entry in manifest.file.runs:
-        places = _places(Path(manifest.path).parent, entry)
+        places = _candidate_paths(Path(manifest.path).parent, entry)
         file = next((one for one in places if _is_file(one)), None)
         if file is not None:
             found.append((entry, file))
@@ -108,7 +108,7 @@ def runs_of(manifest: Manifest) -> list[tuple[ManifestEntry, Path]]:
     return found
 
 
-def _places(folder: Path, entry: ManifestEntry) -> list[Path]:
+def _candidate_paths(folder: Path, entry: ManifestEntry) -> list[Path]:
     """Where a run's file may be, and nowhere outside of the manifest's folder."""
     names = [entry.run_id] if entry.framework is None else [entry.framework, entry.run_id]
     if any(name == ".." or Path(name).name != name for name in names):
@@ -125,7 +125,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def put_back(judged: list[Judged], manifest: Manifest | None) -> None:
+def write_verdicts(judged: list[UsageFileVerdict], manifest: UsageManifest | None) -> None:
     """Write the verdicts into the files that they are about; raises MeruitError where one was changed meanwhile."""
     contents = {one.path: (one.content, with_verdict(one.file, one.verdict)) for one in judged}
     if manifest is not None:
@@ -138,25 +138,25 @@ def put_back(judged: list[Judged], manifest: Manifest | None) -> None:
     with ExitStack() as files:
         for path, (before, after) in contents.items():
             if after != before:
-                file = files.enter_context(whole_file(Path(path)))
+                file = files.enter_context(atomic_file(Path(path)))
                 Path(file.name).chmod(Path(path).stat().st_mode & 0o7777)
                 file.write(after)
                 file.flush()
 
 
-class Recordable(NamedTuple):
+class RecordableRun(NamedTuple):
     """A run that a file holds, and the looks at it that the file knows of."""
 
     run: MeteredRun
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[Observation, ...] = ()
 
 
-def recordable(paths: Sequence[str]) -> list[Recordable]:
+def read_recordable(paths: Sequence[str]) -> list[RecordableRun]:
     """The runs in metrics files, manifests, and files with a run as it is recorded; DocumentError with all problems."""
-    found, problems = list[Recordable](), list[str]()
+    found, problems = list[RecordableRun](), list[str]()
     for path in paths:
         try:
-            found += _runs_in(path)
+            found += _read_runs(path)
         except DocumentError as refused:
             problems.append(str(refused))
     ids = Counter(one.run.id for one in found)
@@ -166,48 +166,49 @@ def recordable(paths: Sequence[str]) -> list[Recordable]:
     return found
 
 
-def news_in(found: Recordable, known: Sequence[Attempt]) -> list[Attempt]:
+def new_observations(found: RecordableRun, known: Sequence[Observation]) -> list[Observation]:
     """The looks that a file adds to those that are recorded: the echo of one that was exported is no second look."""
-    heard = {one.id: hearsay(one) for one in known}
+    heard = {one.id: mark_imported(one) for one in known}
     return [one for one in found.attempts if heard.get(one.id) != one]
 
 
-def _runs_in(path: str) -> list[Recordable]:
-    content, document = loaded(path)
+def _read_runs(path: str) -> list[RecordableRun]:
+    content, document = load_json(path)
     if is_manifest(document):
-        return _runs_named(Manifest(path, content, read_manifest(document)))
-    places = Places(document)
-    if places.at(("id",)) is not None and places.at(("run_id",)) is None:
-        return [Recordable(_told(places, path))]
+        return _read_manifest_runs(UsageManifest(path, content, read_manifest(document)))
+    places = DocumentReader(document)
+    if places.value_at(("id",)) is not None and places.value_at(("run_id",)) is None:
+        return [RecordableRun(_parse_api_run(places, path))]
     file = read_metrics(document, looked=False)
     problems = [
-        Problem(f"attempt {one.id!r}", f"was at {one.at.isoformat()}, which is still to come") for one in ahead(file)
+        Problem(f"attempt {one.id!r}", f"was at {one.at.isoformat()}, which is still to come")
+        for one in future_observations(file)
     ]
     if problems:
         raise DocumentError(path, problems)
-    return [Recordable(metered_run_of(file), tuple(sorted(file.attempts, key=lambda one: one.at)))]
+    return [RecordableRun(to_metered_run(file), tuple(sorted(file.observations, key=lambda one: one.at)))]
 
 
-def _told(places: Places, path: str) -> MeteredRun:
+def _parse_api_run(places: DocumentReader, path: str) -> MeteredRun:
     """A run in the shape that the HTTP API takes, read as strictly; raises DocumentError."""
     # Only this shape needs what the service is made of.
-    from meruit.api.routes.usage_requests import MisTold, told_run
+    from meruit.api.routes.usage_requests import InvalidUsageReport, parse_run
     from meruit.api.routes.usage_wire import UsageRunRequest
 
     told = places.record((), UsageRunRequest)
-    places.end()
+    places.raise_if_invalid()
     # Where nothing is wrong, there is one, and it has an id.
     assert told is not None and told.id is not None  # noqa: S101, PT018
     try:
-        return told_run(told, told.id)
-    except MisTold as wrong:
+        return parse_run(told, told.id)
+    except InvalidUsageReport as wrong:
         raise DocumentError(path, [Problem(wrong.where, wrong.message)]) from None
 
 
-def _runs_named(manifest: Manifest) -> list[Recordable]:
+def _read_manifest_runs(manifest: UsageManifest) -> list[RecordableRun]:
     """The runs of a manifest, each as its own file tells of it; where the two differ, nobody knows whose it is."""
     named = runs_of(manifest)
-    found = recordable([str(file) for _, file in named])
+    found = read_recordable([str(file) for _, file in named])
     problems = [
         Problem(str(file), f"{what} is {here!r}, in the manifest {there!r}")
         for (entry, file), one in zip(named, found, strict=True)

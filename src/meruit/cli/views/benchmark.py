@@ -6,9 +6,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.benchmarks.agent_process import AgentRan
+from meruit.benchmarks.agent_process import AgentExit
 from meruit.benchmarks.rollouts import Observer, Rollout
-from meruit.cli.terminal import ExitCode, note, paint, print_json, say, shown, table, visible
+from meruit.cli.terminal import (
+    ExitCode,
+    escape_control_characters,
+    format_cell,
+    note,
+    paint,
+    print_json,
+    print_table,
+    say,
+)
 from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.task_run import BenchmarkRun, BenchmarkScore, CriterionRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
@@ -22,24 +31,24 @@ MAX_FIELDS = 10
 """Failing fields of one criterion that are shown."""
 MAX_CELL = 60
 """Characters of a value in a table of them."""
-COULD_NOT = (Verdict.INCONCLUSIVE, Verdict.ERROR)
-_COUNTING = (RunStatus.COMPLETED, RunStatus.TIMED_OUT)
+UNDECIDED_VERDICTS = (Verdict.INCONCLUSIVE, Verdict.ERROR)
+_COUNTED_STATUSES = (RunStatus.COMPLETED, RunStatus.TIMED_OUT)
 _FIELDS = ("fieldResults", "field_results", "assertionResults", "phraseResults")
 
 
-class TaskRunTold(NamedTuple):
+class TaskRunDetails(NamedTuple):
     """A task run with all that is told of it."""
 
     run: TaskRun
     criteria: Sequence[CriterionRun]
-    agent: AgentRan | None
-    standing: bool
+    agent: AgentExit | None
+    has_playground: bool
     """Whether its playground still exists."""
-    musts: Mapping[int, set[str]]
+    required_fields: Mapping[int, set[str]]
     """By the criterion's position the fields without which it is worth nothing."""
 
 
-def counted(number: int, thing: str) -> str:
+def pluralize(number: int, thing: str) -> str:
     """So many of a thing, in words."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
@@ -49,14 +58,14 @@ def is_or_are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def judged_version(run: TaskRun) -> int | None:
+def version_judged_by(run: TaskRun) -> int | None:
     """The version of the benchmark that gave the verdict, where that is not the run's own."""
     return None if run.judged_version == run.version else run.judged_version
 
 
 def worst_run(runs: Sequence[TaskRun]) -> TaskRun | None:
     """Of those that count and did not pass, the first with the lowest score."""
-    counting = [run for run in runs if run.status in _COUNTING and run.verdict is not Verdict.PASS]
+    counting = [run for run in runs if run.status in _COUNTED_STATUSES and run.verdict is not Verdict.PASS]
     return min(counting, key=lambda run: run.score or 0.0, default=None)
 
 
@@ -71,18 +80,18 @@ class Progress:
 
     def observer(self) -> Observer:
         """Whom to tell."""
-        return Observer(self._began, self._ended)
+        return Observer(self._on_begin, self._on_end)
 
-    def _began(self, run: TaskRun) -> None:
-        self._going[run.id] = _attempt(run)
+    def _on_begin(self, run: TaskRun) -> None:
+        self._going[run.id] = _attempt_label(run)
         self._draw()
 
-    def _ended(self, rollout: Rollout) -> None:
+    def _on_end(self, rollout: Rollout) -> None:
         self.done += 1
         self._going.pop(rollout.run.id, None)
         self.clear()
         width = len(str(self.total))
-        say(f"[{self.done:{width}}/{self.total}] {visible(_told(rollout))}", err=True)
+        say(f"[{self.done:{width}}/{self.total}] {escape_control_characters(_describe_rollout(rollout))}", err=True)
         self._draw()
 
     def clear(self) -> None:
@@ -97,25 +106,25 @@ class Progress:
         names = [*self._going.values()]
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         named = ", ".join(names[:MAX_NAMED]) + more
-        sys.stderr.write(f"{_CLEAR}{self.done} of {self.total} done; under way: {visible(named)}")
+        sys.stderr.write(f"{_CLEAR}{self.done} of {self.total} done; under way: {escape_control_characters(named)}")
         sys.stderr.flush()
 
 
-def _attempt(run: TaskRun) -> str:
+def _attempt_label(run: TaskRun) -> str:
     return run.task if run.attempt == 1 else f"{run.task} (attempt {run.attempt})"
 
 
-def _told(rollout: Rollout) -> str:
+def _describe_rollout(rollout: Rollout) -> str:
     run = rollout.run
-    ended = f"{_attempt(run)}: {run.verdict or run.status}"
-    ended += f" {shown(run.score)}" if run.score is not None else ""
+    ended = f"{_attempt_label(run)}: {run.verdict or run.status}"
+    ended += f" {format_cell(run.score)}" if run.score is not None else ""
     if rollout.trouble is not None:
         what = "begun" if run.started_at is None else "brought to an end"
         return f"{ended}; it could not be {what}: {rollout.trouble}"
-    return f"{ended} ({_agent_told(rollout.agent)})" if rollout.agent is not None else ended
+    return f"{ended} ({_describe_agent(rollout.agent)})" if rollout.agent is not None else ended
 
 
-def _agent_told(agent: AgentRan) -> str:
+def _describe_agent(agent: AgentExit) -> str:
     if agent.exit_code is None:
         return f"stopped after {agent.seconds:.1f} s"
     return f"{agent.seconds:.1f} s, exit code {agent.exit_code}"
@@ -123,7 +132,7 @@ def _agent_told(agent: AgentRan) -> str:
 
 def exit_code(found: BenchmarkRun) -> int:
     """What a benchmark run comes to for a shell."""
-    if found.result is None or found.result.verdict in COULD_NOT:
+    if found.result is None or found.result.verdict in UNDECIDED_VERDICTS:
         return ExitCode.COULD_NOT_VERIFY
     return ExitCode.PASSED if found.result.verdict is Verdict.PASS else ExitCode.NOT_PASSED
 
@@ -131,7 +140,7 @@ def exit_code(found: BenchmarkRun) -> int:
 def print_run(
     found: BenchmarkRun,
     runs: Sequence[TaskRun],
-    agents: Mapping[str, AgentRan | None],
+    agents: Mapping[str, AgentExit | None],
     *,
     as_json: bool,
 ) -> None:
@@ -141,7 +150,7 @@ def print_run(
         print_json(msgspec.json.encode({"benchmark_run": found, "task_runs": several}))
         return
     rows = [_row([run for run in runs if run.task == task]) for task in dict.fromkeys(run.task for run in runs)]
-    table(("task", "attempts", "verdict", "score", "axes"), rows)
+    print_table(("task", "attempts", "verdict", "score", "axes"), rows)
     say()
     if found.result is None:
         standing = ", ".join(f"{number:,} {status}" for status, number in sorted(found.counts.items()))
@@ -151,16 +160,16 @@ def print_run(
             say(line)
 
 
-def name_logs(runs: Sequence[TaskRun], agents: Mapping[str, AgentRan | None]) -> None:
+def print_log_paths(runs: Sequence[TaskRun], agents: Mapping[str, AgentExit | None]) -> None:
     """Say where to look for what agents said that did not end by themselves, or not well."""
     found = [(run, agent) for run in runs if (agent := agents.get(run.id)) is not None and agent.exit_code != 0]
     for run, agent in found[:MAX_LOGS]:
-        note(f"{_attempt(run)}: {_agent_told(agent)}; what it said: {agent.log}")
+        note(f"{_attempt_label(run)}: {_describe_agent(agent)}; what it said: {agent.log}")
     if len(found) > MAX_LOGS:
         note(f"and {len(found) - MAX_LOGS:,} more")
 
 
-def print_task_runs(runs: Sequence[TaskRun], agents: Mapping[str, AgentRan | None]) -> None:
+def print_task_runs(runs: Sequence[TaskRun], agents: Mapping[str, AgentExit | None]) -> None:
     """Each task run of a benchmark run, by its id."""
     rows = [
         (
@@ -169,25 +178,25 @@ def print_task_runs(runs: Sequence[TaskRun], agents: Mapping[str, AgentRan | Non
             str(run.attempt),
             str(run.status).replace("_", " "),
             str(run.verdict or "–"),
-            "–" if (agent := agents.get(run.id)) is None else _agent_told(agent),
+            "–" if (agent := agents.get(run.id)) is None else _describe_agent(agent),
             run.outcome_id or "–",
         )
         for run in runs
     ]
-    table(("task run", "task", "attempt", "status", "verdict", "agent", "outcome"), rows)
+    print_table(("task run", "task", "attempt", "status", "verdict", "agent", "outcome"), rows)
 
 
 def _row(runs: Sequence[TaskRun]) -> tuple[str, ...]:
     words = [str(run.verdict or run.status) for run in runs]
     verdicts = [word if words.count(word) == 1 else f"{word} ×{words.count(word)}" for word in dict.fromkeys(words)]
-    counting = [run for run in runs if run.status in _COUNTING]
+    counting = [run for run in runs if run.status in _COUNTED_STATUSES]
     score = _mean([run.score or 0.0 for run in counting])
     names = {name for run in counting for name in run.axes}
     axes = [
-        f"{_axis(name)} {shown(_mean([run.axes[name].score for run in counting if name in run.axes]))}"
+        f"{_axis(name)} {format_cell(_mean([run.axes[name].score for run in counting if name in run.axes]))}"
         for name in sorted(names - {DEFAULT_AXIS}) + [DEFAULT_AXIS] * (DEFAULT_AXIS in names and len(names) > 1)
     ]
-    return (runs[0].task, str(len(runs)), ", ".join(verdicts), shown(score), ", ".join(axes) or "–")
+    return (runs[0].task, str(len(runs)), ", ".join(verdicts), format_cell(score), ", ".join(axes) or "–")
 
 
 def _axis(name: str) -> str:
@@ -214,18 +223,18 @@ def _result_lines(result: BenchmarkScore, repeats: int) -> Iterator[str]:
 
 def _score_lines(result: BenchmarkScore, repeats: int) -> Iterator[str]:
     apart = result.bounds.low != result.bounds.high
-    between = f" (between {shown(result.bounds.low)} and {shown(result.bounds.high)})" if apart else ""
-    yield f"verdict {paint(str(result.verdict))}, score {shown(result.score)}{between}"
+    between = f" (between {format_cell(result.bounds.low)} and {format_cell(result.bounds.high)})" if apart else ""
+    yield f"verdict {paint(str(result.verdict))}, score {format_cell(result.score)}{between}"
     found = result.pass_rate_interval
     interval = "" if found is None else f" (95 % interval {found.low:.2f} to {found.high:.2f})"
-    yield f"pass rate {shown(result.pass_rate)}{interval} over {counted(result.runs, 'task run')}"
+    yield f"pass rate {format_cell(result.pass_rate)}{interval} over {pluralize(result.runs, 'task run')}"
     found = result.score_interval
     if found is not None and found.low != found.high:
         yield f"score interval {found.low:.2f} to {found.high:.2f} (95 %)"
     if result.worst_task is not None and len({one.score for one in result.tasks}) > 1:
         worst = next(one for one in result.tasks if one.task == result.worst_task)
-        yield f"worst task {result.worst_task}, score {shown(worst.score)}"
-    yield f"coverage {shown(result.coverage)}"
+        yield f"worst task {result.worst_task}, score {format_cell(worst.score)}"
+    yield f"coverage {format_cell(result.coverage)}"
     if repeats > 1:
         yield f"pass@k {_by_k(result.pass_at_k)}"
         yield f"pass^k {_by_k(result.pass_hat_k)}"
@@ -235,10 +244,10 @@ def _by_k(chances: Mapping[str, float]) -> str:
     return ", ".join(f"{k}: {chance:.2f}" for k, chance in chances.items())
 
 
-def print_task_run(told: TaskRunTold, *, evidence: bool, as_json: bool) -> None:
+def print_task_run(told: TaskRunDetails, *, evidence: bool, as_json: bool) -> None:
     """A task run with its criteria and what fails them, and all the evidence where that is wanted."""
     if as_json:
-        print_json(msgspec.json.encode(_for_programs(told)))
+        print_json(msgspec.json.encode(_to_dict(told)))
         return
     run, criteria = told.run, told.criteria
     _print_labels(told)
@@ -248,20 +257,20 @@ def print_task_run(told: TaskRunTold, *, evidence: bool, as_json: bool) -> None:
     _print_criteria(criteria)
     for one in criteria:
         if one.status is CriterionStatus.FAILED:
-            _print_failing(one, told.musts.get(one.position, set()))
+            _print_failing(one, told.required_fields.get(one.position, set()))
     if evidence:
         for one in criteria:
-            say(f"\n{visible(one.label)} ({one.id}):")
+            say(f"\n{escape_control_characters(one.label)} ({one.id}):")
             for line in msgspec.json.format(msgspec.json.encode(one.evidence)).decode().splitlines():
-                say(visible(line))
+                say(escape_control_characters(line))
     say()
-    say(f"verdict {paint(str(run.verdict))}, score {shown(run.score)}, coverage {shown(run.coverage)}")
+    say(f"verdict {paint(str(run.verdict))}, score {format_cell(run.score)}, coverage {format_cell(run.coverage)}")
 
 
-def print_attempts(several: Sequence[TaskRunTold], *, evidence: bool, as_json: bool) -> None:
+def print_attempts(several: Sequence[TaskRunDetails], *, evidence: bool, as_json: bool) -> None:
     """All runs of one task in a benchmark run."""
     if as_json:
-        print_json(msgspec.json.encode({"task_runs": [_for_programs(told) for told in several]}))
+        print_json(msgspec.json.encode({"task_runs": [_to_dict(told) for told in several]}))
         return
     for number, told in enumerate(several):
         if number:
@@ -270,13 +279,13 @@ def print_attempts(several: Sequence[TaskRunTold], *, evidence: bool, as_json: b
 
 
 # Any: it becomes JSON.
-def _for_programs(told: TaskRunTold) -> dict[str, Any]:
+def _to_dict(told: TaskRunDetails) -> dict[str, Any]:
     return {"task_run": told.run, "agent": told.agent, "criteria": told.criteria}
 
 
-def _print_labels(told: TaskRunTold) -> None:
+def _print_labels(told: TaskRunDetails) -> None:
     run, agent = told.run, told.agent
-    by = judged_version(run)
+    by = version_judged_by(run)
     labels: dict[str, str | None] = {
         "task run": run.id,
         "task": f"{run.benchmark}@{run.version}/{run.task}, attempt {run.attempt}",
@@ -286,14 +295,14 @@ def _print_labels(told: TaskRunTold) -> None:
         "status": str(run.status),
         "started": None if run.started_at is None else run.started_at.isoformat(timespec="seconds"),
         "ended": None if run.ended_at is None else run.ended_at.isoformat(timespec="seconds"),
-        "command": None if agent is None else _agent_told(agent),
+        "command": None if agent is None else _describe_agent(agent),
         "log": None if agent is None else agent.log,
-        "playground": run.playground_id if told.standing else None,
+        "playground": run.playground_id if told.has_playground else None,
         "outcome": None if run.outcome_id is None else f"{run.outcome_id}, version {run.outcome_version}",
     }
     for name, value in labels.items():
         if value is not None:
-            say(f"{name:12}{visible(value)}")
+            say(f"{name:12}{escape_control_characters(value)}")
 
 
 def _print_criteria(criteria: Sequence[CriterionRun]) -> None:
@@ -304,15 +313,15 @@ def _print_criteria(criteria: Sequence[CriterionRun]) -> None:
             one.label,
             one.check,
             *((_axis(one.axis),) if with_axes else ()),
-            shown(one.weight),
+            format_cell(one.weight),
             str(one.status),
-            shown(one.score),
+            format_cell(one.score),
             one.details or "",
         )
         for one in criteria
     ]
     headings = ("criterion", "check", *(("axis",) if with_axes else ()), "weight", "status", "score", "details")
-    table(headings, rows, painted=headings.index("status"))
+    print_table(headings, rows, painted=headings.index("status"))
 
 
 def _print_failing(one: CriterionRun, musts: set[str]) -> None:
@@ -321,12 +330,17 @@ def _print_failing(one: CriterionRun, musts: set[str]) -> None:
     failing = [] if name is None else [field for field in one.evidence[name] if not field.get("passed", True)]
     if not failing:
         return
-    say(f"\n{visible(one.label)}{' (required)' if one.required else ''}:")
+    say(f"\n{escape_control_characters(one.label)}{' (required)' if one.required else ''}:")
     if name == "phraseResults":
-        table(("phrase", "found"), [(_cell(field.get("phrase")), _heard(field)) for field in failing[:MAX_FIELDS]])
+        print_table(
+            ("phrase", "found"),
+            [(_cell(field.get("phrase")), _format_phrase_result(field)) for field in failing[:MAX_FIELDS]],
+        )
     else:
-        rows = [(_path(field, musts), _expected(field), _cell(field.get("actual"))) for field in failing[:MAX_FIELDS]]
-        table(("path", "expected", "found"), rows)
+        rows = [
+            (_path(field, musts), _format_expected(field), _cell(field.get("actual"))) for field in failing[:MAX_FIELDS]
+        ]
+        print_table(("path", "expected", "found"), rows)
     if len(failing) > MAX_FIELDS:
         say(f"and {len(failing) - MAX_FIELDS:,} more; --evidence shows all")
 
@@ -338,12 +352,12 @@ def _path(field: Mapping[str, Any], musts: set[str]) -> str:
     return f"{of} (required)" if path in musts else of
 
 
-def _heard(field: Mapping[str, Any]) -> str:
-    told = shown(bool(field.get("found")))
+def _format_phrase_result(field: Mapping[str, Any]) -> str:
+    told = format_cell(bool(field.get("found")))
     return f"{told}: {field['why']}" if field.get("why") else told
 
 
-def _expected(field: Mapping[str, Any]) -> str:
+def _format_expected(field: Mapping[str, Any]) -> str:
     op, expected = field.get("op"), field.get("expected")
     return _cell(expected) if op in (None, "equals", expected) else f"{op} {_cell(expected)}"
 

@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.cli.terminal import ExitCode, say, shown, table, visible
+from meruit.cli.terminal import ExitCode, escape_control_characters, format_cell, print_table, say
 from meruit.model.metering import UsageRecord
-from meruit.model.usage import Attempt, Tokens, UsageStatus, UsageVerdict
+from meruit.model.usage import Observation, Tokens, UsageStatus, UsageVerdict
 from meruit.usage.files import MetricsFile
-from meruit.usage.schedule import NextLook
+from meruit.usage.schedule import NextObservation
 
 LONGEST_CELL = 60
 UNKNOWN = "–"
 
 
-class Judged(NamedTuple):
+class UsageFileVerdict(NamedTuple):
     """A file, and what may be claimed of the run in it."""
 
     path: str
@@ -27,7 +27,7 @@ class Judged(NamedTuple):
     framework: str | None = None
 
 
-def code_of(statuses: Iterable[UsageStatus]) -> ExitCode:
+def exit_code_of(statuses: Iterable[UsageStatus]) -> ExitCode:
     """How a command ends: 0 where all is verified, 1 where something is wrong, 3 where it is too early to say."""
     seen = {*statuses}
     if seen <= {UsageStatus.VERIFIED}:
@@ -36,47 +36,47 @@ def code_of(statuses: Iterable[UsageStatus]) -> ExitCode:
 
 
 # Any, here and below: JSON.
-def as_claimed(run_id: str | None, verdict: UsageVerdict) -> dict[str, Any]:
+def verdict_to_dict(run_id: str | None, verdict: UsageVerdict) -> dict[str, Any]:
     """A verdict for programs, its first two fields as files call them."""
     rest = verdict.to_dict()
     status, message = rest.pop("status"), rest.pop("message")
     return {"run_id": run_id, "verification_status": status, "verification_message": message, **rest}
 
 
-def judged_json(judged: Sequence[Judged], *, several: bool) -> bytes:
+def verdicts_to_json(judged: Sequence[UsageFileVerdict], *, several: bool) -> bytes:
     """The verdicts on files, for programs."""
-    each = [as_claimed(one.run_id, one.verdict) for one in judged]
+    each = [verdict_to_dict(one.run_id, one.verdict) for one in judged]
     return msgspec.json.encode({"runs": each} if several else each[0])
 
 
-def print_judged(judged: Sequence[Judged]) -> None:
+def print_file_verdicts(judged: Sequence[UsageFileVerdict]) -> None:
     """Several verdicts on files, a line each."""
     rows = [
         (
             one.run_id or one.path,
             one.framework or UNKNOWN,
             one.verdict.status,
-            f"a {one.verdict.told_by}",
+            f"a {one.verdict.reported_by}",
             one.verdict.message,
         )
         for one in judged
     ]
-    table(("run", "framework", "status", "told by", "why"), rows, painted=2)
+    print_table(("run", "framework", "status", "told by", "why"), rows, painted=2)
 
 
 def print_verdict(verdict: UsageVerdict) -> None:
     """A verdict, for people: first as files tell it, then what it rests on."""
-    _say_all(
+    _print_labels(
         {
             "verification_status": verdict.status,
             "verification_message": verdict.message,
             "code": verdict.code,
             "explanation": verdict.explanation,
-            "tokens": None if verdict.tokens is None else counted(verdict.tokens),
+            "tokens": None if verdict.tokens is None else format_tokens(verdict.tokens),
             "steps": f"{verdict.steps_with_tokens} of {verdict.total_steps} have tokens",
             # What rests on no observation is as sure as none.
             "assurance": verdict.assurance if verdict.compared else None,
-            "evidence": f"told by a {verdict.told_by}; nobody asked the provider" if verdict.told_by else None,
+            "evidence": f"told by a {verdict.reported_by}; nobody asked the provider" if verdict.reported_by else None,
             "withdrawn": f"{verdict.withdrawn} ×" if verdict.withdrawn else None,
         }
     )
@@ -96,26 +96,28 @@ def print_runs(found: Sequence[UsageRecord]) -> None:
         )
         for one in found
     ]
-    table(("run", "framework", "task", "status", "tokens in", "tokens out", "steps", "why"), rows, painted=3)
+    print_table(("run", "framework", "task", "status", "tokens in", "tokens out", "steps", "why"), rows, painted=3)
 
 
-def print_run(record: UsageRecord, attempts: Sequence[Attempt]) -> None:
+def print_run(record: UsageRecord, attempts: Sequence[Observation]) -> None:
     """All that is recorded of a run."""
     run = record.run
-    _say_all(
+    _print_labels(
         {
             "run": run.id,
             "framework": run.framework,
             "task": run.task or None,
             "source": run.source,
-            "lane": f"{run.lane.kind}:{run.lane.value}" if run.lane.value else run.lane.kind,
+            "attribution_key": f"{run.attribution_key.kind}:{run.attribution_key.value}"
+            if run.attribution_key.value
+            else run.attribution_key.kind,
             "started": None if run.started_at is None else f"{_moment(run.started_at)} UTC",
             "ended": "not yet" if run.ended_at is None else f"{_moment(run.ended_at)} UTC",
-            "success": None if run.success is None else shown(run.success),
-            "score": None if run.score is None else shown(run.score),
+            "success": None if run.success is None else format_cell(run.success),
+            "score": None if run.score is None else format_cell(run.score),
             "contract": run.contract_id or None,
             "outcome": run.outcome_id or None,
-            "own count": "unknown" if run.local is None else counted(run.local),
+            "own count": "unknown" if run.local is None else format_tokens(run.local),
             "cost": _costs(record),
         }
     )
@@ -123,65 +125,77 @@ def print_run(record: UsageRecord, attempts: Sequence[Attempt]) -> None:
     if run.steps:
         say()
         rows = [
-            (one.id, shown(one.expects_usage), shown(one.succeeded), str(len(one.calls)), *_in_and_out(one.local))
+            (
+                one.id,
+                format_cell(one.expects_usage),
+                format_cell(one.succeeded),
+                str(len(one.calls)),
+                *_in_and_out(one.local),
+            )
             for one in run.steps
         ]
-        table(("step", "expects usage", "succeeded", "calls", "own in", "own out"), rows)
+        print_table(("step", "expects usage", "succeeded", "calls", "own in", "own out"), rows)
     if attempts:
         say()
-        print_attempts(attempts)
+        print_observations(attempts)
     if record.acknowledged:
         say()
-        table(("accepted (UTC)", "by", "why"), [(_moment(one.at), one.by, one.reason) for one in record.acknowledged])
+        print_table(
+            ("accepted (UTC)", "by", "why"), [(_moment(one.at), one.by, one.reason) for one in record.acknowledged]
+        )
 
 
-def print_attempts(attempts: Sequence[Attempt]) -> None:
+def print_observations(attempts: Sequence[Observation]) -> None:
     """Looks, a line each."""
     rows = [
         (
             _moment(one.at),
             *_in_and_out(one.total),
-            shown(None if one.total is None else one.total.requests),
+            format_cell(None if one.total is None else one.total.requests),
             # A look that failed assures nobody of anything.
             UNKNOWN if one.total is None else str(one.assurance),
-            _short(one.id if one.error is None else f"{one.error}: {one.detail or 'nothing else was told'}"),
+            _truncate(one.id if one.error is None else f"{one.error}: {one.detail or 'nothing else was told'}"),
         )
         for one in attempts
     ]
-    table(("looked at (UTC)", "tokens in", "tokens out", "requests", "assurance", "attempt"), rows)
+    print_table(("looked at (UTC)", "tokens in", "tokens out", "requests", "assurance", "attempt"), rows)
 
 
-class Explained(NamedTuple):
+class UsageExplanation(NamedTuple):
     """Why a run stands where it does."""
 
     record: UsageRecord
-    compared: Sequence[Attempt]
-    look: NextLook
+    compared: Sequence[Observation]
+    next_observation: NextObservation
     now: datetime
     open_beside: Sequence[str]
-    """Some of the runs that share its lane and have not ended, or itself."""
+    """Some of the runs that share its attribution key and have not ended, or itself."""
 
 
-def print_explained(explained: Explained) -> None:
+def print_explanation(explained: UsageExplanation) -> None:
     """Why a run stands where it does, and what would change it."""
-    record, compared, look = explained.record, explained.compared, explained.look
+    record, compared, look = explained.record, explained.compared, explained.next_observation
     verdict = record.verdict
-    say(visible(f"run {record.run.id} of {record.run.framework}"))
+    say(escape_control_characters(f"run {record.run.id} of {record.run.framework}"))
     print_verdict(verdict)
     waits = f"; it waits for a {look.waits}" if look.waits else ""
-    say(visible(f"next look: {_when(look.at, explained.now)} ({look.why}{waits})"))
+    say(escape_control_characters(f"next look: {_when(look.at, explained.now)} ({look.why}{waits})"))
     if explained.open_beside:
         several = ", ".join(explained.open_beside)
-        say(visible(f"still open in its lane: {several}; end what is over with `meruit usage end RUN`"))
+        say(
+            escape_control_characters(
+                f"still open in its attribution key: {several}; end what is over with `meruit usage end RUN`"
+            )
+        )
     if compared:
         say()
         apart = "" if verdict.minutes is None else f", {verdict.minutes:g} minutes apart"
         say(f"compared{apart}:")
-        print_attempts(compared)
+        print_observations(compared)
     if verdict.history:
         say()
-        rows = [(_moment(one.at), one.status, one.code, one.attempt_id or "a person") for one in verdict.history]
-        table(("since (UTC)", "status", "rule", "attempt"), rows, painted=1)
+        rows = [(_moment(one.at), one.status, one.code, one.observation_id or "a person") for one in verdict.history]
+        print_table(("since (UTC)", "status", "rule", "attempt"), rows, painted=1)
 
 
 def _when(at: datetime | None, now: datetime) -> str:
@@ -190,7 +204,7 @@ def _when(at: datetime | None, now: datetime) -> str:
     return f"{_moment(at)} UTC" + (", overdue: `meruit reconcile` looks at once" if at < now else "")
 
 
-def counted(tokens: Tokens) -> str:
+def format_tokens(tokens: Tokens) -> str:
     """`1,234 in, 56 out`, and what else is known."""
     known = {"requests": tokens.requests, "cached": tokens.cached, "reasoning": tokens.reasoning}
     more = [f"{count:,} {name}" for name, count in known.items() if count is not None]
@@ -204,10 +218,10 @@ def _costs(record: UsageRecord) -> str | None:
     return ", ".join(told) or None
 
 
-def _say_all(lines: dict[str, str | None]) -> None:
+def _print_labels(lines: dict[str, str | None]) -> None:
     for name, value in lines.items():
         if value is not None:
-            say(f"{name}: {visible(value)}")
+            say(f"{name}: {escape_control_characters(value)}")
 
 
 def _in_and_out(tokens: Tokens | None) -> tuple[str, str]:
@@ -218,5 +232,5 @@ def _moment(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"

@@ -1,6 +1,6 @@
 """A verification as a person reads it."""
 
-from meruit.cli.terminal import paint, say, shown, table, visible
+from meruit.cli.terminal import escape_control_characters, format_cell, paint, print_table, say
 from meruit.model.numbers import exact, exact_decimal
 from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
 
@@ -24,26 +24,27 @@ def print_verification(result: VerificationResult) -> None:
     """The table of criteria, then the verdict and what it rests on."""
     if result.criterion_results:
         gated = any(judged.required for judged in result.criterion_results)
-        table(HEADINGS, [_row(judged, gated=gated) for judged in result.criterion_results], painted=3)
+        print_table(HEADINGS, [_row(judged, gated=gated) for judged in result.criterion_results], painted=3)
         say()
-    low, high = shown(result.bounds.low), shown(result.bounds.high)
+    low, high = format_cell(result.bounds.low), format_cell(result.bounds.high)
     say(
         f"verdict {paint(str(result.verdict))}, success {str(result.success).lower()}, "
         f"score {low if low == high else f'{low} to {high}'}, coverage {_coverage(result)}%, "
-        f"bonus {in_full(result.bonus)}, penalty {in_full(result.penalty)}"
+        f"bonus {format_full_amount(result.bonus)}, penalty {format_full_amount(result.penalty)}"
     )
     axes = [
-        f"{visible(name)} {shown(axis.score if axis.weight else None)}" for name, axis in sorted(result.axes.items())
+        f"{escape_control_characters(name)} {format_cell(axis.score if axis.weight else None)}"
+        for name, axis in sorted(result.axes.items())
     ]
     if len(axes) > 1:
         say(f"axes: {', '.join(axes)}")
     for reason in result.reasons:
-        say(f"  - {visible(_short(reason.message, LONGEST_WHY))}")
+        say(f"  - {escape_control_characters(_truncate(reason.message, LONGEST_WHY))}")
     if result.governance is GovernanceStatus.NOT_CHECKED:
         say("plausibility: nobody was asked (no governance check)")
     else:
         flags = f" ({', '.join(result.governance_flags)})" if result.governance_flags else ""
-        say(f"plausibility: {result.governance}{visible(flags)}")
+        say(f"plausibility: {result.governance}{escape_control_characters(flags)}")
 
 
 def _coverage(result: VerificationResult) -> int:
@@ -54,16 +55,16 @@ def _coverage(result: VerificationResult) -> int:
 
 def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
     symbol = SYMBOLS.get(str(judged.comparison), "") if judged.comparison is not None else ""
-    threshold = f"{symbol} {_short(shown(judged.threshold))}" if symbol else "–"
+    threshold = f"{symbol} {_truncate(format_cell(judged.threshold))}" if symbol else "–"
     label = f"{judged.criterion_id} (optional)" if gated and not judged.required else judged.criterion_id
     return (
-        _short(label),
-        _short(shown(judged.value)) if judged.comparison is not None else shown(judged.score),
+        _truncate(label),
+        _truncate(format_cell(judged.value)) if judged.comparison is not None else format_cell(judged.score),
         threshold,
         str(judged.status).replace("_", " "),
-        shown(judged.weight),
+        format_cell(judged.weight),
         _money(judged),
-        _short(_why(judged), LONGEST_WHY),
+        _truncate(_why(judged), LONGEST_WHY),
     )
 
 
@@ -71,14 +72,14 @@ def _money(judged: CriterionResult) -> str:
     """Earned, owed, or still open."""
     match judged.status:
         case Status.MET:
-            return f"+{in_full(judged.bonus)}" if judged.bonus else "–"
+            return f"+{format_full_amount(judged.bonus)}" if judged.bonus else "–"
         case Status.NOT_MET:
-            return f"-{in_full(judged.penalty)}" if judged.penalty else "–"
+            return f"-{format_full_amount(judged.penalty)}" if judged.penalty else "–"
         case Status.INDETERMINATE | Status.EXCLUDED:
             return "open" if judged.bonus or judged.penalty else "–"
 
 
-def in_full(amount: float) -> str:
+def format_full_amount(amount: float) -> str:
     """Write money down to its millionths, and never cut."""
     return f"{exact_decimal(amount):.6f}".rstrip("0").rstrip(".")
 
@@ -96,5 +97,5 @@ def _why(judged: CriterionResult) -> str:
     return str(details.get("message", ""))
 
 
-def _short(text: str, longest: int = LONGEST_CELL) -> str:
+def _truncate(text: str, longest: int = LONGEST_CELL) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from meruit.model.contract import BonusOnFailure, Terms
-from meruit.model.money import Line, Part
+from meruit.model.money import Line, PricePart
 from meruit.model.verdict import VerificationResult
 from meruit.registry import settlement_rules
 
@@ -15,10 +15,10 @@ def bonus_on_failure(result: VerificationResult, terms: Terms, lines: Sequence[L
         return []
     earned: dict[str | None, int] = {}
     for line in lines:
-        if line.part is Part.BONUS:
+        if line.part is PricePart.BONUS:
             earned[line.criterion_id] = earned.get(line.criterion_id, 0) + line.micros
     return [
-        Line("bonus_on_failure", Part.BONUS, -micros, "the work failed", criterion_id)
+        Line("bonus_on_failure", PricePart.BONUS, -micros, "the work failed", criterion_id)
         for criterion_id, micros in earned.items()
         if micros
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from meruit.model.contract import CapSplit, Terms
-from meruit.model.money import Line, Part, as_micros
+from meruit.model.money import Line, PricePart, as_micros
 from meruit.model.numbers import in_units
 from meruit.model.verdict import VerificationResult
 from meruit.registry import settlement_rules
@@ -17,21 +17,21 @@ def cap(result: VerificationResult, terms: Terms, lines: Sequence[Line]) -> list
     limit = as_micros(terms.max_cpa_total)
     earned: dict[str | None, int] = {}
     for line in lines:
-        if line.part is Part.BONUS:
+        if line.part is PricePart.BONUS:
             earned[line.criterion_id] = earned.get(line.criterion_id, 0) + line.micros
     total = sum(earned.values())
     if total <= limit:
         return []
-    kept = _kept([*earned.values()], limit, terms.cap_split)
+    kept = _split_cap([*earned.values()], limit, terms.cap_split)
     why = f"over the cap of {in_units(limit)}"
     return [
-        Line("cap", Part.BONUS, left - micros, why, criterion_id)
+        Line("cap", PricePart.BONUS, left - micros, why, criterion_id)
         for (criterion_id, micros), left in zip(earned.items(), kept, strict=True)
         if left != micros
     ]
 
 
-def _kept(amounts: Sequence[int], limit: int, split: CapSplit) -> list[int]:
+def _split_cap(amounts: Sequence[int], limit: int, split: CapSplit) -> list[int]:
     match split:
         case CapSplit.IN_ORDER:
             return _in_order(amounts, limit)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from meruit.model.contract import Terms
-from meruit.model.money import Line, Part
+from meruit.model.money import Line, PricePart
 from meruit.model.verdict import VerificationResult
 from meruit.registry import settlement_rules
 
@@ -13,5 +13,5 @@ def pay_on_success(result: VerificationResult, terms: Terms, lines: Sequence[Lin
     """Work that failed is not paid for being completed, nor for its tokens."""
     if result.success:
         return []
-    paid = {part: sum(line.micros for line in lines if line.part is part) for part in (Part.CPC, Part.TOKENS)}
+    paid = {part: sum(line.micros for line in lines if line.part is part) for part in (PricePart.CPC, PricePart.TOKENS)}
     return [Line("pay_on_success", part, -micros, "the work failed") for part, micros in paid.items() if micros]

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select
 
 from meruit.contracts.invariants import Books, Settlement, Transfer
 from meruit.contracts.postings import Parties, Posting
-from meruit.contracts.replay import transfer_told
+from meruit.contracts.replay import transfer_from_entry
 from meruit.contracts.store.read import contract_from
 from meruit.log.entries import AwardEntry, MoneyEntry, SettlementEntry, VerdictEntry, read_entry
 from meruit.model.contract import Contract
@@ -19,7 +19,7 @@ from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.database import StoreError
-from meruit.store.transaction import Merged, Writing
+from meruit.store.transaction import MergeRule, WriteTransaction
 
 MAX_LINES = 1_000_000
 """Of one statement."""
@@ -74,7 +74,7 @@ def parties_of(contract: Contract) -> Parties:
     return Parties(contract.id, contract.consumer_id, contract.agent_id)
 
 
-def move_money(writing: Writing, movement: Movement, leaf: int) -> None:
+def move_money(writing: WriteTransaction, movement: Movement, leaf: int) -> None:
     """The transfer under its log entry, its postings, and the balances that they change."""
     tenant, currency, at = movement.tenant, movement.contract.currency, writing.now.micros
     writing.insert(
@@ -82,7 +82,7 @@ def move_money(writing: Writing, movement: Movement, leaf: int) -> None:
     )
     for account, micros in movement.postings:
         writing.insert(tables.postings, leaf, account, tenant, currency, micros, at)
-        writing.merge(tables.balances, Merged.ADDED, tenant, currency, account, micros)
+        writing.merge(tables.balances, MergeRule.ADDED, tenant, currency, account, micros)
 
 
 def tenants(connection: Connection) -> list[str]:
@@ -152,7 +152,7 @@ def books(connection: Connection, tenant: str) -> Books:
         contract_from(row)
         for row in connection.execute(select(tables.contracts).where(tables.contracts.c.tenant == tenant))
     ]
-    of_moves = tables.moves
+    of_moves = tables.contract_transitions
     moves = frozenset(
         (row.contract_id, row.operation, row.number)
         for row in connection.execute(select(of_moves).where(of_moves.c.tenant == tenant))
@@ -174,14 +174,14 @@ def books(connection: Connection, tenant: str) -> Books:
                 bills[entry.contract, entry.number] = entry.bill
             # A contract's first entry is its award; nobody's money is moved by a log that lacks it.
             between = parties.get(entry.contract, Parties(entry.contract, "", ""))
-            logged.append(transfer_told(index, entry, between, settled))
+            logged.append(transfer_from_entry(index, entry, between, settled))
     return Books(
         balances=kept,
         transfers=_transfers(connection, tenant),
         contracts=contracts,
         settlements=_settlements(connection, tenant),
         verdicts=frozenset(verdicts),
-        moves=moves,
+        operations=moves,
         logged=logged,
         terms=terms,
         bills=bills,

@@ -21,9 +21,11 @@ from meruit.outcomes.store.write import result_from
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
 
-FOLLOWING = (*("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),)
+OPERATION_ORDER = (
+    *("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),
+)
 """Moves as they follow each other where one request makes several."""
-MOMENTS = frozenset({"awarded_at", "expires_at", "started_at", "completed_at", "settled_at"})
+TIMESTAMP_COLUMNS = frozenset({"awarded_at", "expires_at", "started_at", "completed_at", "settled_at"})
 COLUMNS = tuple(column.name for column in tables.contracts.columns if column.name != "tenant")
 
 
@@ -36,14 +38,14 @@ class ContractFilter(StrEnum):
     STATE = "state"
 
 
-class Wanted(NamedTuple):
+class ContractFilterValue(NamedTuple):
     """One filter and its value."""
 
     by: ContractFilter
     value: str
 
 
-class Judgement(NamedTuple):
+class ContractJudgement(NamedTuple):
     """The latest verdict on what was handed in."""
 
     version: int
@@ -51,7 +53,7 @@ class Judgement(NamedTuple):
     """None once erased."""
 
 
-class MoveView(Record, frozen=True):
+class ContractTransitionView(Record, frozen=True):
     """Something that was done with a contract."""
 
     operation: str
@@ -60,14 +62,14 @@ class MoveView(Record, frozen=True):
     reason: str
 
 
-class Standing(NamedTuple):
+class ContractSnapshot(NamedTuple):
     """A contract with its verdict and what was paid."""
 
     contract: Contract
-    judgement: Judgement | None = None
+    judgement: ContractJudgement | None = None
     bill: Bill | None = None
     """Of the live settlement."""
-    history: tuple[MoveView, ...] | None = None
+    history: tuple[ContractTransitionView, ...] | None = None
     """None where nobody asked."""
 
 
@@ -133,7 +135,7 @@ class ContractView(Record, frozen=True):
     """Why nothing was paid at once; empty when nothing waits."""
     outcome: JudgementView | None
     settlement: SettlementView | None
-    history: list[MoveView] | None = None
+    history: list[ContractTransitionView] | None = None
     """What was done with it, by whom and why, the oldest first; only where one contract is read."""
 
 
@@ -153,19 +155,19 @@ def _terms(body: bytes) -> Terms:
     return Terms.model_validate(from_canonical(body))
 
 
-def terms_shown(terms: Terms) -> dict[str, Any]:
+def format_terms(terms: Terms) -> dict[str, Any]:
     """Terms with amounts as decimal text."""
     shown: dict[str, Any] = terms.model_dump()
     for name in ("cpc_rate", "max_cpa_total", "max_token_cost"):
-        shown[name] = _amount_shown(shown[name])
+        shown[name] = _format_amount(shown[name])
     if terms.token_rates is not None:
-        shown["token_rates"] = {name: _amount_shown(rate) for name, rate in shown["token_rates"].items()}
+        shown["token_rates"] = {name: _format_amount(rate) for name, rate in shown["token_rates"].items()}
     for name in ("max_penalty_rate", "platform_fee_rate"):
         shown[name] = str(shown[name])
     return shown
 
 
-def _amount_shown(amount: Number | None) -> str | None:
+def _format_amount(amount: Number | None) -> str | None:
     return None if amount is None else in_units(as_micros(amount))
 
 
@@ -177,7 +179,7 @@ def contract_from(row: Any) -> Contract:
 
 def _contract(values: Sequence[Any]) -> Contract:
     found = dict(zip(COLUMNS, values, strict=True))
-    for name in MOMENTS:
+    for name in TIMESTAMP_COLUMNS:
         found[name] = None if found[name] is None else from_micros(found[name])
     found["state"] = ContractState(found["state"])
     found["escrow"] = Escrow(found["escrow"])
@@ -188,7 +190,7 @@ def _contract(values: Sequence[Any]) -> Contract:
 def row_of(contract: Contract) -> dict[str, Any]:
     """The columns of a contract, the tenant left out."""
     found = {name: getattr(contract, name) for name in COLUMNS}
-    for name in MOMENTS:
+    for name in TIMESTAMP_COLUMNS:
         found[name] = None if found[name] is None else in_micros(found[name])
     for name in ("state", "escrow", "disputed_from"):
         found[name] = None if found[name] is None else str(found[name])
@@ -206,14 +208,14 @@ def find(connection: Connection, scope: Scope, contract_id: str) -> Contract:
     """One contract; raises NotFound."""
     mark = "?" if connection.dialect.name == "sqlite" else "%s"
     rows = connection.exec_driver_sql(FIND.replace("?", mark), (scope.tenant, contract_id)).all()
-    return found_among(rows, scope, contract_id)
+    return contract_from_rows(rows, scope, contract_id)
 
 
 FIND = f"SELECT {', '.join(COLUMNS)} FROM contracts WHERE tenant = ? AND id = ?"  # noqa: S608 - our own names
 
 
 # Any: a row is a tuple of whatever the columns hold.
-def found_among(rows: Sequence[Any], scope: Scope, contract_id: str) -> Contract:
+def contract_from_rows(rows: Sequence[Any], scope: Scope, contract_id: str) -> Contract:
     """The contract that FIND found, if the scope reaches it; raises NotFound."""
     contract = _contract(rows[0]) if rows else None
     # An agent without a name owns nothing.
@@ -223,7 +225,12 @@ def found_among(rows: Sequence[Any], scope: Scope, contract_id: str) -> Contract
 
 
 def page(
-    connection: Connection, scope: Scope, *, wanted: Wanted | None = None, before: int | None = None, limit: int = 50
+    connection: Connection,
+    scope: Scope,
+    *,
+    wanted: ContractFilterValue | None = None,
+    before: int | None = None,
+    limit: int = 50,
 ) -> list[Contract]:
     """The newest first; `before` is the place of the last one already seen."""
     query = visible(scope)
@@ -235,33 +242,36 @@ def page(
     return [contract_from(row) for row in connection.execute(query)]
 
 
-def standings(connection: Connection, tenant: str, contracts: Sequence[Contract]) -> list[Standing]:
+def load_snapshots(connection: Connection, tenant: str, contracts: Sequence[Contract]) -> list[ContractSnapshot]:
     """Contracts with their latest verdicts and live settlements, in two queries whatever their number."""
     judged = _judgements(connection, tenant, [one.outcome_id for one in contracts if one.outcome_id is not None])
     bills = _bills(connection, tenant, [one.id for one in contracts if one.settlement])
-    return [Standing(one, judged.get(one.outcome_id or ""), bills.get((one.id, one.settlement))) for one in contracts]
+    return [
+        ContractSnapshot(one, judged.get(one.outcome_id or ""), bills.get((one.id, one.settlement)))
+        for one in contracts
+    ]
 
 
-def standing(connection: Connection, scope: Scope, contract_id: str) -> Standing:
+def load_snapshot(connection: Connection, scope: Scope, contract_id: str) -> ContractSnapshot:
     """One contract with its latest verdict and live settlement; raises NotFound."""
-    return standings(connection, scope.tenant, [find(connection, scope, contract_id)])[0]
+    return load_snapshots(connection, scope.tenant, [find(connection, scope, contract_id)])[0]
 
 
-def with_history(connection: Connection, scope: Scope, contract_id: str) -> Standing:
+def load_snapshot_with_history(connection: Connection, scope: Scope, contract_id: str) -> ContractSnapshot:
     """The same, with all that was done with it; raises NotFound."""
-    found = standing(connection, scope, contract_id)
+    found = load_snapshot(connection, scope, contract_id)
     return found._replace(history=_history(connection, scope.tenant, contract_id))
 
 
-def _history(connection: Connection, tenant: str, contract_id: str) -> tuple[MoveView, ...]:
-    table = tables.moves
+def _history(connection: Connection, tenant: str, contract_id: str) -> tuple[ContractTransitionView, ...]:
+    table = tables.contract_transitions
     rows = connection.execute(select(table).where(table.c.tenant == tenant, table.c.contract_id == contract_id)).all()
     # What one request did has one moment.
-    in_order = sorted(rows, key=lambda row: (row.at, FOLLOWING.index(row.operation), row.number))
-    return tuple(MoveView(row.operation, from_micros(row.at), row.actor, row.reason) for row in in_order)
+    in_order = sorted(rows, key=lambda row: (row.at, OPERATION_ORDER.index(row.operation), row.number))
+    return tuple(ContractTransitionView(row.operation, from_micros(row.at), row.actor, row.reason) for row in in_order)
 
 
-def _judgements(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, Judgement]:
+def _judgements(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, ContractJudgement]:
     if not ids:
         return {}
     verdicts, outcomes = tables.verdicts, tables.outcomes
@@ -275,7 +285,9 @@ def _judgements(connection: Connection, tenant: str, ids: Sequence[str]) -> dict
         )
         .where(verdicts.c.tenant == tenant, verdicts.c.outcome_id.in_(ids))
     )
-    return {row.outcome_id: Judgement(row.version, result_from(row.result)) for row in connection.execute(query)}
+    return {
+        row.outcome_id: ContractJudgement(row.version, result_from(row.result)) for row in connection.execute(query)
+    }
 
 
 def _bills(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[tuple[str, int], Bill]:
@@ -286,7 +298,7 @@ def _bills(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[tupl
     return {(row.contract_id, row.number): Bill.from_json(row.bill) for row in rows}
 
 
-def shown(standing: Standing) -> ContractView:
+def to_contract_view(standing: ContractSnapshot) -> ContractView:
     """A contract for those who may see all of it."""
     contract = standing.contract
     return ContractView(
@@ -300,20 +312,22 @@ def shown(standing: Standing) -> ContractView:
         escrow=contract.escrow,
         currency=contract.currency,
         hold=in_units(contract.hold_micros),
-        terms=terms_shown(terms_of(contract)),
+        terms=format_terms(terms_of(contract)),
         awarded_at=contract.awarded_at,
         expires_at=contract.expires_at,
         started_at=contract.started_at,
         completed_at=contract.completed_at,
         settled_at=contract.settled_at,
         hold_reason=contract.hold_reason,
-        outcome=_judgement_shown(standing),
-        settlement=None if standing.bill is None else bill_shown(standing.bill, contract.settlement, contract.version),
+        outcome=_to_judgement_view(standing),
+        settlement=None
+        if standing.bill is None
+        else to_settlement_view(standing.bill, contract.settlement, contract.version),
         history=None if standing.history is None else [*standing.history],
     )
 
 
-def shown_to_agent(standing: Standing) -> AgentContract:
+def to_agent_contract(standing: ContractSnapshot) -> AgentContract:
     """What of a contract its agent may see."""
     contract, bill = standing.contract, standing.bill
     result = None if standing.judgement is None else standing.judgement.result
@@ -338,7 +352,7 @@ def shown_to_agent(standing: Standing) -> AgentContract:
     )
 
 
-def _judgement_shown(standing: Standing) -> JudgementView | None:
+def _to_judgement_view(standing: ContractSnapshot) -> JudgementView | None:
     judgement, outcome_id = standing.judgement, standing.contract.outcome_id
     if judgement is None or outcome_id is None:
         return None
@@ -351,7 +365,7 @@ def _judgement_shown(standing: Standing) -> JudgementView | None:
     )
 
 
-def bill_shown(bill: Bill, number: int, version: int) -> SettlementView:
+def to_settlement_view(bill: Bill, number: int, version: int) -> SettlementView:
     """A bill in decimal text."""
     base, bonus, penalty = map(in_units, (bill.base, bill.bonus, bill.penalty))
     tokens = {"tokens": in_units(bill.tokens)} if bill.usage else {}

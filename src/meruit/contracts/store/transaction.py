@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, select, update
 
 from meruit.contracts.lifecycle import Operation, WrongState
-from meruit.contracts.store.read import FIND, Judgement, Standing, found_among, row_of, terms_of
+from meruit.contracts.store.read import FIND, ContractJudgement, ContractSnapshot, contract_from_rows, row_of, terms_of
 from meruit.contracts.token_terms import token_use
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.contract import Contract
 from meruit.model.events import EventType
-from meruit.model.money import Bill, TokenUse
+from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.outcome import from_micros
-from meruit.outcomes.store.write import Idempotent, Replay, keep_reply, replayed, result_from
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply, result_from
 from meruit.store import tables
 from meruit.store.database import NotFound
-from meruit.store.transaction import Writing
-from meruit.usage.store.by_contract import as_written
+from meruit.store.transaction import WriteTransaction
+from meruit.usage.store.by_contract import find_in_transaction
 
 _CHANGING = (
     *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),
@@ -46,16 +46,16 @@ class Actor(NamedTuple):
         return self.scope.tenant
 
 
-class Request(NamedTuple):
+class ContractRequest(NamedTuple):
     """Who asks, whether it may come twice, and how the answer is written."""
 
     actor: Actor
-    once: Idempotent | None = None
-    render: Callable[[Standing], bytes] = lambda _standing: b""
+    once: IdempotentRequest | None = None
+    render: Callable[[ContractSnapshot], bytes] = lambda _standing: b""
     """The reply that a second request of the same key is given."""
 
 
-Answer = Standing | Replay
+ContractReply = ContractSnapshot | IdempotentReplay
 
 
 def fingerprint(*parts: str) -> str:
@@ -68,10 +68,10 @@ def new_salt(entropy: Callable[[int], bytes]) -> bytes:
     return entropy(SALT_BYTES)
 
 
-class Step(NamedTuple):
+class ContractTransaction(NamedTuple):
     """One contract in the middle of a write."""
 
-    writing: Writing
+    writing: WriteTransaction
     actor: Actor
 
     @property
@@ -86,30 +86,30 @@ class Step(NamedTuple):
 
     def load(self, contract_id: str) -> Contract:
         """The contract as it stands, what earlier callers of the group did to it included; raises NotFound."""
-        known: Contract | None = self.writing.known(("contract_row", self.tenant, contract_id))
+        known: Contract | None = self.writing.recall(("contract_row", self.tenant, contract_id))
         scope = self.actor.scope
         if known is not None:
             if scope.only_own and known.agent_id != scope.agent_id:
                 raise NotFound(f"no contract {contract_id!r}")
             return known
-        return found_among(self.writing.ask(FIND, self.tenant, contract_id), scope, contract_id)
+        return contract_from_rows(self.writing.ask(FIND, self.tenant, contract_id), scope, contract_id)
 
     def save(self, contract: Contract) -> None:
         """Write it as it is now."""
         row = row_of(contract)
-        self.writing.learn(("contract_row", self.tenant, contract.id), contract)
+        self.writing.remember(("contract_row", self.tenant, contract.id), contract)
         self.writing.change(
             _UPDATE, of_tenant=self.tenant, of_id=contract.id, **{f"new_{name}": row[name] for name in _CHANGING}
         )
 
-    def standing(self, contract: Contract) -> Standing:
+    def load_snapshot(self, contract: Contract) -> ContractSnapshot:
         """The contract with its verdict and bill."""
         judgement = None if contract.outcome_id is None else self.judgement(contract.outcome_id)
-        return Standing(contract, judgement, self.bill_of(contract) if contract.settlement else None)
+        return ContractSnapshot(contract, judgement, self.bill_of(contract) if contract.settlement else None)
 
-    def judgement(self, outcome_id: str) -> Judgement:
+    def judgement(self, outcome_id: str) -> ContractJudgement:
         """The latest verdict on its outcome; without its result where that was erased."""
-        known = self.writing.known(("verdict", self.tenant, outcome_id))
+        known = self.writing.recall(("verdict", self.tenant, outcome_id))
         if known is None:
             table = tables.verdicts
             query = (
@@ -120,13 +120,13 @@ class Step(NamedTuple):
             )
             (row,) = self.writing.read(query)
             known = (row.version, row.result)
-        if self.writing.known(("erased", self.tenant, outcome_id)):
+        if self.writing.recall(("erased", self.tenant, outcome_id)):
             known = (known[0], None)
-        return Judgement(known[0], result_from(known[1]))
+        return ContractJudgement(known[0], result_from(known[1]))
 
     def bill_of(self, contract: Contract) -> Bill:
         """What was paid last."""
-        known: Bill | None = self.writing.known(("bill", self.tenant, contract.id, str(contract.settlement)))
+        known: Bill | None = self.writing.recall(("bill", self.tenant, contract.id, str(contract.settlement)))
         if known is not None:
             return known
         table = tables.settlements
@@ -137,25 +137,27 @@ class Step(NamedTuple):
         )
         return Bill.from_json(self.writing.read(query)[0].bill)
 
-    def usage(self, contract: Contract) -> tuple[TokenUse, ...]:
+    def usage(self, contract: Contract) -> tuple[ContractTokenUse, ...]:
         """The tokens that the contract is paid by, as far as anybody knows them; none where it is not."""
         if not terms_of(contract).prices_tokens:
             return ()
-        return tuple(map(token_use, as_written(self.writing, self.tenant, contract.id)))
+        return tuple(map(token_use, find_in_transaction(self.writing, self.tenant, contract.id)))
 
-    def note(self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = "") -> None:
+    def record_operation(
+        self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = ""
+    ) -> None:
         """The row that answers a second request."""
-        self.writing.learn(("move", self.tenant, contract.id, str(operation), str(number)), mark)
+        self.writing.remember(("move", self.tenant, contract.id, str(operation), str(number)), mark)
         self.writing.insert(
-            *(tables.moves, self.tenant, contract.id, str(operation), number, mark),
+            *(tables.contract_transitions, self.tenant, contract.id, str(operation), number, mark),
             *(self.writing.now.micros, self.actor.by, reason),
         )
 
-    def done_before(self, contract: Contract, operation: Operation, number: int, mark: str) -> bool:
+    def has_operation(self, contract: Contract, operation: Operation, number: int, mark: str) -> bool:
         """Whether just this was asked for, and done."""
-        known = self.writing.known(("move", self.tenant, contract.id, str(operation), str(number)))
+        known = self.writing.recall(("move", self.tenant, contract.id, str(operation), str(number)))
         if known is None:
-            table = tables.moves
+            table = tables.contract_transitions
             rows = self.writing.read(
                 select(table.c.fingerprint).where(
                     table.c.tenant == self.tenant,
@@ -167,7 +169,7 @@ class Step(NamedTuple):
             known = rows[0].fingerprint if rows else None
         return bool(known == mark)
 
-    def head(self, contract: Contract) -> tuple[str, str, str, str, int]:
+    def entry_header(self, contract: Contract) -> tuple[str, str, str, str, int]:
         """How every entry of the contract begins."""
         number = self.writing.next_in_contract(self.tenant, contract.id)
         return (self.writing.now.written, self.tenant, contract.outcome_id or "", contract.id, number)
@@ -176,7 +178,7 @@ class Step(NamedTuple):
         """Add an entry to the log; answers its index."""
         return self.writing.append(entry, self.tenant, entry.contract, entry.contract_seq)
 
-    def tell(self, contract: Contract, kind: EventType, number: int = 0, **more: Any) -> None:
+    def emit_event(self, contract: Contract, kind: EventType, number: int = 0, **more: Any) -> None:
         """Tell whoever listens, once this is durable."""
         data = {
             "contract_id": contract.id,
@@ -191,21 +193,23 @@ class Step(NamedTuple):
 
     def refuse_or_replay(
         self, contract: Contract, operation: Operation, number: int, mark: str, problem: WrongState
-    ) -> Standing:
+    ) -> ContractSnapshot:
         """What was done already is answered as it was; anything else is refused."""
-        if self.done_before(contract, operation, number, mark):
-            return self.standing(contract)
+        if self.has_operation(contract, operation, number, mark):
+            return self.load_snapshot(contract)
         raise problem
 
 
-def answered(writing: Writing, request: Request, act: Callable[[Step], Standing]) -> Answer:
+def run_idempotently(
+    writing: WriteTransaction, request: ContractRequest, act: Callable[[ContractTransaction], ContractSnapshot]
+) -> ContractReply:
     """The first request of a key acts, later ones are told what it was told."""
     once, tenant = request.once, request.actor.tenant
     if once is not None:
-        before = replayed(writing, tenant, once)
+        before = find_reply(writing, tenant, once)
         if before is not None:
             return before
-    standing = act(Step(writing, request.actor))
+    standing = act(ContractTransaction(writing, request.actor))
     if once is not None:
         keep_reply(writing, tenant, once._replace(reply=request.render(standing)))
     return standing

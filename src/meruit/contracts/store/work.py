@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, select
 
-from meruit.contracts.store.read import terms_shown
+from meruit.contracts.store.read import format_terms
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
-from meruit.model.contract import AgentWork, WorkSubmission, kept_work, work_body
+from meruit.model.contract import AgentWork, WorkSubmission, parse_stored_work, work_body
 from meruit.model.events import EventType
 from meruit.model.money import as_micros
 from meruit.model.numbers import in_units
@@ -18,14 +18,14 @@ from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.model.work import PRIVATE_INPUTS
 from meruit.outcomes.store.read import criteria_body
-from meruit.outcomes.store.write import Idempotent, Replay, commit_criteria, keep_reply, replayed
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply
 from meruit.store import tables
-from meruit.store.blobs import Part, Shelf
+from meruit.store.blobs import BlobStore, EvidencePart
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 
-class WorkFound(NamedTuple):
+class WorkRow(NamedTuple):
     """Work as it is recorded."""
 
     id: str
@@ -84,17 +84,17 @@ class SubmitWork(NamedTuple):
     by: str
     id: str
     submission: WorkSubmission
-    input: Part
+    input: EvidencePart
     criteria: bytes | None
     digest: str | None
     has_cpa: bool
-    once: Idempotent | None = None
-    render: Callable[[WorkFound], bytes] = lambda _work: b""
+    once: IdempotentRequest | None = None
+    render: Callable[[WorkRow], bytes] = lambda _work: b""
 
-    def __call__(self, writing: Writing) -> WorkFound | Replay:
+    def __call__(self, writing: WriteTransaction) -> WorkRow | IdempotentReplay:
         """Record it, its criteria committed to in the log before anybody is judged by them."""
         if self.once is not None:
-            before = replayed(writing, self.tenant, self.once)
+            before = find_reply(writing, self.tenant, self.once)
             if before is not None:
                 return before
         if self.criteria is not None:
@@ -117,17 +117,17 @@ class SubmitWork(NamedTuple):
             *(tables.works, self.tenant, self.id, seq, consumer, self.digest, int(self.has_cpa), self.input.address),
             *(writing.now.micros, self.by, body),
         )
-        found = WorkFound(
+        found = WorkRow(
             *(self.id, seq, consumer, self.digest, self.criteria, self.has_cpa, self.input.address),
             *(from_micros(writing.now.micros), self.by, self.submission, frozenset(self.submission.private), body),
         )
-        writing.learn(("work", self.tenant, self.id), found)
+        writing.remember(("work", self.tenant, self.id), found)
         if self.once is not None:
             keep_reply(writing, self.tenant, self.once._replace(reply=self.render(found)))
         return found
 
 
-def find(connection: Connection, tenant: str, work_id: str) -> WorkFound:
+def find(connection: Connection, tenant: str, work_id: str) -> WorkRow:
     """One work; raises NotFound."""
     row = connection.execute(
         select(tables.works).where(tables.works.c.tenant == tenant, tables.works.c.id == work_id)
@@ -135,12 +135,12 @@ def find(connection: Connection, tenant: str, work_id: str) -> WorkFound:
     if row is None:
         raise NotFound(f"no work {work_id!r}")
     digest = row.criteria_digest
-    return _found(row, None if digest is None else criteria_body(connection, tenant, digest))
+    return _work_from_row(row, None if digest is None else criteria_body(connection, tenant, digest))
 
 
-def find_for_writing(writing: Writing, tenant: str, work_id: str) -> WorkFound:
+def find_for_writing(writing: WriteTransaction, tenant: str, work_id: str) -> WorkRow:
     """One work, given out by an earlier caller of the group perhaps; raises NotFound."""
-    known: WorkFound | None = writing.known(("work", tenant, work_id))
+    known: WorkRow | None = writing.recall(("work", tenant, work_id))
     if known is not None:
         return known
     of, rows = tables.criteria, None
@@ -150,10 +150,10 @@ def find_for_writing(writing: Writing, tenant: str, work_id: str) -> WorkFound:
     digest = found[0].criteria_digest
     if digest is not None:
         rows = writing.read(select(of.c.body).where(of.c.tenant == tenant, of.c.digest == digest))
-    return _found(found[0], None if rows is None else rows[0].body)
+    return _work_from_row(found[0], None if rows is None else rows[0].body)
 
 
-def find_visible(connection: Connection, scope: Scope, work_id: str) -> WorkFound:
+def find_visible(connection: Connection, scope: Scope, work_id: str) -> WorkRow:
     """One work that the scope reaches: an agent sees what it has a contract on; raises NotFound."""
     if scope.only_own:
         of = tables.contracts
@@ -165,22 +165,22 @@ def find_visible(connection: Connection, scope: Scope, work_id: str) -> WorkFoun
     return find(connection, scope.tenant, work_id)
 
 
-def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[WorkFound]:
+def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[WorkRow]:
     """The newest first, without their criteria."""
     query = select(tables.works).where(tables.works.c.tenant == tenant)
     if before is not None:
         query = query.where(tables.works.c.seq < before)
     rows = connection.execute(query.order_by(tables.works.c.seq.desc()).limit(min(limit, MAX_PAGE)))
-    return [_found(row, None) for row in rows]
+    return [_work_from_row(row, None) for row in rows]
 
 
-def input_of(connection: Connection, tenant: str, work: WorkFound, shelf: Shelf) -> dict[str, Any]:
+def input_of(connection: Connection, tenant: str, work: WorkRow, shelf: BlobStore) -> dict[str, Any]:
     """What the agent is given, private parts included."""
     content = shelf.content(connection, tenant, work.input_address)
     return msgspec.json.decode(content, type=dict[str, Any])
 
 
-def shown(work: WorkFound, given: Mapping[str, Any] | None = None) -> WorkView:
+def to_work_view(work: WorkRow, given: Mapping[str, Any] | None = None) -> WorkView:
     """Work for those who may see all of it."""
     submission = work.submission
     criteria = None if work.criteria is None else from_canonical(work.criteria)
@@ -196,7 +196,7 @@ def shown(work: WorkFound, given: Mapping[str, Any] | None = None) -> WorkView:
         has_criteria=work.criteria_digest is not None,
         created_at=work.created_at,
         created_by=work.created_by,
-        terms=terms_shown(submission.in_force()),
+        terms=format_terms(submission.terms_in_force()),
         impossible=submission.impossible,
         canaries=[*submission.canaries],
         accept_null_agent=submission.accept_null_agent,
@@ -206,10 +206,10 @@ def shown(work: WorkFound, given: Mapping[str, Any] | None = None) -> WorkView:
     )
 
 
-def shown_to_agent(work: WorkFound, given: Mapping[str, Any]) -> AgentWork:
+def to_agent_work(work: WorkRow, given: Mapping[str, Any]) -> AgentWork:
     """What of work its agent may see."""
     submission = work.submission
-    terms = submission.in_force()
+    terms = submission.terms_in_force()
     return AgentWork(
         id=work.id,
         title=submission.title,
@@ -223,9 +223,9 @@ def shown_to_agent(work: WorkFound, given: Mapping[str, Any]) -> AgentWork:
     )
 
 
-def _found(row: Row[Any], criteria: bytes | None) -> WorkFound:
-    kept = kept_work(row.body)
-    return WorkFound(
+def _work_from_row(row: Row[Any], criteria: bytes | None) -> WorkRow:
+    kept = parse_stored_work(row.body)
+    return WorkRow(
         id=row.id,
         seq=row.seq,
         consumer_id=row.consumer_id,

@@ -4,10 +4,10 @@ from meruit.contracts.store.transaction import Actor
 from meruit.contracts.transitions import FollowUsage
 from meruit.model.access import Scope
 from meruit.registry import usage_followers
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 
 @usage_followers.add("pay_tokens")
-def pay_tokens(writing: Writing, tenant: str, by: str, contract_id: str) -> None:
+def pay_tokens(writing: WriteTransaction, tenant: str, by: str, contract_id: str) -> None:
     """Pay, hold or reverse what the contract owes for tokens."""
     FollowUsage(Actor(Scope(tenant), by), contract_id)(writing)

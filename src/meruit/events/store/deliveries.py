@@ -7,13 +7,13 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, delete, exists, func, or_, select, update
 
 from meruit.events.store import webhooks
-from meruit.events.store.outbox import check_holder, numbered
-from meruit.model.events import Event, Numbered
+from meruit.events.store.outbox import check_holder, outbox_event_from
+from meruit.model.events import Event, OutboxEvent
 from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 MAX_ERROR_CHARS = 300
 BEHIND = 1 << 62
@@ -22,7 +22,7 @@ BEHIND = 1 << 62
 _events, _webhooks, _deliveries = tables.events, tables.webhooks, tables.deliveries
 
 
-class Busy(NamedTuple):
+class PendingWebhook(NamedTuple):
     """A webhook that something is to be sent to."""
 
     id: str
@@ -33,7 +33,9 @@ class Busy(NamedTuple):
     """Whether something that waited is to be tried again."""
 
 
-def busy(connection: Connection, now: int, *, after: str = "", limit: int = MAX_PAGE) -> list[Busy]:
+def pending_webhooks(
+    connection: Connection, now: int, *, after: str = "", limit: int = MAX_PAGE
+) -> list[PendingWebhook]:
     """Webhooks of every tenant with work, by id."""
     fresh = exists().where(_events.c.tenant == _webhooks.c.tenant, _events.c.seq > _webhooks.c.seq)
     due = exists().where(
@@ -45,18 +47,18 @@ def busy(connection: Connection, now: int, *, after: str = "", limit: int = MAX_
         .order_by(_webhooks.c.id)
         .limit(limit)
     )
-    return [Busy(row.id, row.seq, bool(row.fresh), bool(row.due)) for row in connection.execute(query)]
+    return [PendingWebhook(row.id, row.seq, bool(row.fresh), bool(row.due)) for row in connection.execute(query)]
 
 
-class Waiting(NamedTuple):
+class PendingRetry(NamedTuple):
     """An event that is to be tried again."""
 
-    numbered: Numbered
+    outbox_event: OutboxEvent
     attempts: int
     """How many there were."""
 
 
-def due(connection: Connection, webhook_id: str, now: int, *, limit: int = MAX_PAGE) -> list[Waiting]:
+def due_retries(connection: Connection, webhook_id: str, now: int, *, limit: int = MAX_PAGE) -> list[PendingRetry]:
     """What a webhook is to be sent again by now; of each subject the first alone, longest due first."""
     earlier = _deliveries.alias()
     query = (
@@ -76,7 +78,7 @@ def due(connection: Connection, webhook_id: str, now: int, *, limit: int = MAX_P
         .order_by(_deliveries.c.next_at, _deliveries.c.seq)
         .limit(min(limit, MAX_PAGE))
     )
-    return [Waiting(numbered(row), row.attempts) for row in connection.execute(query)]
+    return [PendingRetry(outbox_event_from(row), row.attempts) for row in connection.execute(query)]
 
 
 def waiting_subjects(connection: Connection, webhook_id: str, subjects: Sequence[str]) -> frozenset[str]:
@@ -105,7 +107,7 @@ class Delivery(NamedTuple):
     dead_at: int | None = None
 
 
-class Settle(NamedTuple):
+class SettleDeliveries(NamedTuple):
     """What a webhook's turn came to: all of it is kept, or none when somebody else delivers by now."""
 
     webhook_id: str
@@ -119,7 +121,7 @@ class Settle(NamedTuple):
     again: tuple[Delivery, ...] = ()
     """Such as waited, and wait again or are dead."""
 
-    def __call__(self, writing: Writing) -> bool:
+    def __call__(self, writing: WriteTransaction) -> bool:
         """Whether the webhook is still there; raises LeaseLost."""
         check_holder(writing, self.holder)
         if not writing.read(select(_webhooks.c.id).where(_webhooks.c.id == self.webhook_id)):
@@ -144,10 +146,10 @@ class Settle(NamedTuple):
             )
         for one in self.done:
             writing.change(_DONE, of_webhook=self.webhook_id, of_seq=one.seq)
-        self._let_follow(writing)
+        self._unblock_next(writing)
         return True
 
-    def _let_follow(self, writing: Writing) -> None:
+    def _unblock_next(self, writing: WriteTransaction) -> None:
         """The next of each subject whose first was settled is due now."""
         settled = [*self.done, *(one for one in self.again if one.dead_at is not None)]
         if not settled:
@@ -202,7 +204,7 @@ class DeadLetter(Record, frozen=True):
     event: Event
 
 
-def dead(
+def dead_letters(
     connection: Connection, tenant: str, webhook_id: str, *, after: int = 0, limit: int = MAX_PAGE
 ) -> list[DeadLetter]:
     """A webhook's dead letters, oldest event first; raises NotFound."""
@@ -215,7 +217,7 @@ def dead(
         .limit(min(limit, MAX_PAGE))
     )
     return [
-        DeadLetter(row.seq, row.attempts, row.error, from_micros(row.dead_at), numbered(row).event)
+        DeadLetter(row.seq, row.attempts, row.error, from_micros(row.dead_at), outbox_event_from(row).event)
         for row in connection.execute(query)
     ]
 
@@ -227,7 +229,7 @@ class Redeliver(NamedTuple):
     webhook_id: str
     seq: int
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Make it due now; raises NotFound."""
         query = (
             select(_deliveries.c.seq)

@@ -6,11 +6,11 @@ import msgspec
 from sqlalchemy import Connection, Select, bindparam, select, update
 
 from meruit.errors import MeruitError
-from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, Numbered
-from meruit.model.outcome import from_micros, written
+from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, OutboxEvent
+from meruit.model.outcome import from_micros, to_rfc3339
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 LEASE = "deliver"
 """Whoever holds it delivers; everybody else only reads."""
@@ -23,10 +23,10 @@ class LeaseLost(MeruitError):
     """Somebody else delivers by now; what was not settled is theirs to deliver again."""
 
 
-class Page(NamedTuple):
+class OutboxPage(NamedTuple):
     """Events in their order."""
 
-    events: list[Numbered]
+    events: list[OutboxEvent]
     upto: int
     """All that was asked for up to this place is on the page."""
     full: bool
@@ -46,7 +46,7 @@ def events_after(
     limit: int = MAX_PAGE,
     types: frozenset[str] | None = None,
     subjects: frozenset[str] | None = None,
-) -> list[Numbered]:
+) -> list[OutboxEvent]:
     """Events past a place, oldest first: of one tenant or of all, of some types, about some subjects, or of all."""
     query = select(_events).where(_events.c.seq > seq)
     if tenant is not None:
@@ -56,7 +56,7 @@ def events_after(
     if subjects is not None:
         query = query.where(_events.c.subject.in_(sorted(subjects)))
     query = query.order_by(_events.c.seq).limit(min(limit, MAX_PAGE))
-    return [numbered(row) for row in connection.execute(query)]
+    return [outbox_event_from(row) for row in connection.execute(query)]
 
 
 def page_after(
@@ -67,14 +67,14 @@ def page_after(
     limit: int = MAX_PAGE,
     types: frozenset[str] | None = None,
     subjects: frozenset[str] | None = None,
-) -> Page:
+) -> OutboxPage:
     """A page of events, and how far its reader has come with it, also where what lies between is not for it."""
     # Read first: an event that is written meanwhile has a later place, and is on the next page.
     last = newest(connection)
     found = events_after(connection, seq, tenant=tenant, limit=limit, types=types, subjects=subjects)
     full = len(found) >= min(limit, MAX_PAGE)
     reached = found[-1].seq if found else seq
-    return Page(found, reached if full else max(reached, last), full)
+    return OutboxPage(found, reached if full else max(reached, last), full)
 
 
 def cursor(connection: Connection, consumer: str) -> int:
@@ -90,16 +90,16 @@ class Advance(NamedTuple):
     seq: int
     holder: str
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Move the cursor; raises LeaseLost."""
         check_holder(writing, self.holder)
         here = ("cursor", self.consumer)
         query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == self.consumer)
-        if writing.known(here) or writing.read(query):
+        if writing.recall(here) or writing.read(query):
             writing.change(_ADVANCE, of_consumer=self.consumer, new_seq=self.seq)
         else:
             writing.insert(tables.cursors, self.consumer, self.seq)
-        writing.learn(here, self.seq)
+        writing.remember(here, self.seq)
 
 
 _ADVANCE = (
@@ -130,9 +130,9 @@ class TakeLease(NamedTuple):
     seconds: float
     name: str = LEASE
 
-    def __call__(self, writing: Writing) -> Lease:
+    def __call__(self, writing: WriteTransaction) -> Lease:
         """The lease as it is then, whoever holds it."""
-        found = _held(writing, self.name)
+        found = _current_lease(writing, self.name)
         if found is not None and found.holder != self.holder and found.until > writing.now.micros:
             return found
         taken = Lease(self.holder, writing.now.micros + int(self.seconds * _MICROS))
@@ -140,23 +140,23 @@ class TakeLease(NamedTuple):
             writing.insert(_leases, self.name, *taken)
         else:
             writing.change(_TAKE, of_name=self.name, new_holder=taken.holder, new_until=taken.until)
-        writing.learn(("lease", self.name), taken)
+        writing.remember(("lease", self.name), taken)
         return taken
 
 
-class LetGo(NamedTuple):
+class ReleaseLease(NamedTuple):
     """Needs a lease no more, so that the next one need not wait for its end."""
 
     holder: str
     name: str = LEASE
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """End the lease now; somebody else's stays."""
-        found = _held(writing, self.name)
+        found = _current_lease(writing, self.name)
         if found is not None and found.holder == self.holder:
             ended = Lease(self.holder, writing.now.micros)
             writing.change(_TAKE, of_name=self.name, new_holder=ended.holder, new_until=ended.until)
-            writing.learn(("lease", self.name), ended)
+            writing.remember(("lease", self.name), ended)
 
 
 _TAKE = (
@@ -170,26 +170,26 @@ def _lease_of(name: str) -> Select[Any]:
     return select(_leases).where(_leases.c.name == name)
 
 
-def _held(writing: Writing, name: str) -> Lease | None:
-    known: Lease | None = writing.known(("lease", name))
+def _current_lease(writing: WriteTransaction, name: str) -> Lease | None:
+    known: Lease | None = writing.recall(("lease", name))
     if known is None:
         rows = writing.read(_lease_of(name))
         known = Lease(rows[0].holder, rows[0].until) if rows else None
     return known
 
 
-def check_holder(writing: Writing, holder: str) -> None:
+def check_holder(writing: WriteTransaction, holder: str) -> None:
     """Go on only as the one who delivers; raises LeaseLost."""
     # One that slept past its end may still write while nobody has taken over.
-    found = _held(writing, LEASE)
+    found = _current_lease(writing, LEASE)
     if found is None or found.holder != holder:
         raise LeaseLost("another process delivers events by now")
 
 
 # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
-def numbered(row: Any) -> Numbered:
+def outbox_event_from(row: Any) -> OutboxEvent:
     """The event of a row of the outbox."""
-    return Numbered(
+    return OutboxEvent(
         row.seq,
         row.subject,
         Event(
@@ -197,7 +197,7 @@ def numbered(row: Any) -> Numbered:
             event_type=row.type,
             schema_version=SCHEMA_VERSION,
             idempotency_key=row.idempotency_key,
-            timestamp=written(from_micros(row.at)),
+            timestamp=to_rfc3339(from_micros(row.at)),
             source=SOURCE,
             tenant_id=row.tenant,
             data=msgspec.json.decode(row.data),

@@ -13,7 +13,7 @@ from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 MAX_WEBHOOKS = 100
 """Webhooks of one tenant."""
@@ -49,16 +49,16 @@ class AddWebhook(NamedTuple):
     types: frozenset[str]
     entropy: Callable[[int], bytes]
 
-    def __call__(self, writing: Writing) -> IssuedWebhook:
+    def __call__(self, writing: WriteTransaction) -> IssuedWebhook:
         """Keep it, answer its secret; it is sent what happens from now on."""
         for unknown in sorted(self.types - set(EventType)):
             raise MeruitError(f"no event type is named {unknown!r}{nearest(unknown, map(str, EventType))}")
         counted = ("webhooks", self.tenant)
         query = select(func.count()).where(_webhooks.c.tenant == self.tenant)
-        count = writing.known(counted) or writing.read(query)[0][0]
+        count = writing.recall(counted) or writing.read(query)[0][0]
         if count >= MAX_WEBHOOKS:
             raise MeruitError(f"a tenant has {MAX_WEBHOOKS} webhooks at most; remove one first")
-        writing.learn(counted, count + 1)
+        writing.remember(counted, count + 1)
         webhook_id = writing.new_id("whk")
         secret = SECRET_PREFIX + b64encode(self.entropy(SECRET_BYTES)).decode()
         types = tuple(sorted(self.types))
@@ -75,7 +75,7 @@ class RemoveWebhook(NamedTuple):
     tenant: str
     webhook_id: str
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Forget it and all that waits for it; raises NotFound."""
         if not writing.read(_webhook_of(self.tenant, self.webhook_id)):
             raise NotFound(f"no webhook {self.webhook_id!r}")

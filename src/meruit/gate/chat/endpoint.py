@@ -14,11 +14,18 @@ import httpx
 import msgspec
 
 from meruit.errors import AuthorError, MeruitError, Unreachable
-from meruit.gate.chat.stream import Gathering, Unreadable, data_of, error_in, sendable, streamed
+from meruit.gate.chat.stream import (
+    ChatAnswerBuilder,
+    UnreadableChatReply,
+    error_in,
+    iter_event_data,
+    parse_json,
+    to_sendable_message,
+)
 from meruit.model.chat import ModelAnswer, ToolSpec
-from meruit.sources.credentials import Token, hidden
-from meruit.sources.http import Reply, base, not_whole, quote_of, quoted
-from meruit.sources.retry import Policy, Retry, Sleep, Trouble, persist, within
+from meruit.sources.credentials import SecretToken, redact
+from meruit.sources.http import SourceReply, check_base_url, excerpt_of, invalid_json_error, quote_of
+from meruit.sources.retry import BackoffSchedule, ReadPolicy, Sleep, SourceError, time_limit, with_retries
 
 TIMEOUT_S = 600.0
 """How long one answer may take, from the name to its last byte; models think long."""
@@ -32,16 +39,16 @@ MAX_REPLY_BYTES = 16 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 """How much of a refusal is read."""
 PATH = "/chat/completions"
-OWN = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
+RESERVED_SETTINGS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
 """What is said for every question, and so no setting."""
 
 _OK = range(200, 300)
 _REDIRECTS = range(300, 400)
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_MANY, _NOT_IMPLEMENTED = 401, 403, 404, 429, 501
-_PASSING = {408, 409, 425, _TOO_MANY}
+_TRANSIENT = {408, 409, 425, _TOO_MANY}
 _SERVER_ERRORS = range(500, 600)
 _ERRORS = range(400, 600)
-_SPENT = "insufficient_quota"
+_QUOTA_EXHAUSTED = "insufficient_quota"
 """How a provider says that no waiting helps, with the status that otherwise asks for it."""
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 
@@ -58,7 +65,7 @@ class ChatEndpoint:
         base_url: str,
         model: str,
         *,
-        api_key: str | Token | None = None,
+        api_key: str | SecretToken | None = None,
         api_key_env: str | None = None,
         environment: Mapping[str, str] | None = None,
         stream: bool = False,
@@ -82,8 +89,8 @@ class ChatEndpoint:
         self.stream = stream
         self._token = _token(api_key, api_key_env, environment)
         self._timeout_s = timeout_s
-        self._policy = Policy(retry=Retry(tries=retries + 1, first_wait_s=FIRST_WAIT_S), sleep=sleep)
-        self._settings = _checked(settings or {})
+        self._policy = ReadPolicy(retry=BackoffSchedule(tries=retries + 1, first_wait_s=FIRST_WAIT_S), sleep=sleep)
+        self._settings = _check_settings(settings or {})
         self._client = client
         self._tls: ssl.SSLContext | None = None
         self._making = threading.Lock()
@@ -95,21 +102,27 @@ class ChatEndpoint:
         self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None = None
     ) -> ModelAnswer:
         """The model's whole next message; raises Unreachable where trying later may help, else ModelRefused."""
-        asked = self._written(messages, tools, force)
+        asked = self._encode_request(messages, tools, force)
         called_before = sum(len(message.get("tool_calls") or ()) for message in messages)
         try:
-            async with self._connected() as client:
-                gathered = await persist(lambda: self._with_token(client, asked), self._policy)
-        except Trouble as trouble:
+            async with self._open_client() as client:
+                gathered = await with_retries(lambda: self._send_with_token(client, asked), self._policy)
+        except SourceError as trouble:
             # Servers quote what they were sent.
-            sentence = hidden(str(trouble), self._token)
+            sentence = redact(str(trouble), self._token)
             raise (Unreachable if trouble.again else ModelRefused)(sentence) from None
         return gathered.answer(called_before)
 
-    def _written(self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None) -> bytes:
-        body: dict[str, Any] = {**self._settings, "model": self.model, "messages": [*map(sendable, messages)]}
+    def _encode_request(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None
+    ) -> bytes:
+        body: dict[str, Any] = {
+            **self._settings,
+            "model": self.model,
+            "messages": [*map(to_sendable_message, messages)],
+        }
         if tools:
-            body["tools"] = [{"type": "function", "function": _told(tool)} for tool in tools]
+            body["tools"] = [{"type": "function", "function": _function_spec(tool)} for tool in tools]
         if force is not None:
             body["tool_choice"] = {"type": "function", "function": {"name": force}}
         if self.stream:
@@ -120,17 +133,17 @@ class ChatEndpoint:
             raise ModelRefused(f"the conversation cannot be written as JSON: {problem}") from None
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[httpx.AsyncClient]:
+    async def _open_client(self) -> AsyncIterator[httpx.AsyncClient]:
         if self._client is not None:
             yield self._client
             return
         # Reading all certificates takes long enough to hold up everybody else.
-        tls = await asyncio.to_thread(self._trusted)
+        tls = await asyncio.to_thread(self._tls_context)
         # A client for each question: it belongs to the event loop of whoever asks.
         async with httpx.AsyncClient(verify=tls, trust_env=False) as client:
             yield client
 
-    def _trusted(self) -> ssl.SSLContext | bool:
+    def _tls_context(self) -> ssl.SSLContext | bool:
         """Whom we trust, read once; over http there is nobody to be trusted."""
         if self._url.scheme == "http":
             return False
@@ -139,19 +152,19 @@ class ChatEndpoint:
                 self._tls = httpx.create_ssl_context(trust_env=False)
             return self._tls
 
-    async def _with_token(self, client: httpx.AsyncClient, asked: bytes) -> Gathering:
+    async def _send_with_token(self, client: httpx.AsyncClient, asked: bytes) -> ChatAnswerBuilder:
         """One try; a key that can be fetched anew is fetched anew when it is refused."""
         if self._token is None:
-            return await self._asked(client, asked, None)
+            return await self._send(client, asked, None)
         used = await self._token.value()
         try:
-            return await self._asked(client, asked, used)
-        except _NotLetIn:
-            if not await self._token.renewed(used):
+            return await self._send(client, asked, used)
+        except _ApiKeyRefused:
+            if not await self._token.renew(used):
                 raise
-            return await self._asked(client, asked, await self._token.value())
+            return await self._send(client, asked, await self._token.value())
 
-    async def _asked(self, client: httpx.AsyncClient, asked: bytes, secret: str | None) -> Gathering:
+    async def _send(self, client: httpx.AsyncClient, asked: bytes, secret: str | None) -> ChatAnswerBuilder:
         where = str(self._url)
         # Never packed: a few bytes could unpack to gigabytes.
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
@@ -159,52 +172,61 @@ class ChatEndpoint:
             headers["Accept"] = "text/event-stream"
         if secret is not None:
             if not _VISIBLE.fullmatch(secret):
-                raise Trouble(f"{self._token} holds signs that no key has; see that it is the key alone")
+                raise SourceError(f"{self._token} holds signs that no key has; see that it is the key alone")
             headers["Authorization"] = f"Bearer {secret}"
         # All of it is bounded below; a server that is not there is found out sooner.
         patience = httpx.Timeout(None, connect=min(self._timeout_s, CONNECT_S))
         request = client.build_request("POST", self._url, content=asked, headers=headers, timeout=patience)
         try:
-            async with within(self._timeout_s, where):
+            async with time_limit(self._timeout_s, where):
                 response = await client.send(request, stream=True, follow_redirects=False)
                 try:
-                    return await self._taken(response, where)
+                    return await self._read_response(response, where)
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.StreamError) as problem:
             said = f"{type(problem).__name__} {problem}".strip()
-            raise Trouble(f"{where} could not be asked: {said}; see whether it is up", again=True) from None
+            raise SourceError(f"{where} could not be asked: {said}; see whether it is up", again=True) from None
 
-    async def _taken(self, response: httpx.Response, where: str) -> Gathering:
+    async def _read_response(self, response: httpx.Response, where: str) -> ChatAnswerBuilder:
         """What came, whole: half an answer is none."""
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("", "identity"):
-            raise Trouble(
+            raise SourceError(
                 f"{where} packed its answer ({packed[:40]}), which nobody asked for; see what stands before it"
             )
         if response.status_code not in _OK:
-            said = Reply(where, response.status_code, response.headers, await _first_bytes(response, MAX_ERROR_BYTES))
+            said = SourceReply(
+                where, response.status_code, response.headers, await _first_bytes(response, MAX_ERROR_BYTES)
+            )
             raise self._refusal(said, said.status)
         if "event-stream" in response.headers.get("content-type", ""):
-            return await self._streamed(response, where)
-        reply = Reply(where, response.status_code, response.headers, b"".join([part async for part in _all(response)]))
+            return await self._read_stream(response, where)
+        reply = SourceReply(
+            where,
+            response.status_code,
+            response.headers,
+            b"".join([part async for part in _iter_reply_bytes(response)]),
+        )
         try:
-            return _whole(self._gathered(reply, Gathering(), reply.content), where)
-        except Unreadable as problem:
-            raise not_whole(reply, problem) from None
+            return _require_complete(self._add_chunk(reply, ChatAnswerBuilder(), reply.content), where)
+        except UnreadableChatReply as problem:
+            raise invalid_json_error(reply, problem) from None
 
-    async def _streamed(self, response: httpx.Response, where: str) -> Gathering:
-        gathering = Gathering()
-        async for data in streamed(_all(response)):
+    async def _read_stream(self, response: httpx.Response, where: str) -> ChatAnswerBuilder:
+        gathering = ChatAnswerBuilder()
+        async for data in iter_event_data(_iter_reply_bytes(response)):
             try:
-                reply = Reply(where, response.status_code, response.headers, data)
-                self._gathered(reply, gathering, data)
-            except Unreadable as problem:
-                raise Trouble(f"{where} broke off its answer: {problem}; see whether it is up", again=True) from None
-        return _whole(gathering, where)
+                reply = SourceReply(where, response.status_code, response.headers, data)
+                self._add_chunk(reply, gathering, data)
+            except UnreadableChatReply as problem:
+                raise SourceError(
+                    f"{where} broke off its answer: {problem}; see whether it is up", again=True
+                ) from None
+        return _require_complete(gathering, where)
 
-    def _gathered(self, reply: Reply, gathering: Gathering, data: bytes) -> Gathering:
-        came = data_of(data)
+    def _add_chunk(self, reply: SourceReply, gathering: ChatAnswerBuilder, data: bytes) -> ChatAnswerBuilder:
+        came = parse_json(data)
         error = error_in(came)
         if error is not None:
             # Some say what went wrong only after they have said that all is well.
@@ -213,50 +235,56 @@ class ChatEndpoint:
         gathering.add(came)
         return gathering
 
-    def _refusal(self, reply: Reply, status: int) -> Trouble:
+    def _refusal(self, reply: SourceReply, status: int) -> SourceError:
         """Why there is no answer, and whether there may be one later."""
         said = f"{reply.where} answered with status {status}{quote_of(reply)}"
         if status in _REDIRECTS:
             place = reply.headers.get("location", "nowhere")[:300]
-            return Trouble(f"{reply.where} redirects to {place}, which is not followed; give the address it leads to")
+            return SourceError(
+                f"{reply.where} redirects to {place}, which is not followed; give the address it leads to"
+            )
         if status in (_UNAUTHORIZED, _FORBIDDEN):
-            kind = _NotLetIn if status == _UNAUTHORIZED else Trouble
+            kind = _ApiKeyRefused if status == _UNAUTHORIZED else SourceError
             key = f"see whether {self._token} is valid for it" if self._token else "give it an api_key"
             return kind(f"{said}; {key}")
         if status == _NOT_FOUND:
-            return Trouble(f"{said}; see whether there is a model {self.model!r}, and whether base_url ends as it must")
-        if status == _TOO_MANY and _SPENT in reply.content.decode(errors="replace"):
-            return Trouble(f"{said}; see what the account has left")
-        if status in _PASSING or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
-            return Trouble(f"{said}; try again later", again=True, wait_s=_wait_s(reply.headers))
-        return Trouble(f"{said}; see what the model is asked" if quoted(reply) else said)
+            return SourceError(
+                f"{said}; see whether there is a model {self.model!r}, and whether base_url ends as it must"
+            )
+        if status == _TOO_MANY and _QUOTA_EXHAUSTED in reply.content.decode(errors="replace"):
+            return SourceError(f"{said}; see what the account has left")
+        if status in _TRANSIENT or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
+            return SourceError(f"{said}; try again later", again=True, wait_s=_wait_s(reply.headers))
+        return SourceError(f"{said}; see what the model is asked" if excerpt_of(reply) else said)
 
 
-class _NotLetIn(Trouble):
+class _ApiKeyRefused(SourceError):
     """The key is refused."""
 
 
 def _address(base_url: str) -> httpx.URL:
     try:
-        url = httpx.URL(base(base_url))
+        url = httpx.URL(check_base_url(base_url))
     except AuthorError as problem:
         raise AuthorError(f"the base_url of a chat endpoint cannot be used: {problem}") from None
     # What follows the path stays, as some servers want their version there.
     return url.copy_with(path=url.path.rstrip("/") + PATH, fragment=None)
 
 
-def _token(api_key: str | Token | None, name: str | None, environment: Mapping[str, str] | None) -> Token | None:
+def _token(
+    api_key: str | SecretToken | None, name: str | None, environment: Mapping[str, str] | None
+) -> SecretToken | None:
     if name is None:
-        return Token.given(api_key) if isinstance(api_key, str) else api_key
+        return SecretToken.from_value(api_key) if isinstance(api_key, str) else api_key
     if api_key is not None:
         raise AuthorError("a chat endpoint has one key: give api_key or api_key_env, not both")
     if environment is None:
         raise AuthorError(f"api_key_env={name!r} is a variable of which environment? add environment=os.environ")
-    return Token.from_environment(name, environment)
+    return SecretToken.from_environment(name, environment)
 
 
-def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
-    taken = sorted(OWN & settings.keys())
+def _check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    taken = sorted(RESERVED_SETTINGS & settings.keys())
     if taken:
         raise AuthorError(f"settings may not hold {', '.join(taken)}: each question says that for itself")
     try:
@@ -266,25 +294,27 @@ def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings)
 
 
-def _told(tool: ToolSpec) -> dict[str, Any]:
+def _function_spec(tool: ToolSpec) -> dict[str, Any]:
     # Some servers refuse a function without parameters.
     parameters = tool.parameters or {"type": "object", "properties": {}}
     return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
-def _whole(gathering: Gathering, where: str) -> Gathering:
-    if not gathering.whole:
-        raise Trouble(f"{where} gave half an answer, or none; see whether it is up", again=True)
+def _require_complete(gathering: ChatAnswerBuilder, where: str) -> ChatAnswerBuilder:
+    if not gathering.is_complete:
+        raise SourceError(f"{where} gave half an answer, or none; see whether it is up", again=True)
     return gathering
 
 
-async def _all(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _iter_reply_bytes(response: httpx.Response) -> AsyncIterator[bytes]:
     """The bytes of an answer; raises Trouble for too many."""
     taken = 0
     async for part in response.aiter_bytes():
         taken += len(part)
         if taken > MAX_REPLY_BYTES:
-            raise Trouble(f"{response.url} answered with more than {MAX_REPLY_BYTES:,} bytes; ask the model for less")
+            raise SourceError(
+                f"{response.url} answered with more than {MAX_REPLY_BYTES:,} bytes; ask the model for less"
+            )
         yield part
 
 

@@ -23,7 +23,7 @@ MAX_NAME_CHARS = 64
 _NAMELESS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class Unreadable(MeruitError):
+class UnreadableChatReply(MeruitError):
     """What came is no answer of a chat endpoint."""
 
 
@@ -65,7 +65,7 @@ class _Reply(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class _Begun:
+class _PartialToolCall:
     """A call, as far as it has come."""
 
     id: str = ""
@@ -73,19 +73,19 @@ class _Begun:
     arguments: list[str] = field(default_factory=list)
 
 
-class Gathering:
+class ChatAnswerBuilder:
     """One answer, put together from all that came of it."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._calls: list[_Begun] = []
-        self._by_index: dict[int, _Begun] = {}
+        self._calls: list[_PartialToolCall] = []
+        self._by_index: dict[int, _PartialToolCall] = {}
         self._usage = Usage(requests=1)
         self._finish: str | None = None
         self._model = self._id = ""
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the model has said why it stopped, and what it wants called."""
         return self._finish is not None and all(call.name for call in self._calls)
 
@@ -94,54 +94,54 @@ class Gathering:
         try:
             reply = msgspec.convert(came, _Reply)
         except msgspec.ValidationError as problem:
-            raise Unreadable(str(problem)) from None
+            raise UnreadableChatReply(str(problem)) from None
         self._id = self._id or reply.id or ""
         self._model = self._model or reply.model or ""
         if reply.usage is not None:
-            self._usage = _counted(reply.usage)
+            self._usage = _parse_usage(reply.usage)
         for choice in reply.choices:
             # Of several answers at once, the first.
             if choice.index == 0:
-                self._choose(choice)
+                self._add_choice(choice)
 
-    def _choose(self, choice: _Choice) -> None:
+    def _add_choice(self, choice: _Choice) -> None:
         if choice.message is not None:
-            self._say(choice.message)
+            self._add_text(choice.message)
             for place, call in enumerate(choice.message.tool_calls or ()):
-                self._grow(self._new(place), call)
+                self._extend_call(self._start_call(place), call)
             # It is whole by being one piece; some servers do not say why it ends.
             self._finish = choice.finish_reason or "stop"
         if choice.delta is not None:
-            self._say(choice.delta)
+            self._add_text(choice.delta)
             for call in choice.delta.tool_calls or ():
-                self._grow(self._begun(call), call)
+                self._extend_call(self._call_of_fragment(call), call)
         self._finish = choice.finish_reason or self._finish
 
-    def _say(self, message: _Message) -> None:
+    def _add_text(self, message: _Message) -> None:
         parts = message.content if isinstance(message.content, list) else [_Part(message.content)]
         self._text += [part.text for part in (*parts, _Part(message.refusal)) if part.text]
 
-    def _begun(self, fragment: _Call) -> _Begun:
+    def _call_of_fragment(self, fragment: _Call) -> _PartialToolCall:
         """The call that a fragment goes on with; some servers do not number theirs, or give all the same number."""
         if fragment.index is not None:
             known = self._by_index.get(fragment.index)
         else:
             known = self._calls[-1] if self._calls else None
         if known is None:
-            return self._new(fragment.index)
+            return self._start_call(fragment.index)
         another = bool(fragment.function.name) and bool(fragment.id) and fragment.id != known.id
-        return self._new(fragment.index) if another else known
+        return self._start_call(fragment.index) if another else known
 
-    def _new(self, index: int | None) -> _Begun:
+    def _start_call(self, index: int | None) -> _PartialToolCall:
         if len(self._calls) >= MAX_CALLS:
-            raise Unreadable(f"it wants more than {MAX_CALLS} tools called at once")
-        made = _Begun()
+            raise UnreadableChatReply(f"it wants more than {MAX_CALLS} tools called at once")
+        made = _PartialToolCall()
         self._calls.append(made)
         if index is not None:
             self._by_index[index] = made
         return made
 
-    def _grow(self, call: _Begun, fragment: _Call) -> None:
+    def _extend_call(self, call: _PartialToolCall, fragment: _Call) -> None:
         call.id = call.id or fragment.id or ""
         name, arguments = fragment.function.name, fragment.function.arguments
         if name and name != call.name:
@@ -153,40 +153,40 @@ class Gathering:
         """All of it; calls without an id of their own are numbered on from those of the conversation."""
         finish = self._finish or "stop"
         return ModelAnswer(
-            text=_mended("".join(self._text)),
+            text=_join_surrogates("".join(self._text)),
             calls=tuple(
-                ToolCall(call_id, _mended(call.name), _arguments(call, finish))
+                ToolCall(call_id, _join_surrogates(call.name), _arguments(call, finish))
                 for call, call_id in zip(self._calls, self._ids(called_before), strict=True)
             ),
             usage=self._usage,
-            finish=_mended(finish),
-            model=_mended(self._model),
-            id=_mended(self._id),
+            finish=_join_surrogates(finish),
+            model=_join_surrogates(self._model),
+            id=_join_surrogates(self._id),
         )
 
     def _ids(self, called_before: int) -> list[str]:
-        given = [_mended(call.id) for call in self._calls]
+        given = [_join_surrogates(call.id) for call in self._calls]
         used = set(given)
         ids: dict[str, None] = {}
         for place, name in enumerate(given, called_before + 1):
             if not name or len(name) > MAX_ID_CHARS or name in ids:
-                name = next(free for free in _numbered(place) if free not in used)  # noqa: PLW2901 - the one it gets
+                name = next(free for free in _call_ids_from(place) if free not in used)  # noqa: PLW2901 - the one it gets
                 used.add(name)
             ids[name] = None
         return [*ids]
 
 
-def _numbered(place: int) -> Iterator[str]:
+def _call_ids_from(place: int) -> Iterator[str]:
     return (f"call_{number}" for number in count(place))
 
 
-def _arguments(call: _Begun, finish: str) -> str:
-    written = _mended("".join(call.arguments))
+def _arguments(call: _PartialToolCall, finish: str) -> str:
+    written = _join_surrogates("".join(call.arguments))
     # Cut off before its first sign: nobody shall take it for a call without arguments.
     return written or ("{" if finish == CUT_OFF else "")
 
 
-def _mended(text: str) -> str:
+def _join_surrogates(text: str) -> str:
     """A text as it was meant: streams cut a sign in two, and half a sign is none."""
     if text.isascii():
         return text
@@ -194,7 +194,7 @@ def _mended(text: str) -> str:
 
 
 # Any: what a server counts, or whatever else it sends in its place.
-def _counted(usage: Any) -> Usage:
+def _parse_usage(usage: Any) -> Usage:
     def number(value: Any) -> int:
         # Beyond what JSON's readers agree on, it is no count.
         return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TOKENS else 0
@@ -205,12 +205,12 @@ def _counted(usage: Any) -> Usage:
     return Usage(number(counts.get("prompt_tokens")), number(counts.get("completion_tokens")), number(cached), 1)
 
 
-def data_of(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """JSON, read; raises Unreadable."""
     try:
         return json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
-        raise Unreadable(str(problem)) from None
+        raise UnreadableChatReply(str(problem)) from None
 
 
 def error_in(came: Any) -> dict[str, Any] | None:
@@ -224,7 +224,7 @@ def error_in(came: Any) -> dict[str, Any] | None:
             return None
 
 
-async def streamed(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def iter_event_data(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The data of each server-sent event, up to the one that says that all is said."""
     event: list[bytes] = []
     async for line in _lines(parts):
@@ -249,15 +249,15 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             rest = [other]
 
 
-def sendable(message: dict[str, Any]) -> dict[str, Any]:
+def to_sendable_message(message: dict[str, Any]) -> dict[str, Any]:
     """A message as every server takes it: some read the arguments of former calls, and break on what is no JSON."""
     calls = message.get("tool_calls")
     if not calls:
         return message
-    return {**message, "tool_calls": [{**call, "function": _sendable(call["function"])} for call in calls]}
+    return {**message, "tool_calls": [{**call, "function": _to_sendable_function(call["function"])} for call in calls]}
 
 
-def _sendable(function: dict[str, Any]) -> dict[str, Any]:
+def _to_sendable_function(function: dict[str, Any]) -> dict[str, Any]:
     name, arguments = function["name"], function["arguments"]
     try:
         msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])

@@ -23,10 +23,10 @@ import msgspec
 from sqlalchemy import create_engine
 
 from meruit.gate.loop import MAX_LINE
-from meruit.gate.runner.engine import Crew, WorkerRefused
-from meruit.gate.runner.polling import Feeding, Pace
+from meruit.gate.runner.engine import AgentRoster, WorkerRefused
+from meruit.gate.runner.polling import PollingEngine, PollingIntervals
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.read import Due, ForgetWorker
+from meruit.gate.store.read import DueRun, ForgetWorker
 from meruit.store.store import Store
 from meruit.verify.sanitize import describe
 
@@ -59,19 +59,19 @@ FIRST, USUAL = 1, 2
 """What a dead worker had begun goes before what nobody has."""
 
 
-class DbosEngine(Feeding):
+class DbosEngine(PollingEngine):
     """Takes due runs from a queue that all workers with the same agents and settings share."""
 
     def __init__(
         self,
         store: Store,
-        crew: Crew,
+        crew: AgentRoster,
         *,
         concurrency: int = 16,
         total: int | None = None,
         deps: Any = None,
         watch: Callable[[str, str], None] = lambda _run, _text: None,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        pace: PollingIntervals = PollingIntervals(),  # noqa: B008 - frozen
     ) -> None:
         worker = f"{socket.gethostname()[:60]}-{os.getpid()}-{uuid4().hex}"
         super().__init__(store, crew, worker=worker, concurrency=concurrency, deps=deps, watch=watch, pace=pace)
@@ -81,16 +81,16 @@ class DbosEngine(Feeding):
         self._fed: set[str] = set()
         self._launched = self._closing = False
         self._pool = create_engine(store.database.writer.url, pool_size=POOL_SIZE, pool_pre_ping=True)
-        self._log = _Told(lambda text: watch(worker, text))
+        self._log = _DbosLogHandler(lambda text: watch(worker, text))
 
-    async def enqueue(self, due: Due) -> None:
+    async def enqueue(self, due: DueRun) -> None:
         """Put a queued run into the queue; the same taking-up of it twice is once."""
-        await self._put(due, self._taking_up(due), USUAL)
+        await self._enqueue_workflow(due, self._workflow_id(due), USUAL)
 
-    async def resume(self, due: Due) -> None:
+    async def resume(self, due: DueRun) -> None:
         """Put a run into the queue whose worker is gone."""
         # By its holding, not by its worker: one that was only silent may have taken it again, and lose it again.
-        await self._put(due, f"{self.queue}:{due.tenant}:{due.id}:{due.owner}", FIRST)
+        await self._enqueue_workflow(due, f"{self.queue}:{due.tenant}:{due.id}:{due.owner}", FIRST)
 
     async def open(self) -> list[Callable[[], Awaitable[None]]]:
         """Launch DBOS on this loop, which must be the only one for as long as the worker lives."""
@@ -116,17 +116,17 @@ class DbosEngine(Feeding):
                 on_conflict="always_update",
             )
         except Exception as problem:
-            where = self.store.database.location.shown
+            where = self.store.database.location.display_name
             raise WorkerRefused(f"DBOS cannot be started on {where}: {describe(problem)}") from problem
         return [self._reap, self._sweep]
 
-    def wanted(self) -> int:
+    def fetch_limit(self) -> int:
         """The next few, however many wait behind them."""
         return max(LEAST_AHEAD, 2 * self.concurrency)
 
-    async def feed(self, found: list[Due]) -> None:
+    async def feed(self, found: list[DueRun]) -> None:
         """Put in what is new; what was put in and is still due is somewhere in the queue."""
-        by_id = {self._taking_up(due): due for due in found}
+        by_id = {self._workflow_id(due): due for due in found}
         self._fed &= by_id.keys()
         fresh = [name for name in by_id if name not in self._fed]
         told = await asyncio.gather(*(self.enqueue(by_id[name]) for name in fresh), return_exceptions=True)
@@ -155,7 +155,7 @@ class DbosEngine(Feeding):
         logging.getLogger("dbos").removeHandler(self._log)
         self._pool.dispose()
 
-    async def drive(self, due: Due) -> None:
+    async def drive(self, due: DueRun) -> None:
         """What a workflow does: drive the run as far as it goes. How that ends is in the store, not in DBOS."""
         key = (due.tenant, due.id)
         while (before := self._taken.get(key)) is not None:
@@ -184,7 +184,7 @@ class DbosEngine(Feeding):
             "log_level": "WARNING",
         }
 
-    async def _put(self, due: Due, workflow_id: str, priority: int) -> None:
+    async def _enqueue_workflow(self, due: DueRun, workflow_id: str, priority: int) -> None:
         options: EnqueueOptions = {
             "workflow_name": WORKFLOW,
             "queue_name": self.queue,
@@ -194,7 +194,7 @@ class DbosEngine(Feeding):
         }
         await DBOS.enqueue_workflow_with_options_async(options, due.tenant, due.id, due.agent, due.worker)
 
-    def _taking_up(self, due: Due) -> str:
+    def _workflow_id(self, due: DueRun) -> str:
         # After one lease, two, four and so on it may be put in again, so that nothing that becomes of a workflow, at an
         # operator's hands say, strands a run; and ever more seldom, so that a long queue does not grow by its length.
         leases = int((self.now() - due.wake_at) / 1_000_000 / self.pace.alive_s)
@@ -202,23 +202,23 @@ class DbosEngine(Feeding):
 
     async def _reap(self) -> None:
         """Have driven on what the dead have left; a pass that fails is made up for by the next."""
-        left, silent = await asyncio.to_thread(self._dead)
+        left, silent = await asyncio.to_thread(self._find_dead)
         for due in left:
             await self.resume(due)
         for worker in silent:
             await self.store.recorder.record(ForgetWorker(worker))
 
-    def _dead(self) -> tuple[list[Due], list[str]]:
+    def _find_dead(self) -> tuple[list[DueRun], list[str]]:
         now = self.now()
         long_ago = now - int(FORGET_AFTER * self.pace.alive_s * 1_000_000)
         with self.store.database.reading() as connection:
-            left = agent_reading.orphaned(connection, now, self.crew.names)
-            return left, agent_reading.long_gone(connection, long_ago)
+            left = agent_reading.orphan_runs(connection, now, self.agents.names)
+            return left, agent_reading.dead_worker_ids(connection, long_ago)
 
     async def _sweep(self) -> None:
         """Do again what DBOS takes for running on dead workers, and remove what it holds of what is long over."""
         pending = await self._workflows(status="PENDING", queue_name=self.queue)
-        alive = await asyncio.to_thread(self._alive)
+        alive = await asyncio.to_thread(self._live_worker_ids)
         lost = [one.workflow_id for one in pending if one.executor_id not in alive]
         if lost:
             # Where the run was claimed, nothing comes of it but that DBOS no longer counts it.
@@ -234,12 +234,12 @@ class DbosEngine(Feeding):
             name=WORKFLOW, load_input=False, load_output=False, limit=MAX_SWEPT, **chosen
         )
 
-    def _alive(self) -> set[str]:
+    def _live_worker_ids(self) -> set[str]:
         with self.store.database.reading() as connection:
-            return {one.id for one in agent_reading.workers(connection, self.now())}
+            return {one.id for one in agent_reading.live_workers(connection, self.now())}
 
 
-class _Told(logging.Handler):
+class _DbosLogHandler(logging.Handler):
     """What DBOS complains about, told where the worker's own news are told."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -263,10 +263,10 @@ _engine: DbosEngine | None = None
 @DBOS.workflow(name=WORKFLOW)
 async def _agent_run(tenant: str, run_id: str, agent: str, gone: str | None) -> None:
     if _engine is not None:
-        await _engine.drive(Due(tenant, run_id, agent, worker=gone))
+        await _engine.drive(DueRun(tenant, run_id, agent, worker=gone))
 
 
-def _queue_name(crew: Crew, concurrency: int, total: int | None) -> str:
+def _queue_name(crew: AgentRoster, concurrency: int, total: int | None) -> str:
     """Of those who know the same agents and keep to the same limits: DBOS keeps a queue's limits with the queue."""
     settings = msgspec.json.encode([crew.names, concurrency, total])
     return f"meruit-{sha256(settings).hexdigest()[:16]}"

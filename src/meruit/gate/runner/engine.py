@@ -9,23 +9,23 @@ from typing import Any, NamedTuple, TypeVar
 
 from meruit.errors import MeruitError, nearest
 from meruit.gate.context import ExecutionContext
-from meruit.gate.definition import AgentError, Definition
-from meruit.gate.journal import StoreJournal, Work
-from meruit.gate.loop import Done, End, Failed, Resting, drive
-from meruit.gate.run import OVER, AgentRun, FailedFor, RunState
+from meruit.gate.definition import AgentDefinition, AgentError
+from meruit.gate.journal import StepFunction, StoreJournal
+from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended, drive
+from meruit.gate.run import FINAL_STATES, AgentRun, RunFailureReason, RunState
 from meruit.gate.state import pause_s
-from meruit.gate.store.read import Due
+from meruit.gate.store.read import DueRun
 from meruit.gate.store.runs import (
+    AgentRunConflict,
     ClaimRun,
     EndRun,
-    Failure,
-    Fenced,
-    Once,
+    JournalWrite,
     ParkRun,
     RecordWrite,
     RunCancelled,
-    RunMoved,
-    left_s_of,
+    RunFailure,
+    RunFenced,
+    remaining_s,
 )
 from meruit.gate.team import Team, drive_team
 from meruit.model.outcome import in_micros
@@ -41,20 +41,20 @@ STORE_PAUSE_S = 1.0
 R = TypeVar("R", bound=Record)
 
 
-class Crew:
+class AgentRoster:
     """The agents and teams that a worker knows, by name."""
 
-    def __init__(self, several: Iterable[Definition | Team]) -> None:
-        self.by_name: dict[str, Definition | Team] = {}
+    def __init__(self, several: Iterable[AgentDefinition | Team]) -> None:
+        self.by_name: dict[str, AgentDefinition | Team] = {}
         for one in several:
-            members: list[Definition] = one.agents() if isinstance(one, Team) else []
+            members: list[AgentDefinition] = one.agents() if isinstance(one, Team) else []
             for each in (one, *members):
                 if self.by_name.setdefault(each.name, each) is not each:
                     raise AgentError(f"two agents are named {each.name!r}; rename one")
         if not self.by_name:
             raise AgentError("a worker needs at least one agent")
 
-    def get(self, name: str) -> Definition | Team:
+    def get(self, name: str) -> AgentDefinition | Team:
         """The agent or team of that name; raises AgentError."""
         found = self.by_name.get(name)
         if found is None:
@@ -71,7 +71,7 @@ class WorkerRefused(MeruitError):
     """A worker cannot work here; says why, and what to do next."""
 
 
-class Hold(NamedTuple):
+class RunLease(NamedTuple):
     """A run in this worker's hands."""
 
     tenant: str
@@ -80,63 +80,63 @@ class Hold(NamedTuple):
     """The token that each write must show."""
 
 
-class Durable(ABC):
+class DurableEngine(ABC):
     """An engine: drives runs, keeps their steps, and takes over what a dead worker left."""
 
     def __init__(
         self,
         store: Store,
-        crew: Crew,
+        crew: AgentRoster,
         *,
         worker: str,
         deps: Any = None,
         watch: Callable[[str, str], None] = lambda _run, _text: None,
     ) -> None:
-        self.store, self.crew, self.worker, self.deps, self.watch = store, crew, worker, deps, watch
+        self.store, self.agents, self.worker, self.deps, self.watch = store, crew, worker, deps, watch
         self.stopped: set[str] = set()
         """Runs that somebody wants stopped, as `tenant/id`."""
         self._running: dict[str, asyncio.Task[Any]] = {}
 
     # The six calls.
 
-    async def run(self, due: Due, *, takeover: bool = False) -> AgentRun | None:
+    async def run(self, due: DueRun, *, takeover: bool = False) -> AgentRun | None:
         """Drive a run to its end or its next rest; None where it was not to be had, or is somebody else's by now."""
         try:
-            hold = await self._claimed(due, takeover=takeover)
-        except RunMoved:
+            hold = await self._claim(due, takeover=takeover)
+        except AgentRunConflict:
             return None
-        if hold.run.status in OVER:
-            self.watch(hold.run.id, _how(hold.run))
+        if hold.run.status in FINAL_STATES:
+            self.watch(hold.run.id, _describe_end(hold.run))
             return hold.run
         name = f"{due.tenant}/{due.id}"
         task = asyncio.current_task()
         if task is not None:
             self._running[name] = task
         try:
-            return await self._driven(hold)
-        except Fenced:
+            return await self._drive(hold)
+        except RunFenced:
             return None
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as crash:  # noqa: BLE001 - nobody else looks after a run that a living worker holds
-            return await self._end(hold, RunState.FAILED, Failure(FailedFor.ERROR, describe(crash)))
+            return await self._end(hold, RunState.FAILED, RunFailure(RunFailureReason.ERROR, describe(crash)))
         finally:
             self._running.pop(name, None)
             self.stopped.discard(name)
 
-    async def step(self, hold: Hold, key: str, work: Work) -> bytes:
+    async def step(self, hold: RunLease, key: str, work: StepFunction) -> bytes:
         """What a step gave; it is done again only where nobody knows what it gave."""
         return await StoreJournal(self.store, hold.tenant, hold.run, hold.owner).step(key, work)
 
-    async def tx(self, hold: Hold, key: str, write: RecordWrite[R], kind: type[R]) -> R:
+    async def tx(self, hold: RunLease, key: str, write: RecordWrite[R], kind: type[R]) -> R:
         """A write to our own tables that happens once, with its answer kept in the same transaction."""
-        return await self.store.recorder.record(Once(hold.tenant, hold.run.id, hold.owner, key, write, kind))
+        return await self.store.recorder.record(JournalWrite(hold.tenant, hold.run.id, hold.owner, key, write, kind))
 
-    async def after(
-        self, hold: Hold, rest: Resting, members: tuple[str, ...] = (), retries: int | None = None
+    async def suspend(
+        self, hold: RunLease, rest: RunSuspended, members: tuple[str, ...] = (), retries: int | None = None
     ) -> AgentRun:
         """Let go of a run until some time has passed, or until others hand in what it waits for."""
-        wake = None if rest.pause_s is None else self._in(rest.pause_s)
+        wake = None if rest.pause_s is None else self._micros_from_now(rest.pause_s)
         park = ParkRun(
             *(hold.tenant, hold.run.id, hold.owner, wake, rest.waiting_for),
             unless_over=members,
@@ -146,7 +146,7 @@ class Durable(ABC):
             error=rest.error,
             note=rest.note,
         )
-        parked = await self._insist(park)
+        parked = await self._write_until_stored(park)
         if rest.error is not None:
             self.watch(parked.id, f"{rest.error}; again in {rest.pause_s or 0.0:g} s")
         elif parked.status is RunState.WAITING:
@@ -154,16 +154,16 @@ class Durable(ABC):
         return parked
 
     @abstractmethod
-    async def enqueue(self, due: Due) -> None:
+    async def enqueue(self, due: DueRun) -> None:
         """Have a queued run driven, here or elsewhere, at least once."""
 
     @abstractmethod
-    async def resume(self, due: Due) -> None:
+    async def resume(self, due: DueRun) -> None:
         """Have a run driven on whose worker is gone."""
 
     # What they are made of.
 
-    def stop(self, due: Due) -> None:
+    def stop(self, due: DueRun) -> None:
         """End a run that this worker drives, because somebody wants it stopped."""
         name = f"{due.tenant}/{due.id}"
         task = self._running.get(name)
@@ -171,57 +171,57 @@ class Durable(ABC):
             self.stopped.add(name)
             task.cancel()
 
-    async def _claimed(self, due: Due, *, takeover: bool) -> Hold:
+    async def _claim(self, due: DueRun, *, takeover: bool) -> RunLease:
         """The run in our hands; raises RunMoved. Who is cancelled meanwhile lets go of what is claimed by then."""
         owner = self.store.surroundings.new_id("own")
-        found = self.crew.by_name.get(due.agent)
+        found = self.agents.by_name.get(due.agent)
         claim = ClaimRun(
             *(due.tenant, due.id, owner, self.worker, takeover, due.worker),
             limits=None if found is None else found.limits,
         )
-        claiming = asyncio.ensure_future(self._insist(claim))
+        claiming = asyncio.ensure_future(self._write_until_stored(claim))
         try:
-            return Hold(due.tenant, await asyncio.shield(claiming), owner)
+            return RunLease(due.tenant, await asyncio.shield(claiming), owner)
         except asyncio.CancelledError:
-            with suppress(RunMoved):
+            with suppress(AgentRunConflict):
                 run = await claiming
-                if run.status not in OVER:
-                    await self._let_go(Hold(due.tenant, run, owner))
+                if run.status not in FINAL_STATES:
+                    await self._let_go(RunLease(due.tenant, run, owner))
             raise
 
-    async def _driven(self, hold: Hold) -> AgentRun:
+    async def _drive(self, hold: RunLease) -> AgentRun:
         journal: StoreJournal | None = None
-        left_s = left_s_of(hold.run, self.store.surroundings.clock())
+        left_s = remaining_s(hold.run, self.store.surroundings.clock())
         limit = asyncio.timeout(left_s)
 
-        def left() -> Hold:
-            return hold if journal is None else hold._replace(run=journal.so_far())
+        def lease_so_far() -> RunLease:
+            return hold if journal is None else hold._replace(run=journal.run_so_far())
 
         try:
             journal = await asyncio.to_thread(StoreJournal, self.store, hold.tenant, hold.run, hold.owner)
             if left_s == 0.0:
-                return await self._late(left())
+                return await self._fail_at_deadline(lease_so_far())
             async with limit:
-                end, members = await self._far(hold, journal)
-            return await self._ended(hold, end, members)
-        except Fenced:
+                end, members = await self._drive_agent_or_team(hold, journal)
+            return await self._finish(hold, end, members)
+        except RunFenced:
             raise
         except RunCancelled:
-            return await self._end(left(), RunState.CANCELLED)
+            return await self._end(lease_so_far(), RunState.CANCELLED)
         except GeneratorExit:
             raise
         except BaseException as crash:
             if isinstance(crash, asyncio.CancelledError) and _is_cancelled():
                 if f"{hold.tenant}/{hold.run.id}" in self.stopped:
-                    return await self._end(left(), RunState.CANCELLED)
-                await asyncio.shield(self._let_go(left()))
+                    return await self._end(lease_so_far(), RunState.CANCELLED)
+                await asyncio.shield(self._let_go(lease_so_far()))
                 raise
             if isinstance(crash, TimeoutError) and limit.expired():
-                return await self._late(left())
-            return await self._again(left(), crash, moved=journal is not None and journal.moved)
+                return await self._fail_at_deadline(lease_so_far())
+            return await self._retry_later(lease_so_far(), crash, moved=journal is not None and journal.has_new_steps)
 
-    async def _far(self, hold: Hold, journal: StoreJournal) -> tuple[End, tuple[str, ...]]:
-        found = self.crew.get(hold.run.agent)
+    async def _drive_agent_or_team(self, hold: RunLease, journal: StoreJournal) -> tuple[DriveResult, tuple[str, ...]]:
+        found = self.agents.get(hold.run.agent)
         if isinstance(found, Team):
             return await drive_team(found, self.store, hold.tenant, hold.run)
 
@@ -231,44 +231,48 @@ class Durable(ABC):
         execution = ExecutionContext(hold.run.id, hold.owner, hold.run.retries, self.deps, watch)
         return await drive(found, journal, execution, watch), ()
 
-    async def _let_go(self, hold: Hold) -> AgentRun:
+    async def _let_go(self, hold: RunLease) -> AgentRun:
         """Let somebody else go on, at once: this worker stops."""
-        parked = await self.after(hold, Resting(0.0, None, hold.run.usage, hold.run.turn))
-        self.watch(parked.id, "let go" if parked.status is RunState.QUEUED else _how(parked))
+        parked = await self.suspend(hold, RunSuspended(0.0, None, hold.run.usage, hold.run.turn))
+        self.watch(parked.id, "let go" if parked.status is RunState.QUEUED else _describe_end(parked))
         return parked
 
-    async def _ended(self, hold: Hold, end: End, members: tuple[str, ...]) -> AgentRun:
+    async def _finish(self, hold: RunLease, end: DriveResult, members: tuple[str, ...]) -> AgentRun:
         match end:
-            case Done():
+            case RunDone():
                 return await self._end(hold, RunState.COMPLETED, None, end)
-            case Failed():
-                return await self._end(hold, RunState.FAILED, Failure(end.ending, end.error), end)
-            case Resting():
-                return await self.after(hold, end, members)
+            case RunFailed():
+                return await self._end(hold, RunState.FAILED, RunFailure(end.ending, end.error), end)
+            case RunSuspended():
+                return await self.suspend(hold, end, members)
 
     async def _end(
-        self, hold: Hold, status: RunState, failure: Failure | None = None, end: Done | Failed | None = None
+        self,
+        hold: RunLease,
+        status: RunState,
+        failure: RunFailure | None = None,
+        end: RunDone | RunFailed | None = None,
     ) -> AgentRun:
         usage, turn = (end.usage, end.turn) if end is not None else (hold.run.usage, hold.run.turn)
-        result = end.result if isinstance(end, Done) else None
+        result = end.result if isinstance(end, RunDone) else None
         write = EndRun(hold.tenant, hold.run.id, hold.owner, status, result, failure, usage, turn)
-        over = await self._insist(write)
-        self.watch(over.id, _how(over))
+        over = await self._write_until_stored(write)
+        self.watch(over.id, _describe_end(over))
         return over
 
-    async def _late(self, hold: Hold) -> AgentRun:
-        failure = Failure(FailedFor.DEADLINE, f"not done in {hold.run.request.max_seconds:g} s")
+    async def _fail_at_deadline(self, hold: RunLease) -> AgentRun:
+        failure = RunFailure(RunFailureReason.DEADLINE, f"not done in {hold.run.request.max_seconds:g} s")
         return await self._end(hold, RunState.FAILED, failure)
 
-    async def _again(self, hold: Hold, crash: BaseException, *, moved: bool) -> AgentRun:
+    async def _retry_later(self, hold: RunLease, crash: BaseException, *, moved: bool) -> AgentRun:
         """Not the agent's judgement but somebody's trouble: try again later, a bounded number of times."""
         retries = 1 if moved else hold.run.retries + 1
         if isinstance(crash, AgentError) or retries > MAX_ERRORS:
-            return await self._end(hold, RunState.FAILED, Failure(FailedFor.ERROR, describe(crash)))
-        rest = Resting(pause_s(retries), None, hold.run.usage, hold.run.turn, describe(crash))
-        return await self.after(hold, rest, retries=retries)
+            return await self._end(hold, RunState.FAILED, RunFailure(RunFailureReason.ERROR, describe(crash)))
+        rest = RunSuspended(pause_s(retries), None, hold.run.usage, hold.run.turn, describe(crash))
+        return await self.suspend(hold, rest, retries=retries)
 
-    async def _insist(self, write: ClaimRun | EndRun | ParkRun) -> AgentRun:
+    async def _write_until_stored(self, write: ClaimRun | EndRun | ParkRun) -> AgentRun:
         """Write how a run was taken or left, for as long as it takes: nobody else may touch it meanwhile."""
         while True:
             try:
@@ -276,11 +280,11 @@ class Durable(ABC):
             except StoreUnavailable:
                 await asyncio.sleep(STORE_PAUSE_S)
 
-    def _in(self, seconds: float) -> int:
+    def _micros_from_now(self, seconds: float) -> int:
         return in_micros(self.store.surroundings.clock() + timedelta(seconds=seconds))
 
 
-def _how(run: AgentRun) -> str:
+def _describe_end(run: AgentRun) -> str:
     """How a run ended, in one line."""
     if run.status is not RunState.FAILED:
         return run.status.value
@@ -293,6 +297,6 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def known_agents(found: Mapping[str, Any]) -> list[Definition | Team]:
+def find_agents(found: Mapping[str, Any]) -> list[AgentDefinition | Team]:
     """The agents and teams among the names of a module."""
-    return [one for one in found.values() if isinstance(one, Definition | Team)]
+    return [one for one in found.values() if isinstance(one, AgentDefinition | Team)]

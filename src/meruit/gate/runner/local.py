@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from meruit.gate.runner.engine import Crew, WorkerRefused
-from meruit.gate.runner.polling import Feeding, Pace
+from meruit.gate.runner.engine import AgentRoster, WorkerRefused
+from meruit.gate.runner.polling import PollingEngine, PollingIntervals
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.read import Due
+from meruit.gate.store.read import DueRun
 from meruit.store.store import Store
 
 LOCK_FILE = "worker.lock"
@@ -39,7 +39,7 @@ os.register_at_fork(after_in_child=_close_locks)
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def hold_worker_lock(folder: Path) -> Iterator[None]:
     """Be the only worker of a data folder; raises WorkerRefused with who is."""
     file = folder / LOCK_FILE
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
@@ -63,18 +63,18 @@ def alone(folder: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-class InlineEngine(Feeding):
+class InlineEngine(PollingEngine):
     """Takes due runs, several at a time, in this process."""
 
     def __init__(
         self,
         store: Store,
-        crew: Crew,
+        crew: AgentRoster,
         *,
         concurrency: int = 16,
         deps: Any = None,
         watch: Callable[[str, str], None] = lambda _run, _text: None,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        pace: PollingIntervals = PollingIntervals(),  # noqa: B008 - frozen
         only: str | None = None,
     ) -> None:
         worker = store.surroundings.new_id("wrk")
@@ -88,13 +88,13 @@ class InlineEngine(Feeding):
             only=only,
         )
         self.gather_s = GATHER_S
-        self._left: deque[Due] = deque()
+        self._left: deque[DueRun] = deque()
 
-    async def enqueue(self, due: Due) -> None:
+    async def enqueue(self, due: DueRun) -> None:
         """Drive it here, beside the others."""
         self.begin(due, takeover=False)
 
-    async def resume(self, due: Due) -> None:
+    async def resume(self, due: DueRun) -> None:
         """Drive on what a process left that is gone."""
         self.begin(due, takeover=True)
 
@@ -102,32 +102,32 @@ class InlineEngine(Feeding):
         """Whatever runs on a file was driven by a process that is gone, as this one holds the lock; elsewhere, look."""
         if self.store.database.location.kind == "postgresql":
             return [self._reap]
-        self._left.extend(self._orphaned(all_but=self.worker))
+        self._left.extend(self._find_orphans(all_but=self.worker))
         return []
 
-    def wanted(self) -> int:
+    def fetch_limit(self) -> int:
         """As many as there is room for, and those that are being taken, which may still be listed as queued."""
         return self.concurrency if len(self._taken) < self.concurrency else 0
 
-    async def feed(self, found: list[Due]) -> None:
+    async def feed(self, found: list[DueRun]) -> None:
         """What was begun goes before what is new."""
-        while self._left and self._room():
+        while self._left and self._has_capacity():
             await self.resume(self._left.popleft())
         for due in found:
-            if self._room():
+            if self._has_capacity():
                 await self.enqueue(due)
 
     async def _reap(self) -> None:
-        self._left.extend(await asyncio.to_thread(self._orphaned))
+        self._left.extend(await asyncio.to_thread(self._find_orphans))
 
-    def _orphaned(self, all_but: str | None = None) -> list[Due]:
+    def _find_orphans(self, all_but: str | None = None) -> list[DueRun]:
         with self.store.database.reading() as connection:
-            return agent_reading.orphaned(
-                *(connection, self.now(), self.crew.names),
+            return agent_reading.orphan_runs(
+                *(connection, self.now(), self.agents.names),
                 all_but=all_but,
                 limit=MAX_LEFT,
                 only=self.only,
             )
 
-    def _room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return len(self._taken) < self.concurrency

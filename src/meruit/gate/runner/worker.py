@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from meruit.gate.runner.engine import Crew
-from meruit.gate.runner.local import InlineEngine, alone
-from meruit.gate.runner.polling import Pace
+from meruit.gate.runner.engine import AgentRoster
+from meruit.gate.runner.local import InlineEngine, hold_worker_lock
+from meruit.gate.runner.polling import PollingIntervals
 from meruit.store.store import Store
 
 CONCURRENCY = 16
@@ -17,14 +17,14 @@ CONCURRENCY = 16
 
 async def work(  # noqa: PLR0913 - each is a setting of its own
     store: Store,
-    crew: Crew,
+    crew: AgentRoster,
     *,
     concurrency: int = CONCURRENCY,
     deps: Any = None,
     until_idle: bool = False,
     stopping: asyncio.Event | None = None,
     watch: Callable[[str, str], None] = lambda _run, _text: None,
-    pace: Pace = Pace(),  # noqa: B008 - frozen
+    pace: PollingIntervals = PollingIntervals(),  # noqa: B008 - frozen
     total: int | None = None,
     only: str | None = None,
 ) -> None:
@@ -37,23 +37,23 @@ async def work(  # noqa: PLR0913 - each is a setting of its own
     stop = asyncio.Event() if stopping is None else stopping
     inline = InlineEngine(store, crew, concurrency=concurrency, deps=deps, watch=watch, pace=pace, only=only)
     if store.database.location.kind != "postgresql":
-        with alone(store.database.location.folder):
+        with hold_worker_lock(store.database.location.folder):
             await inline.serve(stop, until_idle=until_idle)
     elif only is not None:
         # A queue that all workers share could hand it what is others'.
-        with held_back("sqlalchemy.pool"):
+        with silence_logger("sqlalchemy.pool"):
             await inline.serve(stop, until_idle=until_idle)
     else:
         # Slow to import, and only there where the extra is installed.
         from meruit.gate.runner.dbos import DbosEngine
 
         engine = DbosEngine(store, crew, concurrency=concurrency, total=total, deps=deps, watch=watch, pace=pace)
-        with held_back("sqlalchemy.pool"):
+        with silence_logger("sqlalchemy.pool"):
             await engine.serve(stop, until_idle=until_idle)
 
 
 @contextmanager
-def held_back(name: str) -> Iterator[None]:
+def silence_logger(name: str) -> Iterator[None]:
     """Keep a library from filling the log with what the worker itself tells in one line."""
     logger = logging.getLogger(name)
     before = logger.level

@@ -7,20 +7,20 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select, update
 
-from meruit.gate.accounting import Accounted
-from meruit.gate.run import OVER, AgentRun, RunState, Submission
+from meruit.gate.accounting import SubmissionResult
+from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState
 from meruit.gate.store.rows import run_of
-from meruit.gate.store.submissions import accounted_of, submission_of
-from meruit.gate.verdict import Said, read_said
+from meruit.gate.store.submissions import submission_of, submission_result_of
+from meruit.gate.verdict import VerifierVerdict, parse_verdict
 from meruit.model.outcome import from_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.store.transaction import Merged, Writing
+from meruit.store.transaction import MergeRule, WriteTransaction
 
 _runs, _steps, _submissions, _workers = tables.agent_runs, tables.agent_steps, tables.submissions, tables.workers
 
 
-class Due(NamedTuple):
+class DueRun(NamedTuple):
     """A run that somebody should take up."""
 
     tenant: str
@@ -34,7 +34,7 @@ class Due(NamedTuple):
     """The token of that holding of it, which no other one has."""
 
 
-class Waited(NamedTuple):
+class OverdueWait(NamedTuple):
     """A run that has waited long enough for something that did not come."""
 
     tenant: str
@@ -42,7 +42,7 @@ class Waited(NamedTuple):
     key: str
 
 
-class WorkerSeen(NamedTuple):
+class LiveWorker(NamedTuple):
     """A worker, and until when it is believed to live."""
 
     id: str
@@ -96,12 +96,12 @@ def steps(connection: Connection, tenant: str, run_id: str) -> dict[str, bytes]:
     return {row.key: bytes(row.body) for row in connection.execute(query)}
 
 
-def submissions(connection: Connection, tenant: str, run_id: str) -> list[Submission]:
+def submissions(connection: Connection, tenant: str, run_id: str) -> list[GateSubmission]:
     """What a run submitted, in order."""
-    return [submission_of(row) for row in connection.execute(_submitted(tenant, run_id))]
+    return [submission_of(row) for row in connection.execute(_submissions_query(tenant, run_id))]
 
 
-def said(connection: Connection, tenant: str, run_id: str, submission_id: str) -> Said | None:
+def find_verdict(connection: Connection, tenant: str, run_id: str, submission_id: str) -> VerifierVerdict | None:
     """What the verifier said of a submission; None where it was never asked."""
     query = select(_submissions.c.said, _submissions.c.candidate_hash).where(
         _submissions.c.tenant == tenant,
@@ -109,63 +109,69 @@ def said(connection: Connection, tenant: str, run_id: str, submission_id: str) -
         _submissions.c.submission_id == submission_id,
     )
     row = connection.execute(query).first()
-    return None if row is None or row.candidate_hash is None else read_said(row.said)
+    return None if row is None or row.candidate_hash is None else parse_verdict(row.said)
 
 
-def accounted(connection: Connection, tenant: str, run_id: str, submission_id: str) -> Accounted | None:
+def find_submission_result(
+    connection: Connection, tenant: str, run_id: str, submission_id: str
+) -> SubmissionResult | None:
     """What a submission was answered; None where there is none."""
-    query = _submitted(tenant, run_id).where(_submissions.c.submission_id == submission_id)
+    query = _submissions_query(tenant, run_id).where(_submissions.c.submission_id == submission_id)
     row = connection.execute(query).first()
-    return None if row is None else accounted_of(row)
+    return None if row is None else submission_result_of(row)
 
 
 def candidate(connection: Connection, tenant: str, run_id: str, submission_id: str) -> Any:
     """A candidate as it was submitted; raises NotFound."""
-    query = _submitted(tenant, run_id).where(_submissions.c.submission_id == submission_id)
+    query = _submissions_query(tenant, run_id).where(_submissions.c.submission_id == submission_id)
     row = connection.execute(query).first()
     if row is None:
         raise NotFound(f"no submission {submission_id!r} of run {run_id!r}")
     return msgspec.json.decode(row.candidate)
 
 
-def due(connection: Connection, now: int, agents: Sequence[str], limit: int, *, only: str | None = None) -> list[Due]:
+def due_runs(
+    connection: Connection, now: int, agents: Sequence[str], limit: int, *, only: str | None = None
+) -> list[DueRun]:
     """Queued runs of agents that a worker knows, those that wait longest first; `only` that run and its members."""
     query = (
         select(_runs.c.tenant, _runs.c.id, _runs.c.agent, _runs.c.wake_at)
         .where(_runs.c.status == RunState.QUEUED.value, _runs.c.wake_at <= now, _runs.c.agent.in_(agents))
-        .where(*_of(only))
+        .where(*_only_run(only))
         .order_by(_runs.c.wake_at, _runs.c.seq)
         .limit(limit)
     )
-    return [Due(*row) for row in connection.execute(query)]
+    return [DueRun(*row) for row in connection.execute(query)]
 
 
-def unfinished(connection: Connection, agents: Sequence[str], *, only: str | None = None) -> bool:
+def has_unfinished_runs(connection: Connection, agents: Sequence[str], *, only: str | None = None) -> bool:
     """Whether any run of these agents is queued, pausing, or in a worker's hands."""
     driven = (_runs.c.status == RunState.RUNNING.value) & _runs.c.worker.is_not(None)
     open_runs = select(_runs.c.id).where((_runs.c.status == RunState.QUEUED.value) | driven, _runs.c.agent.in_(agents))
-    return connection.execute(open_runs.where(*_of(only)).limit(1)).first() is not None
+    return connection.execute(open_runs.where(*_only_run(only)).limit(1)).first() is not None
 
 
-def waited(connection: Connection, now: int, limit: int = MAX_PAGE, *, only: str | None = None) -> list[Waited]:
+def overdue_waits(
+    connection: Connection, now: int, limit: int = MAX_PAGE, *, only: str | None = None
+) -> list[OverdueWait]:
     """Runs that wait for what did not come in time."""
     query = (
         select(_runs.c.tenant, _runs.c.id, _runs.c.waiting_for)
-        .where(_runs.c.status == RunState.WAITING.value, _runs.c.wake_at <= now, *_of(only))
+        .where(_runs.c.status == RunState.WAITING.value, _runs.c.wake_at <= now, *_only_run(only))
         .limit(limit)
     )
-    return [Waited(*row) for row in connection.execute(query)]
+    return [OverdueWait(*row) for row in connection.execute(query)]
 
 
-def cancelled(connection: Connection, worker: str) -> list[Due]:
+def runs_to_cancel(connection: Connection, worker: str) -> list[DueRun]:
     """Runs in a worker's hands that somebody wants stopped."""
     query = select(_runs.c.tenant, _runs.c.id, _runs.c.agent).where(
         _runs.c.worker == worker, _runs.c.status == RunState.RUNNING.value, _runs.c.cancel == 1
     )
-    return [Due(*row) for row in connection.execute(query)]
+    return [DueRun(*row) for row in connection.execute(query)]
 
 
-def orphaned(
+def orphan_runs(
     connection: Connection,
     now: int,
     agents: Sequence[str],
@@ -173,10 +179,13 @@ def orphaned(
     all_but: str | None = None,
     limit: int = MAX_PAGE,
     only: str | None = None,
-) -> list[Due]:
+) -> list[DueRun]:
     """Running runs whose worker is gone: silent for too long, or, with `all_but`, any other than that one."""
     query = select(_runs.c.tenant, _runs.c.id, _runs.c.agent, _runs.c.worker, _runs.c.owner).where(
-        _runs.c.status == RunState.RUNNING.value, _runs.c.worker.is_not(None), _runs.c.agent.in_(agents), *_of(only)
+        _runs.c.status == RunState.RUNNING.value,
+        _runs.c.worker.is_not(None),
+        _runs.c.agent.in_(agents),
+        *_only_run(only),
     )
     if all_but is None:
         alive = select(_workers.c.id).where(_workers.c.until > now)
@@ -184,46 +193,46 @@ def orphaned(
     else:
         query = query.where(_runs.c.worker != all_but)
     rows = connection.execute(query.order_by(_runs.c.seq).limit(limit))
-    return [Due(row.tenant, row.id, row.agent, worker=row.worker, owner=row.owner) for row in rows]
+    return [DueRun(row.tenant, row.id, row.agent, worker=row.worker, owner=row.owner) for row in rows]
 
 
-def workers(connection: Connection, now: int) -> list[WorkerSeen]:
+def live_workers(connection: Connection, now: int) -> list[LiveWorker]:
     """Those that live."""
     query = select(_workers).where(_workers.c.until > now).order_by(_workers.c.started_at)
     return [
-        WorkerSeen(row.id, tuple(msgspec.json.decode(row.agents)), from_micros(row.started_at), row.until)
+        LiveWorker(row.id, tuple(msgspec.json.decode(row.agents)), from_micros(row.started_at), row.until)
         for row in connection.execute(query)
     ]
 
 
-def long_gone(connection: Connection, before: int, limit: int = MAX_PAGE) -> list[str]:
+def dead_worker_ids(connection: Connection, before: int, limit: int = MAX_PAGE) -> list[str]:
     """Workers that nobody has heard of since then."""
     return [row.id for row in connection.execute(select(_workers.c.id).where(_workers.c.until < before).limit(limit))]
 
 
-def counts(connection: Connection) -> dict[RunState, int]:
+def count_by_state(connection: Connection) -> dict[RunState, int]:
     """How many runs stand where, of all tenants; those that are over are left out."""
-    open_states = [state.value for state in RunState if state not in OVER]
+    open_states = [state.value for state in RunState if state not in FINAL_STATES]
     query = select(_runs.c.status, func.count()).where(_runs.c.status.in_(open_states)).group_by(_runs.c.status)
     return {RunState(status): count for status, count in connection.execute(query)}
 
 
-class SeeWorker(NamedTuple):
+class RecordHeartbeat(NamedTuple):
     """A worker says that it lives."""
 
     id: str
     agents: tuple[str, ...]
     seconds: float
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Believe it for so long."""
         until = writing.now.micros + int(self.seconds * 1_000_000)
         known = writing.read(select(_workers.c.id).where(_workers.c.id == self.id))
         if known:
-            writing.change(_STILL_THERE, of_id=self.id, new_until=until)
+            writing.change(_EXTEND_LEASE, of_id=self.id, new_until=until)
         else:
             agents = msgspec.json.encode(self.agents).decode()
-            writing.merge(tables.workers, Merged.REPLACED, self.id, agents, writing.now.micros, until)
+            writing.merge(tables.workers, MergeRule.REPLACED, self.id, agents, writing.now.micros, until)
 
 
 class ForgetWorker(NamedTuple):
@@ -231,20 +240,20 @@ class ForgetWorker(NamedTuple):
 
     id: str
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Remove its line."""
-        writing.change(_GONE, of_id=self.id)
+        writing.change(_DELETE_WORKER, of_id=self.id)
 
 
-def _of(only: str | None) -> tuple[ColumnElement[bool], ...]:
+def _only_run(only: str | None) -> tuple[ColumnElement[bool], ...]:
     """A run and, where it is a team's, its members."""
     return () if only is None else ((_runs.c.id == only) | (_runs.c.parent_id == only),)
 
 
-def _submitted(tenant: str, run_id: str) -> Select[Any]:
+def _submissions_query(tenant: str, run_id: str) -> Select[Any]:
     of = _submissions
     return select(of).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
 
 
-_STILL_THERE = update(_workers).where(_workers.c.id == bindparam("of_id")).values(until=bindparam("new_until"))
-_GONE = delete(_workers).where(_workers.c.id == bindparam("of_id"))
+_EXTEND_LEASE = update(_workers).where(_workers.c.id == bindparam("of_id")).values(until=bindparam("new_until"))
+_DELETE_WORKER = delete(_workers).where(_workers.c.id == bindparam("of_id"))

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from meruit.gate.run import AgentRun, Request, RunState
+from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import VerificationState
 from meruit.model.chat import Usage
 from meruit.model.outcome import from_micros, in_micros
 from meruit.store import tables
 from meruit.store.database import NotFound
-from meruit.store.recorder import LOOK_AHEAD
-from meruit.store.transaction import Writing
+from meruit.store.recorder import PREFETCH
+from meruit.store.transaction import WriteTransaction
 
 K = TypeVar("K")
 
 
-class Held(NamedTuple):
+class AgentRunRow(NamedTuple):
     """A run as its row keeps it, with what is nobody's to read."""
 
     run: AgentRun
@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
 
 # Any: writes of several kinds, each about one run.
-def look_ahead(writing: Writing, several: Sequence[Any]) -> None:
+def prefetch_runs(writing: WriteTransaction, several: Sequence[Any]) -> None:
     """Read the runs of a group with one question, and the steps that it means to keep with another."""
     by_tenant: dict[str, tuple[dict[str, None], dict[tuple[str, str], None]]] = {}
     for write in several:
@@ -39,40 +39,40 @@ def look_ahead(writing: Writing, several: Sequence[Any]) -> None:
         if hasattr(write, "key"):
             steps[run_id, write.key] = None
     for tenant, (runs, steps) in by_tenant.items():
-        writing.ahead |= {run_key(tenant, run_id): None for run_id in runs}
-        for values in writing.fetch(_RUNS.format(_marks(runs)), tenant, *runs):
-            held = _held_of(values)
-            writing.ahead[run_key(tenant, held.run.id)] = held
+        writing.prefetch_results |= {run_key(tenant, run_id): None for run_id in runs}
+        for values in writing.fetch(_RUNS.format(_placeholders(runs)), tenant, *runs):
+            held = _run_row_of(values)
+            writing.prefetch_results[run_key(tenant, held.run.id)] = held
         if steps:
-            writing.ahead |= {_step_key(tenant, *step): None for step in steps}
+            writing.prefetch_results |= {_step_key(tenant, *step): None for step in steps}
             keys = {key: None for _, key in steps}
-            found = writing.fetch(_STEPS.format(_marks(runs), _marks(keys)), tenant, *runs, *keys)
-            writing.ahead |= {_step_key(tenant, run_id, key): bytes(body) for run_id, key, body in found}
+            found = writing.fetch(_STEPS.format(_placeholders(runs), _placeholders(keys)), tenant, *runs, *keys)
+            writing.prefetch_results |= {_step_key(tenant, run_id, key): bytes(body) for run_id, key, body in found}
 
 
-def reads_together(kind: type[K]) -> type[K]:
+def batch_reads(kind: type[K]) -> type[K]:
     """Have several such writes of a group read their runs with one question."""
-    setattr(kind, LOOK_AHEAD, staticmethod(look_ahead))
+    setattr(kind, PREFETCH, staticmethod(prefetch_runs))
     return kind
 
 
-def find_step(writing: Writing, tenant: str, run_id: str, key: str) -> bytes | None:
+def find_step(writing: WriteTransaction, tenant: str, run_id: str, key: str) -> bytes | None:
     """What a step gave, where it is kept."""
     here = _step_key(tenant, run_id, key)
     known: bytes | None = writing.fresh.get(here)
     if known is not None:
         return known
-    if here in writing.ahead:
-        found: bytes | None = writing.ahead[here]
+    if here in writing.prefetch_results:
+        found: bytes | None = writing.prefetch_results[here]
         return found
     rows = writing.fetch(_STEP, tenant, run_id, key)
     return bytes(rows[0][0]) if rows else None
 
 
-def insert_step(writing: Writing, tenant: str, run_id: str, key: str, body: bytes) -> None:
+def insert_step(writing: WriteTransaction, tenant: str, run_id: str, key: str, body: bytes) -> None:
     """Keep what a step gave."""
     writing.insert(tables.agent_steps, tenant, run_id, key, writing.now.micros, body)
-    writing.learn(_step_key(tenant, run_id, key), body)
+    writing.remember(_step_key(tenant, run_id, key), body)
 
 
 def run_key(tenant: str, run_id: str) -> tuple[str, ...]:
@@ -80,28 +80,28 @@ def run_key(tenant: str, run_id: str) -> tuple[str, ...]:
     return ("agent_run", tenant, run_id)
 
 
-def find_held(writing: Writing, tenant: str, run_id: str) -> Held | None:
+def find_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRunRow | None:
     """A run as this transaction finds it."""
     # Only what this group has taught: another process may have moved the run since an earlier one.
-    known: Held | None = writing.fresh.get(run_key(tenant, run_id))
+    known: AgentRunRow | None = writing.fresh.get(run_key(tenant, run_id))
     if known is not None:
         return known
-    if run_key(tenant, run_id) in writing.ahead:
-        found: Held | None = writing.ahead[run_key(tenant, run_id)]
+    if run_key(tenant, run_id) in writing.prefetch_results:
+        found: AgentRunRow | None = writing.prefetch_results[run_key(tenant, run_id)]
         return found
     rows = writing.fetch(_RUN, tenant, run_id)
     if not rows:
         return None
-    return _held_of(rows[0])
+    return _run_row_of(rows[0])
 
 
-def _held_of(values: tuple[Any, ...]) -> Held:
+def _run_row_of(values: tuple[Any, ...]) -> AgentRunRow:
     # Any: its fields are the table's columns, which no type says.
     row: Any = _Row._make(values)
-    return Held(run_of(row), row.owner, row.worker, bool(row.cancel))
+    return AgentRunRow(run_of(row), row.owner, row.worker, bool(row.cancel))
 
 
-def _marks(values: Sized) -> str:
+def _placeholders(values: Sized) -> str:
     return ", ".join("?" * len(values))
 
 
@@ -109,15 +109,15 @@ def _step_key(tenant: str, run_id: str, key: str) -> tuple[str, ...]:
     return ("agent_step", tenant, run_id, key)
 
 
-def load_held(writing: Writing, tenant: str, run_id: str) -> Held:
+def load_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRunRow:
     """The same; raises NotFound."""
-    held = find_held(writing, tenant, run_id)
+    held = find_run_row(writing, tenant, run_id)
     if held is None:
         raise NotFound(f"no agent run {run_id!r}")
     return held
 
 
-def save(writing: Writing, tenant: str, held: Held, result: bytes | None = None) -> None:
+def save(writing: WriteTransaction, tenant: str, held: AgentRunRow, result: bytes | None = None) -> None:
     """Write a run as it is now."""
     run = held.run
     writing.rewrite(
@@ -143,23 +143,23 @@ def save(writing: Writing, tenant: str, held: Held, result: bytes | None = None)
         run.id,
         row=run_key(tenant, run.id),
     )
-    writing.learn(run_key(tenant, run.id), held)
-    writing.learn(_saved_key(tenant, run.id), True)  # noqa: FBT003 - that it was
+    writing.remember(run_key(tenant, run.id), held)
+    writing.remember(_save_marker_key(tenant, run.id), True)  # noqa: FBT003 - that it was
 
 
-def save_verification(writing: Writing, tenant: str, held: Held) -> None:
+def save_verification(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
     """The same where only its verification has moved: nothing that the tables' indexes look at."""
     run = held.run
-    if writing.fresh.get(_saved_key(tenant, run.id)):
+    if writing.fresh.get(_save_marker_key(tenant, run.id)):
         # What else has changed must be written with it: of one row, a transaction writes the last word only.
         save(writing, tenant, held)
         return
     key = run_key(tenant, run.id)
     writing.rewrite(_SAVE_VERIFICATION, run.turn, run.verification.to_json(), tenant, run.id, row=key)
-    writing.learn(key, held)
+    writing.remember(key, held)
 
 
-def _saved_key(tenant: str, run_id: str) -> tuple[str, ...]:
+def _save_marker_key(tenant: str, run_id: str) -> tuple[str, ...]:
     return ("agent_run_saved", tenant, run_id)
 
 
@@ -171,7 +171,7 @@ def run_of(row: Any) -> AgentRun:
         seq=row.seq,
         agent=row.agent,
         status=RunState(row.status),
-        request=Request.from_json(row.request),
+        request=RunRequest.from_json(row.request),
         created_at=from_micros(row.created_at),
         created_by=row.created_by,
         parent_id=row.parent_id,
@@ -192,25 +192,25 @@ def run_of(row: Any) -> AgentRun:
     )
 
 
-def learn_passed(writing: Writing, tenant: str, run_id: str, result: bytes) -> None:
+def learn_pass(writing: WriteTransaction, tenant: str, run_id: str, result: bytes) -> None:
     """Whoever ends the run in the same transaction cannot read the submission yet."""
-    writing.learn(_passed_key(tenant, run_id), result)
+    writing.remember(_pass_key(tenant, run_id), result)
 
 
-def _passed_key(tenant: str, run_id: str) -> tuple[str, ...]:
+def _pass_key(tenant: str, run_id: str) -> tuple[str, ...]:
     return ("passed", tenant, run_id)
 
 
-def passed_result(writing: Writing, tenant: str, run_id: str) -> bytes | None:
+def result_of_pass(writing: WriteTransaction, tenant: str, run_id: str) -> bytes | None:
     """What the verifier returned for the submission that passed, as JSON."""
-    known: bytes | None = writing.fresh.get(_passed_key(tenant, run_id))
+    known: bytes | None = writing.fresh.get(_pass_key(tenant, run_id))
     if known is not None:
         return known
     rows = writing.fetch(_PASSED, tenant, run_id)
-    return None if not rows else bytes(msgspec.json.decode(rows[0][0], type=_Passed).result)
+    return None if not rows else bytes(msgspec.json.decode(rows[0][0], type=_PassResult).result)
 
 
-class _Passed(msgspec.Struct):
+class _PassResult(msgspec.Struct):
     """Of what a verifier said, its result as it is written."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")

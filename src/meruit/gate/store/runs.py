@@ -8,18 +8,18 @@ import msgspec
 from sqlalchemy import select
 
 from meruit.errors import MeruitError
-from meruit.gate.limits import Limits
-from meruit.gate.run import OVER, AgentRun, Request, RunState
-from meruit.gate.state import Ending, VerificationState
+from meruit.gate.limits import GateLimits
+from meruit.gate.run import FINAL_STATES, AgentRun, RunRequest, RunState
+from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.gate.store.rows import (
-    Held,
-    find_held,
+    AgentRunRow,
+    batch_reads,
+    find_run_row,
     find_step,
     insert_step,
-    load_held,
+    load_run_row,
     micros_of,
-    passed_result,
-    reads_together,
+    result_of_pass,
     run_key,
     save,
 )
@@ -27,9 +27,9 @@ from meruit.model.chat import Usage
 from meruit.model.events import EventType
 from meruit.model.outcome import from_micros
 from meruit.model.record import Record
-from meruit.outcomes.store.write import Idempotent, Replay, keep_reply, replayed
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply
 from meruit.store import tables
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 MAX_TAKEOVERS = 5
 """Workers in a row that may die of one run, none of its steps done, before nobody takes it any more."""
@@ -41,11 +41,11 @@ R = TypeVar("R", bound=Record)
 R_co = TypeVar("R_co", bound=Record, covariant=True)
 
 
-class RunMoved(MeruitError):
+class AgentRunConflict(MeruitError):
     """The run is in a state from which that cannot be done."""
 
 
-class Fenced(MeruitError):
+class RunFenced(MeruitError):
     """Somebody else owns the run by now; what was done since is theirs to do again."""
 
 
@@ -53,7 +53,7 @@ class RunCancelled(MeruitError):
     """Somebody wants the run to stop."""
 
 
-@reads_together
+@batch_reads
 class QueueRun(NamedTuple):
     """A run that a worker shall take."""
 
@@ -61,22 +61,22 @@ class QueueRun(NamedTuple):
     by: str
     id: str
     agent: str
-    request: Request
-    limits: Limits = Limits()
+    request: RunRequest
+    limits: GateLimits = GateLimits()
     parent_id: str | None = None
     item: str | None = None
     owner: str | None = None
     """Of a run that begins at once, in the hands of whoever asks for it."""
-    once: Idempotent | None = None
+    once: IdempotentRequest | None = None
     render: Callable[[AgentRun], bytes] = lambda _run: b""
 
-    def __call__(self, writing: Writing) -> AgentRun | Replay:
+    def __call__(self, writing: WriteTransaction) -> AgentRun | IdempotentReplay:
         """Write it down; the same id a second time is the run that is there."""
         if self.once is not None:
-            before = replayed(writing, self.tenant, self.once)
+            before = find_reply(writing, self.tenant, self.once)
             if before is not None:
                 return before
-        known = find_held(writing, self.tenant, self.id)
+        known = find_run_row(writing, self.tenant, self.id)
         if known is not None:
             return known.run
         run = self.write(writing)
@@ -84,10 +84,10 @@ class QueueRun(NamedTuple):
             keep_reply(writing, self.tenant, self.once._replace(reply=self.render(run)))
         return run
 
-    def write(self, writing: Writing) -> AgentRun:
+    def write(self, writing: WriteTransaction) -> AgentRun:
         """The run, new; raises RunCancelled for a member of a team that nobody wants any more."""
-        team = None if self.parent_id is None else find_held(writing, self.tenant, self.parent_id)
-        if team is not None and (team.cancel or team.run.status in OVER):
+        team = None if self.parent_id is None else find_run_row(writing, self.tenant, self.parent_id)
+        if team is not None and (team.cancel or team.run.status in FINAL_STATES):
             raise RunCancelled(f"run {team.run.id} was cancelled or is over; it gets no new member")
         now = writing.now.micros
         status = RunState.QUEUED if self.owner is None else RunState.RUNNING
@@ -115,11 +115,11 @@ class QueueRun(NamedTuple):
             *(now, self.by, self.request.to_json(), started, None, wake, self.owner, None, 0, 0, 0, 0),
             *(state.to_json(), run.usage.to_json(), None, None, None, None, None),
         )
-        writing.learn(run_key(self.tenant, run.id), Held(run, self.owner, None, cancel=False))
+        writing.remember(run_key(self.tenant, run.id), AgentRunRow(run, self.owner, None, cancel=False))
         return run
 
 
-@reads_together
+@batch_reads
 class ClaimRun(NamedTuple):
     """A worker takes a run."""
 
@@ -133,57 +133,57 @@ class ClaimRun(NamedTuple):
     gone: str | None = None
     """That worker; None for whoever has it."""
     most_takeovers: int = MAX_TAKEOVERS
-    limits: Callable[[int | None], Limits] | None = None
+    limits: Callable[[int | None], GateLimits] | None = None
     """What the agent lets a run use up, given the run's own word; whoever queued it need not know the agent."""
 
-    def __call__(self, writing: Writing) -> AgentRun:
+    def __call__(self, writing: WriteTransaction) -> AgentRun:
         """Own it; raises RunMoved where it is not to be had."""
-        held = load_held(writing, self.tenant, self.id)
-        if held.cancel and held.run.status not in OVER:
-            return ended(writing, self.tenant, held, RunState.CANCELLED)
+        held = load_run_row(writing, self.tenant, self.id)
+        if held.cancel and held.run.status not in FINAL_STATES:
+            return end_run(writing, self.tenant, held, RunState.CANCELLED)
         if held.run.status is RunState.RUNNING and held.owner == self.owner:
             # It was taken, and the answer was lost.
             return held.run
         if held.run.status is RunState.RUNNING and self.takeover and self.gone in (None, held.worker):
             return self._take_over(writing, held)
         if held.run.status is not RunState.QUEUED:
-            raise RunMoved(f"run {self.id} is {held.run.status}; only a queued one can be taken")
+            raise AgentRunConflict(f"run {self.id} is {held.run.status}; only a queued one can be taken")
         first = held.run.started_at is None
         run = msgspec.structs.replace(
             held.run,
             status=RunState.RUNNING,
             started_at=from_micros(writing.now.micros) if first else held.run.started_at,
             wake_at=None,
-            verification=self._begun(held.run),
+            verification=self._initial_verification(held.run),
         )
         save(writing, self.tenant, held._replace(run=run, owner=self.owner, worker=self.worker))
         if first:
-            tell(writing, self.tenant, EventType.AGENT_RUN_STARTED, run, "started")
+            emit_run_event(writing, self.tenant, EventType.AGENT_RUN_STARTED, run, "started")
         return run
 
-    def _begun(self, run: AgentRun) -> VerificationState:
+    def _initial_verification(self, run: AgentRun) -> VerificationState:
         if self.limits is None or run.started_at is not None:
             return run.verification
         return msgspec.structs.replace(run.verification, limits=self.limits(run.request.max_attempts))
 
-    def _take_over(self, writing: Writing, held: Held) -> AgentRun:
+    def _take_over(self, writing: WriteTransaction, held: AgentRunRow) -> AgentRun:
         takeovers = held.run.takeovers + 1
         run = msgspec.structs.replace(held.run, takeovers=takeovers)
         if takeovers > self.most_takeovers:
-            failure = Failure("poison", f"{takeovers} workers in a row died while they had this run")
-            return ended(writing, self.tenant, held._replace(run=run), RunState.FAILED, failure)
+            failure = RunFailure("poison", f"{takeovers} workers in a row died while they had this run")
+            return end_run(writing, self.tenant, held._replace(run=run), RunState.FAILED, failure)
         save(writing, self.tenant, held._replace(run=run, owner=self.owner, worker=self.worker))
         return run
 
 
-class Failure(NamedTuple):
+class RunFailure(NamedTuple):
     """Why a run failed."""
 
     ending: str
     error: str
 
 
-@reads_together
+@batch_reads
 class EndRun(NamedTuple):
     """A run is over."""
 
@@ -193,19 +193,19 @@ class EndRun(NamedTuple):
     status: RunState
     result: bytes | None = None
     """As JSON, where it is no verifier's word: that is kept with its submission."""
-    failure: Failure | None = None
+    failure: RunFailure | None = None
     usage: Usage = Usage()
     turn: int = 0
 
-    def __call__(self, writing: Writing) -> AgentRun:
+    def __call__(self, writing: WriteTransaction) -> AgentRun:
         """End it once, with what it gave; a second caller is told what the first said."""
-        held = load_held(writing, self.tenant, self.id)
-        if held.run.status in OVER:
+        held = load_run_row(writing, self.tenant, self.id)
+        if held.run.status in FINAL_STATES:
             return held.run
         # What is done is done, also where somebody has just asked for it to stop.
         check_owner(held._replace(cancel=False), self.owner)
         run = msgspec.structs.replace(held.run, usage=self.usage, turn=self.turn)
-        return ended(writing, self.tenant, held._replace(run=run), self.status, self.failure, self.result)
+        return end_run(writing, self.tenant, held._replace(run=run), self.status, self.failure, self.result)
 
 
 class ParkRun(NamedTuple):
@@ -227,14 +227,14 @@ class ParkRun(NamedTuple):
     note: str | None = None
     """What it waits for, in the words of the tool that asks for it."""
 
-    def __call__(self, writing: Writing) -> AgentRun:
+    def __call__(self, writing: WriteTransaction) -> AgentRun:
         """Let go of it; what was handed in meanwhile lets it go on at once."""
-        held = load_held(writing, self.tenant, self.id)
+        held = load_run_row(writing, self.tenant, self.id)
         check_owner(held._replace(cancel=False), self.owner)
         if held.cancel:
-            return ended(writing, self.tenant, held, RunState.CANCELLED)
+            return end_run(writing, self.tenant, held, RunState.CANCELLED)
         here = self.waiting_for
-        if here is not None and self._came(writing, here):
+        if here is not None and self._has_arrived(writing, here):
             here = None
         wake = self.wake_at if here is not None or self.waiting_for is None else writing.now.micros
         # Also at rest its time runs out.
@@ -250,16 +250,18 @@ class ParkRun(NamedTuple):
             error=_writable(self.error),
             note=None if here is None else _writable(self.note),
         )
-        save(writing, self.tenant, Held(run, None, None, held.cancel))
+        save(writing, self.tenant, AgentRunRow(run, None, None, held.cancel))
         if here is not None:
             # A team waits for its members more than once; each time is a happening of its own.
-            tell(writing, self.tenant, EventType.AGENT_RUN_WAITING, run, f"waiting:{here}:{writing.events + 1}")
+            emit_run_event(
+                writing, self.tenant, EventType.AGENT_RUN_WAITING, run, f"waiting:{here}:{writing.events + 1}"
+            )
         return run
 
-    def _came(self, writing: Writing, key: str) -> bool:
+    def _has_arrived(self, writing: WriteTransaction, key: str) -> bool:
         if find_step(writing, self.tenant, self.id, f"{WAIT}{key}") is not None:
             return True
-        return any(load_held(writing, self.tenant, one).run.status in OVER for one in self.unless_over)
+        return any(load_run_row(writing, self.tenant, one).run.status in FINAL_STATES for one in self.unless_over)
 
 
 class ResumeRun(NamedTuple):
@@ -271,21 +273,23 @@ class ResumeRun(NamedTuple):
     value: bytes
     """As JSON."""
 
-    def __call__(self, writing: Writing) -> AgentRun:
+    def __call__(self, writing: WriteTransaction) -> AgentRun:
         """Keep it, and let the run go on; the same twice is once, another value is refused."""
-        held = load_held(writing, self.tenant, self.id)
+        held = load_run_row(writing, self.tenant, self.id)
         known = find_step(writing, self.tenant, self.id, f"{WAIT}{self.key}")
         if known is not None:
             if known != self.value:
-                raise RunMoved(f"run {self.id} was given something else for {self.key!r} already")
+                raise AgentRunConflict(f"run {self.id} was given something else for {self.key!r} already")
             return held.run
-        if held.run.status in OVER:
-            raise RunMoved(f"run {self.id} is {held.run.status}; nothing can be handed in any more")
+        if held.run.status in FINAL_STATES:
+            raise AgentRunConflict(f"run {self.id} is {held.run.status}; nothing can be handed in any more")
         if held.run.waiting_for != self.key or self.key == MEMBERS:
             waits = held.run.waiting_for
-            raise RunMoved(f"run {self.id} waits for {waits!r}" if waits else f"run {self.id} waits for nothing")
+            raise AgentRunConflict(
+                f"run {self.id} waits for {waits!r}" if waits else f"run {self.id} waits for nothing"
+            )
         insert_step(writing, self.tenant, self.id, f"{WAIT}{self.key}", self.value)
-        return wake(writing, self.tenant, held, f"resumed:{self.key}")
+        return wake_run(writing, self.tenant, held, f"resumed:{self.key}")
 
 
 class WakeRun(NamedTuple):
@@ -297,16 +301,16 @@ class WakeRun(NamedTuple):
     value: bytes
     """What it goes on with, instead of what did not come."""
 
-    def __call__(self, writing: Writing) -> AgentRun:
+    def __call__(self, writing: WriteTransaction) -> AgentRun:
         """Let it go on where it still waits for that; one whose own time is up goes on only to end."""
-        held = load_held(writing, self.tenant, self.id)
+        held = load_run_row(writing, self.tenant, self.id)
         due, now = held.run.wake_at, from_micros(writing.now.micros)
         if held.run.waiting_for != self.key or due is None or due > now:
             return held.run
         deadline = deadline_of(held.run)
         if deadline is None or deadline > now:
             insert_step(writing, self.tenant, self.id, f"{WAIT}{self.key}", self.value)
-        return wake(writing, self.tenant, held, f"resumed:{self.key}")
+        return wake_run(writing, self.tenant, held, f"resumed:{self.key}")
 
 
 class CancelRun(NamedTuple):
@@ -315,24 +319,24 @@ class CancelRun(NamedTuple):
     tenant: str
     id: str
 
-    def __call__(self, writing: Writing) -> AgentRun:
+    def __call__(self, writing: WriteTransaction) -> AgentRun:
         """End it, or have its worker end it; one that is over stays as it is. A team's members go with it."""
-        held = load_held(writing, self.tenant, self.id)
-        if held.run.status in OVER:
+        held = load_run_row(writing, self.tenant, self.id)
+        if held.run.status in FINAL_STATES:
             return held.run
         run = held.run
         # A host's own loop has no worker that would hear of it.
         if run.status is RunState.RUNNING and held.worker is not None:
             save(writing, self.tenant, held._replace(cancel=True))
         else:
-            run = ended(writing, self.tenant, held, RunState.CANCELLED)
+            run = end_run(writing, self.tenant, held, RunState.CANCELLED)
         for child in _children(writing, self.tenant, self.id):
             CancelRun(self.tenant, child)(writing)
         return run
 
 
-@reads_together
-class KeepStep(NamedTuple):
+@batch_reads
+class RecordStep(NamedTuple):
     """What a step gave, for good."""
 
     tenant: str
@@ -343,31 +347,31 @@ class KeepStep(NamedTuple):
     started: dict[str, Any] | None = None
     """A candidate that came with it, of which others are told that its verification begins."""
 
-    def __call__(self, writing: Writing) -> bytes:
+    def __call__(self, writing: WriteTransaction) -> bytes:
         """Keep it, unless it is kept: then what was kept first counts."""
-        held = load_held(writing, self.tenant, self.id)
+        held = load_run_row(writing, self.tenant, self.id)
         # First of all: who wakes late shall stop here, and not do again step by step what others have done since.
         check_owner(held, self.owner)
         known = find_step(writing, self.tenant, self.id, self.key)
         if known is not None:
             return known
         insert_step(writing, self.tenant, self.id, self.key, self.body)
-        _moved_on(writing, self.tenant, held)
+        _clear_errors(writing, self.tenant, held)
         if self.started is not None:
-            tell_started(writing, self.tenant, held.run, self.started)
+            emit_verification_started(writing, self.tenant, held.run, self.started)
         return self.body
 
 
 class RecordWrite(Protocol[R_co]):
     """A write whose answer can be kept."""
 
-    def __call__(self, writing: Writing, /) -> R_co:
+    def __call__(self, writing: WriteTransaction, /) -> R_co:
         """Gather rows, answer what became of it."""
         ...
 
 
-@reads_together
-class Once(NamedTuple, Generic[R]):
+@batch_reads
+class JournalWrite(NamedTuple, Generic[R]):
     """A write that happens once, whoever replays it: its answer is kept with it."""
 
     tenant: str
@@ -377,31 +381,31 @@ class Once(NamedTuple, Generic[R]):
     write: RecordWrite[R]
     kind: type[R]
 
-    def __call__(self, writing: Writing) -> R:
+    def __call__(self, writing: WriteTransaction) -> R:
         """Do it, or answer what it answered; raises Fenced also then, where the run is somebody else's by now."""
-        check_owner(load_held(writing, self.tenant, self.id), self.owner)
+        check_owner(load_run_row(writing, self.tenant, self.id), self.owner)
         known = find_step(writing, self.tenant, self.id, self.key)
         if known is not None:
             return self.kind.from_json(known)
         answer = self.write(writing)
         insert_step(writing, self.tenant, self.id, self.key, answer.to_json())
-        _moved_on(writing, self.tenant, load_held(writing, self.tenant, self.id))
+        _clear_errors(writing, self.tenant, load_run_row(writing, self.tenant, self.id))
         return answer
 
 
-def ended(
-    writing: Writing,
+def end_run(
+    writing: WriteTransaction,
     tenant: str,
-    held: Held,
+    held: AgentRunRow,
     status: RunState,
-    failure: Failure | None = None,
+    failure: RunFailure | None = None,
     result: bytes | None = None,
 ) -> AgentRun:
     """Write the end of a run, and wake the team that waits for it; what has passed is completed, whoever ends it."""
-    if held.run.verification.ended is Ending.PASSED:
+    if held.run.verification.ended is VerificationEnding.PASSED:
         status, failure = RunState.COMPLETED, None
     if result is None and status is RunState.COMPLETED:
-        result = passed_result(writing, tenant, held.run.id)
+        result = result_of_pass(writing, tenant, held.run.id)
     run = msgspec.structs.replace(
         held.run,
         status=status,
@@ -413,22 +417,22 @@ def ended(
         error=None if failure is None else _writable(failure.error),
         result=None if result is None else msgspec.json.decode(result),
     )
-    save(writing, tenant, Held(run, None, None, cancel=held.cancel), result)
-    tell(writing, tenant, _ENDED[status], run, status.value)
+    save(writing, tenant, AgentRunRow(run, None, None, cancel=held.cancel), result)
+    emit_run_event(writing, tenant, _END_EVENTS[status], run, status.value)
     if run.parent_id is not None:
-        parent = load_held(writing, tenant, run.parent_id)
+        parent = load_run_row(writing, tenant, run.parent_id)
         if parent.run.waiting_for == MEMBERS:
-            wake(writing, tenant, parent, f"member:{run.id}")
+            wake_run(writing, tenant, parent, f"member:{run.id}")
     return run
 
 
-def wake(writing: Writing, tenant: str, held: Held, why: str) -> AgentRun:
+def wake_run(writing: WriteTransaction, tenant: str, held: AgentRunRow, why: str) -> AgentRun:
     """Let a waiting run go on."""
     run = msgspec.structs.replace(
         held.run, status=RunState.QUEUED, wake_at=from_micros(writing.now.micros), waiting_for=None, note=None
     )
     save(writing, tenant, held._replace(run=run))
-    tell(writing, tenant, EventType.AGENT_RUN_RESUMED, run, why)
+    emit_run_event(writing, tenant, EventType.AGENT_RUN_RESUMED, run, why)
     return run
 
 
@@ -443,27 +447,27 @@ def deadline_of(run: AgentRun) -> datetime | None:
         return None
 
 
-def left_s_of(run: AgentRun, now: datetime) -> float | None:
+def remaining_s(run: AgentRun, now: datetime) -> float | None:
     """The seconds that a run has left; None for as many as it takes."""
     deadline = deadline_of(run)
     return None if deadline is None else max(0.0, (deadline - now).total_seconds())
 
 
-def _moved_on(writing: Writing, tenant: str, held: Held) -> None:
+def _clear_errors(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
     """What went wrong before is over, and whoever died of the run did not die of what is done now."""
     if held.run.error is not None or held.run.takeovers:
         save(writing, tenant, held._replace(run=msgspec.structs.replace(held.run, error=None, takeovers=0)))
 
 
-def check_owner(held: Held, owner: str) -> None:
+def check_owner(held: AgentRunRow, owner: str) -> None:
     """Go on only as the one who owns the run; raises Fenced, or RunCancelled."""
     if held.owner != owner:
-        raise Fenced(f"run {held.run.id} was taken over by another worker")
+        raise RunFenced(f"run {held.run.id} was taken over by another worker")
     if held.cancel:
         raise RunCancelled(f"run {held.run.id} was cancelled")
 
 
-def tell(writing: Writing, tenant: str, event: EventType, run: AgentRun, what: str) -> None:
+def emit_run_event(writing: WriteTransaction, tenant: str, event: EventType, run: AgentRun, what: str) -> None:
     """Names and states; nothing of what was said."""
     writing.emit(
         *(tenant, event, run.id, f"{run.id}:{what}"),
@@ -480,24 +484,24 @@ def tell(writing: Writing, tenant: str, event: EventType, run: AgentRun, what: s
     )
 
 
-def tell_started(writing: Writing, tenant: str, run: AgentRun, about: dict[str, Any]) -> None:
+def emit_verification_started(writing: WriteTransaction, tenant: str, run: AgentRun, about: dict[str, Any]) -> None:
     """A verification begins."""
-    key = _started_key(run.id, about["submission_id"])
+    key = _start_event_key(run.id, about["submission_id"])
     data = {"run_id": run.id, "agent": run.agent, **about}
     writing.emit(tenant, EventType.VERIFICATION_STARTED, run.id, key, data)
-    writing.learn((tenant, key), True)  # noqa: FBT003 - that it was
+    writing.remember((tenant, key), True)  # noqa: FBT003 - that it was
 
 
-def was_told_started(writing: Writing, tenant: str, run_id: str, submission_id: str) -> bool:
+def has_start_event(writing: WriteTransaction, tenant: str, run_id: str, submission_id: str) -> bool:
     """Whether others know of the beginning of that verification."""
-    of, key = tables.events, _started_key(run_id, submission_id)
+    of, key = tables.events, _start_event_key(run_id, submission_id)
     if writing.fresh.get((tenant, key)):
         return True
     known = select(of.c.seq).where(of.c.tenant == tenant, of.c.subject == run_id, of.c.idempotency_key == key)
     return bool(writing.read(known.limit(1)))
 
 
-def _started_key(run_id: str, submission_id: str) -> str:
+def _start_event_key(run_id: str, submission_id: str) -> str:
     return f"{run_id}:{submission_id}:started"
 
 
@@ -506,19 +510,19 @@ def _writable(text: str | None) -> str | None:
     return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def _children(writing: Writing, tenant: str, run_id: str) -> list[str]:
+def _children(writing: WriteTransaction, tenant: str, run_id: str) -> list[str]:
     """The members of a team run, also those that this very transaction queues."""
     of = tables.agent_runs
     known = {
         row.id: None for row in writing.read(select(of.c.id).where(of.c.tenant == tenant, of.c.parent_id == run_id))
     }
     for held in writing.fresh.values():
-        if isinstance(held, Held) and held.run.parent_id == run_id:
+        if isinstance(held, AgentRunRow) and held.run.parent_id == run_id:
             known[held.run.id] = None
     return [*known]
 
 
-_ENDED = {
+_END_EVENTS = {
     RunState.COMPLETED: EventType.AGENT_RUN_COMPLETED,
     RunState.FAILED: EventType.AGENT_RUN_FAILED,
     RunState.CANCELLED: EventType.AGENT_RUN_CANCELLED,

@@ -18,7 +18,7 @@ _CLAIMED = [MetricFact("accuracy", "c", 0.99, provenance=Provenance.CLAIMED, met
         (Dossier(), False),
     ],
 )
-def claimed_only(dossier: Dossier, _limits: Mapping[str, float]) -> list[Suspicion] | None:
+def flag_claimed_only(dossier: Dossier, _limits: Mapping[str, float]) -> list[Suspicion] | None:
     """A bonus rests on claimed values, and the terms do not allow that."""
     if dossier.claimed_may_earn:
         return []

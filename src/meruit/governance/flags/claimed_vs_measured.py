@@ -33,9 +33,9 @@ def _accuracy(claim: float, measured: float) -> Dossier:
         (Dossier(claims={"accuracy": 0.95}), None),
     ],
 )
-def claimed_vs_measured(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
+def flag_claimed_vs_measured(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
     """A claim deviates from what was measured: by more than 5 % it is flagged, by more than 20 % held."""
-    measured = _measured(dossier)
+    measured = _facts_by_metric(dossier)
     compared = [
         (metric, claim, _nearest(measured[metric], claim))
         for metric, claim in dossier.claims.items()
@@ -53,7 +53,7 @@ def claimed_vs_measured(dossier: Dossier, limits: Mapping[str, float]) -> list[S
     return found
 
 
-def _measured(dossier: Dossier) -> dict[str, list[MetricFact]]:
+def _facts_by_metric(dossier: Dossier) -> dict[str, list[MetricFact]]:
     """By metric, the criteria that measured it."""
     found: dict[str, list[MetricFact]] = {}
     for fact in dossier.metrics:

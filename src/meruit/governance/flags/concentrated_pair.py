@@ -24,7 +24,7 @@ def _pair(dealings: Dealings) -> Dossier:
         (Dossier(agent_id="a"), None),
     ],
 )
-def concentrated_pair(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
+def flag_concentrated_pair(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
     """Most of the agent's work is for one consumer and earns a bonus far more often than either does elsewhere."""
     if dossier.agent_id is None or dossier.consumer_id is None:
         return None
@@ -47,13 +47,13 @@ def concentrated_pair(dossier: Dossier, limits: Mapping[str, float]) -> list[Sus
 def _usual_rate(dealings: Dealings) -> float:
     """The most favourable of the rates without this pair: the agent's, the consumer's and the market's."""
     return max(
-        _smoothed(dealings.agent - dealings.pair, dealings.agent_bonus - dealings.pair_bonus),
-        _smoothed(dealings.consumer - dealings.pair, dealings.consumer_bonus - dealings.pair_bonus),
-        _smoothed(dealings.market - dealings.pair, dealings.market_bonus - dealings.pair_bonus),
+        _smooth_rate(dealings.agent - dealings.pair, dealings.agent_bonus - dealings.pair_bonus),
+        _smooth_rate(dealings.consumer - dealings.pair, dealings.consumer_bonus - dealings.pair_bonus),
+        _smooth_rate(dealings.market - dealings.pair, dealings.market_bonus - dealings.pair_bonus),
     )
 
 
-def _smoothed(n: int, bonuses: int) -> float:
+def _smooth_rate(n: int, bonuses: int) -> float:
     """A rate that a few cases cannot drive to 0 or 1."""
     bonuses = max(0, bonuses)
     return (bonuses + 1) / (max(n, bonuses) + 2)

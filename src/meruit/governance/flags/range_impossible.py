@@ -8,7 +8,7 @@ from meruit.model.kinds import SHARES, YES_OR_NO, MetricType
 from meruit.registry import flags
 
 
-def _measured(value: float, kind: MetricType) -> Dossier:
+def _example_dossier(value: float, kind: MetricType) -> Dossier:
     return Dossier(metrics=[MetricFact("m", "c", value, kind)])
 
 
@@ -18,16 +18,16 @@ def _measured(value: float, kind: MetricType) -> Dossier:
     version="2",
     limits={"share_max": 100.0, "tokens_per_s_max": 3000.0, "clock_ms": 1.0, "moment_ms": 1000.0},
     examples=[
-        (_measured(-5.0, MetricType.LATENCY), True),
-        (_measured(0.5, MetricType.BOOLEAN), True),
-        (_measured(101.0, MetricType.ACCURACY), True),
+        (_example_dossier(-5.0, MetricType.LATENCY), True),
+        (_example_dossier(0.5, MetricType.BOOLEAN), True),
+        (_example_dossier(101.0, MetricType.ACCURACY), True),
         (Dossier(claims={"m": math.inf}), True),
         (Dossier(output_tokens=5000.0, claimed_ms=1000.0), True),
         (Dossier(output_tokens=60.0, claimed_ms=1000.0), False),
         # What was observed may have begun long after the work.
         (Dossier(output_tokens=5000.0, observed_ms=1000.0), False),
         # Percent is another scale, not a lie.
-        (_measured(95.0, MetricType.ACCURACY), False),
+        (_example_dossier(95.0, MetricType.ACCURACY), False),
         (Dossier(), None),
     ],
 )

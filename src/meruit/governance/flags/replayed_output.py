@@ -17,7 +17,7 @@ from meruit.registry import flags
         (Dossier(output_chars=400), None),
     ],
 )
-def replayed_output(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
+def flag_replayed_output(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
     """The agent gave the same long output for another task before."""
     if dossier.agent_id is None:
         return None

@@ -63,7 +63,7 @@ def _marks_apart(line: str) -> str:
     return "".join(pieces)
 
 
-def shared_words(reference: Sequence[str], candidate: Sequence[str]) -> int:
+def count_shared_words(reference: Sequence[str], candidate: Sequence[str]) -> int:
     """How many words both have; one that comes twice in both counts twice."""
     left: dict[str, int] = {}
     get = left.get
@@ -77,10 +77,10 @@ def shared_words(reference: Sequence[str], candidate: Sequence[str]) -> int:
     return found
 
 
-def shared_runs(reference: Sequence[str], candidate: Sequence[str], order: int) -> tuple[int, bool]:
+def count_shared_ngrams(reference: Sequence[str], candidate: Sequence[str], order: int) -> tuple[int, bool]:
     """How many runs of so many words both have, and whether some run comes twice in the reference."""
-    had = Counter(_runs(reference, order))
-    shared = filter(had.__contains__, _runs(candidate, order))
+    had = Counter(_ngrams(reference, order))
+    shared = filter(had.__contains__, _ngrams(candidate, order))
     if len(had) == max(0, len(reference) - order + 1):
         return len({*shared}), False
     found = Counter(shared)
@@ -88,7 +88,7 @@ def shared_runs(reference: Sequence[str], candidate: Sequence[str], order: int) 
     return len(found) + sum([min(count, had[run]) - 1 for run, count in found.items() if count > 1]), True
 
 
-def _runs(words: Sequence[str], order: int) -> Iterator[tuple[str, ...]]:
+def _ngrams(words: Sequence[str], order: int) -> Iterator[tuple[str, ...]]:
     # The last tail is the shortest and ends the zip.
     return zip(*[words[start:] for start in range(order)], strict=False)
 
@@ -96,7 +96,7 @@ def _runs(words: Sequence[str], order: int) -> Iterator[tuple[str, ...]]:
 def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """Between 0 and 1: the geometric mean of the four overlaps, less if the candidate is the shorter one."""
     length = len(candidate)
-    found = shared_words(reference, candidate)
+    found = count_shared_words(reference, candidate)
     if not found or length < ORDERS:
         # Nothing alike, or some order without anything to be alike.
         return 0.0
@@ -104,10 +104,10 @@ def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
     for order in range(2, ORDERS + 1):
         # What has no two words in common has no three either, and so on.
         if found and repeated:
-            found, repeated = shared_runs(reference, candidate, order)
+            found, repeated = count_shared_ngrams(reference, candidate, order)
         elif found:
             # Where no two words come together twice no three do, and nothing need be counted.
-            found = len({*_runs(reference, order)}.intersection(_runs(candidate, order)))
+            found = len({*_ngrams(reference, order)}.intersection(_ngrams(candidate, order)))
         if found:
             logs += log(100.0 * found / (length - order + 1))
         else:

@@ -17,11 +17,11 @@ MAX_PREPARED = 32
 """How many lists of inputs a metric remembers prepared."""
 
 
-class Search(NamedTuple):
+class PresenceSearch(NamedTuple):
     """What is wanted, and how to learn which of it a work has."""
 
     wanted: tuple[str, ...]
-    found: Callable[[Work], list[str] | Missing]
+    find: Callable[[Work], list[str] | Missing]
 
 
 def check_params(ask: Ask, metric: str, known: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ def flag(ask: Ask, name: str) -> bool:
     return value
 
 
-def _wanted(value: Any, name: str) -> tuple[str, ...]:
+def _distinct_texts(value: Any, name: str) -> tuple[str, ...]:
     """The distinct texts of a list, or of one text alone."""
     values = value if isinstance(value, list | tuple) else [value]
     if not values:
@@ -64,21 +64,21 @@ def _text_of(item: Any, name: str) -> str:
     return text
 
 
-def _asked(ask: Ask, *params: str) -> tuple[str, ...] | None:
+def _texts_of_criterion(ask: Ask, *params: str) -> tuple[str, ...] | None:
     """What the criterion itself lists: in its threshold, or else in its params."""
     if ask.wanted:
-        return _wanted(ask.wanted, "the threshold")
+        return _distinct_texts(ask.wanted, "the threshold")
     given = [name for name in params if name in ask.params]
     if len(given) > 1:
         raise AuthorError(f"give one of {' and '.join(given)}, not both")
-    return _wanted(ask.params[given[0]], f"the param {given[0]}") if given else None
+    return _distinct_texts(ask.params[given[0]], f"the param {given[0]}") if given else None
 
 
-def share(
-    ask: Ask, params: tuple[str, ...], inputs: tuple[str, ...], make: Callable[[tuple[str, ...]], Search]
+def measure_share(
+    ask: Ask, params: tuple[str, ...], inputs: tuple[str, ...], make: Callable[[tuple[str, ...]], PresenceSearch]
 ) -> Measure:
     """Measure the share found of what the criterion lists, or else of what the work's input lists."""
-    asked = _asked(ask, *params)
+    asked = _texts_of_criterion(ask, *params)
     prepared = None if asked is None else make(asked)
     # Works of one kind tend to list the same in their input.
     prepare = lru_cache(MAX_PREPARED)(make)
@@ -91,10 +91,10 @@ def share(
                 places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
                 return Missing(f"nothing says what to look for; give a list as {places}", fault=Fault.AUTHOR)
             try:
-                search = prepare(_wanted(work.input[listed], f"input.{listed}"))
+                search = prepare(_distinct_texts(work.input[listed], f"input.{listed}"))
             except AuthorError as problem:
                 return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
-        found = search.found(work)
+        found = search.find(work)
         if isinstance(found, Missing):
             return found
         missing = [] if len(found) == len(search.wanted) else [text for text in search.wanted if text not in found]

@@ -17,7 +17,7 @@ MAX_PATTERN_WORK = 2_000_000_000
 
 
 @lru_cache(maxsize=MAX_CACHED_PATTERNS)
-def pattern(text: str, *, ignore_case: bool) -> Any:
+def compile_pattern(text: str, *, ignore_case: bool) -> Any:
     """The pattern compiled, or AuthorError with what is wrong with it."""
     # Importing it takes some milliseconds, which only those with a pattern should pay.
     import re2
@@ -39,7 +39,7 @@ def pattern(text: str, *, ignore_case: bool) -> Any:
         ) from None
 
 
-def matching(text: bytes, patterns: Iterable[tuple[str, Any]], *, full: bool = False) -> list[str] | Missing:
+def matching_patterns(text: bytes, patterns: Iterable[tuple[str, Any]], *, full: bool = False) -> list[str] | Missing:
     """Which patterns match, each given with its name."""
     work, found = 0, []
     for name, machine in patterns:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from meruit.metrics.support.bleu import shared_runs, shared_words
+from meruit.metrics.support.bleu import count_shared_ngrams, count_shared_words
 
 MAX_LCS_CELLS = 20_000_000_000
 """Words times words beyond which no longest common subsequence is looked for: some two seconds' work."""
@@ -31,12 +31,12 @@ def words_alphanumeric(text: str) -> list[str]:
 
 def rouge_words(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """ROUGE-1: the F-measure of the words that both have."""
-    return _f_measure(shared_words(reference, candidate), len(reference), len(candidate))
+    return _f_measure(count_shared_words(reference, candidate), len(reference), len(candidate))
 
 
 def rouge_pairs(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """ROUGE-2: the F-measure of the pairs of neighbouring words that both have."""
-    found, _ = shared_runs(reference, candidate, order=2)
+    found, _ = count_shared_ngrams(reference, candidate, order=2)
     return _f_measure(found, len(reference) - 1, len(candidate) - 1)
 
 

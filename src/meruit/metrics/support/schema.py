@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from meruit.errors import AuthorError
-from meruit.metrics.support.schema_cost import MAX_COST, Cost, Graph
-from meruit.metrics.support.schema_graph import Reader, nodes
+from meruit.metrics.support.schema_cost import MAX_COST, SchemaGraph, ValidationCost
+from meruit.metrics.support.schema_graph import SchemaReader, nodes
 from meruit.model.evidence import Cause, Fault, Missing
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ MAX_SCHEMA_BYTES = 1_000_000
 MAX_CACHED_SCHEMAS = 128
 MAX_MISMATCHES = 5
 MAX_MESSAGE_CHARS = 200
-LISTED = Cost(units=MAX_COST, checks=20_000, copies=1_000_000)
+REPORT_LIMIT = ValidationCost(units=MAX_COST, checks=20_000, copies=1_000_000)
 """Beyond it only one mismatch is looked for: each takes a full report and a copy of what it is about."""
 MAX_REPORTED_BYTES = 4_000_000
 """Beyond it not even one is, for its copy would be too large."""
 
 
-class Engine(NamedTuple):
+class RegexLimits(NamedTuple):
     """How large the machine for one regular expression may grow, and what that means for speed."""
 
     bytes_max: int
@@ -38,8 +38,8 @@ class Engine(NamedTuple):
     units_per_char: int
 
 
-LIGHT = Engine(bytes_max=16 << 10, patterns_max=500, units_per_char=5)
-HEAVY = Engine(bytes_max=1 << 20, patterns_max=50, units_per_char=800)
+LIGHT = RegexLimits(bytes_max=16 << 10, patterns_max=500, units_per_char=5)
+HEAVY = RegexLimits(bytes_max=1 << 20, patterns_max=50, units_per_char=800)
 MAX_AUTOMATON_BYTES = 256 << 10
 """Memory for each pattern's cache of states."""
 
@@ -62,7 +62,7 @@ class SafeSchema:
     """A compiled schema; any value may be held against it."""
 
     validator: "Validator"
-    graph: Graph | None
+    graph: SchemaGraph | None
     """None for the schemas `true` and `false`."""
     branches: bool
     """Whether one mismatch can hold others."""
@@ -84,13 +84,13 @@ class SafeSchema:
                 fault=Fault.AUTHOR,
             )
         try:
-            return () if self.validator.is_valid(document) else self._listed(document, written)
+            return () if self.validator.is_valid(document) else self._list_mismatches(document, written)
         except ValueError as problem:
             return Missing(f"the output is not JSON: {_short(str(problem))}")
 
-    def _listed(self, document: Any, written: bytes) -> tuple[Mismatch, ...]:
+    def _list_mismatches(self, document: Any, written: bytes) -> tuple[Mismatch, ...]:
         """Where it does not match, as far as that can be told without a report of enormous size."""
-        if self.graph is None or self.graph.affords(document, written, LISTED):
+        if self.graph is None or self.graph.affords(document, written, REPORT_LIMIT):
             return tuple(map(_mismatch, islice(self.validator.iter_errors(document), MAX_MISMATCHES)))
         if not self.branches and len(written) <= MAX_REPORTED_BYTES:
             return _first(self.validator, document)
@@ -109,14 +109,14 @@ def compile_schema(schema: Any) -> SafeSchema:
         raise AuthorError(f"the schema is longer than {MAX_SCHEMA_BYTES} bytes; shorten it")
     if _NULL.search(written) and _has_nan(schema):
         raise AuthorError("the schema is not JSON: it holds NaN or infinity")
-    compiled = _compiled(written)
+    compiled = _compile_or_explain(written)
     if isinstance(compiled, str):
         raise AuthorError(compiled)
     return compiled
 
 
 @lru_cache(maxsize=MAX_CACHED_SCHEMAS)
-def _compiled(written: bytes) -> SafeSchema | str:
+def _compile_or_explain(written: bytes) -> SafeSchema | str:
     """The schema, or why not: both are remembered."""
     try:
         return _compile(orjson.loads(written))
@@ -131,24 +131,24 @@ def _compile(schema: _Schema) -> SafeSchema:
     for key in ("$id", "id"):
         if isinstance(schema.get(key), str):
             del schema[key]
-    reader = Reader(schema)
+    reader = SchemaReader(schema)
     reader.read()
     engine = _engine(reader.patterns)
-    graph = Graph(reader, units_per_char=engine.units_per_char if reader.patterns else 1)
+    graph = SchemaGraph(reader, units_per_char=engine.units_per_char if reader.patterns else 1)
     return SafeSchema(_validator(schema, engine), graph, reader.branches)
 
 
-def _engine(patterns: dict[str, str]) -> Engine:
+def _engine(patterns: dict[str, str]) -> RegexLimits:
     """The lightest that can run all patterns."""
     if len(patterns) > LIGHT.patterns_max:
         raise AuthorError(f"the schema has {len(patterns)} patterns; the limit is {LIGHT.patterns_max}")
-    if _refused(patterns, LIGHT) is None:
+    if _first_unsupported_pattern(patterns, LIGHT) is None:
         return LIGHT
     if len(patterns) > HEAVY.patterns_max:
         raise AuthorError(
             f"the schema has {len(patterns)} patterns; with large ones among them the limit is {HEAVY.patterns_max}"
         )
-    refused = _refused(patterns, HEAVY)
+    refused = _first_unsupported_pattern(patterns, HEAVY)
     if refused is None:
         return HEAVY
     raise AuthorError(
@@ -157,7 +157,7 @@ def _engine(patterns: dict[str, str]) -> Engine:
     )
 
 
-def _refused(patterns: Iterable[str], engine: Engine) -> str | None:
+def _first_unsupported_pattern(patterns: Iterable[str], engine: RegexLimits) -> str | None:
     for pattern in patterns:
         try:
             _validator({"pattern": pattern}, engine)
@@ -166,7 +166,7 @@ def _refused(patterns: Iterable[str], engine: Engine) -> str | None:
     return None
 
 
-def _validator(schema: _Schema, engine: Engine) -> "Validator":
+def _validator(schema: _Schema, engine: RegexLimits) -> "Validator":
     # Importing it takes some milliseconds, which only those with a schema should pay.
     import jsonschema_rs
 

@@ -15,7 +15,7 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from meruit.errors import AuthorError
-from meruit.metrics.support.schema_graph import Place, Reader
+from meruit.metrics.support.schema_graph import SchemaReader, Subschema
 
 MAX_UNFOLDED = 1_000_000
 """Units that a schema may cost for one byte of a document, its references written out."""
@@ -36,10 +36,10 @@ _BYTES_PER_VALUE = 4
 """How short values are, where nobody counts them."""
 
 
-class Part(NamedTuple):
+class SubschemaUse(NamedTuple):
     """A place that is applied to a value, and how often: to judge it, and to mark what was evaluated."""
 
-    place: Place
+    place: Subschema
     judged: int
     marked: int
 
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 class Spread(NamedTuple):
     """All that applying one place to one value applies to that same value."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[SubschemaUse, ...]
     own: int
     reads: int
     text: int
@@ -55,7 +55,7 @@ class Spread(NamedTuple):
     height: int
 
 
-class Cost(NamedTuple):
+class ValidationCost(NamedTuple):
     """What validating one document costs at most."""
 
     units: int
@@ -89,19 +89,19 @@ class Rate:
 
 
 NOTHING = Rate(0, 0, 0)
-ALLOWED = Cost(units=MAX_COST, checks=sys.maxsize, copies=sys.maxsize)
+ALLOWED = ValidationCost(units=MAX_COST, checks=sys.maxsize, copies=sys.maxsize)
 
 
-class Graph:
+class SchemaGraph:
     """The places of one schema, put in order, and what they can cost."""
 
-    def __init__(self, reader: Reader, *, units_per_char: int) -> None:
+    def __init__(self, reader: SchemaReader, *, units_per_char: int) -> None:
         self.places = reader.places
         self.root = id(reader.schema)
         self._per_char = units_per_char
         self._spreads: dict[int, Spread] = {}
         self._parts = 0
-        order, cycle = _ordered(self.places, lambda place: self.places[place].here)
+        order, cycle = _topological_order(self.places, lambda place: self.places[place].here)
         if cycle is not None:
             raise AuthorError(
                 f"{self.places[cycle].where or 'the top'} of the schema refers to itself for the same value, "
@@ -119,13 +119,13 @@ class Graph:
         if start in self._spreads:
             return self._spreads[start]
         counts, heights, queue = {start: (1, 0)}, {start: 1}, [self._rank[start]]
-        parts: list[Part] = []
+        parts: list[SubschemaUse] = []
         while queue:
             identity = self._by_rank[heapq.heappop(queue)]
             place, (judged, marked) = self.places[identity], counts[identity]
             if place.marks:
                 marked += judged
-            parts.append(Part(place, judged, marked))
+            parts.append(SubschemaUse(place, judged, marked))
             for target in place.here:
                 if target not in counts:
                     heapq.heappush(queue, self._rank[target])
@@ -154,7 +154,7 @@ class Graph:
 
     def _rate(self) -> Rate | None:
         """What any value can cost, from the leaves up."""
-        order, cycle = _ordered([self.root], self._below)
+        order, cycle = _topological_order([self.root], self._below)
         if cycle is not None:
             return None
         rates: dict[int, Rate] = {}
@@ -185,7 +185,7 @@ class Graph:
     def _below(self, start: int) -> list[int]:
         return [place for part in self.spread(start).parts for place in part.place.below()]
 
-    def affords(self, document: Any, written: bytes, limit: Cost = ALLOWED) -> bool:
+    def affords(self, document: Any, written: bytes, limit: ValidationCost = ALLOWED) -> bool:
         """Whether validating the document, of which the JSON is given too, stays within the limit."""
         if self.rate is not None and limit is ALLOWED:
             own, text = self.rate.own, self.rate.text
@@ -196,7 +196,7 @@ class Graph:
                 return True
         return self._walk(document, len(written), limit)
 
-    def _walk(self, document: Any, size: int, limit: Cost) -> bool:
+    def _walk(self, document: Any, size: int, limit: ValidationCost) -> bool:
         """Walk the document as the validator would, until a limit is reached."""
         units = checks = copies = steps = reread = copied = 0
         stack = [_Visit(document, {self.root: 1}, depth=0, reads=0, checks=0)]
@@ -218,7 +218,7 @@ class Graph:
                 return False
             if steps > MAX_STEPS or depth > MAX_EVALUATION_DEPTH:
                 return False
-            for item, applied in _applied(value, parts):
+            for item, applied in _children_with_subschemas(value, parts):
                 if applied:
                     stack.append(_Visit(item, applied, depth, reads, visit.checks + own))
                 else:
@@ -253,17 +253,19 @@ class _Visit(NamedTuple):
     checks: int
 
 
-def _applied(value: Any, parts: list[tuple[Part, int]]) -> Iterator[tuple[Any, dict[int, int]]]:
+def _children_with_subschemas(
+    value: Any, parts: list[tuple[SubschemaUse, int]]
+) -> Iterator[tuple[Any, dict[int, int]]]:
     """What stands directly inside a value, each with the places that apply to it and their counts."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield item, _counted(parts, name)
+            yield item, _count_subschemas(parts, name)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield item, _counted(parts, index)
+            yield item, _count_subschemas(parts, index)
 
 
-def _counted(parts: list[tuple[Part, int]], key: str | int) -> dict[int, int]:
+def _count_subschemas(parts: list[tuple[SubschemaUse, int]], key: str | int) -> dict[int, int]:
     counts: dict[int, int] = {}
     for (place, judged, marked), times in parts:
         for target in place.of_name(key) if isinstance(key, str) else place.of_item(key):
@@ -274,7 +276,7 @@ def _counted(parts: list[tuple[Part, int]], key: str | int) -> dict[int, int]:
     return counts
 
 
-def _ordered(starts: Iterable[int], after: Callable[[int], Iterable[int]]) -> tuple[list[int], int | None]:
+def _topological_order(starts: Iterable[int], after: Callable[[int], Iterable[int]]) -> tuple[list[int], int | None]:
     """Everything reachable, each after all it leads to; and one member of a cycle, if there is any."""
     done: dict[int, bool] = {}
     order: list[int] = []

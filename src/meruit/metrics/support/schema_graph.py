@@ -51,7 +51,7 @@ _QUOTED_CHARS = 80
 
 
 @dataclass(slots=True)
-class Place:
+class Subschema:
     """One schema within the schema, with the places it applies; those are named by the id of their dict."""
 
     where: str
@@ -108,12 +108,12 @@ def nodes(value: Any) -> Iterator[tuple[Any, int]]:
             stack.extend((item, depth + 1) for item in inner)
 
 
-class Reader:
+class SchemaReader:
     """Reads a schema into places, refusing what is too large and what refers elsewhere."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, Subschema] = {}
         self.patterns: dict[str, str] = {}
         """Every pattern, and where it stands first."""
         self.branches = False
@@ -142,7 +142,7 @@ class Reader:
 
     def _read_place(self, schema: dict[str, Any], where: str) -> None:
         self._refuse_other_documents(schema, where)
-        place = self.places[id(schema)] = Place(where)
+        place = self.places[id(schema)] = Subschema(where)
         for keyword, value in schema.items():
             if keyword in _HOLDS:
                 self._read_schemas(place, keyword, value)
@@ -158,7 +158,7 @@ class Reader:
                     raise AuthorError(f"two places of the schema have the anchor {value!r}; rename one")
         self.branches = self.branches or not _BRANCHES.isdisjoint(schema)
 
-    def _read_assertion(self, place: Place, keyword: str, value: Any) -> None:
+    def _read_assertion(self, place: Subschema, keyword: str, value: Any) -> None:
         size = sum(1 for _ in nodes(value))
         structured = keyword in {"const", "enum"} and any(
             isinstance(node, dict | list) for node, depth in nodes(value) if depth > (keyword == "enum")
@@ -169,7 +169,7 @@ class Reader:
         if keyword == "pattern" and isinstance(value, str):
             self.patterns.setdefault(value, f"{place.where}/pattern")
 
-    def _read_schemas(self, place: Place, keyword: str, value: Any) -> None:
+    def _read_schemas(self, place: Subschema, keyword: str, value: Any) -> None:
         inner = list(_schemas(keyword, value))
         place.own += 1 + len(inner) + (len(value) if isinstance(value, dict) else 0)
         place.marks = place.marks or keyword in _MARKS
@@ -229,7 +229,7 @@ class Reader:
             self._pending.append((found, fragment))
             return id(found)
         if isinstance(found, bool):
-            self.places.setdefault(id(found), Place(fragment))
+            self.places.setdefault(id(found), Subschema(fragment))
             return id(found)
         raise AuthorError(f"{where or 'the top'} of the schema refers to {_short(reference)}, where no schema is")
 

@@ -21,14 +21,22 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from meruit.errors import MeruitError
 from meruit.judge.batch import VERDICTS, BatchResult, BatchUnsupported, judge_columns
-from meruit.judge.plan import Plan, Rule
+from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Status, Verdict
-from meruit.outcomes.export import METRIC, MIXED, whole_file
-from meruit.outcomes.rescore.reuse import OWN_FLAW, Sources
-from meruit.outcomes.rescore.run import Line, Progress, Reading, Summary, Tally, Task, judged_batch
-from meruit.outcomes.store.read import Narrowed
+from meruit.outcomes.export import METRIC, MIXED, atomic_file
+from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
+from meruit.outcomes.rescore.run import (
+    OutcomeScan,
+    Progress,
+    RescoreLine,
+    RescoreSummary,
+    RescoreTally,
+    RescoreTask,
+    judge_rows,
+)
+from meruit.outcomes.store.read import OutcomeFilter
 from meruit.store.store import Store
 from meruit.verify.catalogue import Prepared
 from meruit.verify.engine import VerificationEngine
@@ -69,10 +77,10 @@ def preview(plan: Plan, frame: pl.DataFrame) -> pl.DataFrame:
         if rule.slot not in frame.columns:
             raise BatchUnsupported(f"there is no column {rule.slot!r}")
     columns = [frame[rule.slot] for rule in plan.rules]
-    return _shown(plan, _judged(plan, columns))
+    return _to_frame(plan, _judge_series(plan, columns))
 
 
-def _judged(plan: Plan, columns: Sequence[pl.Series]) -> BatchResult:
+def _judge_series(plan: Plan, columns: Sequence[pl.Series]) -> BatchResult:
     """The columns judged, one for each criterion."""
     # A column of its own for each criterion: what a truth value is depends on who asks.
     numbered = plan._replace(rules=tuple(rule._replace(slot=str(rule.position)) for rule in plan.rules))
@@ -80,7 +88,7 @@ def _judged(plan: Plan, columns: Sequence[pl.Series]) -> BatchResult:
     return judge_columns(numbered, values)
 
 
-def _numbers(rule: Rule, column: pl.Series) -> Numbers:
+def _numbers(rule: CriterionRule, column: pl.Series) -> Numbers:
     """A column as numbers, NaN where there is none."""
     kind = column.dtype
     if kind == pl.Boolean and column.null_count():
@@ -94,7 +102,7 @@ def _numbers(rule: Rule, column: pl.Series) -> Numbers:
     return column.to_numpy()
 
 
-def _shown(plan: Plan, judged: BatchResult) -> pl.DataFrame:
+def _to_frame(plan: Plan, judged: BatchResult) -> pl.DataFrame:
     names = np.array([str(verdict) for verdict in VERDICTS])
     columns: dict[str, Numbers] = {
         "verdict": names[judged.verdict],
@@ -109,7 +117,7 @@ def _shown(plan: Plan, judged: BatchResult) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _statuses(rule: Rule) -> tuple[Status, Status, Status]:
+def _statuses(rule: CriterionRule) -> tuple[Status, Status, Status]:
     """What each state of a column is called."""
     return (*_STATES[:2], Status.EXCLUDED if rule.excludable else Status.INDETERMINATE)
 
@@ -123,18 +131,18 @@ def preview_outcomes(
     tenant: str,
     criteria: SuccessCriteria,
     *,
-    narrowed: Narrowed | None,
+    narrowed: OutcomeFilter | None,
     now: datetime,
     progress: Progress,
-) -> Summary:
+) -> RescoreSummary:
     """What a rescore would come to, with nothing recorded: as columns where the records allow it, else one by one."""
     started = time.monotonic()
-    task = Task(engine, criteria, now)
-    reading = Reading(store, tenant, task, narrowed)
+    task = RescoreTask(engine, criteria, now)
+    reading = OutcomeScan(store, tenant, task, narrowed)
     for batch in reading.batches():
-        columns, single = _apart(task.prepared, batch.lines)
+        columns, single = _split_numeric(task.prepared, batch.lines)
         _tally_columns(task.prepared.plan, columns, reading.tally)
-        for line, result in zip(single, judged_batch(task, [line.row for line in single]), strict=True):
+        for line, result in zip(single, judge_rows(task, [line.row for line in single]), strict=True):
             if reading.tally.is_fit(result):
                 reading.tally.add(line.row, result, recorded=True)
         progress(batch.examined, reading.total)
@@ -144,14 +152,14 @@ def preview_outcomes(
 class _Values(NamedTuple):
     """An outcome whose evidence is a number, or nothing, for each criterion."""
 
-    line: Line
+    line: RescoreLine
     numbers: list[float | None]
 
 
-def _apart(prepared: Prepared, lines: Sequence[Line]) -> tuple[list[_Values], list[Line]]:
+def _split_numeric(prepared: Prepared, lines: Sequence[RescoreLine]) -> tuple[list[_Values], list[RescoreLine]]:
     """What can be judged as columns, and what cannot."""
     columns: list[_Values] = []
-    single: list[Line] = []
+    single: list[RescoreLine] = []
     numeric = bool(prepared.plan.rules) and all(rule.bracket is not None for rule in prepared.plan.rules)
     for line in lines:
         values = _values(line) if numeric else None
@@ -162,7 +170,7 @@ def _apart(prepared: Prepared, lines: Sequence[Line]) -> tuple[list[_Values], li
     return columns, single
 
 
-def _values(line: Line) -> list[float | None] | None:
+def _values(line: RescoreLine) -> list[float | None] | None:
     """The numbers that answer the criteria; None where one of them is no number, or does not apply."""
     found: list[float | None] = []
     for source in line.row.sources or ():
@@ -176,13 +184,13 @@ def _values(line: Line) -> list[float | None] | None:
     return found if line.row.sources is not None else None
 
 
-def _tally_columns(plan: Plan, rows: Sequence[_Values], tally: Tally) -> None:
+def _tally_columns(plan: Plan, rows: Sequence[_Values], tally: RescoreTally) -> None:
     if not rows:
         return
     series = [
         pl.Series(column, dtype=pl.Float64, strict=False) for column in zip(*(row.numbers for row in rows), strict=True)
     ]
-    judged = _judged(plan, series)
+    judged = _judge_series(plan, series)
     old = [row.line.row.result for row in rows]
     believed = [one.governance in (GovernanceStatus.NOT_CHECKED, GovernanceStatus.CLEAR) for one in old]
     success = judged.success & np.array(believed)
@@ -195,17 +203,17 @@ def _tally_columns(plan: Plan, rows: Sequence[_Values], tally: Tally) -> None:
         }
     )
     for before, after, times in frame.group_by("before", "after").len().iter_rows():
-        tally.turned(Verdict(before), Verdict(after), from_evidence=True, times=times)
+        tally.count_verdict(Verdict(before), Verdict(after), from_evidence=True, times=times)
     turned = frame.filter(pl.col("succeeded") != pl.col("succeeds"))
     for succeeds, times in turned.group_by("succeeds").len().iter_rows():
-        tally.now_successful(succeeds, times)
+        tally.count_success_change(succeeds, times)
     ended = [{one.criterion_id: one.status for one in result.criterion_results} for result in old]
     for rule, states in zip(plan.rules, judged.states, strict=True):
         names = _statuses(rule)
         now = [names[state] for state in states]
         times = sum(before.get(rule.id, status) is not status for before, status in zip(ended, now, strict=True))
         if times:
-            tally.ended_otherwise(rule.id, times)
+            tally.count_criterion_change(rule.id, times)
 
 
 # Files.
@@ -225,16 +233,16 @@ def judge_file(
     plan = prepared.plan
     total = _Total(plan)
     try:
-        with _opened(source) as file, nullcontext() if target is None else whole_file(target) as opened:
+        with _open_parquet(source) as file, nullcontext() if target is None else atomic_file(target) as opened:
             columns = _Columns(file.schema_arrow, engine, prepared)
             shape = _shape(plan, with_id="id" in columns.needed)
             with nullcontext() if opened is None else pq.ParquetWriter(opened, shape, compression="zstd") as writer:
                 for block in file.iter_batches(BLOCK_ROWS, columns=columns.needed):
                     frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([block])))
-                    judged = columns.judged(frame)
+                    judged = columns.judge(frame)
                     total.add(judged)
                     if writer is not None:
-                        shown = _shown(plan, judged)
+                        shown = _to_frame(plan, judged)
                         if "id" in frame.columns:
                             shown = shown.insert_column(0, frame["id"])
                         writer.write_table(shown.to_arrow().cast(shape))
@@ -245,7 +253,7 @@ def judge_file(
 
 
 # Any: what pyarrow has is of no type that says more.
-def _opened(source: Path) -> Any:
+def _open_parquet(source: Path) -> Any:
     """The file; texts that repeat in every row are read once."""
     names = {*pq.read_schema(source).names}
     return pq.ParquetFile(source, read_dictionary=[name for name in _CRITERIA if name in names])
@@ -289,19 +297,19 @@ class _Columns:
             raise MeruitError(f"the file has no column {METRIC}{slot} or {slot}, which a criterion asks for")
         return name
 
-    def judged(self, frame: pl.DataFrame) -> BatchResult:
+    def judge(self, frame: pl.DataFrame) -> BatchResult:
         """Each row of the frame judged by the columns that answer the criteria for it."""
         if not self._exported:
-            return _judged(self._prepared.plan, [frame[name] for name in self._plain])
+            return _judge_series(self._prepared.plan, [frame[name] for name in self._plain])
         parts = frame.with_row_index("place").partition_by("criteria_digest", maintain_order=True)
-        found = [self._judged_alike(part) for part in parts]
+        found = [self._judge_partition(part) for part in parts]
         if len(found) == 1:
             return found[0]
         order = np.argsort(np.concatenate([part["place"].to_numpy() for part in parts]))
         arrays = [np.concatenate([result[number] for result in found], axis=-1) for number in range(len(found[0]))]
         return BatchResult(*(array[..., order] for array in arrays))
 
-    def _judged_alike(self, part: pl.DataFrame) -> BatchResult:
+    def _judge_partition(self, part: pl.DataFrame) -> BatchResult:
         """Rows that were judged by the same criteria, so that each column was asked the same in all."""
         digest = str(part["criteria_digest"][0])
         labels = self._known.get(digest)
@@ -311,14 +319,14 @@ class _Columns:
                 self._known.popitem(last=False)
         names = [None if label is None else f"{METRIC}{label}" for label in labels]
         empty = pl.Series(dtype=pl.Null).extend_constant(None, len(part))
-        return _judged(
+        return _judge_series(
             self._prepared.plan,
             [part[name] if name is not None and name in self._names else empty for name in names],
         )
 
     def _labels(self, written: str) -> tuple[str | None, ...]:
         old = self._engine.catalogue.prepare(SuccessCriteria.model_validate_json(written))
-        labels = Sources(self._prepared, old).labels
+        labels = EvidenceSources(self._prepared, old).labels
         mixed = next((label for label in labels if label in self._mixed), None)
         if mixed is not None:
             raise BatchUnsupported(

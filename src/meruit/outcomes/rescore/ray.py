@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from meruit.errors import MeruitError
 from meruit.model.canonical import canonical
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.rescore.run import Batch, Judged, Row, Task, judged_batch
-from meruit.outcomes.store.read import Evidence, criteria_from
+from meruit.outcomes.rescore.run import JudgedBatches, RescoreBatch, RescoreRow, RescoreTask, judge_rows
+from meruit.outcomes.store.read import OutcomeWork, criteria_from
 from meruit.verify.engine import VerificationEngine
 
 DEFAULT_WORKERS = 2
@@ -41,7 +41,7 @@ _ALONE = {
 }
 
 
-class _Sent(NamedTuple):
+class _SerializedTask(NamedTuple):
     """What a worker makes its task from: bytes, so that equal ones are known to be equal."""
 
     criteria: bytes
@@ -60,11 +60,11 @@ class RayRunner:
         self._engine = pickle.dumps(make_engine)
         self._workers = workers
 
-    def judged(self, task: Task, waiting: Iterator[Batch]) -> Judged:
+    def judge(self, task: RescoreTask, waiting: Iterator[RescoreBatch]) -> JudgedBatches:
         """Each batch with a result for each of its lines, in the order they come."""
         criteria = canonical(task.criteria.model_dump(exclude_defaults=True))
-        sent = _Sent(criteria, self._engine, task.now.isoformat())
-        with _started(self._workers) as data:
+        sent = _SerializedTask(criteria, self._engine, task.now.isoformat())
+        with _ray_session(self._workers) as data:
             for span in _spans(waiting):
                 results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
                 start = 0
@@ -73,7 +73,7 @@ class RayRunner:
                     start += len(batch.lines)
 
     # Any: Ray Data has no types that say more.
-    def _span(self, data: Any, sent: _Sent, rows: Sequence[Row]) -> list[VerificationResult]:
+    def _span(self, data: Any, sent: _SerializedTask, rows: Sequence[RescoreRow]) -> list[VerificationResult]:
         if not rows:
             return []
         found: list[VerificationResult | None] = [None] * len(rows)
@@ -94,9 +94,9 @@ class RayRunner:
         return whole
 
 
-def _spans(waiting: Iterator[Batch]) -> Iterator[list[Batch]]:
+def _spans(waiting: Iterator[RescoreBatch]) -> Iterator[list[RescoreBatch]]:
     """Batches in groups of a bounded size."""
-    span: list[Batch] = []
+    span: list[RescoreBatch] = []
     rows = size = 0
     for batch in waiting:
         heavy = sum(len(part or b"") for line in batch.lines for part in line.row.work)
@@ -112,7 +112,7 @@ def _spans(waiting: Iterator[Batch]) -> Iterator[list[Batch]]:
 # What crosses: Any is a table of pyarrow's.
 
 
-def _tables(rows: Sequence[Row], size: int) -> Iterator[Any]:
+def _tables(rows: Sequence[RescoreRow], size: int) -> Iterator[Any]:
     """Rows as Ray carries them, some for each time that a worker is asked."""
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
 
@@ -121,7 +121,7 @@ def _tables(rows: Sequence[Row], size: int) -> Iterator[Any]:
             ("place", pa.int64()),
             ("old", pa.large_binary()),
             ("sources", pa.list_(pa.int32())),
-            *((name, pa.large_binary()) for name in Evidence._fields),
+            *((name, pa.large_binary()) for name in OutcomeWork._fields),
         ]
     )
     for start in range(0, len(rows), size):
@@ -131,41 +131,41 @@ def _tables(rows: Sequence[Row], size: int) -> Iterator[Any]:
                 "place": range(start, start + len(some)),
                 "old": [row.result.to_json() for row in some],
                 "sources": [row.sources for row in some],
-                **{name: [getattr(row.work, name) for row in some] for name in Evidence._fields},
+                **{name: [getattr(row.work, name) for row in some] for name in OutcomeWork._fields},
             },
             schema=schema,
         )
 
 
-def judge_table(table: Any, sent: _Sent) -> Any:
+def judge_table(table: Any, sent: _SerializedTask) -> Any:
     """Judge a table of rows: what runs in a worker."""
     import pyarrow as pa
 
     rows = [
-        Row(
+        RescoreRow(
             VerificationResult.from_json(one["old"]),
             None if one["sources"] is None else tuple(one["sources"]),
-            Evidence(*(one[name] for name in Evidence._fields)),
+            OutcomeWork(*(one[name] for name in OutcomeWork._fields)),
         )
         for one in table.to_pylist()
     ]
-    results = [result.to_json() for result in judged_batch(_task(sent), rows)]
+    results = [result.to_json() for result in judge_rows(_task(sent), rows)]
     return pa.table({"place": table["place"], "result": pa.array(results, pa.large_binary())})
 
 
 @lru_cache(maxsize=MAX_TASKS)
-def _task(sent: _Sent) -> Task:
+def _task(sent: _SerializedTask) -> RescoreTask:
     """The engine and the criteria, made once a worker."""
     # Written by the process that started this worker, and by nobody else.
     make_engine: Callable[[], VerificationEngine] = pickle.loads(sent.engine)  # noqa: S301
-    return Task(make_engine(), criteria_from(sent.criteria), datetime.fromisoformat(sent.now))
+    return RescoreTask(make_engine(), criteria_from(sent.criteria), datetime.fromisoformat(sent.now))
 
 
 # Ray itself.
 
 
 @contextmanager
-def _started(workers: int) -> Iterator[Any]:
+def _ray_session(workers: int) -> Iterator[Any]:
     """Ray's data library, with workers that end with this block."""
     address = os.environ.get("RAY_ADDRESS")
     for name, value in (_QUIET if address else _QUIET | _ALONE).items():

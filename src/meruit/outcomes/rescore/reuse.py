@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from meruit.judge.compare import wanted
-from meruit.judge.plan import Rule
+from meruit.judge.compare import items_to_contain
+from meruit.judge.plan import CriterionRule
 from meruit.model.canonical import digest
 from meruit.model.evidence import Cause
 from meruit.model.kinds import CONTAINMENT
@@ -16,7 +16,7 @@ LASTING = frozenset({Cause.METRIC_MISSING, Cause.TOO_COSTLY})
 """Absences that the work itself causes; others may be gone when it is measured again."""
 
 
-class Sources:
+class EvidenceSources:
     """Which of some old criteria ask what the new ones ask, so that their evidence can be judged again."""
 
     def __init__(self, new: Prepared, old: Prepared) -> None:
@@ -58,7 +58,7 @@ class Sources:
         return tuple(chosen)
 
 
-def _answers(rule: Rule, judged: CriterionResult) -> bool:
+def _answers(rule: CriterionRule, judged: CriterionResult) -> bool:
     """Whether a criterion's result holds the evidence itself, and not only what another threshold made of it."""
     if judged.cause is not None:
         return judged.cause in LASTING
@@ -80,7 +80,7 @@ def _assertions(prepared: Prepared) -> str:
     return digest([one.model_dump() for one in several if one is not None])
 
 
-def _question(rule: Rule, slot: Slot, prepared: Prepared) -> tuple[str, ...] | None:
+def _question(rule: CriterionRule, slot: Slot, prepared: Prepared) -> tuple[str, ...] | None:
     criterion = rule.criterion
     if slot.flaw is not None or not slot.version:
         return None
@@ -90,7 +90,7 @@ def _question(rule: Rule, slot: Slot, prepared: Prepared) -> tuple[str, ...] | N
         beside = _assertions(prepared) if slot.last or "when" in asked or "${" in str(asked) else ""
         return ("check", slot.version, digest(asked), beside)
     if slot.owner is None:
-        looked_for = wanted(criterion) if criterion.comparison in CONTAINMENT else ()
+        looked_for = items_to_contain(criterion) if criterion.comparison in CONTAINMENT else ()
         return ("metric", slot.version, slot.subject, digest([criterion.params, looked_for]))
     # The version of custom code is a digest of the code, its limits and the names that it computes.
     owner = "" if slot.owner in prepared.custom else slot.owner

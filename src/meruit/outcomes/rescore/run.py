@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import MeruitError
-from meruit.judge.verdict import Circumstances, conclude, evidence_of, governed
+from meruit.judge.verdict import Circumstances, apply_governance, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical
@@ -22,10 +22,10 @@ from meruit.model.evidence import Evidence, Missing
 from meruit.model.outcome import OutcomeSummary
 from meruit.model.record import Record
 from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Verdict, VerificationResult
-from meruit.outcomes.rescore.reuse import OWN_FLAW, Sources
+from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.store import batches
-from meruit.outcomes.store.read import Evidence as StoredWork
-from meruit.outcomes.store.read import Narrowed, criteria_body, criteria_from, latest_results
+from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from, latest_results
+from meruit.outcomes.store.read import OutcomeWork as StoredWork
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store.database import StoreError
 from meruit.store.store import Store
@@ -50,7 +50,7 @@ class Skip(StrEnum):
     QUICKER = "somebody else rescored or erased it meanwhile"
 
 
-class Turn(Record, frozen=True):
+class VerdictChange(Record, frozen=True):
     """How often one verdict became another."""
 
     before: Verdict
@@ -58,7 +58,7 @@ class Turn(Record, frozen=True):
     count: int
 
 
-class Summary(Record, frozen=True):
+class RescoreSummary(Record, frozen=True):
     """What a rescore did, or would do."""
 
     criteria_digest: str
@@ -71,7 +71,7 @@ class Summary(Record, frozen=True):
     """Measured again from the stored work."""
     unchanged: int
     """Verdicts that stayed what they were."""
-    changed: tuple[Turn, ...]
+    changed: tuple[VerdictChange, ...]
     success_gained: int
     success_lost: int
     criteria: dict[str, int]
@@ -80,7 +80,7 @@ class Summary(Record, frozen=True):
     seconds: float
 
 
-class Row(NamedTuple):
+class RescoreRow(NamedTuple):
     """One outcome on its way to its next version: all that judging it takes."""
 
     result: VerificationResult
@@ -91,22 +91,22 @@ class Row(NamedTuple):
     """Read only where it must be measured."""
 
 
-class Line(NamedTuple):
+class RescoreLine(NamedTuple):
     """A row, and the outcome that it is of."""
 
     summary: OutcomeSummary
-    row: Row
+    row: RescoreRow
 
 
-class Batch(NamedTuple):
+class RescoreBatch(NamedTuple):
     """Outcomes that are judged and recorded together."""
 
-    lines: list[Line]
+    lines: list[RescoreLine]
     examined: int
     """How many outcomes are done once this batch is."""
 
 
-class Task:
+class RescoreTask:
     """New criteria and what judges by them: made once in each process that takes part."""
 
     def __init__(self, engine: VerificationEngine, criteria: SuccessCriteria, now: datetime) -> None:
@@ -122,14 +122,14 @@ class Task:
         return self.prepared.plan.criteria
 
 
-Judged = Generator[tuple[Batch, Sequence[VerificationResult]], None, None]
+JudgedBatches = Generator[tuple[RescoreBatch, Sequence[VerificationResult]], None, None]
 """Each batch with a result for each of its lines."""
 
 
-class Runner(Protocol):
+class RescoreRunner(Protocol):
     """Where batches are judged; records are read and written by whoever asks it."""
 
-    def judged(self, task: Task, waiting: Iterator[Batch]) -> Judged:
+    def judge(self, task: RescoreTask, waiting: Iterator[RescoreBatch]) -> JudgedBatches:
         """Each batch with a result for each of its lines, in the order they come."""
         ...
 
@@ -137,10 +137,10 @@ class Runner(Protocol):
 class LocalRunner:
     """Judges in this process, one batch at a time."""
 
-    def judged(self, task: Task, waiting: Iterator[Batch]) -> Judged:
+    def judge(self, task: RescoreTask, waiting: Iterator[RescoreBatch]) -> JudgedBatches:
         """Each batch with a result for each of its lines, in the order they come."""
         for batch in waiting:
-            yield batch, judged_batch(task, [line.row for line in batch.lines])
+            yield batch, judge_rows(task, [line.row for line in batch.lines])
 
 
 def rescore(  # noqa: PLR0913 - one a decision
@@ -149,25 +149,25 @@ def rescore(  # noqa: PLR0913 - one a decision
     tenant: str,
     criteria: SuccessCriteria,
     *,
-    narrowed: Narrowed | None,
+    narrowed: OutcomeFilter | None,
     reason: str,
-    runner: Runner,
+    runner: RescoreRunner,
     now: datetime,
     progress: Progress,
     dry_run: bool = False,
     again: bool = False,
-) -> Summary:
+) -> RescoreSummary:
     """Judge stored outcomes by these criteria, oldest first; what is judged by them already is left alone.
 
     With `again`, that too is judged anew, and everything is measured anew from the stored work. Each batch is durable
     before the next is written, so whoever was interrupted starts again and goes on.
     """
     started = time.monotonic()
-    task = Task(engine, criteria, now)
-    reading = Reading(store, tenant, task, narrowed, again=again)
+    task = RescoreTask(engine, criteria, now)
+    reading = OutcomeScan(store, tenant, task, narrowed, again=again)
     body = canonical(task.criteria.model_dump(exclude_defaults=True))
     tally = reading.tally
-    with closing(runner.judged(task, reading.batches())) as judged:
+    with closing(runner.judge(task, reading.batches())) as judged:
         for batch, results in judged:
             fit = [pair for pair in zip(batch.lines, results, strict=True) if tally.is_fit(pair[1])]
             written = {line.summary.id for line, _ in fit} if dry_run else _write(store, tenant, body, fit, reason)
@@ -178,7 +178,7 @@ def rescore(  # noqa: PLR0913 - one a decision
 
 
 def _write(
-    store: Store, tenant: str, body: bytes, fit: Sequence[tuple[Line, VerificationResult]], reason: str
+    store: Store, tenant: str, body: bytes, fit: Sequence[tuple[RescoreLine, VerificationResult]], reason: str
 ) -> set[str]:
     """The outcomes that got their version; whoever was quicker keeps theirs."""
     if not fit:
@@ -194,22 +194,22 @@ def _write(
 # Judging.
 
 
-def judged_batch(task: Task, rows: Sequence[Row]) -> list[VerificationResult]:
+def judge_rows(task: RescoreTask, rows: Sequence[RescoreRow]) -> list[VerificationResult]:
     """Each row judged by the new criteria; the same wherever it is called."""
-    return [_judged(task, row) for row in rows]
+    return [_judge_row(task, row) for row in rows]
 
 
-def _judged(task: Task, row: Row) -> VerificationResult:
+def _judge_row(task: RescoreTask, row: RescoreRow) -> VerificationResult:
     old = row.result
     sources = row.sources
-    result = _measured_again(task, old, row.work) if sources is None else _from_evidence(task, old, sources)
+    result = _measure_again(task, old, row.work) if sources is None else _from_evidence(task, old, sources)
     if old.governance is GovernanceStatus.NOT_CHECKED or result.verdict is Verdict.ERROR:
         return result
     said = next((reason for reason in old.reasons if reason.code in OF_GOVERNANCE), None)
-    return governed(result, old.governance, old.governance_flags, said)
+    return apply_governance(result, old.governance, old.governance_flags, said)
 
 
-def _from_evidence(task: Task, old: VerificationResult, sources: Sequence[int]) -> VerificationResult:
+def _from_evidence(task: RescoreTask, old: VerificationResult, sources: Sequence[int]) -> VerificationResult:
     prepared, judged = task.prepared, old.criterion_results
     return conclude(
         prepared.plan,
@@ -233,7 +233,7 @@ def _flaw(prepared: Prepared, position: int) -> Evidence:
     return cast("Missing", prepared.slots[prepared.slot_of[position]].flaw)
 
 
-def _measured_again(task: Task, old: VerificationResult, work: StoredWork) -> VerificationResult:
+def _measure_again(task: RescoreTask, old: VerificationResult, work: StoredWork) -> VerificationResult:
     # msgspec keeps every digit of an integer, where orjson makes a float of a long one.
     given, done, run = (msgspec.json.decode(part or b"{}") for part in work)
     result = task.engine.verify_sync(old.contract_id, given, done, task.prepared, run)
@@ -243,22 +243,22 @@ def _measured_again(task: Task, old: VerificationResult, work: StoredWork) -> Ve
 # Going through the store.
 
 
-class Reading:
+class OutcomeScan:
     """Outcomes of a tenant up to the newest there is now, and what became of them."""
 
     def __init__(
-        self, store: Store, tenant: str, task: Task, narrowed: Narrowed | None, *, again: bool = False
+        self, store: Store, tenant: str, task: RescoreTask, narrowed: OutcomeFilter | None, *, again: bool = False
     ) -> None:
-        self.tally = Tally()
+        self.tally = RescoreTally()
         self.examined = 0
         self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
-        self._known: OrderedDict[str, Sources | None] = OrderedDict()
+        self._known: OrderedDict[str, EvidenceSources | None] = OrderedDict()
         with store.database.reading() as connection:
             self._end = batches.end_of(connection, self._scope, narrowed)
             self.total = batches.count(connection, self._scope, narrowed, self._end)
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RescoreBatch]:
         """All that is to be judged, with what judging it takes; the work is read only where it must be."""
         after = 0
         while True:
@@ -271,10 +271,10 @@ class Reading:
             answered = [line for line in lines if line.row.sources is not None]
             asking = [line for line in lines if line.row.sources is None]
             self.examined += len(page) - len(asking)
-            yield Batch(answered, self.examined)
+            yield RescoreBatch(answered, self.examined)
             yield from self._with_work(asking)
 
-    def _lines(self, connection: Connection, page: Sequence[OutcomeSummary]) -> Iterator[Line]:
+    def _lines(self, connection: Connection, page: Sequence[OutcomeSummary]) -> Iterator[RescoreLine]:
         known = self._task.prepared.plan.digest
         fresh = [one for one in page if self._again or one.criteria_digest != known]
         self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
@@ -285,14 +285,14 @@ class Reading:
                 self.tally.skip(Skip.NO_RESULT)
                 continue
             sources = None if self._again else self._sources(connection, one.criteria_digest)
-            yield Line(one, Row(result, None if sources is None else sources.of(result)))
+            yield RescoreLine(one, RescoreRow(result, None if sources is None else sources.of(result)))
 
-    def _with_work(self, asking: list[Line]) -> Iterator[Batch]:
+    def _with_work(self, asking: list[RescoreLine]) -> Iterator[RescoreBatch]:
         by_id = {line.summary.id: line for line in asking}
         if not by_id:
             return
         with self._store.database.reading() as connection:
-            for group in batches.works(connection, self._scope.tenant, [*by_id], self._store.shelf):
+            for group in batches.works(connection, self._scope.tenant, [*by_id], self._store.blobs):
                 lines = []
                 for name, work in group.items():
                     if isinstance(work, StoreError):
@@ -302,16 +302,18 @@ class Reading:
                     else:
                         lines.append(by_id[name]._replace(row=by_id[name].row._replace(work=work)))
                 self.examined += len(group)
-                yield Batch(lines, self.examined)
+                yield RescoreBatch(lines, self.examined)
 
-    def _sources(self, connection: Connection, digest: str) -> Sources | None:
+    def _sources(self, connection: Connection, digest: str) -> EvidenceSources | None:
         """What results by those criteria answer; None when they cannot be read any more."""
         if digest in self._known:
             self._known.move_to_end(digest)
             return self._known[digest]
         try:
             old = criteria_from(criteria_body(connection, self._scope.tenant, digest))
-            found: Sources | None = Sources(self._task.prepared, self._task.engine.catalogue.prepare(old))
+            found: EvidenceSources | None = EvidenceSources(
+                self._task.prepared, self._task.engine.catalogue.prepare(old)
+            )
         except (MeruitError, ValueError):
             # Written by a version that took what this one refuses: the work is still there.
             found = None
@@ -321,7 +323,7 @@ class Reading:
         return found
 
 
-class Tally:
+class RescoreTally:
     """Counts what happened."""
 
     def __init__(self) -> None:
@@ -343,7 +345,7 @@ class Tally:
             return False
         return True
 
-    def add(self, row: Row, result: VerificationResult, *, recorded: bool) -> None:
+    def add(self, row: RescoreRow, result: VerificationResult, *, recorded: bool) -> None:
         """One outcome was judged."""
         if not recorded:
             self.skip(Skip.QUICKER)
@@ -352,28 +354,28 @@ class Tally:
         ended = {judged.criterion_id: judged.status for judged in old.criterion_results}
         for judged in result.criterion_results:
             if ended.get(judged.criterion_id, judged.status) is not judged.status:
-                self.ended_otherwise(judged.criterion_id)
-        self.turned(old.verdict, result.verdict, from_evidence=row.sources is not None)
+                self.count_criterion_change(judged.criterion_id)
+        self.count_verdict(old.verdict, result.verdict, from_evidence=row.sources is not None)
         if result.success is not old.success:
-            self.now_successful(result.success)
+            self.count_success_change(result.success)
 
-    def turned(self, before: Verdict, after: Verdict, *, from_evidence: bool, times: int = 1) -> None:
+    def count_verdict(self, before: Verdict, after: Verdict, *, from_evidence: bool, times: int = 1) -> None:
         """So many outcomes went from one verdict to another, or stayed."""
         self._turns[before, after] += times
         self._from_evidence[from_evidence] += times
 
-    def now_successful(self, success: bool, times: int = 1) -> None:  # noqa: FBT001 - it is what is counted
+    def count_success_change(self, success: bool, times: int = 1) -> None:  # noqa: FBT001 - it is what is counted
         """So many outcomes now succeed that did not, or no longer do."""
         self._success[success] += times
 
-    def ended_otherwise(self, criterion_id: str, times: int = 1) -> None:
+    def count_criterion_change(self, criterion_id: str, times: int = 1) -> None:
         """One criterion has another status for so many outcomes."""
         self._criteria[criterion_id] += times
 
-    def summary(self, task: Task, examined: int, *, dry_run: bool, seconds: float) -> Summary:
+    def summary(self, task: RescoreTask, examined: int, *, dry_run: bool, seconds: float) -> RescoreSummary:
         """All of it, in an order that depends on nothing but the counts."""
-        turns = [Turn(*pair, count) for pair, count in sorted(self._turns.items())]
-        return Summary(
+        turns = [VerdictChange(*pair, count) for pair, count in sorted(self._turns.items())]
+        return RescoreSummary(
             criteria_digest=task.prepared.plan.digest,
             dry_run=dry_run,
             examined=examined,

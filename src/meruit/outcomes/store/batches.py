@@ -8,9 +8,9 @@ from sqlalchemy import Connection, func, select
 
 from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
-from meruit.outcomes.store.read import Evidence, Narrowed, forward, page
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, forward, page
 from meruit.store import tables
-from meruit.store.blobs import Shelf
+from meruit.store.blobs import BlobStore
 from meruit.store.database import StoreError
 
 BATCH = 500
@@ -19,7 +19,7 @@ MAX_GROUP_BYTES = 32 * 1024 * 1024
 """Work that is held at a time, unless a single one is larger."""
 
 
-class KeptVersion(NamedTuple):
+class StoredVersion(NamedTuple):
     """One verdict on an outcome as its row holds it."""
 
     outcome_id: str
@@ -33,19 +33,19 @@ class KeptVersion(NamedTuple):
     """As JSON; None once erased."""
 
 
-class _Place(NamedTuple):
+class _WorkAddresses(NamedTuple):
     outcome_id: str
     addresses: tuple[str | None, str | None, str | None]
     size: int
 
 
-def end_of(connection: Connection, scope: Scope, narrowed: Narrowed | None) -> int:
+def end_of(connection: Connection, scope: Scope, narrowed: OutcomeFilter | None) -> int:
     """The place of the newest outcome there is now; 0 when there is none."""
     newest = page(connection, scope, narrowed=narrowed, limit=1)
     return newest[0].seq if newest else 0
 
 
-def count(connection: Connection, scope: Scope, narrowed: Narrowed | None, end: int) -> int:
+def count(connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, end: int) -> int:
     """How many outcomes there are up to that place."""
     query = select(func.count()).where(tables.outcomes.c.tenant == scope.tenant, tables.outcomes.c.seq <= end)
     if scope.only_own:
@@ -56,14 +56,14 @@ def count(connection: Connection, scope: Scope, narrowed: Narrowed | None, end: 
 
 
 def next_page(
-    connection: Connection, scope: Scope, narrowed: Narrowed | None, *, after: int, end: int
+    connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, *, after: int, end: int
 ) -> list[OutcomeSummary]:
     """The oldest outcomes behind a place, up to the end; empty when all were seen."""
     found = forward(connection, scope, narrowed=narrowed, after=after, limit=BATCH)
     return [summary for summary in found if summary.seq <= end]
 
 
-def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: bool) -> dict[str, list[KeptVersion]]:
+def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: bool) -> dict[str, list[StoredVersion]]:
     """The verdicts on each outcome, oldest first: all of them, or only the latest."""
     table = tables.verdicts
     query = select(
@@ -77,18 +77,18 @@ def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: 
             & (tables.outcomes.c.id == table.c.outcome_id)
             & (tables.outcomes.c.version == table.c.version),
         )
-    found: dict[str, list[KeptVersion]] = {}
+    found: dict[str, list[StoredVersion]] = {}
     for row in connection.execute(query.order_by(table.c.outcome_id, table.c.version)):
-        kept = KeptVersion(*row[:5], bool(row.success), row.score, row.result)
+        kept = StoredVersion(*row[:5], bool(row.success), row.score, row.result)
         found.setdefault(kept.outcome_id, []).append(kept)
     return found
 
 
 def works(
-    connection: Connection, tenant: str, ids: Sequence[str], shelf: Shelf
-) -> Iterator[dict[str, Evidence | StoreError]]:
+    connection: Connection, tenant: str, ids: Sequence[str], shelf: BlobStore
+) -> Iterator[dict[str, OutcomeWork | StoreError]]:
     """The work of each outcome, a few at a time; an error where it is recorded and cannot be read."""
-    for group in _groups(_places(connection, tenant, ids)):
+    for group in _groups(_work_addresses(connection, tenant, ids)):
         pieces = _pieces(connection, tenant, group, shelf)
         yield {
             place.outcome_id: _work([None if one is None else pieces[one] for one in place.addresses])
@@ -96,14 +96,14 @@ def works(
         }
 
 
-def _work(pieces: Sequence[bytes | StoreError | None]) -> Evidence | StoreError:
+def _work(pieces: Sequence[bytes | StoreError | None]) -> OutcomeWork | StoreError:
     problem = next((piece for piece in pieces if isinstance(piece, StoreError)), None)
     if problem is not None:
         return problem
-    return Evidence(*(piece for piece in pieces if not isinstance(piece, StoreError)))
+    return OutcomeWork(*(piece for piece in pieces if not isinstance(piece, StoreError)))
 
 
-def _places(connection: Connection, tenant: str, ids: Sequence[str]) -> list[_Place]:
+def _work_addresses(connection: Connection, tenant: str, ids: Sequence[str]) -> list[_WorkAddresses]:
     """Where the work of each lies, in the order asked."""
     table = tables.outcomes
     query = select(table.c.id, table.c.input_address, table.c.output_address, table.c.metadata_address).where(
@@ -113,14 +113,14 @@ def _places(connection: Connection, tenant: str, ids: Sequence[str]) -> list[_Pl
     wanted = {address for addresses in found.values() for address in addresses if address is not None}
     sizes = dict(_of_blobs(connection, tenant, wanted, tables.blobs.c.size))
     return [
-        _Place(name, found[name], sum(sizes.get(address or "", 0) for address in found[name]))
+        _WorkAddresses(name, found[name], sum(sizes.get(address or "", 0) for address in found[name]))
         for name in ids
         if name in found
     ]
 
 
-def _groups(places: Sequence[_Place]) -> Iterator[list[_Place]]:
-    group: list[_Place] = []
+def _groups(places: Sequence[_WorkAddresses]) -> Iterator[list[_WorkAddresses]]:
+    group: list[_WorkAddresses] = []
     size = 0
     for place in places:
         if group and size + place.size > MAX_GROUP_BYTES:
@@ -133,7 +133,7 @@ def _groups(places: Sequence[_Place]) -> Iterator[list[_Place]]:
 
 
 def _pieces(
-    connection: Connection, tenant: str, group: Sequence[_Place], shelf: Shelf
+    connection: Connection, tenant: str, group: Sequence[_WorkAddresses], shelf: BlobStore
 ) -> dict[str, bytes | StoreError]:
     """The content of each address; what lies in files is read one by one."""
     wanted = {address for place in group for address in place.addresses if address is not None}
@@ -144,11 +144,11 @@ def _pieces(
         if content is not None and sha256(content).hexdigest() == address:
             pieces[address] = content
         else:
-            pieces[address] = _alone(connection, tenant, address, shelf)
+            pieces[address] = _read_piece(connection, tenant, address, shelf)
     return pieces
 
 
-def _alone(connection: Connection, tenant: str, address: str, shelf: Shelf) -> bytes | StoreError:
+def _read_piece(connection: Connection, tenant: str, address: str, shelf: BlobStore) -> bytes | StoreError:
     try:
         return shelf.content(connection, tenant, address)
     except StoreError as problem:

@@ -8,10 +8,10 @@ from sqlalchemy import Connection, func, select
 from meruit.model.events import EventType
 from meruit.model.outcome import from_micros
 from meruit.model.record import Record
-from meruit.outcomes.store.write import Idempotent, Replay, commit_criteria, keep_reply, replayed
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 
 class NamedCriteria(Record, frozen=True):
@@ -25,7 +25,7 @@ class NamedCriteria(Record, frozen=True):
     """The key that registered it; empty for the command line and for a service without keys."""
 
 
-class Register(NamedTuple):
+class RegisterCriteria(NamedTuple):
     """Criteria to be kept under a name; the same ones again are the version they already are."""
 
     tenant: str
@@ -33,21 +33,21 @@ class Register(NamedTuple):
     body: bytes
     digest: str
     created_by: str
-    once: Idempotent | None = None
+    once: IdempotentRequest | None = None
 
-    def __call__(self, writing: Writing) -> NamedCriteria | Replay:
+    def __call__(self, writing: WriteTransaction) -> NamedCriteria | IdempotentReplay:
         """The version, new or found."""
         if self.once is not None:
-            before = replayed(writing, self.tenant, self.once)
+            before = find_reply(writing, self.tenant, self.once)
             if before is not None:
                 return before
-        made = self._made(writing)
+        made = self._register(writing)
         if self.once is not None:
             keep_reply(writing, self.tenant, self.once._replace(reply=self.once.reply or made.to_json()))
         return made
 
-    def _made(self, writing: Writing) -> NamedCriteria:
-        latest = writing.known(("name", self.tenant, self.name)) or _latest(writing, self.tenant, self.name)
+    def _register(self, writing: WriteTransaction) -> NamedCriteria:
+        latest = writing.recall(("name", self.tenant, self.name)) or _latest(writing, self.tenant, self.name)
         if latest is not None and latest.digest == self.digest:
             return latest
         commit_criteria(writing, self.tenant, self.body, self.digest)
@@ -60,13 +60,13 @@ class Register(NamedTuple):
         subject = f"criteria/{self.name}"
         writing.emit(self.tenant, EventType.CRITERIA_REGISTERED, subject, f"{subject}:{version}", told)
         made = NamedCriteria(self.name, version, self.digest, from_micros(writing.now.micros), self.created_by)
-        writing.learn(("name", self.tenant, self.name), made)
+        writing.remember(("name", self.tenant, self.name), made)
         return made
 
 
-def _latest(writing: Writing, tenant: str, name: str) -> NamedCriteria | None:
+def _latest(writing: WriteTransaction, tenant: str, name: str) -> NamedCriteria | None:
     rows = writing.read(_versions(tenant, name).limit(1))
-    return _named(rows[0]) if rows else None
+    return _criteria_from_row(rows[0]) if rows else None
 
 
 # Any: SQLAlchemy's query carries no type of its rows here.
@@ -83,12 +83,12 @@ def find(connection: Connection, tenant: str, name: str, version: int | None = N
     row = connection.execute(query.limit(1)).first()
     if row is None:
         raise NotFound(f"no criteria are named {name!r}" + (f" in version {version}" if version is not None else ""))
-    return _named(row)
+    return _criteria_from_row(row)
 
 
 def history(connection: Connection, tenant: str, name: str) -> list[NamedCriteria]:
     """The versions of a name, newest first."""
-    found = [_named(row) for row in connection.execute(_versions(tenant, name).limit(MAX_PAGE))]
+    found = [_criteria_from_row(row) for row in connection.execute(_versions(tenant, name).limit(MAX_PAGE))]
     if not found:
         raise NotFound(f"no criteria are named {name!r}")
     return found
@@ -107,8 +107,8 @@ def page(connection: Connection, tenant: str, *, after: str | None = None, limit
         .where(table.c.tenant == tenant)
         .order_by(table.c.name)
     )
-    return [_named(row) for row in connection.execute(query)]
+    return [_criteria_from_row(row) for row in connection.execute(query)]
 
 
-def _named(row: Any) -> NamedCriteria:
+def _criteria_from_row(row: Any) -> NamedCriteria:
     return NamedCriteria(row.name, row.version, row.digest, from_micros(row.created_at), row.created_by)

@@ -8,13 +8,13 @@ from sqlalchemy import bindparam, delete, select, update
 from meruit.log.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
 from meruit.store import tables
-from meruit.store.blobs import Shelf
+from meruit.store.blobs import BlobStore
 from meruit.store.database import NotFound
 from meruit.store.store import Store
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 
-class Erased(NamedTuple):
+class ErasureResult(NamedTuple):
     """What an erasure came to."""
 
     outcome_id: str
@@ -31,7 +31,7 @@ class Erase(NamedTuple):
     outcome_id: str
     reason: str
 
-    def __call__(self, writing: Writing) -> Erased:
+    def __call__(self, writing: WriteTransaction) -> ErasureResult:
         """Erase what is there; raises NotFound. A second time does nothing."""
         row = self._row(writing)
         addresses = {part: getattr(row, f"{part}_address") for part in PARTS}
@@ -42,9 +42,9 @@ class Erase(NamedTuple):
             parts = (*parts, GOVERNANCE)
         # A caller of the same group that erased it already has not written yet, so the rows still look untouched.
         mark = ("erased", self.tenant, self.outcome_id)
-        if not parts or writing.known(mark):
-            return Erased(self.outcome_id, (), ())
-        writing.learn(mark, True)  # noqa: FBT003 - it takes any value
+        if not parts or writing.recall(mark):
+            return ErasureResult(self.outcome_id, (), ())
+        writing.remember(mark, True)  # noqa: FBT003 - it takes any value
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
         if row.idempotency_key is not None:
@@ -66,38 +66,38 @@ class Erase(NamedTuple):
                 "reason": self.reason,
             },
         )
-        return Erased(self.outcome_id, parts, tuple(dict.fromkeys(gone)))
+        return ErasureResult(self.outcome_id, parts, tuple(dict.fromkeys(gone)))
 
     # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
-    def _row(self, writing: Writing) -> Any:
+    def _row(self, writing: WriteTransaction) -> Any:
         table = tables.outcomes
         rows = writing.read(select(table).where(table.c.tenant == self.tenant, table.c.id == self.outcome_id))
         if not rows:
             raise NotFound(f"no outcome {self.outcome_id!r}")
         return rows[0]
 
-    def _has_results(self, writing: Writing) -> bool:
+    def _has_results(self, writing: WriteTransaction) -> bool:
         table = tables.verdicts
         query = select(table.c.version).where(
             table.c.tenant == self.tenant, table.c.outcome_id == self.outcome_id, table.c.result.is_not(None)
         )
         return bool(writing.read(query.limit(1)))
 
-    def _has_checks(self, writing: Writing) -> bool:
+    def _has_checks(self, writing: WriteTransaction) -> bool:
         table = tables.governance_checks
         query = select(table.c.version).where(
             table.c.tenant == self.tenant, table.c.outcome_id == self.outcome_id, table.c.body.is_not(None)
         )
         return bool(writing.read(query.limit(1)))
 
-    def _forget(self, writing: Writing, addresses: tuple[str, ...]) -> None:
+    def _forget(self, writing: WriteTransaction, addresses: tuple[str, ...]) -> None:
         writing.change(_FORGET_WORK, of_tenant=self.tenant, of_id=self.outcome_id)
         writing.change(_FORGET_RESULTS, of_tenant=self.tenant, of_id=self.outcome_id)
         writing.change(_FORGET_CHECKS, of_tenant=self.tenant, of_id=self.outcome_id)
         release(writing, self.tenant, addresses)
 
 
-def release(writing: Writing, tenant: str, addresses: Sequence[str]) -> None:
+def release(writing: WriteTransaction, tenant: str, addresses: Sequence[str]) -> None:
     """Refer to some evidence no more; what nobody refers to goes."""
     # One reference each: two equal parts are kept once and counted twice.
     for address in addresses:
@@ -111,24 +111,24 @@ class Discard(NamedTuple):
 
     tenant: str
     addresses: tuple[str, ...]
-    shelf: Shelf
+    blobs: BlobStore
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Remove them while no other record can be written."""
         table = tables.blobs
         query = select(table.c.address).where(table.c.tenant == self.tenant, table.c.address.in_(self.addresses))
         referred = {row.address for row in writing.read(query)}
         for address in self.addresses:
             # A caller of the same group may be about to refer to it.
-            if address not in referred and not writing.keeps(self.tenant, address):
-                self.shelf.discard(self.tenant, address)
+            if address not in referred and not writing.is_keeping(self.tenant, address):
+                self.blobs.discard(self.tenant, address)
 
 
-def erase(store: Store, tenant: str, outcome_id: str, reason: str) -> Erased:
+def erase(store: Store, tenant: str, outcome_id: str, reason: str) -> ErasureResult:
     """Erase an outcome, with the files that nothing else refers to and what the write-ahead log still holds."""
     erased = store.recorder.write(Erase(tenant, outcome_id, reason))
-    store.recorder.write(Discard(tenant, erased.addresses, store.shelf))
-    store.database.tidy()
+    store.recorder.write(Discard(tenant, erased.addresses, store.blobs))
+    store.database.truncate_wal()
     return erased
 
 

@@ -16,11 +16,11 @@ from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, Ve
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables
-from meruit.store.blobs import Shelf
+from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE, NotFound
 
 
-class Filter(StrEnum):
+class OutcomeFilterField(StrEnum):
     """By what a list can be narrowed; each has an index, so that no list grows slow with the table."""
 
     CONTRACT = "contract_id"
@@ -29,14 +29,14 @@ class Filter(StrEnum):
     CRITERIA = "criteria_digest"
 
 
-class Narrowed(NamedTuple):
+class OutcomeFilter(NamedTuple):
     """One filter and its value."""
 
-    by: Filter
+    by: OutcomeFilterField
     value: str
 
 
-class Evidence(NamedTuple):
+class OutcomeWork(NamedTuple):
     """The work of an outcome, as bytes; None where it was erased."""
 
     input: bytes | None
@@ -60,7 +60,7 @@ def page(
     connection: Connection,
     scope: Scope,
     *,
-    narrowed: Narrowed | None = None,
+    narrowed: OutcomeFilter | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[OutcomeSummary]:
@@ -75,7 +75,12 @@ def page(
 
 
 def forward(
-    connection: Connection, scope: Scope, *, narrowed: Narrowed | None = None, after: int = 0, limit: int = MAX_PAGE
+    connection: Connection,
+    scope: Scope,
+    *,
+    narrowed: OutcomeFilter | None = None,
+    after: int = 0,
+    limit: int = MAX_PAGE,
 ) -> list[OutcomeSummary]:
     """The oldest first, for work that goes through all of them."""
     query = _visible(scope).where(tables.outcomes.c.seq > after)
@@ -136,11 +141,11 @@ def latest_results(connection: Connection, tenant: str, ids: Sequence[str]) -> d
     return {row.outcome_id: result_from(row.result) for row in connection.execute(query)}
 
 
-def evidence(connection: Connection, scope: Scope, outcome_id: str, shelf: Shelf) -> Evidence:
+def evidence(connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore) -> OutcomeWork:
     """The work that an outcome was judged on."""
     row = _row(connection, scope, outcome_id)
     addresses = (row.input_address, row.output_address, row.metadata_address)
-    return Evidence(
+    return OutcomeWork(
         *(None if address is None else shelf.content(connection, scope.tenant, address) for address in addresses)
     )
 
@@ -159,8 +164,8 @@ def criteria_from(body: bytes) -> SuccessCriteria:
     return SuccessCriteria.model_validate(from_canonical(body))
 
 
-def full(
-    connection: Connection, scope: Scope, outcome_id: str, shelf: Shelf, number: int | None = None
+def full_record(
+    connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore, number: int | None = None
 ) -> OutcomeRecord:
     """The whole record, in its latest version unless another is asked for."""
     found = summary(connection, scope, outcome_id)
@@ -174,18 +179,18 @@ def full(
         domain=found.domain,
         success_criteria=criteria_from(criteria_body(connection, scope.tenant, verdict.criteria_digest)),
         verification_result=verdict.result,
-        execution_metadata=_loaded(work.metadata),
-        billing_impact=_billed(connection, scope.tenant, found, verdict),
+        execution_metadata=_decode_part(work.metadata),
+        billing_impact=_billing_of(connection, scope.tenant, found, verdict),
         created_at=found.created_at,
         version=verdict.version,
         reason=verdict.reason,
         criteria_digest=verdict.criteria_digest,
-        work_input=_loaded(work.input),
-        work_output=_loaded(work.output),
+        work_input=_decode_part(work.input),
+        work_output=_decode_part(work.output),
     )
 
 
-def _billed(connection: Connection, tenant: str, found: OutcomeSummary, verdict: VerdictVersion) -> dict[str, Any]:
+def _billing_of(connection: Connection, tenant: str, found: OutcomeSummary, verdict: VerdictVersion) -> dict[str, Any]:
     """What this version was settled for; what the result says by itself where it was not."""
     table = tables.settlements
     query = (
@@ -211,7 +216,7 @@ def billing_impact(result: VerificationResult | None) -> dict[str, Any]:
     return {"cpc_base": None, "bonus": bonus, "penalty": penalty, "total": None}
 
 
-def _loaded(content: bytes | None) -> dict[str, Any] | None:
+def _decode_part(content: bytes | None) -> dict[str, Any] | None:
     if content is None:
         return None
     # Unlike others, it keeps every digit of an integer.

@@ -6,16 +6,16 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, select, update
 
 from meruit.errors import MeruitError
-from meruit.governance.store import Attempt, note_attempt
+from meruit.governance.store import OutputAttempt, record_attempt
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
 from meruit.model.events import EventType
 from meruit.model.outcome import Labels, in_micros
 from meruit.model.verdict import VerificationResult
 from meruit.store import tables
-from meruit.store.blobs import Part
+from meruit.store.blobs import EvidencePart
 from meruit.store.database import StoreError
-from meruit.store.transaction import Writing
+from meruit.store.transaction import WriteTransaction
 
 SALTS = 4
 """One each for input, output, metadata and the result."""
@@ -25,7 +25,7 @@ class IdempotencyConflict(MeruitError):
     """A key that was used for another request."""
 
 
-class Idempotent(NamedTuple):
+class IdempotentRequest(NamedTuple):
     """A request that may come twice, and what it is answered once its effect is durable."""
 
     key: str
@@ -35,14 +35,14 @@ class Idempotent(NamedTuple):
     """Empty for one that is known only once the write is made."""
 
 
-class Replay(NamedTuple):
+class IdempotentReplay(NamedTuple):
     """The answer that the first request of that key was given."""
 
     status: int
     reply: bytes
 
 
-class Recorded(NamedTuple):
+class RecordedVersion(NamedTuple):
     """Where an outcome's verdict stands."""
 
     outcome_id: str
@@ -56,9 +56,9 @@ class NewOutcome(NamedTuple):
     tenant: str
     id: str
     labels: Labels
-    input: Part
-    output: Part
-    metadata: Part
+    input: EvidencePart
+    output: EvidencePart
+    metadata: EvidencePart
     criteria: bytes
     """In canonical form; their digest is the result's."""
     result: VerificationResult
@@ -69,7 +69,7 @@ class NewOutcome(NamedTuple):
     idempotency_key: str | None = None
     """Of the request that it came with: whose kept answer holds the result too."""
 
-    def write(self, writing: Writing) -> Recorded:
+    def write(self, writing: WriteTransaction) -> RecordedVersion:
         """The outcome, its evidence and its first verdict."""
         tenant, labels = self.tenant, self.labels
         contract = labels.contract_id or self.id
@@ -114,7 +114,7 @@ class NewOutcome(NamedTuple):
                 "criteria_digest": criteria_digest,
             },
         )
-        return Recorded(self.id, 1, leaf)
+        return RecordedVersion(self.id, 1, leaf)
 
 
 class NewVersion(NamedTuple):
@@ -137,7 +137,7 @@ class _NewVersion(NamedTuple):
     reason: str
 
 
-def record(outcomes: Sequence[NewOutcome], once: Idempotent | None = None, tenant: str = "") -> "RecordAll":
+def record(outcomes: Sequence[NewOutcome], once: IdempotentRequest | None = None, tenant: str = "") -> "RecordAll":
     """What the recorder is given for one request: its outcomes, and what a second request of its key is told."""
     return RecordAll(tuple(outcomes), once, tenant)
 
@@ -146,15 +146,15 @@ class RecordAll(NamedTuple):
     """Outcomes that become durable together."""
 
     outcomes: tuple[NewOutcome, ...]
-    once: Idempotent | None
+    once: IdempotentRequest | None
     tenant: str
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[OutputAttempt, ...] = ()
     """Of agents that hand in their own work."""
 
-    def __call__(self, writing: Writing) -> list[Recorded] | Replay:
+    def __call__(self, writing: WriteTransaction) -> list[RecordedVersion] | IdempotentReplay:
         """Write them; or, when the key was used before, answer what was answered then."""
         if self.once is not None:
-            before = replayed(writing, self.tenant, self.once)
+            before = find_reply(writing, self.tenant, self.once)
             if before is not None:
                 return before
             keep_reply(writing, self.tenant, self.once)
@@ -163,18 +163,18 @@ class RecordAll(NamedTuple):
         self._prepare(writing)
         return [outcome.write(writing) for outcome in self.outcomes]
 
-    def _prepare(self, writing: Writing) -> None:
+    def _prepare(self, writing: WriteTransaction) -> None:
         for outcome in self.outcomes:
             contract_id = outcome.labels.contract_id
             if contract_id is not None and OUR_CONTRACT.fullmatch(contract_id):
                 raise StoreError(f"{contract_id} is a contract: complete it, so that it is paid for as well")
         for attempt in self.attempts:
-            note_attempt(writing, self.tenant, attempt)
+            record_attempt(writing, self.tenant, attempt)
 
 
-def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:
+def find_reply(writing: WriteTransaction, tenant: str, once: IdempotentRequest) -> IdempotentReplay | None:
     """The first answer to this key; None when this is the first."""
-    known = writing.known(("reply", tenant, once.key))
+    known = writing.recall(("reply", tenant, once.key))
     if known is None:
         query = select(tables.idempotency).where(
             tables.idempotency.c.tenant == tenant, tables.idempotency.c.key == once.key
@@ -186,22 +186,22 @@ def replayed(writing: Writing, tenant: str, once: Idempotent) -> Replay | None:
     fingerprint, status, reply = known
     if fingerprint != once.fingerprint:
         raise IdempotencyConflict("this Idempotency-Key was used for another request; use a new one for a new request")
-    return Replay(status, reply)
+    return IdempotentReplay(status, reply)
 
 
-def keep_reply(writing: Writing, tenant: str, once: Idempotent) -> None:
+def keep_reply(writing: WriteTransaction, tenant: str, once: IdempotentRequest) -> None:
     """Answer later requests of this key alike."""
     writing.insert(
         *(tables.idempotency, tenant, once.key, once.fingerprint, once.status, once.reply, writing.now.micros)
     )
-    writing.learn(("reply", tenant, once.key), once[1:])
+    writing.remember(("reply", tenant, once.key), once[1:])
 
 
-def commit_criteria(writing: Writing, tenant: str, body: bytes, digest: str | None) -> tuple[str, int]:
+def commit_criteria(writing: WriteTransaction, tenant: str, body: bytes, digest: str | None) -> tuple[str, int]:
     """The criteria's digest and their place in the log, where they stand once for a tenant."""
     if digest is None:
         raise StoreError("a result that was judged by no criteria cannot be recorded")
-    index = writing.known(("criteria", tenant, digest))
+    index = writing.recall(("criteria", tenant, digest))
     if index is None:
         query = select(tables.criteria.c.leaf).where(
             tables.criteria.c.tenant == tenant, tables.criteria.c.digest == digest
@@ -211,7 +211,7 @@ def commit_criteria(writing: Writing, tenant: str, body: bytes, digest: str | No
         if index is None:
             index = writing.append(CriteriaEntry(writing.now.written, tenant, digest), tenant)
             writing.insert(tables.criteria, tenant, digest, index, writing.now.micros, body)
-        writing.learn(("criteria", tenant, digest), index)
+        writing.remember(("criteria", tenant, digest), index)
     return digest, int(index)
 
 
@@ -223,7 +223,7 @@ class AddVersions(NamedTuple):
     versions: tuple[NewVersion, ...]
     reason: str
 
-    def __call__(self, writing: Writing) -> list[Recorded]:
+    def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
         """Write those that still follow the version they expect; others were rescored by somebody else meanwhile."""
         wanted = [version.outcome_id for version in self.versions]
         query = select(
@@ -232,13 +232,13 @@ class AddVersions(NamedTuple):
         ).where(tables.outcomes.c.tenant == self.tenant, tables.outcomes.c.id.in_(wanted))
         found = {row.id: row for row in writing.read(query)}
         writing.look_up_contracts(self.tenant, (row.contract_id for row in found.values()))
-        recorded: list[Recorded] = []
+        recorded: list[RecordedVersion] = []
         for new in self.versions:
             row = found.get(new.outcome_id)
             if row is None or row.version != new.expected:
                 continue
             # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
-            if row.input_address is None or writing.known(("erased", self.tenant, new.outcome_id)):
+            if row.input_address is None or writing.recall(("erased", self.tenant, new.outcome_id)):
                 continue
             digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
             version = _NewVersion(
@@ -248,12 +248,12 @@ class AddVersions(NamedTuple):
             leaf = _write_version(
                 writing, self.tenant, version, new.result, new.result.to_json(), new.salt, contract_seq
             )
-            recorded.append(Recorded(row.id, version.version, leaf))
-            _tell_rescored(writing, self.tenant, version, new.result)
+            recorded.append(RecordedVersion(row.id, version.version, leaf))
+            _emit_rescored(writing, self.tenant, version, new.result)
         return recorded
 
 
-def _tell_rescored(writing: Writing, tenant: str, version: _NewVersion, result: VerificationResult) -> None:
+def _emit_rescored(writing: WriteTransaction, tenant: str, version: _NewVersion, result: VerificationResult) -> None:
     writing.change(
         _LATEST,
         of_tenant=tenant,
@@ -292,7 +292,7 @@ _LATEST = (
 
 
 def _write_version(
-    writing: Writing,
+    writing: WriteTransaction,
     tenant: str,
     version: _NewVersion,
     result: VerificationResult,
@@ -311,7 +311,7 @@ def _write_version(
         ),
         *(tenant, version.contract_id, contract_seq),
     )
-    writing.learn(("verdict", tenant, version.outcome_id), (version.version, kept))
+    writing.remember(("verdict", tenant, version.outcome_id), (version.version, kept))
     writing.insert(
         tables.verdicts,
         *(tenant, version.outcome_id, version.version, version.criteria_digest, result.verdict.value),

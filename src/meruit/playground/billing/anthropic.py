@@ -14,23 +14,34 @@ from functools import partial
 from meruit.playground.billing.base import (
     DAY_S,
     HOUR_S,
-    Asked,
-    Choice,
-    Desk,
+    BillingRequest,
+    BucketCache,
+    CallSelection,
     Endpoint,
     Facts,
     Json,
-    Refused,
-    Shelf,
-    Span,
+    ProviderApi,
+    ProviderRefusal,
+    TimeBucket,
     bucket_page,
-    ending,
     moment,
-    place,
-    spans,
-    token,
+    page_start,
+    page_token,
+    paging_fields,
+    split_buckets,
 )
-from meruit.playground.billing.calls import MINUTE_S, Call, Counts, Group, Line, billed, call_of, grouped, lines, order
+from meruit.playground.billing.calls import (
+    MINUTE_S,
+    CallCostLine,
+    Counts,
+    Group,
+    ProviderCall,
+    bill_by_group,
+    call_of,
+    cost_lines,
+    sort_key,
+    sum_by_group,
+)
 
 ROOT = "/v1/organizations"
 MESSAGES = f"{ROOT}/usage_report/messages"
@@ -108,18 +119,20 @@ _FACTS: Facts = {
     "inference_geo": lambda _: "global",
     "speed": lambda _: "standard",
     "cost_type": lambda _: "tokens",
-    "token_type": lambda one: _TOKEN_TYPES[one.side] if isinstance(one, Line) else None,
-    "description": lambda one: f"{one.call.model} Usage - {one.side.title()} Tokens" if isinstance(one, Line) else None,
+    "token_type": lambda one: _TOKEN_TYPES[one.side] if isinstance(one, CallCostLine) else None,
+    "description": lambda one: (
+        f"{one.call.model} Usage - {one.side.title()} Tokens" if isinstance(one, CallCostLine) else None
+    ),
 }
 
 
-class Anthropic(Desk):
+class Anthropic(ProviderApi):
     """Anthropic's desk."""
 
     scope = "read:analytics"
 
     def __init__(self) -> None:
-        self._shelf = Shelf()
+        self._shelf = BucketCache()
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -136,41 +149,41 @@ class Anthropic(Desk):
         """In a header of its own."""
         return headers.get("x-api-key", "").strip()
 
-    def document(self, refused: Refused) -> Json:
+    def error_document(self, refused: ProviderRefusal) -> Json:
         """`error`, with its type and message."""
         kind = _KINDS.get(refused.status, "api_error")
         error = {"type": kind, "message": refused.message}
         return {"type": "error", "error": error, "request_id": "req_011CSHoEeqs5C35K2UUqR7Fy"}
 
-    def no_key(self, shown: str) -> Refused:
+    def no_key(self, shown: str) -> ProviderRefusal:
         """Missing, or wrong."""
-        return Refused(401, "invalid x-api-key" if shown else "x-api-key header is required")
+        return ProviderRefusal(401, "invalid x-api-key" if shown else "x-api-key header is required")
 
-    def no_scope(self) -> Refused:
+    def no_scope(self) -> ProviderRefusal:
         """That it is no admin key."""
-        return Refused(403, "This API key does not have permission to use the specified resource.")
+        return ProviderRefusal(403, "This API key does not have permission to use the specified resource.")
 
-    def _messages(self, asked: Asked) -> Json:
-        query = _Query(asked, _MESSAGE_FILTERS, widths=WIDTHS)
+    def _messages(self, asked: BillingRequest) -> Json:
+        query = _AnthropicQuery(asked, _MESSAGE_FILTERS, widths=WIDTHS)
 
-        def write(span: Span, calls: Iterable[Call]) -> Json:
-            sums = grouped(filter(query.keeps, calls), query.group)
-            rows = [{**_counts(sums[group]), **query.with_all(group)} for group in sorted(sums, key=order)]
+        def write(span: TimeBucket, calls: Iterable[ProviderCall]) -> Json:
+            sums = sum_by_group(filter(query.is_selected, calls), query.group)
+            rows = [{**_counts(sums[group]), **query.with_all(group)} for group in sorted(sums, key=sort_key)]
             return _bucket(span, rows)
 
         return query.buckets(lambda span: self._shelf.answer(asked, span, query.question, partial(write, span)))
 
-    def _cost_report(self, asked: Asked) -> Json:
-        query = _Query(asked, {}, ("workspace_id", "description"), widths={"1d": WIDTHS["1d"]})
+    def _cost_report(self, asked: BillingRequest) -> Json:
+        query = _AnthropicQuery(asked, {}, ("workspace_id", "description"), widths={"1d": WIDTHS["1d"]})
         told = ("context_window", "cost_type", "model", "service_tier", "token_type", "inference_geo")
 
-        def group(line: Line) -> Group:
+        def group(line: CallCostLine) -> Group:
             described = [_FACTS[name](line) if "description" in query.groups else None for name in told]
             return (*query.group(line), *described)
 
-        def bucket(span: Span) -> object:
-            sums = billed(lines(asked.shown(*span)), group)
-            return _bucket(span, [row(one, sums[one][0]) for one in sorted(sums, key=order)])
+        def bucket(span: TimeBucket) -> object:
+            sums = bill_by_group(cost_lines(asked.visible_calls(*span)), group)
+            return _bucket(span, [row(one, sums[one][0]) for one in sorted(sums, key=sort_key)])
 
         def row(one: Group, amount: Decimal) -> Json:
             mine, described = one[: len(query.groups)], one[len(query.groups) :]
@@ -183,45 +196,47 @@ class Anthropic(Desk):
 
         return query.buckets(bucket)
 
-    def _usage(self, asked: Asked) -> Json:
-        query = _Query(asked, _ANALYTICS_FILTERS, analytics=True)
+    def _usage(self, asked: BillingRequest) -> Json:
+        query = _AnthropicQuery(asked, _ANALYTICS_FILTERS, analytics=True)
 
-        def rows(span: Span) -> list[Json]:
-            sums = grouped(filter(query.keeps, asked.shown(*span)), query.group)
-            ranked = sorted(sums, key=lambda group: (-sums[group].input - sums[group].output, order(group)))
-            return [{**query.about(span, group), **_analytic(sums[group])} for group in ranked]
-
-        return query.rows(rows)
-
-    def _cost(self, asked: Asked) -> Json:
-        query = _Query(asked, _ANALYTICS_FILTERS, ("cost_type", "token_type"), analytics=True)
-
-        def rows(span: Span) -> list[Json]:
-            sums = billed(filter(query.keeps, lines(asked.shown(*span))), query.group)
-            ranked = sorted(sums, key=lambda group: (-sums[group][0], order(group)))
-            return [{**query.about(span, group), **_priced(sums[group][0])} for group in ranked]
+        def rows(span: TimeBucket) -> list[Json]:
+            sums = sum_by_group(filter(query.is_selected, asked.visible_calls(*span)), query.group)
+            ranked = sorted(sums, key=lambda group: (-sums[group].input - sums[group].output, sort_key(group)))
+            return [{**query.about(span, group), **_analytics_fields(sums[group])} for group in ranked]
 
         return query.rows(rows)
 
-    def _legacy(self, asked: Asked) -> Json:
-        query = _Query(asked, _LEGACY_FILTERS, ("inference_geo",), widths=WIDTHS)
+    def _cost(self, asked: BillingRequest) -> Json:
+        query = _AnthropicQuery(asked, _ANALYTICS_FILTERS, ("cost_type", "token_type"), analytics=True)
 
-        def bucket(span: Span) -> object:
-            sums = grouped(filter(query.keeps, asked.shown(*span)), query.group)
+        def rows(span: TimeBucket) -> list[Json]:
+            sums = bill_by_group(filter(query.is_selected, cost_lines(asked.visible_calls(*span))), query.group)
+            ranked = sorted(sums, key=lambda group: (-sums[group][0], sort_key(group)))
+            return [{**query.about(span, group), **_price_fields(sums[group][0])} for group in ranked]
+
+        return query.rows(rows)
+
+    def _legacy(self, asked: BillingRequest) -> Json:
+        query = _AnthropicQuery(asked, _LEGACY_FILTERS, ("inference_geo",), widths=WIDTHS)
+
+        def bucket(span: TimeBucket) -> object:
+            sums = sum_by_group(filter(query.is_selected, asked.visible_calls(*span)), query.group)
             # No row tells what the others come to.
-            kept = sorted(sums, key=lambda group: (-sums[group].input - sums[group].output, order(group)))[:TOP_GROUPS]
+            kept = sorted(sums, key=lambda group: (-sums[group].input - sums[group].output, sort_key(group)))[
+                :TOP_GROUPS
+            ]
             rows = [{**_counts(sums[one]), "requests": sums[one].requests, **query.with_all(one)} for one in kept]
             return _bucket(span, rows)
 
         return {**query.buckets(bucket), "data_refreshed_at": moment(asked.refreshed_at)}
 
 
-class _Query(Choice):
+class _AnthropicQuery(CallSelection):
     """A question about a range of time, with all that Anthropic finds wrong with it."""
 
     def __init__(
         self,
-        asked: Asked,
+        asked: BillingRequest,
         filters: Mapping[str, str],
         more_groups: Collection[str] = (),
         *,
@@ -231,28 +246,30 @@ class _Query(Choice):
         super().__init__(asked, _FACTS, filters)
         self._asked = asked
         if "anthropic-version" not in asked.headers:
-            raise Refused(400, "anthropic-version: header is required")
+            raise ProviderRefusal(400, "anthropic-version: header is required")
         self._dimensions = (*filters.values(), *more_groups)
         # Rows come in the order that is usual here, whichever is asked for.
-        self._known([*filters], ("time_bucket_width", "order_by", "order") if analytics else ("bucket_width",))
+        self._reject_unknown_params(
+            [*filters], ("time_bucket_width", "order_by", "order") if analytics else ("bucket_width",)
+        )
         for name in self.groups:
-            _supported("group_by", name, self._dimensions)
+            _require_supported("group_by", name, self._dimensions)
         if widths is not None:
-            width = asked.one("bucket_width") or "1d"
-            _supported("bucket_width", width, widths)
+            width = asked.param("bucket_width") or "1d"
+            _require_supported("bucket_width", width, widths)
             self._width_s, default, most = widths[width]
             self._limit = self._up_to(default, most)
-            self._whole = self._snapped()
+            self._whole = self._bucket_range()
         else:
             self._limit = self._up_to(*ROWS)
-            self._whole = self._exact()
+            self._whole = self._exact_range()
             self._width_s = self._width_of_rows()
 
     def with_all(self, group: Group) -> Mapping[str, str | None]:
         """A group among all that there might be, the others null."""
-        return {**dict.fromkeys(self._dimensions), **self.named(group)}
+        return {**dict.fromkeys(self._dimensions), **self.label_group(group)}
 
-    def about(self, span: Span, group: Group) -> Json:
+    def about(self, span: TimeBucket, group: Group) -> Json:
         """What a row of analytics is about."""
         return {
             "starting_at": moment(span.start),
@@ -260,102 +277,104 @@ class _Query(Choice):
             **self.with_all(group),
         }
 
-    def buckets(self, bucket: Callable[[Span], object]) -> Json:
+    def buckets(self, bucket: Callable[[TimeBucket], object]) -> Json:
         """The page that is asked for, bucket by bucket."""
         page = bucket_page(self._asked, self._whole, self._width_s, self._limit, bucket)
         if page is None:
-            raise Refused(400, INVALID_PAGE)
+            raise ProviderRefusal(400, INVALID_PAGE)
         return page
 
-    def rows(self, write: Callable[[Span], list[Json]]) -> Json:
+    def rows(self, write: Callable[[TimeBucket], list[Json]]) -> Json:
         """The page that is asked for, row by row."""
-        all_rows = [row for span in spans(self._whole, self._width_s) for row in write(span)]
-        page = self._asked.one("page")
-        first = 0 if page is None else place(page)
+        all_rows = [row for span in split_buckets(self._whole, self._width_s) for row in write(span)]
+        page = self._asked.param("page")
+        first = 0 if page is None else page_start(page)
         if first is None or (first and first >= len(all_rows)):
-            raise Refused(400, INVALID_PAGE)
+            raise ProviderRefusal(400, INVALID_PAGE)
         end = first + min(self._limit, self._asked.page_rows or self._limit)
-        following = token(end) if end < len(all_rows) else None
+        following = page_token(end) if end < len(all_rows) else None
         refreshed = moment(self._asked.refreshed_at)
-        return {"data": all_rows[first:end], **ending(self._asked, following), "data_refreshed_at": refreshed}
+        return {"data": all_rows[first:end], **paging_fields(self._asked, following), "data_refreshed_at": refreshed}
 
-    def _known(self, filters: Iterable[str], more: Iterable[str]) -> None:
+    def _reject_unknown_params(self, filters: Iterable[str], more: Iterable[str]) -> None:
         for name in self._asked.params:
             if name not in {*_RANGE, *more, *filters}:
-                raise Refused(400, f"{name}: Extra inputs are not permitted")
+                raise ProviderRefusal(400, f"{name}: Extra inputs are not permitted")
 
     def _up_to(self, default: int, most: int) -> int:
-        text = self._asked.one("limit")
+        text = self._asked.param("limit")
         if text is None:
             return default
         if not text.isascii() or not text.isdigit():
-            raise Refused(400, "limit: Input should be a valid integer, unable to parse string as an integer")
+            raise ProviderRefusal(400, "limit: Input should be a valid integer, unable to parse string as an integer")
         if not 1 <= int(text) <= most:
             side = "greater than or equal to 1" if int(text) < 1 else f"less than or equal to {most}"
-            raise Refused(400, f"limit: Input should be {side}")
+            raise ProviderRefusal(400, f"limit: Input should be {side}")
         return int(text)
 
     def _range(self) -> tuple[float, float | None]:
         start, end = self._moment("starting_at"), self._moment("ending_at")
         if start is None:
-            raise Refused(400, "starting_at: Field required")
+            raise ProviderRefusal(400, "starting_at: Field required")
         if end is not None and end <= start:
-            raise Refused(400, "ending_at: ending date must be after starting date")
+            raise ProviderRefusal(400, "ending_at: ending date must be after starting date")
         return start, end
 
-    def _snapped(self) -> Span:
+    def _bucket_range(self) -> TimeBucket:
         """Whole buckets, up to the one that is under way."""
         start, end = self._range()
         latest = self._snap(self._asked.now) + self._width_s
-        return Span(self._snap(start), latest if end is None else min(self._snap(end), latest))
+        return TimeBucket(self._snap(start), latest if end is None else min(self._snap(end), latest))
 
     def _snap(self, seconds: float) -> int:
         return int(seconds) // self._width_s * self._width_s
 
-    def _exact(self) -> Span:
+    def _exact_range(self) -> TimeBucket:
         start, end = self._range()
         now = self._asked.now
         if start < EARLIEST or start < now - HISTORY_S:
-            raise Refused(400, "starting_at: must be within the last 365 days and no earlier than 2026-01-01T00:00:00Z")
+            raise ProviderRefusal(
+                400, "starting_at: must be within the last 365 days and no earlier than 2026-01-01T00:00:00Z"
+            )
         if end is None:
             end = min(now, start + MAX_RANGE_S)
         if end - start > MAX_RANGE_S:
-            raise Refused(400, "ending_at: the range may span at most 31 days")
+            raise ProviderRefusal(400, "ending_at: the range may span at most 31 days")
         if len(self.groups) > MAX_GROUP_BY:
-            raise Refused(400, f"group_by: at most {MAX_GROUP_BY} dimensions")
-        return Span(int(start), int(end))
+            raise ProviderRefusal(400, f"group_by: at most {MAX_GROUP_BY} dimensions")
+        return TimeBucket(int(start), int(end))
 
     def _width_of_rows(self) -> int:
         """That of the range, where nobody asks for less."""
-        width = self._asked.one("time_bucket_width")
+        width = self._asked.param("time_bucket_width")
         if width is None:
             # More than any moment, so that no multiple of it lies within.
             return self._whole.end + 1
-        _supported("time_bucket_width", width, WIDTHS)
+        _require_supported("time_bucket_width", width, WIDTHS)
         if width == "1m" and self._whole.end - self._whole.start > MAX_MINUTES_S:
-            raise Refused(400, "time_bucket_width: a range of minutes may span at most 24 hours")
+            raise ProviderRefusal(400, "time_bucket_width: a range of minutes may span at most 24 hours")
         return WIDTHS[width][0]
 
     def _moment(self, name: str) -> float | None:
-        text = self._asked.one(name)
+        text = self._asked.param(name)
         if text is None:
             return None
         try:
             read = datetime.fromisoformat(text)
         except ValueError:
-            raise Refused(400, f"{name}: Input should be a valid datetime") from None
+            raise ProviderRefusal(400, f"{name}: Input should be a valid datetime") from None
         if read.tzinfo is None:
-            raise Refused(400, f"{name}: Input should have timezone info")
+            raise ProviderRefusal(400, f"{name}: Input should have timezone info")
         return read.timestamp()
 
 
-def _supported(param: str, value: str, known: Collection[str]) -> None:
+def _require_supported(param: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         listed = ", ".join(f"'{one}'" for one in known)
-        raise Refused(400, f"{param}: Input should be {listed}")
+        raise ProviderRefusal(400, f"{param}: Input should be {listed}")
 
 
-def _bucket(span: Span, results: list[Json]) -> Json:
+def _bucket(span: TimeBucket, results: list[Json]) -> Json:
     return {"starting_at": moment(span.start), "ending_at": moment(span.end), "results": results}
 
 
@@ -369,11 +388,11 @@ def _counts(counts: Counts) -> Json:
     }
 
 
-def _analytic(counts: Counts) -> Json:
+def _analytics_fields(counts: Counts) -> Json:
     return {**_counts(counts), "requests": counts.requests, "total_tokens": counts.input + counts.output}
 
 
-def _priced(amount: Decimal) -> Json:
+def _price_fields(amount: Decimal) -> Json:
     return {"amount": _cents(amount), "list_amount": _cents(amount), "currency": "USD"}
 
 

@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.errors import MeruitError
-from meruit.playground.billing.calls import MINUTE_S, Call, Group, Ledger, Line, Sight
+from meruit.playground.billing.calls import MINUTE_S, CallCostLine, CallLedger, CallVisibility, Group, ProviderCall
 
 HOUR_S, DAY_S = 60 * MINUTE_S, 24 * 60 * MINUTE_S
-MAX_KEPT = 200_000
+MAX_CACHED = 200_000
 """Spans of time whose answers are kept ready."""
 
 # Any: documents in each provider's own shape.
 Json = dict[str, Any]
 
 
-class Refused(MeruitError):
+class ProviderRefusal(MeruitError):
     """A question that a provider does not answer."""
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
@@ -33,7 +33,7 @@ class Refused(MeruitError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class BillingRequest:
     """A question, with what is needed to answer it."""
 
     path: str
@@ -45,33 +45,33 @@ class Asked:
     """By the provider's clock."""
     refreshed_at: float
     """Up to when the provider says that it has counted; late calls make it a liar."""
-    ledger: Ledger
-    sight: Sight
+    ledger: CallLedger
+    sight: CallVisibility
     unfinished: bool = False
     """Whether the answer is to say that there is more and not where."""
     page_rows: int | None = None
     """The most on one page, whatever was asked for."""
 
-    def one(self, name: str) -> str | None:
+    def param(self, name: str) -> str | None:
         """A parameter that is there once, if it is; the last one counts."""
         given = self.params.get(name)
         return given[-1] if given else None
 
-    def shown(self, start: float, end: float) -> Iterator[Call]:
+    def visible_calls(self, start: float, end: float) -> Iterator[ProviderCall]:
         """The calls from one moment to before another that can be seen."""
         return (call for call in self.ledger.between(start, end) if self.sight.shows(call))
 
 
-Endpoint = Callable[[Asked], object]
+Endpoint = Callable[[BillingRequest], object]
 """Answers a question with a document; raises Refused."""
-Facts = Mapping[str, Callable[[Call | Line], str | None]]
+Facts = Mapping[str, Callable[[ProviderCall | CallCostLine], str | None]]
 """What a provider tells of a call, by the name that it has there; what is not in it is null."""
 
 
-class Choice:
+class CallSelection:
     """Which calls a question is about, and by what they are told apart."""
 
-    def __init__(self, asked: Asked, facts: Facts, filters: Mapping[str, str]) -> None:
+    def __init__(self, asked: BillingRequest, facts: Facts, filters: Mapping[str, str]) -> None:
         """`filters` are the parameters that narrow it, with what each of them is about."""
         self.groups = tuple(asked.params.get("group_by", ()))
         self._facts = facts
@@ -79,23 +79,23 @@ class Choice:
         self.question = (self.groups, *sorted((about, *sorted(values)) for about, values in self._filters.items()))
         """What tells it from other choices."""
 
-    def keeps(self, one: Call | Line) -> bool:
+    def is_selected(self, one: ProviderCall | CallCostLine) -> bool:
         """Whether the filters let a call through."""
         return all(self._fact(one, about) in values for about, values in self._filters.items())
 
-    def group(self, one: Call | Line) -> Group:
+    def group(self, one: ProviderCall | CallCostLine) -> Group:
         """Where a call belongs."""
         return tuple(self._fact(one, name) for name in self.groups)
 
-    def named(self, group: Group) -> dict[str, str | None]:
+    def label_group(self, group: Group) -> dict[str, str | None]:
         """A group with the names of its parts."""
         return dict(zip(self.groups, group, strict=True))
 
-    def _fact(self, one: Call | Line, name: str) -> str | None:
+    def _fact(self, one: ProviderCall | CallCostLine, name: str) -> str | None:
         return self._facts[name](one) if name in self._facts else None
 
 
-class Desk(ABC):
+class ProviderApi(ABC):
     """One provider's APIs."""
 
     scope = ""
@@ -111,24 +111,24 @@ class Desk(ABC):
         """The key that a question shows; empty where there is none."""
 
     @abstractmethod
-    def document(self, refused: Refused) -> Json:
+    def error_document(self, refused: ProviderRefusal) -> Json:
         """A refusal in this provider's words."""
 
     @abstractmethod
-    def no_key(self, shown: str) -> Refused:
+    def no_key(self, shown: str) -> ProviderRefusal:
         """That a key is wrong, or missing."""
 
-    def no_scope(self) -> Refused:
+    def no_scope(self) -> ProviderRefusal:
         """That a key is good, but not for this."""
-        return Refused(403, f"This key may not do this; it lacks {self.scope}.")
+        return ProviderRefusal(403, f"This key may not do this; it lacks {self.scope}.")
 
-    def too_many(self) -> Refused:
+    def too_many(self) -> ProviderRefusal:
         """That there were too many questions."""
-        return Refused(429, "Rate limit reached for requests.", code="rate_limit_exceeded")
+        return ProviderRefusal(429, "Rate limit reached for requests.", code="rate_limit_exceeded")
 
-    def down(self, status: int) -> Refused:
+    def down(self, status: int) -> ProviderRefusal:
         """That the provider itself has failed."""
-        return Refused(status, "The server had an error while processing your request. Sorry about that!")
+        return ProviderRefusal(status, "The server had an error while processing your request. Sorry about that!")
 
 
 def bearer(headers: Mapping[str, str]) -> str:
@@ -137,43 +137,43 @@ def bearer(headers: Mapping[str, str]) -> str:
     return shown.strip() if scheme.lower() == "bearer" else ""
 
 
-class Span(NamedTuple):
+class TimeBucket(NamedTuple):
     """A bucket of time in unix seconds; the end is exclusive."""
 
     start: int
     end: int
 
 
-def spans(whole: Span, width_s: int) -> Iterator[Span]:
+def split_buckets(whole: TimeBucket, width_s: int) -> Iterator[TimeBucket]:
     """Buckets that cover a range: bounded by multiples of their width, and by the range itself."""
     start = whole.start
     while start < whole.end:
         end = min(start - start % width_s + width_s, whole.end)
-        yield Span(start, end)
+        yield TimeBucket(start, end)
         start = end
 
 
 def bucket_page(
-    asked: Asked, whole: Span, width_s: int, limit: int, write: Callable[[Span], object]
+    asked: BillingRequest, whole: TimeBucket, width_s: int, limit: int, write: Callable[[TimeBucket], object]
 ) -> dict[str, object] | None:
     """The page of a range that is asked for, as `write` makes it of each bucket; None for a page of something else."""
-    page = asked.one("page")
-    start = whole.start if page is None else place(page)
+    page = asked.param("page")
+    start = whole.start if page is None else page_start(page)
     if start is None or not (start == whole.start or (whole.start < start < whole.end and start % width_s == 0)):
         return None
     size = min(limit, asked.page_rows or limit)
-    shown = [*islice(spans(Span(start, whole.end), width_s), size + 1)]
-    following = token(shown[size].start) if len(shown) > size else None
-    return {"data": [write(span) for span in shown[:size]], **ending(asked, following)}
+    shown = [*islice(split_buckets(TimeBucket(start, whole.end), width_s), size + 1)]
+    following = page_token(shown[size].start) if len(shown) > size else None
+    return {"data": [write(span) for span in shown[:size]], **paging_fields(asked, following)}
 
 
-def ending(asked: Asked, following: str | None) -> dict[str, object]:
+def paging_fields(asked: BillingRequest, following: str | None) -> dict[str, object]:
     """How a page says whether there is another."""
     more = following is not None or asked.unfinished
     return {"has_more": more, "next_page": None if asked.unfinished else following}
 
 
-class Shelf:
+class BucketCache:
     """Answers for spans of time in which nothing changes any more, ready to be sent."""
 
     def __init__(self) -> None:
@@ -181,10 +181,14 @@ class Shelf:
         self._written = 0
 
     def answer(
-        self, asked: Asked, span: Span, question: tuple[object, ...], write: Callable[[Iterable[Call]], Json]
+        self,
+        asked: BillingRequest,
+        span: TimeBucket,
+        question: tuple[object, ...],
+        write: Callable[[Iterable[ProviderCall]], Json],
     ) -> msgspec.Raw:
         """What `write` makes of the calls that can be seen in a span; `question` tells it from others of that span."""
-        if asked.ledger.written != self._written or len(self._kept) > MAX_KEPT:
+        if asked.ledger.written != self._written or len(self._kept) > MAX_CACHED:
             self._kept.clear()
             self._written = asked.ledger.written
         found = None if asked.sight.lost else self._kept.get((span, *question))
@@ -204,15 +208,15 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def token(place: int) -> str:
+def page_token(place: int) -> str:
     """Where the next page begins, so that nobody is tempted to read it."""
     return "page_" + base64.urlsafe_b64encode(str(place).encode()).decode()
 
 
-def place(page: str) -> int | None:
+def page_start(page: str) -> int | None:
     """Where a page begins; None for what is no token of ours."""
     try:
         where = int(base64.urlsafe_b64decode(page.removeprefix("page_")))
     except ValueError:
         return None
-    return where if token(where) == page else None
+    return where if page_token(where) == page else None

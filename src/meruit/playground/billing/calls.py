@@ -30,14 +30,14 @@ class Counts(NamedTuple):
         return Tokens(*self)
 
 
-class Call(NamedTuple):
+class ProviderCall(NamedTuple):
     """One call that was really made."""
 
     at: float
     visible_at: float
     """From when the APIs show it."""
     turn: int
-    """How many of the same lane and model came before it."""
+    """How many of the same attribution key and model came before it."""
     model: str
     key: str
     project: str
@@ -48,14 +48,14 @@ class Call(NamedTuple):
     """In US dollars."""
 
 
-class Sight(NamedTuple):
+class CallVisibility(NamedTuple):
     """What can be seen at a moment."""
 
     now: float
     lost: float = 0.0
-    """The share of each lane that does not show although it did."""
+    """The share of each attribution key that does not show although it did."""
 
-    def shows(self, call: Call) -> bool:
+    def shows(self, call: ProviderCall) -> bool:
         """Whether the APIs show a call."""
         if call.visible_at > self.now:
             return False
@@ -63,26 +63,26 @@ class Sight(NamedTuple):
         return not self.lost or int((call.turn + 1) * self.lost) == int(call.turn * self.lost)
 
 
-class Ledger:
+class CallLedger:
     """All calls; they may be written down in any order."""
 
     def __init__(self) -> None:
         self.written = 0
         """How many."""
-        self._minutes: dict[int, list[Call]] = {}
+        self._minutes: dict[int, list[ProviderCall]] = {}
         self._order: list[int] = []
         """The minutes, sorted when they are next read."""
         self._sorted = True
         self._turns: Counter[tuple[str, str, str, str]] = Counter()
-        self._by_id: dict[str, Call] = {}
+        self._by_id: dict[str, ProviderCall] = {}
 
-    def turn(self, model: str, key: str, project: str, session: str) -> int:
-        """How many of the same lane and model there were; the next one has this number."""
-        lane = (model, key, project, session)
-        self._turns[lane] += 1
-        return self._turns[lane] - 1
+    def next_turn(self, model: str, key: str, project: str, session: str) -> int:
+        """How many of the same attribution key and model there were; the next one has this number."""
+        attribution_key = (model, key, project, session)
+        self._turns[attribution_key] += 1
+        return self._turns[attribution_key] - 1
 
-    def write(self, call: Call) -> None:
+    def write(self, call: ProviderCall) -> None:
         """Write a call down."""
         self.written += 1
         minute = int(call.at) // MINUTE_S
@@ -94,16 +94,16 @@ class Ledger:
         if call.id:
             self._by_id[call.id] = call
 
-    def find(self, call_id: str) -> Call | None:
+    def find(self, call_id: str) -> ProviderCall | None:
         """A call by its id."""
         return self._by_id.get(call_id)
 
-    def between(self, start: float, end: float) -> Iterator[Call]:
+    def between(self, start: float, end: float) -> Iterator[ProviderCall]:
         """Those made from one moment to before another."""
         for calls in self._spans(start, end):
             yield from (call for call in calls if start <= call.at < end)
 
-    def _spans(self, start: float, end: float) -> Iterator[list[Call]]:
+    def _spans(self, start: float, end: float) -> Iterator[list[ProviderCall]]:
         if not self._sorted:
             self._order.sort()
             self._sorted = True
@@ -116,12 +116,12 @@ class Ledger:
 Group = tuple[str | None, ...]
 
 
-def total(calls: Iterable[Call]) -> Counts:
+def total(calls: Iterable[ProviderCall]) -> Counts:
     """All together."""
-    return grouped(calls, lambda _: ()).get((), Counts())
+    return sum_by_group(calls, lambda _: ()).get((), Counts())
 
 
-def grouped(calls: Iterable[Call], by: Callable[[Call], Group]) -> dict[Group, Counts]:
+def sum_by_group(calls: Iterable[ProviderCall], by: Callable[[ProviderCall], Group]) -> dict[Group, Counts]:
     """Together by group."""
     sums: dict[Group, list[int]] = {}
     for call in calls:
@@ -131,10 +131,10 @@ def grouped(calls: Iterable[Call], by: Callable[[Call], Group]) -> dict[Group, C
     return {group: Counts(*row) for group, row in sums.items()}
 
 
-class Line(NamedTuple):
+class CallCostLine(NamedTuple):
     """One side of a call, as a line of the bill."""
 
-    call: Call
+    call: ProviderCall
     side: str
     """`input` or `output`."""
     quantity: int
@@ -142,22 +142,24 @@ class Line(NamedTuple):
     """In US dollars."""
 
 
-def call_of(one: Call | Line) -> Call:
+def call_of(one: ProviderCall | CallCostLine) -> ProviderCall:
     """The call that it is, or is a side of."""
-    return one.call if isinstance(one, Line) else one
+    return one.call if isinstance(one, CallCostLine) else one
 
 
-def lines(calls: Iterable[Call]) -> Iterator[Line]:
+def cost_lines(calls: Iterable[ProviderCall]) -> Iterator[CallCostLine]:
     """What calls cost, two lines for each that come to the whole; those whose cost is not known have none."""
     for call in calls:
         if call.cost is not None:
             used = call.counts.input + call.counts.output
             asking = (call.cost * call.counts.input / used).quantize(SMALLEST) if used else Decimal(0)
-            yield Line(call, "input", call.counts.input, asking)
-            yield Line(call, "output", call.counts.output, call.cost - asking)
+            yield CallCostLine(call, "input", call.counts.input, asking)
+            yield CallCostLine(call, "output", call.counts.output, call.cost - asking)
 
 
-def billed(several: Iterable[Line], by: Callable[[Line], Group]) -> dict[Group, tuple[Decimal, int]]:
+def bill_by_group(
+    several: Iterable[CallCostLine], by: Callable[[CallCostLine], Group]
+) -> dict[Group, tuple[Decimal, int]]:
     """Amounts and quantities together by group."""
     sums: dict[Group, tuple[Decimal, int]] = {}
     for line in several:
@@ -166,6 +168,6 @@ def billed(several: Iterable[Line], by: Callable[[Line], Group]) -> dict[Group, 
     return sums
 
 
-def order(group: Group) -> tuple[str, ...]:
+def sort_key(group: Group) -> tuple[str, ...]:
     """By what groups are sorted."""
     return tuple(one or "" for one in group)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 _WHOLE = 2**64
 
 
-class Down(StrEnum):
+class OutageKind(StrEnum):
     """How an outage looks."""
 
     ERROR = "500"
@@ -26,7 +26,7 @@ class Outage(NamedTuple):
 
     start: datetime
     end: datetime
-    kind: Down = Down.UNAVAILABLE
+    kind: OutageKind = OutageKind.UNAVAILABLE
 
 
 class Dip(NamedTuple):
@@ -35,7 +35,7 @@ class Dip(NamedTuple):
     start: datetime
     end: datetime
     fraction: float = 1.0
-    """Of the calls of each lane and model; all of them vanish at 1."""
+    """Of the calls of each attribution key and model; all of them vanish at 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,16 @@ class Faults:
     skew: timedelta = timedelta(0)
     """How far the provider's clock is ahead; what it calls the future is by that clock."""
 
-    def outage(self, now: datetime) -> Down | None:
+    def outage(self, now: datetime) -> OutageKind | None:
         """Whether nobody gets an answer now, and how that looks."""
         return next((one.kind for one in self.outages if one.start <= now < one.end), None)
 
-    def lost(self, now: datetime) -> float:
+    def loss_share(self, now: datetime) -> float:
         """The share of calls that do not show now."""
         return max((one.fraction for one in self.dips if one.start <= now < one.end), default=0.0)
 
 
-def happens(share: float, seed: int, what: str, about: str) -> bool:
+def is_triggered(share: float, seed: int, what: str, about: str) -> bool:
     """Whether something that happens with this chance happens this time."""
     if share <= 0:
         return False

@@ -7,8 +7,8 @@ GET /spend/logs?request_id=
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from meruit.playground.billing.base import Asked, Desk, Endpoint, Json, Refused, bearer
-from meruit.playground.billing.calls import Call
+from meruit.playground.billing.base import BillingRequest, Endpoint, Json, ProviderApi, ProviderRefusal, bearer
+from meruit.playground.billing.calls import ProviderCall
 
 LOGS = "/spend/logs"
 LOGS_V2 = "/spend/logs/v2"
@@ -22,7 +22,7 @@ _KINDS = {400: "bad_request", 401: "token_not_found_in_db", 403: "auth_error", 4
 INVALID = 422
 
 
-class LiteLLM(Desk):
+class LiteLLM(ProviderApi):
     """The proxy's desk; its master key reads all."""
 
     scope = "proxy_admin"
@@ -36,27 +36,27 @@ class LiteLLM(Desk):
         """As a bearer token."""
         return bearer(headers)
 
-    def document(self, refused: Refused) -> Json:
+    def error_document(self, refused: ProviderRefusal) -> Json:
         """As the proxy says it; what its framework finds wrong with a question is said by that."""
         if refused.status == INVALID:
             return {"detail": [{"type": "value_error", "loc": ["query", refused.param], "msg": refused.message}]}
         kind = _KINDS.get(refused.status, "internal_server_error")
         return {"error": {"message": refused.message, "type": kind, "param": "None", "code": str(refused.status)}}
 
-    def no_key(self, shown: str) -> Refused:
+    def no_key(self, shown: str) -> ProviderRefusal:
         """Missing, or none of its own."""
         if not shown:
-            return Refused(401, "Authentication Error, No api key passed in.")
-        return Refused(
+            return ProviderRefusal(401, "Authentication Error, No api key passed in.")
+        return ProviderRefusal(
             401, "Authentication Error, Invalid proxy server token passed. Unable to find token in cache or DB"
         )
 
-    def _range(self, asked: Asked) -> Json:
+    def _range(self, asked: BillingRequest) -> Json:
         page = _number(asked, "page", 1)
         size = _number(asked, "page_size", *PAGE_SIZE)
         size = min(size, asked.page_rows or size)
-        latest_first = asked.one("sort_order") != "asc"
-        found = sorted(_found(asked), key=lambda call: (call.at, call.id), reverse=latest_first)
+        latest_first = asked.param("sort_order") != "asc"
+        found = sorted(_matching_calls(asked), key=lambda call: (call.at, call.id), reverse=latest_first)
         total = len(found) + (size if asked.unfinished else 0)
         return {
             "data": [_row(call) for call in found[(page - 1) * size : page * size]],
@@ -66,44 +66,44 @@ class LiteLLM(Desk):
             "total_pages": -(-total // size),
         }
 
-    def _one(self, asked: Asked) -> list[Json | None]:
-        found = asked.ledger.find(asked.one("request_id") or "")
+    def _one(self, asked: BillingRequest) -> list[Json | None]:
+        found = asked.ledger.find(asked.param("request_id") or "")
         # One that is not known is a null in the list.
         return [_row(found) if found is not None and asked.sight.shows(found) else None]
 
 
-def _found(asked: Asked) -> list[Call]:
+def _matching_calls(asked: BillingRequest) -> list[ProviderCall]:
     start, end = _date(asked, "start_date"), _date(asked, "end_date")
-    wanted = {name: asked.one(param) for param, name in _FILTERS.items() if param in asked.params}
+    wanted = {name: asked.param(param) for param, name in _FILTERS.items() if param in asked.params}
     # The end is inclusive: whoever asks hour by hour gets a call at the full hour twice.
-    calls = [call for call in asked.shown(start, end + 1) if call.at <= end]
+    calls = [call for call in asked.visible_calls(start, end + 1) if call.at <= end]
     return [call for call in calls if all(getattr(call, name) == value for name, value in wanted.items())]
 
 
-def _date(asked: Asked, name: str) -> float:
-    text = asked.one(name)
+def _date(asked: BillingRequest, name: str) -> float:
+    text = asked.param(name)
     if text is None:
-        raise Refused(400, "Start date and end date are required")
+        raise ProviderRefusal(400, "Start date and end date are required")
     try:
         return datetime.strptime(text, DATE).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        raise Refused(500, f"time data '{text}' does not match format '{DATE}'") from None
+        raise ProviderRefusal(500, f"time data '{text}' does not match format '{DATE}'") from None
 
 
-def _number(asked: Asked, name: str, default: int, most: int | None = None) -> int:
-    text = asked.one(name)
+def _number(asked: BillingRequest, name: str, default: int, most: int | None = None) -> int:
+    text = asked.param(name)
     if text is None:
         return default
     if not text.isascii() or not text.isdigit():
-        raise Refused(INVALID, "Input should be a valid integer", param=name)
+        raise ProviderRefusal(INVALID, "Input should be a valid integer", param=name)
     if int(text) < 1:
-        raise Refused(INVALID, "Input should be greater than or equal to 1", param=name)
+        raise ProviderRefusal(INVALID, "Input should be greater than or equal to 1", param=name)
     if most is not None and int(text) > most:
-        raise Refused(INVALID, f"Input should be less than or equal to {most}", param=name)
+        raise ProviderRefusal(INVALID, f"Input should be less than or equal to {most}", param=name)
     return int(text)
 
 
-def _row(call: Call) -> Json:
+def _row(call: ProviderCall) -> Json:
     counts = call.counts
     return {
         "request_id": call.id or f"chatcmpl-{call.turn}-{call.at:.6f}",
@@ -137,7 +137,7 @@ def _row(call: Call) -> Json:
     }
 
 
-def _usage(call: Call) -> Json:
+def _usage(call: ProviderCall) -> Json:
     counts = call.counts
     return {
         "prompt_tokens": counts.input,

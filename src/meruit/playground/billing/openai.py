@@ -11,19 +11,29 @@ from functools import partial
 from meruit.playground.billing.base import (
     DAY_S,
     HOUR_S,
-    Asked,
-    Choice,
-    Desk,
+    BillingRequest,
+    BucketCache,
+    CallSelection,
     Endpoint,
     Facts,
     Json,
-    Refused,
-    Shelf,
-    Span,
+    ProviderApi,
+    ProviderRefusal,
+    TimeBucket,
     bearer,
     bucket_page,
 )
-from meruit.playground.billing.calls import MINUTE_S, Call, Counts, Line, billed, call_of, grouped, lines, order
+from meruit.playground.billing.calls import (
+    MINUTE_S,
+    CallCostLine,
+    Counts,
+    ProviderCall,
+    bill_by_group,
+    call_of,
+    cost_lines,
+    sort_key,
+    sum_by_group,
+)
 
 ROOT = "/v1/organization"
 COMPLETIONS = f"{ROOT}/usage/completions"
@@ -39,7 +49,7 @@ _ALL = {**_BY_MODEL, "batch": "batch"}
 _MORE = ("service_tier", "api_source")
 
 
-class Kind:
+class OpenAIUsageKind:
     """One kind of usage: by what it can be narrowed, and by what grouped."""
 
     def __init__(self, filters: Mapping[str, str], *more_groups: str) -> None:
@@ -49,30 +59,30 @@ class Kind:
 
 
 KINDS = {
-    "completions": Kind(_ALL, *_MORE),
-    "decisions": Kind(_ALL, *_MORE),
-    "embeddings": Kind(_BY_MODEL),
-    "moderations": Kind(_BY_MODEL),
-    "images": Kind({**_BY_MODEL, "sizes": "size", "sources": "source"}),
-    "audio_speeches": Kind(_BY_MODEL),
-    "audio_transcriptions": Kind(_BY_MODEL),
-    "vector_stores": Kind({"project_ids": "project_id"}),
-    "code_interpreter_sessions": Kind({"project_ids": "project_id"}),
-    "file_search_calls": Kind({**_BY_USER, "vector_store_ids": "vector_store_id"}),
-    "web_search_calls": Kind({**_BY_MODEL, "context_levels": "context_level"}, "api_source"),
+    "completions": OpenAIUsageKind(_ALL, *_MORE),
+    "decisions": OpenAIUsageKind(_ALL, *_MORE),
+    "embeddings": OpenAIUsageKind(_BY_MODEL),
+    "moderations": OpenAIUsageKind(_BY_MODEL),
+    "images": OpenAIUsageKind({**_BY_MODEL, "sizes": "size", "sources": "source"}),
+    "audio_speeches": OpenAIUsageKind(_BY_MODEL),
+    "audio_transcriptions": OpenAIUsageKind(_BY_MODEL),
+    "vector_stores": OpenAIUsageKind({"project_ids": "project_id"}),
+    "code_interpreter_sessions": OpenAIUsageKind({"project_ids": "project_id"}),
+    "file_search_calls": OpenAIUsageKind({**_BY_USER, "vector_store_ids": "vector_store_id"}),
+    "web_search_calls": OpenAIUsageKind({**_BY_MODEL, "context_levels": "context_level"}, "api_source"),
 }
-COST_KIND = Kind(
+COST_KIND = OpenAIUsageKind(
     {"project_ids": "project_id", "api_key_ids": "api_key_id", "line_items": "line_item"}, "user_id", "api_source"
 )
 
 
-class OpenAI(Desk):
+class OpenAI(ProviderApi):
     """OpenAI's desk."""
 
     scope = "api.usage.read"
 
     def __init__(self) -> None:
-        self._shelf = Shelf()
+        self._shelf = BucketCache()
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -84,91 +94,97 @@ class OpenAI(Desk):
         """As a bearer token."""
         return bearer(headers)
 
-    def document(self, refused: Refused) -> Json:
+    def error_document(self, refused: ProviderRefusal) -> Json:
         """`error`, with four fields."""
         kind = {429: "requests", 500: "server_error", 503: "server_error"}.get(refused.status, "invalid_request_error")
         return {
             "error": {"message": refused.message, "type": kind, "param": refused.param, "code": refused.code},
         }
 
-    def no_key(self, shown: str) -> Refused:
+    def no_key(self, shown: str) -> ProviderRefusal:
         """Missing, or wrong; a wrong one is told back in part."""
         if not shown:
-            return Refused(401, "Missing bearer authentication in header")
-        return Refused(401, f"Incorrect API key provided: {shown[:3]}***{shown[-4:]}.", code="invalid_api_key")
+            return ProviderRefusal(401, "Missing bearer authentication in header")
+        return ProviderRefusal(401, f"Incorrect API key provided: {shown[:3]}***{shown[-4:]}.", code="invalid_api_key")
 
-    def no_scope(self) -> Refused:
+    def no_scope(self) -> ProviderRefusal:
         """With the scope that is missing."""
-        return Refused(
+        return ProviderRefusal(
             403,
             f"You have insufficient permissions for this operation. Missing scopes: {self.scope}. Check that you have "
             "the correct role in your organization, and if you're using a restricted API key, that it has the "
             "necessary scopes.",
         )
 
-    def _usage(self, name: str, asked: Asked) -> Json:
+    def _usage(self, name: str, asked: BillingRequest) -> Json:
         kind = KINDS[name]
-        query = _Query(asked, kind, WIDTHS)
+        query = _OpenAIQuery(asked, kind, WIDTHS)
 
-        def write(span: Span, calls: Iterable[Call]) -> Json:
-            sums = grouped(filter(query.keeps, calls), query.group)
-            return _bucket(span, [_completion(query.named(group), sums[group]) for group in sorted(sums, key=order)])
+        def write(span: TimeBucket, calls: Iterable[ProviderCall]) -> Json:
+            sums = sum_by_group(filter(query.is_selected, calls), query.group)
+            return _bucket(
+                span, [_completion(query.label_group(group), sums[group]) for group in sorted(sums, key=sort_key)]
+            )
 
-        def bucket(span: Span) -> object:
+        def bucket(span: TimeBucket) -> object:
             if name != "completions":
                 return _bucket(span, [])
             return self._shelf.answer(asked, span, query.question, partial(write, span))
 
         return query.page(bucket)
 
-    def _costs(self, asked: Asked) -> Json:
-        query = _Query(asked, COST_KIND, {"1d": (DAY_S, *COST_BUCKETS)})
+    def _costs(self, asked: BillingRequest) -> Json:
+        query = _OpenAIQuery(asked, COST_KIND, {"1d": (DAY_S, *COST_BUCKETS)})
 
-        def bucket(span: Span) -> object:
-            sums = billed(filter(query.keeps, lines(asked.shown(*span))), query.group)
-            return _bucket(span, [_cost(query.named(group), *sums[group]) for group in sorted(sums, key=order)])
+        def bucket(span: TimeBucket) -> object:
+            sums = bill_by_group(filter(query.is_selected, cost_lines(asked.visible_calls(*span))), query.group)
+            return _bucket(
+                span, [_cost(query.label_group(group), *sums[group]) for group in sorted(sums, key=sort_key)]
+            )
 
         return query.page(bucket)
 
 
-class _Query(Choice):
+class _OpenAIQuery(CallSelection):
     """A question about spans of time, with all that OpenAI finds wrong with it."""
 
-    def __init__(self, asked: Asked, kind: Kind, widths: Mapping[str, tuple[int, int, int]]) -> None:
+    def __init__(
+        self, asked: BillingRequest, kind: OpenAIUsageKind, widths: Mapping[str, tuple[int, int, int]]
+    ) -> None:
         super().__init__(asked, _FACTS, kind.filters)
         self._asked = asked
         known = {*_PAGED, *kind.filters}
         for name in asked.params:
             if name not in known:
-                raise Refused(400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+                raise ProviderRefusal(400, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
         for name in self.groups:
-            _supported("group_by", name, kind.groups)
-        width = asked.one("bucket_width") or "1d"
-        _supported("bucket_width", width, [*widths])
+            _require_supported("group_by", name, kind.groups)
+        width = asked.param("bucket_width") or "1d"
+        _require_supported("bucket_width", width, [*widths])
         self._width_s, default, most = widths[width]
         self._limit = self._between("limit", default, 1, most)
         self._whole = self._range()
 
-    def page(self, bucket: Callable[[Span], object]) -> Json:
+    def page(self, bucket: Callable[[TimeBucket], object]) -> Json:
         """The buckets of the page that is asked for."""
         page = bucket_page(self._asked, self._whole, self._width_s, self._limit, bucket)
         if page is None:
-            raise Refused(400, "Invalid 'page': it is not a cursor of this query.", param="page")
+            raise ProviderRefusal(400, "Invalid 'page': it is not a cursor of this query.", param="page")
         return {"object": "page", **page}
 
-    def _range(self) -> Span:
+    def _range(self) -> TimeBucket:
         start, end = self._number("start_time"), self._number("end_time")
         if start is None:
             message = "Missing required parameter: 'start_time'."
-            raise Refused(400, message, param="start_time", code="missing_required_parameter")
+            raise ProviderRefusal(400, message, param="start_time", code="missing_required_parameter")
         if end is None:
             end = int(self._asked.now)
         elif end > self._asked.now:
-            raise Refused(400, "Invalid 'end_time': it must not be in the future.", param="end_time")
+            raise ProviderRefusal(400, "Invalid 'end_time': it must not be in the future.", param="end_time")
         elif end <= start:
-            raise Refused(400, "Invalid 'end_time': it must come after 'start_time'.", param="end_time")
+            raise ProviderRefusal(400, "Invalid 'end_time': it must come after 'start_time'.", param="end_time")
         # Nothing is counted by less than a minute, so that a minute that is begun is in it.
-        return Span(start - start % MINUTE_S, end + -end % MINUTE_S)
+        return TimeBucket(start - start % MINUTE_S, end + -end % MINUTE_S)
 
     def _between(self, name: str, default: int, least: int, most: int) -> int:
         number = self._number(name)
@@ -179,16 +195,16 @@ class _Query(Choice):
             message = (
                 f"Invalid '{name}': integer {side} value. Expected from {least} to {most}, but got {number} instead."
             )
-            raise Refused(400, message, param=name, code=f"integer_{side.replace(' ', '_')}_value")
+            raise ProviderRefusal(400, message, param=name, code=f"integer_{side.replace(' ', '_')}_value")
         return number
 
     def _number(self, name: str) -> int | None:
-        text = self._asked.one(name)
+        text = self._asked.param(name)
         if text is None:
             return None
         if not text.isascii() or not text.isdigit() or len(text) > 12:
             message = f"Invalid type for '{name}': expected an integer, but got a string instead."
-            raise Refused(400, message, param=name, code="invalid_type")
+            raise ProviderRefusal(400, message, param=name, code="invalid_type")
         return int(text)
 
 
@@ -196,7 +212,7 @@ _FACTS: Facts = {
     "project_id": lambda one: call_of(one).project or None,
     "api_key_id": lambda one: call_of(one).key or None,
     "model": lambda one: call_of(one).model or None,
-    "line_item": lambda one: f"{one.call.model}, {one.side}_tokens" if isinstance(one, Line) else None,
+    "line_item": lambda one: f"{one.call.model}, {one.side}_tokens" if isinstance(one, CallCostLine) else None,
     # As of a service account, which is no user, that calls in the ordinary way.
     "batch": lambda _: "false",
     "service_tier": lambda _: "default",
@@ -204,14 +220,14 @@ _FACTS: Facts = {
 }
 
 
-def _supported(param: str, value: str, known: Collection[str]) -> None:
+def _require_supported(param: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         listed = ", ".join(f"'{one}'" for one in known)
         message = f"Invalid value: '{value}'. Supported values are: {listed}."
-        raise Refused(400, message, param=param, code="invalid_value")
+        raise ProviderRefusal(400, message, param=param, code="invalid_value")
 
 
-def _bucket(span: Span, results: list[Json]) -> Json:
+def _bucket(span: TimeBucket, results: list[Json]) -> Json:
     return {"object": "bucket", "start_time": span.start, "end_time": span.end, "results": results}
 
 

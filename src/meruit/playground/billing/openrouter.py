@@ -6,15 +6,15 @@ GET /api/v1/generation?id=
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from meruit.playground.billing.base import Asked, Desk, Endpoint, Json, Refused, bearer
-from meruit.playground.billing.calls import Call
+from meruit.playground.billing.base import BillingRequest, Endpoint, Json, ProviderApi, ProviderRefusal, bearer
+from meruit.playground.billing.calls import ProviderCall
 
 GENERATION = "/api/v1/generation"
 NORMALISED = 0.9
 """Beside what the model itself counted it tells what one tokenizer for all makes of it, which is another number."""
 
 
-class OpenRouter(Desk):
+class OpenRouter(ProviderApi):
     """OpenRouter's desk; any key of an account reads its calls."""
 
     @property
@@ -26,25 +26,25 @@ class OpenRouter(Desk):
         """As a bearer token."""
         return bearer(headers)
 
-    def document(self, refused: Refused) -> Json:
+    def error_document(self, refused: ProviderRefusal) -> Json:
         """`error`, with the status again."""
         return {"error": {"message": refused.message, "code": refused.status}}
 
-    def no_key(self, shown: str) -> Refused:
+    def no_key(self, shown: str) -> ProviderRefusal:
         """Missing, or nobody's."""
-        return Refused(401, "User not found." if shown else "No auth credentials found")
+        return ProviderRefusal(401, "User not found." if shown else "No auth credentials found")
 
-    def _generation(self, asked: Asked) -> Json:
-        wanted = asked.one("id")
+    def _generation(self, asked: BillingRequest) -> Json:
+        wanted = asked.param("id")
         if not wanted:
-            raise Refused(400, "Missing required query parameter: id")
+            raise ProviderRefusal(400, "Missing required query parameter: id")
         found = asked.ledger.find(wanted)
         if found is None or not asked.sight.shows(found):
-            raise Refused(404, f"Generation {wanted} not found")
+            raise ProviderRefusal(404, f"Generation {wanted} not found")
         return {"data": _data(found)}
 
 
-def _data(call: Call) -> Json:
+def _data(call: ProviderCall) -> Json:
     counts, cost = call.counts, float(call.cost or 0)
     return {
         "id": call.id,

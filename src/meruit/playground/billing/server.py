@@ -23,9 +23,9 @@ import msgspec
 from meruit.model.metering import Window
 from meruit.model.usage import Tokens
 from meruit.playground.billing.anthropic import Anthropic
-from meruit.playground.billing.base import Asked, Desk, Refused
-from meruit.playground.billing.calls import MINUTE_S, Call, Counts, Ledger, Sight, total
-from meruit.playground.billing.faults import Down, Faults, happens
+from meruit.playground.billing.base import BillingRequest, ProviderApi, ProviderRefusal
+from meruit.playground.billing.calls import MINUTE_S, CallLedger, CallVisibility, Counts, ProviderCall, total
+from meruit.playground.billing.faults import Faults, OutageKind, is_triggered
 from meruit.playground.billing.litellm import LiteLLM
 from meruit.playground.billing.openai import OpenAI
 from meruit.playground.billing.openrouter import OpenRouter
@@ -40,7 +40,7 @@ MAX_PARAMS = 1_000
 Clock = Callable[[], datetime]
 
 
-class Answer(NamedTuple):
+class ProviderAnswer(NamedTuple):
     """What goes over the wire."""
 
     status: int
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
     headers: Mapping[str, str] = {}
     half: bool = False
     """Whether the connection closes half-way."""
-    how: Down | None = None
+    how: OutageKind | None = None
     """Whether nothing goes over the wire at all."""
 
 
@@ -80,14 +80,14 @@ class ProviderServer:
         self.statuses: Counter[int] = Counter()
         """How they were answered; 0 is not at all, or not to the end."""
         self.closing = threading.Event()
-        self._ledger = Ledger()
-        self._desks: tuple[Desk, ...] = (OpenAI(), Anthropic(), OpenRouter(), LiteLLM())
+        self._ledger = CallLedger()
+        self._desks: tuple[ProviderApi, ...] = (OpenAI(), Anthropic(), OpenRouter(), LiteLLM())
         self._endpoints = {path: (desk, answer) for desk in self._desks for path, answer in desk.endpoints.items()}
         self._asked_before: Counter[str] = Counter()
         self._minute = (0, 0)
         """The last one in which something was asked, and how much."""
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _ProviderHttpServer(("127.0.0.1", 0), _Handler)
         self._server.provider = self
         # A short poll, which is how long an end may take.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -125,13 +125,13 @@ class ProviderServer:
         """Make a call; the APIs show it after the delay, or after `visible_after`."""
         with self._lock:
             if visible_after is None:
-                late = happens(self.faults.late, self.seed, "late", str(self._ledger.written))
+                late = is_triggered(self.faults.late, self.seed, "late", str(self._ledger.written))
                 visible_after = self.faults.late_by if late else self.delay
             began = at.timestamp()
-            turn = self._ledger.turn(model, key, project, session)
+            turn = self._ledger.next_turn(model, key, project, session)
             visible = began + visible_after.total_seconds()
             counts = _counts(tokens)
-            self._ledger.write(Call(began, visible, turn, model, key, project, session, call_id, counts, cost))
+            self._ledger.write(ProviderCall(began, visible, turn, model, key, project, session, call_id, counts, cost))
 
     def truth(
         self,
@@ -144,9 +144,9 @@ class ProviderServer:
     ) -> Tokens:
         """What was really used in a window, or ever; by key, project, session and model where they are named."""
         with self._lock:
-            return total(self._made(window, _wanted(key, project, session, model))).tokens
+            return total(self._calls_in(window, _call_filters(key, project, session, model))).tokens
 
-    def seen(
+    def visible_usage(
         self,
         window: Window | None = None,
         *,
@@ -158,8 +158,8 @@ class ProviderServer:
     ) -> Tokens:
         """What the APIs say of that at a moment, or now."""
         with self._lock:
-            sight = self._sight(at or self.clock())
-            calls = self._made(window, _wanted(key, project, session, model))
+            sight = self._visibility_at(at or self.clock())
+            calls = self._calls_in(window, _call_filters(key, project, session, model))
             return total(filter(sight.shows, calls)).tokens
 
     def bill(
@@ -173,10 +173,10 @@ class ProviderServer:
     ) -> Decimal:
         """What the calls of a window really cost in US dollars, those that have a cost."""
         with self._lock:
-            calls = self._made(window, _wanted(key, project, session, model))
+            calls = self._calls_in(window, _call_filters(key, project, session, model))
             return sum((call.cost for call in calls if call.cost is not None), Decimal(0))
 
-    def answer(self, target: str, headers: Mapping[str, str]) -> Answer:
+    def answer(self, target: str, headers: Mapping[str, str]) -> ProviderAnswer:
         """What is said to a question."""
         with self._lock:
             said = self._answer(target, headers)
@@ -187,24 +187,24 @@ class ProviderServer:
         """What the provider's clock shows, as HTTP writes it."""
         return format_datetime((self.clock() + self.faults.skew).astimezone(UTC), usegmt=True)
 
-    def _made(self, window: Window | None, wanted: Mapping[str, str]) -> Iterable[Call]:
+    def _calls_in(self, window: Window | None, wanted: Mapping[str, str]) -> Iterable[ProviderCall]:
         start, end = (window.start.timestamp(), window.end.timestamp()) if window is not None else (0.0, float("inf"))
         for call in self._ledger.between(start, end):
             if all(getattr(call, name) == value for name, value in wanted.items()):
                 yield call
 
-    def _sight(self, now: datetime) -> Sight:
-        return Sight(now.timestamp(), self.faults.lost(now))
+    def _visibility_at(self, now: datetime) -> CallVisibility:
+        return CallVisibility(now.timestamp(), self.faults.loss_share(now))
 
-    def _answer(self, target: str, headers: Mapping[str, str]) -> Answer:
+    def _answer(self, target: str, headers: Mapping[str, str]) -> ProviderAnswer:
         now, path = self.clock(), urlsplit(target).path
         self.calls[path] += 1
         self._asked_before[target] += 1
-        desk, endpoint = self._endpoints.get(path, (self._desks[0], _nowhere))
+        desk, endpoint = self._endpoints.get(path, (self._desks[0], _refuse_unknown_path))
         match self.faults.outage(now):
-            case Down.HANG_UP | Down.SILENT as how:
-                return Answer(0, how=how)
-            case Down.ERROR | Down.UNAVAILABLE as status:
+            case OutageKind.HANG_UP | OutageKind.SILENT as how:
+                return ProviderAnswer(0, how=how)
+            case OutageKind.ERROR | OutageKind.UNAVAILABLE as status:
                 return _refusal(desk, desk.down(int(status)))
             case None:
                 pass
@@ -213,11 +213,11 @@ class ProviderServer:
             wait_s = self._wait_s(now, target)
             if wait_s:
                 return _refusal(desk, desk.too_many(), {"Retry-After": str(wait_s)})
-            return self._told(endpoint(self._question(target, headers, now)), target)
-        except Refused as refused:
+            return self._encode_answer(endpoint(self._question(target, headers, now)), target)
+        except ProviderRefusal as refused:
             return _refusal(desk, refused)
 
-    def _admit(self, desk: Desk, key: str) -> None:
+    def _admit(self, desk: ProviderApi, key: str) -> None:
         if key not in (self.admin_key, self.plain_key) or not key:
             raise desk.no_key(key)
         if desk.scope and key != self.admin_key:
@@ -235,32 +235,32 @@ class ProviderServer:
             self._minute = (minute, asked + 1)
         return 0
 
-    def _question(self, target: str, headers: Mapping[str, str], now: datetime) -> Asked:
+    def _question(self, target: str, headers: Mapping[str, str], now: datetime) -> BillingRequest:
         url = urlsplit(target)
         params: dict[str, list[str]] = {}
         for name, values in parse_qs(url.query, keep_blank_values=True, max_num_fields=MAX_PARAMS).items():
             params.setdefault(name.removesuffix("[]"), []).extend(values)
-        return Asked(
+        return BillingRequest(
             url.path,
             params,
             headers,
             (now + self.faults.skew).timestamp(),
             (now - self.delay).timestamp(),
             self._ledger,
-            self._sight(now),
+            self._visibility_at(now),
             self._by_chance(self.faults.unfinished, "unfinished", target),
             self.page_rows,
         )
 
-    def _told(self, document: object, target: str) -> Answer:
+    def _encode_answer(self, document: object, target: str) -> ProviderAnswer:
         content = msgspec.json.encode(document)
         if self._by_chance(self.faults.malformed, "malformed", target):
             content = content[: len(content) // 2]
-        return Answer(200, content, half=self._by_chance(self.faults.broken_off, "broken off", target))
+        return ProviderAnswer(200, content, half=self._by_chance(self.faults.broken_off, "broken off", target))
 
     def _by_chance(self, share: float, what: str, target: str) -> bool:
         # By how often the very same was asked: what others ask meanwhile makes no difference.
-        return happens(share, self.seed, what, f"{target}\n{self._asked_before[target]}")
+        return is_triggered(share, self.seed, what, f"{target}\n{self._asked_before[target]}")
 
 
 def _counts(tokens: Tokens) -> Counts:
@@ -275,20 +275,20 @@ def _counts(tokens: Tokens) -> Counts:
     )
 
 
-def _nowhere(asked: Asked) -> object:
-    raise Refused(404, f"Invalid URL (GET {asked.path})")
+def _refuse_unknown_path(asked: BillingRequest) -> object:
+    raise ProviderRefusal(404, f"Invalid URL (GET {asked.path})")
 
 
-def _wanted(key: str | None, project: str | None, session: str | None, model: str | None) -> Mapping[str, str]:
+def _call_filters(key: str | None, project: str | None, session: str | None, model: str | None) -> Mapping[str, str]:
     named = {"key": key, "project": project, "session": session, "model": model}
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _refusal(desk: Desk, refused: Refused, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(refused.status, msgspec.json.encode(desk.document(refused)), headers or {})
+def _refusal(desk: ProviderApi, refused: ProviderRefusal, headers: Mapping[str, str] | None = None) -> ProviderAnswer:
+    return ProviderAnswer(refused.status, msgspec.json.encode(desk.error_document(refused)), headers or {})
 
 
-class _Server(ThreadingHTTPServer):
+class _ProviderHttpServer(ThreadingHTTPServer):
     daemon_threads = True
     # Callers that gave up leave connections behind, for which nobody should wait.
     block_on_close = False
@@ -304,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
     # One packet an answer, at once: a second one would wait for the first to be acknowledged.
     wbufsize = -1
     disable_nagle_algorithm = True
-    server: _Server
+    server: _ProviderHttpServer
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as it is called
         """Say nothing."""
@@ -318,7 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
         said = self.server.provider.answer(self.path, {name.lower(): value for name, value in self.headers.items()})
         if said.how is not None:
             self.close_connection = True
-            if said.how is Down.SILENT:
+            if said.how is OutageKind.SILENT:
                 self.server.provider.closing.wait(STUCK_S)
             return
         self.send_response(said.status)

@@ -5,14 +5,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import Unreachable
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
-from meruit.playground.fhir.bundles import process
-from meruit.playground.fhir.endpoint import Call, Endpoint, Reply, query_of
+from meruit.playground.fhir.bundles import execute_bundle
+from meruit.playground.fhir.endpoint import FhirCall, FhirEndpoint, FhirReply, query_of
 from meruit.playground.fhir.json import parse, write
-from meruit.playground.fhir.resources import Refused, no_room
-from meruit.playground.state import Full, State
+from meruit.playground.fhir.resources import FhirRefusal, storage_refusal
+from meruit.playground.state import PlaygroundFull, PlaygroundState
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Of one request."""
@@ -22,10 +22,10 @@ PATCH_TYPES = ("application/json-patch+json", *JSON_TYPES)
 FORM_TYPE = "application/x-www-form-urlencoded"
 _XML = ("xml", "turtle", "ttl", "html")
 
-Find = Callable[[str], State | None]
+Find = Callable[[str], PlaygroundState | None]
 
 
-class _Sent(NamedTuple):
+class _FhirRequest(NamedTuple):
     """A request as it came."""
 
     method: str
@@ -45,34 +45,34 @@ def app(
         state = find(playground_id)
         try:
             if state is None:
-                reply = refusal(Refused(404, "not-found", "there is no such playground"))
+                reply = refusal_reply(FhirRefusal(404, "not-found", "there is no such playground"))
             else:
                 headers = headers_of(scope)
-                body = await _received(receive, headers)
+                body = await _receive_body(receive, headers)
                 if body is None:
                     return
                 below = tuple(part for part in path if part)
-                sent = _Sent(scope["method"], below, scope["query_string"].decode("latin-1"), headers, body)
+                sent = _FhirRequest(scope["method"], below, scope["query_string"].decode("latin-1"), headers, body)
                 # A search may read every resource; others are not to wait for it.
-                reply = await asyncio.to_thread(_answer, Endpoint(state, base(playground_id), new_id), sent)
-        except Refused as refused:
-            reply = refusal(refused)
-        except Full as full:
-            reply = refusal(no_room(full))
+                reply = await asyncio.to_thread(_answer, FhirEndpoint(state, base(playground_id), new_id), sent)
+        except FhirRefusal as refused:
+            reply = refusal_reply(refused)
+        except PlaygroundFull as full:
+            reply = refusal_reply(storage_refusal(full))
         except Unreachable:
-            reply = refusal(Refused(503, "transient", "the playground cannot be used just now; try again"))
+            reply = refusal_reply(FhirRefusal(503, "transient", "the playground cannot be used just now; try again"))
         await respond(send, reply, head_only=scope["method"] == "HEAD")
 
     return serve
 
 
-def refusal(refused: Refused) -> Reply:
+def refusal_reply(refused: FhirRefusal) -> FhirReply:
     """What an asker is answered whose request is not done."""
     headers = {"Allow": refused.allow} if refused.allow else {}
-    return Reply(refused.status, write(refused.outcome()), headers)
+    return FhirReply(refused.status, write(refused.outcome()), headers)
 
 
-async def respond(send: Send, reply: Reply, *, head_only: bool = False) -> None:
+async def respond(send: Send, reply: FhirReply, *, head_only: bool = False) -> None:
     """Send a reply."""
     headers = {**reply.headers, "Content-Length": str(len(reply.content))}
     if reply.content:
@@ -84,9 +84,9 @@ async def respond(send: Send, reply: Reply, *, head_only: bool = False) -> None:
     await send({"type": "http.response.body", "body": b"" if head_only else reply.content, "more_body": False})
 
 
-async def _received(receive: Receive, headers: Mapping[str, str]) -> bytes | None:
+async def _receive_body(receive: Receive, headers: Mapping[str, str]) -> bytes | None:
     """The body; None where the asker went away before its end."""
-    too_large = Refused(413, "too-long", f"a request may have {MAX_BODY_BYTES:,} bytes")
+    too_large = FhirRefusal(413, "too-long", f"a request may have {MAX_BODY_BYTES:,} bytes")
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
         raise too_large
@@ -104,7 +104,7 @@ async def _received(receive: Receive, headers: Mapping[str, str]) -> bytes | Non
     return b"".join(parts)
 
 
-def _answer(endpoint: Endpoint, sent: _Sent) -> Reply:
+def _answer(endpoint: FhirEndpoint, sent: _FhirRequest) -> FhirReply:
     method, path, query, headers, body = sent
     prefer = headers.get("prefer", "").replace(" ", "").lower()
     strict = "handling=strict" in prefer
@@ -120,11 +120,11 @@ def _answer(endpoint: Endpoint, sent: _Sent) -> Reply:
         resource = _resource(headers, body, PATCH_TYPES if method == "PATCH" else JSON_TYPES)
     if not path:
         if method != "POST":
-            raise Refused(405, "not-supported", "send a Bundle here, or ask for one type of resource", allow="POST")
-        bundle = process(endpoint, resource, strict=strict, with_resources="return=representation" in prefer)
-        return Reply(200, write(bundle))
+            raise FhirRefusal(405, "not-supported", "send a Bundle here, or ask for one type of resource", allow="POST")
+        bundle = execute_bundle(endpoint, resource, strict=strict, with_resources="return=representation" in prefer)
+        return FhirReply(200, write(bundle))
     reply = endpoint.perform(
-        Call(
+        FhirCall(
             method,
             path,
             parameters,
@@ -143,11 +143,11 @@ def _answer(endpoint: Endpoint, sent: _Sent) -> Reply:
 def _resource(headers: Mapping[str, str], body: bytes, types: tuple[str, ...]) -> Any:
     _refuse_type(headers, types)
     if not body.strip():
-        raise Refused(400, "structure", "the body is empty; send JSON")
+        raise FhirRefusal(400, "structure", "the body is empty; send JSON")
     try:
         return parse(body)
-    except Unreadable as problem:
-        raise Refused(400, "structure", f"the body {problem}") from None
+    except UnreadableContent as problem:
+        raise FhirRefusal(400, "structure", f"the body {problem}") from None
 
 
 def _refuse_type(headers: Mapping[str, str], types: tuple[str, ...]) -> None:
@@ -155,20 +155,20 @@ def _refuse_type(headers: Mapping[str, str], types: tuple[str, ...]) -> None:
     charset = "".join(part.removeprefix("charset=").strip('"') for part in parameters if part.startswith("charset="))
     if kind not in types or charset not in ("", "utf-8", "utf8", "us-ascii"):
         given = headers.get("content-type", "nothing")[:100]
-        raise Refused(415, "not-supported", f"the Content-Type says {given!r}; send {' or '.join(types)} in UTF-8")
+        raise FhirRefusal(415, "not-supported", f"the Content-Type says {given!r}; send {' or '.join(types)} in UTF-8")
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refused(415, "not-supported", "send the body without a Content-Encoding")
+        raise FhirRefusal(415, "not-supported", "send the body without a Content-Encoding")
 
 
 def _refuse_other_formats(accept: str, formats: list[str]) -> None:
     wanted = formats[-1:] or [accept]
     other = any(word in part for part in wanted for word in _XML)
     if other and not any(word in part for part in wanted for word in ("json", "*/*")):
-        raise Refused(406, "not-supported", f"{wanted[0][:100]!r} is not written here; ask for {MEDIA_TYPE}")
+        raise FhirRefusal(406, "not-supported", f"{wanted[0][:100]!r} is not written here; ask for {MEDIA_TYPE}")
 
 
 def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as fault:
-        raise Refused(400, "structure", f"the body is not UTF-8, at byte {fault.start}") from None
+        raise FhirRefusal(400, "structure", f"the body is not UTF-8, at byte {fault.start}") from None

@@ -7,11 +7,11 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from meruit.playground.fhir.endpoint import Call, Endpoint, Reply, query_of
+from meruit.playground.fhir.endpoint import FhirCall, FhirEndpoint, FhirReply, query_of
 from meruit.playground.fhir.json import Json, Verbatim
-from meruit.playground.fhir.resources import Refused, known_type, no_room
+from meruit.playground.fhir.resources import FhirRefusal, require_type, storage_refusal
 from meruit.playground.fhir.search import only_match
-from meruit.playground.state import Full
+from meruit.playground.state import PlaygroundFull
 
 ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
 """In which order a transaction is done, whatever order it is written in."""
@@ -24,19 +24,19 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _CONDITION = re.compile(r"([A-Z][A-Za-z]{1,63})\?(.+)")
 
 
-class _Entry(NamedTuple):
+class _BundleEntry(NamedTuple):
     """One entry of a bundle."""
 
     number: int
-    call: Call
+    call: FhirCall
     full_url: str | None
-    done: Reply | None = None
+    done: FhirReply | None = None
     """The answer, where it was clear before anything was done."""
 
 
-class _Done(NamedTuple):
+class _EntryResult(NamedTuple):
     method: str
-    reply: Reply | Refused
+    reply: FhirReply | FhirRefusal
 
 
 class _Allowance:
@@ -50,11 +50,11 @@ class _Allowance:
         """Count a search before it is done; Refused where it is one too many."""
         self._searches += 1
         if self._searches > MAX_SEARCHES:
-            raise Refused(
+            raise FhirRefusal(
                 *(413, "too-costly", f"a bundle may ask for {MAX_SEARCHES} searches, conditions included; send several")
             )
 
-    def perform(self, endpoint: Endpoint, call: Call) -> Reply:
+    def perform(self, endpoint: FhirEndpoint, call: FhirCall) -> FhirReply:
         """Do what an entry asks; Refused where the answers together become too long."""
         if self._bytes > MAX_ANSWER_BYTES:
             raise _too_long()
@@ -65,22 +65,22 @@ class _Allowance:
         return reply
 
 
-def _too_long() -> Refused:
+def _too_long() -> FhirRefusal:
     why = f"what a bundle reads and writes may have {MAX_ANSWER_BYTES:,} bytes; send several"
-    return Refused(413, "too-costly", why)
+    return FhirRefusal(413, "too-costly", why)
 
 
-def process(endpoint: Endpoint, bundle: Any, *, strict: bool, with_resources: bool) -> Json:
+def execute_bundle(endpoint: FhirEndpoint, bundle: Any, *, strict: bool, with_resources: bool) -> Json:
     """Do what a bundle asks; answers a bundle of the same order. Refused where it is none, or its transaction fails."""
     if not isinstance(bundle, dict) or bundle.get("resourceType") != "Bundle":
-        raise Refused(400, "structure", "send a Bundle here; a resource goes to the address of its type")
+        raise FhirRefusal(400, "structure", "send a Bundle here; a resource goes to the address of its type")
     kind, entries = bundle.get("type"), bundle.get("entry", [])
     if kind not in ("transaction", "batch"):
-        raise Refused(400, "value", f"a bundle of type {kind!r} cannot be done; there are transaction and batch")
+        raise FhirRefusal(400, "value", f"a bundle of type {kind!r} cannot be done; there are transaction and batch")
     if not isinstance(entries, list):
-        raise Refused(400, "structure", "the bundle's entries must be a list", expression="Bundle.entry")
+        raise FhirRefusal(400, "structure", "the bundle's entries must be a list", expression="Bundle.entry")
     if len(entries) > MAX_ENTRIES:
-        raise Refused(
+        raise FhirRefusal(
             413, "too-costly", f"a bundle may have {MAX_ENTRIES:,} entries; send several", expression="Bundle.entry"
         )
     do = _transaction if kind == "transaction" else _batch
@@ -88,12 +88,12 @@ def process(endpoint: Endpoint, bundle: Any, *, strict: bool, with_resources: bo
     return {
         "resourceType": "Bundle",
         "type": f"{kind}-response",
-        "entry": [_told(reply, with_resources=with_resources) for reply in replies],
+        "entry": [_response_entry(reply, with_resources=with_resources) for reply in replies],
     }
 
 
-def _batch(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Done]:
-    replies: list[_Done] = []
+def _batch(endpoint: FhirEndpoint, entries: list[Any], *, strict: bool) -> list[_EntryResult]:
+    replies: list[_EntryResult] = []
     allowance = _Allowance()
     for number, entry in enumerate(entries):
         method = ""
@@ -102,47 +102,47 @@ def _batch(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Don
             method = call.method
             if _is_search(call):
                 allowance.search()
-            replies.append(_Done(method, allowance.perform(endpoint, call)))
-        except Refused as refused:
-            replies.append(_Done(method, refused))
-        except Full as full:
-            replies.append(_Done(method, no_room(full)))
+            replies.append(_EntryResult(method, allowance.perform(endpoint, call)))
+        except FhirRefusal as refused:
+            replies.append(_EntryResult(method, refused))
+        except PlaygroundFull as full:
+            replies.append(_EntryResult(method, storage_refusal(full)))
     return replies
 
 
-def _transaction(endpoint: Endpoint, entries: list[Any], *, strict: bool) -> list[_Done]:
-    replies: dict[int, Reply] = {}
+def _transaction(endpoint: FhirEndpoint, entries: list[Any], *, strict: bool) -> list[_EntryResult]:
+    replies: dict[int, FhirReply] = {}
     known: dict[tuple[str, str], str] = {}
     allowance = _Allowance()
     with endpoint.state.change():
         planned = []
         for number, entry in enumerate(entries):
-            with _blaming(number):
+            with _annotate_refusal(number):
                 read = _read(endpoint, number, entry, strict=strict)
                 if _is_search(read.call):
                     allowance.search()
-                planned.append(_planned(endpoint, read))
-        _refuse_twice(planned)
+                planned.append(_plan(endpoint, read))
+        _refuse_duplicates(planned)
         names = {entry.full_url: key for entry in planned if entry.full_url and (key := _key(entry))}
 
-        def sought(kind: str, query: str) -> str:
+        def find_reference(kind: str, query: str) -> str:
             if (kind, query) not in known:
                 allowance.search()
-                match = only_match(endpoint.state, known_type(kind), query_of(query))
+                match = only_match(endpoint.state, require_type(kind), query_of(query))
                 if match is None:
-                    raise Refused(412, "not-found", f"the reference {kind}?{query} leads to nothing")
+                    raise FhirRefusal(412, "not-found", f"the reference {kind}?{query} leads to nothing")
                 known[kind, query] = match.key
             return known[kind, query]
 
         for entry in sorted(planned, key=lambda one: ORDER[one.call.method]):
-            with _blaming(entry.number):
-                call = entry.call._replace(resource=linked(entry.call.resource, names, sought))
+            with _annotate_refusal(entry.number):
+                call = entry.call._replace(resource=resolve_references(entry.call.resource, names, find_reference))
                 replies[entry.number] = entry.done or allowance.perform(endpoint, call)
-    return [_Done(entry.call.method, replies[entry.number]) for entry in planned]
+    return [_EntryResult(entry.call.method, replies[entry.number]) for entry in planned]
 
 
 # Any: a resource is whatever JSON the asker sent.
-def linked(value: Any, names: Mapping[str, str], sought: Callable[[str, str], str | None]) -> Any:
+def resolve_references(value: Any, names: Mapping[str, str], sought: Callable[[str, str], str | None]) -> Any:
     """A copy of a resource in which the names of others in its bundle, and conditions, are references.
 
     `sought` is asked what a reference such as `Patient?identifier=1` means; None leaves it as it is.
@@ -150,10 +150,10 @@ def linked(value: Any, names: Mapping[str, str], sought: Callable[[str, str], st
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, list):
-        return [linked(element, names, sought) for element in value]
+        return [resolve_references(element, names, sought) for element in value]
     if not isinstance(value, dict):
         return value
-    copied = {name: linked(member, names, sought) for name, member in value.items()}
+    copied = {name: resolve_references(member, names, sought) for name, member in value.items()}
     reference = copied.get("reference")
     if isinstance(reference, str) and (condition := _CONDITION.fullmatch(reference)) is not None:
         copied["reference"] = sought(*condition.groups()) or reference
@@ -161,71 +161,73 @@ def linked(value: Any, names: Mapping[str, str], sought: Callable[[str, str], st
 
 
 @contextmanager
-def _blaming(number: int) -> Iterator[None]:
+def _annotate_refusal(number: int) -> Iterator[None]:
     """A refusal inside says of which entry."""
     try:
         yield
-    except Refused as refused:
-        raise Refused(
+    except FhirRefusal as refused:
+        raise FhirRefusal(
             *(refused.status, refused.code, f"entry {number} failed, so nothing was done: {refused.diagnostics}"),
             expression=f"Bundle.entry[{number}]",
             allow=refused.allow,
         ) from None
 
 
-def _planned(endpoint: Endpoint, read: _Entry) -> _Entry:
+def _plan(endpoint: FhirEndpoint, read: _BundleEntry) -> _BundleEntry:
     """An entry whose place is known before anything is done, so that others can refer to it."""
     call, state = read.call, endpoint.state
     match call.method, call.path:
         case "POST", (kind,):
             if call.if_none_exist is not None:
-                found = only_match(state, known_type(kind), query_of(call.if_none_exist))
+                found = only_match(state, require_type(kind), query_of(call.if_none_exist))
                 if found is not None:
-                    done = endpoint.perform(Call("GET", tuple(found.key.split("/"))))
+                    done = endpoint.perform(FhirCall("GET", tuple(found.key.split("/"))))
                     return read._replace(call=call._replace(path=tuple(found.key.split("/"))), done=done)
             return read._replace(call=call._replace(identity=endpoint.new_id(), if_none_exist=None))
         case "PUT", (kind,):
-            found = only_match(state, known_type(kind), call.query)
+            found = only_match(state, require_type(kind), call.query)
             given = call.resource.get("id") if isinstance(call.resource, dict) else None
             identity = found.key.partition("/")[2] if found is not None else given or endpoint.new_id()
             if given is not None and given != identity:
-                raise Refused(
+                raise FhirRefusal(
                     400, "invalid", f"the condition is met by {kind}/{identity}, the resource says id {given!r}"
                 )
             if isinstance(call.resource, dict):
                 call = call._replace(resource={**call.resource, "id": identity})
             return read._replace(call=call._replace(path=(kind, str(identity)), query=()))
         case "DELETE", (kind,):
-            found = only_match(state, known_type(kind), call.query)
+            found = only_match(state, require_type(kind), call.query)
             if found is None:
-                return read._replace(done=Reply(204))
+                return read._replace(done=FhirReply(204))
             return read._replace(call=call._replace(path=tuple(found.key.split("/")), query=()))
         case _:
             return read
 
 
-def _read(endpoint: Endpoint, number: int, entry: Any, *, strict: bool) -> _Entry:
+def _read(endpoint: FhirEndpoint, number: int, entry: Any, *, strict: bool) -> _BundleEntry:
     request = entry.get("request") if isinstance(entry, dict) else None
     if not isinstance(request, dict):
-        raise Refused(400, "structure", "an entry needs a request with method and url")
+        raise FhirRefusal(400, "structure", "an entry needs a request with method and url")
     texts: dict[str, str | None] = {}
     for name in ("method", "url", "ifMatch", "ifNoneMatch", "ifNoneExist"):
         texts[name] = request.get(name)
         if not isinstance(texts[name], str | None):
-            raise Refused(400, "structure", f"request.{name} must be text")
+            raise FhirRefusal(400, "structure", f"request.{name} must be text")
     method, url = texts["method"] or "", texts["url"] or ""
     if method not in ORDER:
-        raise Refused(400, "value", f"request.method {method!r} is none of {', '.join(ORDER)}")
+        raise FhirRefusal(400, "value", f"request.method {method!r} is none of {', '.join(ORDER)}")
     try:
         parts = urlsplit(url.removeprefix(endpoint.base).lstrip("/"))
     except ValueError:
-        raise Refused(400, "value", f"request.url {url[:100]!r} is no address") from None
+        raise FhirRefusal(400, "value", f"request.url {url[:100]!r} is no address") from None
     if parts.scheme or parts.netloc:
-        raise Refused(400, "value", f"request.url {url[:100]!r} leads elsewhere; write it relative to {endpoint.base}")
+        raise FhirRefusal(
+            400, "value", f"request.url {url[:100]!r} leads elsewhere; write it relative to {endpoint.base}"
+        )
     full_url = entry.get("fullUrl")
-    return _Entry(
+    return _BundleEntry(
         number,
-        Call(
+        FhirCall(
             method,
             tuple(parts.path.split("/")),
             query_of(parts.query),
@@ -239,7 +241,7 @@ def _read(endpoint: Endpoint, number: int, entry: Any, *, strict: bool) -> _Entr
     )
 
 
-def _is_search(call: Call) -> bool:
+def _is_search(call: FhirCall) -> bool:
     """Whether a call looks at more than one resource, or at more than one version of it."""
     if "_search" in call.path or "_history" in call.path:
         return True
@@ -248,7 +250,7 @@ def _is_search(call: Call) -> bool:
     return call.method != "POST" or call.if_none_exist is not None
 
 
-def _key(entry: _Entry) -> str:
+def _key(entry: _BundleEntry) -> str:
     """The resource that an entry is about; empty where it is about none, or several."""
     path, identity = entry.call.path, entry.call.identity
     if entry.call.method in ("GET", "HEAD"):
@@ -256,23 +258,23 @@ def _key(entry: _Entry) -> str:
     return "/".join(path[:2]) if len(path) > 1 else f"{path[0]}/{identity}" if identity else ""
 
 
-def _refuse_twice(planned: list[_Entry]) -> None:
+def _refuse_duplicates(planned: list[_BundleEntry]) -> None:
     seen: dict[str, int] = {}
     for entry in planned:
         key = _key(entry)
         if not key or entry.done is not None:
             continue
         if key in seen:
-            raise Refused(
+            raise FhirRefusal(
                 *(400, "duplicate", f"entries {seen[key]} and {entry.number} are both about {key}; nothing was done"),
                 expression=f"Bundle.entry[{entry.number}]",
             )
         seen[key] = entry.number
 
 
-def _told(done: _Done, *, with_resources: bool) -> Json:
+def _response_entry(done: _EntryResult, *, with_resources: bool) -> Json:
     reply = done.reply
-    if isinstance(reply, Refused):
+    if isinstance(reply, FhirRefusal):
         return {"response": {"status": _status(reply.status), "outcome": reply.outcome()}}
     headers = {"location": reply.headers.get("Location"), "etag": reply.headers.get("ETag"), "lastModified": reply.at}
     response = {"status": _status(reply.status), **{name: said for name, said in headers.items() if said is not None}}

@@ -7,27 +7,27 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from meruit.checks.fhir_types.search_parameters import known_parameters
-from meruit.playground.fhir.json import Json, stored, write
-from meruit.playground.fhir.json_patch import BadPatch, patched
+from meruit.checks.fhir_types.search_parameters import parameters_by_name
+from meruit.playground.fhir.json import Json, decode_stored, write
+from meruit.playground.fhir.json_patch import BadPatch, apply_patch
 from meruit.playground.fhir.resources import (
     FHIR,
     TYPES,
-    Kept,
-    Refused,
+    FhirRefusal,
+    StoredResource,
     delete,
-    demand,
-    keep,
-    known_type,
-    look,
-    names,
-    shaped,
+    has_version,
+    read_current,
+    require_resource,
+    require_type,
+    require_version,
+    store_resource,
 )
 from meruit.playground.fhir.search import Parameters, history, only_match, search
-from meruit.playground.state import State, Version
+from meruit.playground.state import ItemVersion, PlaygroundState
 
 
-class Call(NamedTuple):
+class FhirCall(NamedTuple):
     """One request, its body read."""
 
     method: str
@@ -45,7 +45,7 @@ class Call(NamedTuple):
     """The id of what is created, where it was given out already."""
 
 
-class Reply(NamedTuple):
+class FhirReply(NamedTuple):
     """What the server answers."""
 
     status: int
@@ -55,33 +55,35 @@ class Reply(NamedTuple):
     """Since when the resource is as it is."""
 
 
-class Endpoint:
+class FhirEndpoint:
     """A FHIR R4 server over one playground."""
 
-    def __init__(self, state: State, base: str, new_id: Callable[[], str]) -> None:
+    def __init__(self, state: PlaygroundState, base: str, new_id: Callable[[], str]) -> None:
         self.state = state
         self.base = base
         self.new_id = new_id
 
-    def perform(self, call: Call) -> Reply:
+    def perform(self, call: FhirCall) -> FhirReply:
         """Do what is asked; Refused says why not."""
         choices = self._choices(call.path)
         if not choices:
-            raise Refused(404, "not-supported", f"nothing is served at {'/'.join(call.path)[:200]!r}")
+            raise FhirRefusal(404, "not-supported", f"nothing is served at {'/'.join(call.path)[:200]!r}")
         method = "GET" if call.method == "HEAD" else call.method
         if method not in choices:
             allow = ", ".join(choices)
-            raise Refused(405, "not-supported", f"{call.method[:20]} is not done here; there are {allow}", allow=allow)
+            raise FhirRefusal(
+                405, "not-supported", f"{call.method[:20]} is not done here; there are {allow}", allow=allow
+            )
         return choices[method](call)
 
-    def _choices(self, path: tuple[str, ...]) -> dict[str, Callable[[Call], Reply]]:
+    def _choices(self, path: tuple[str, ...]) -> dict[str, Callable[[FhirCall], FhirReply]]:
         match path:
             case ("metadata",):
                 return {"GET": self._metadata}
             case ("_history",):
                 return {"GET": self._history}
             case (kind,):
-                known_type(kind)
+                require_type(kind)
                 return {
                     "GET": self._search,
                     "POST": self._create,
@@ -89,12 +91,12 @@ class Endpoint:
                     "DELETE": self._delete_where,
                 }
             case (kind, *rest):
-                known_type(kind)
+                require_type(kind)
                 return self._choices_of_type(tuple(rest))
             case _:
                 return {}
 
-    def _choices_of_type(self, rest: tuple[str, ...]) -> dict[str, Callable[[Call], Reply]]:  # noqa: PLR0911 - one a route
+    def _choices_of_type(self, rest: tuple[str, ...]) -> dict[str, Callable[[FhirCall], FhirReply]]:  # noqa: PLR0911 - one a route
         if rest[0].startswith("$"):
             return {}
         match rest:
@@ -111,108 +113,112 @@ class Endpoint:
             case _:
                 return {}
 
-    def _metadata(self, _call: Call) -> Reply:
-        return Reply(200, capabilities(self.base))
+    def _metadata(self, _call: FhirCall) -> FhirReply:
+        return FhirReply(200, capabilities(self.base))
 
-    def _search(self, call: Call) -> Reply:
+    def _search(self, call: FhirCall) -> FhirReply:
         # A reference in full leads here as well as one without the server's own address.
         query = [(name, value.removeprefix(f"{self.base}/")) for name, value in call.query]
-        return Reply(200, write(search(self.state, call.path[0], query, base=self.base, strict=call.strict)))
+        return FhirReply(200, write(search(self.state, call.path[0], query, base=self.base, strict=call.strict)))
 
-    def _history(self, call: Call) -> Reply:
+    def _history(self, call: FhirCall) -> FhirReply:
         under = f"{call.path[0]}/" if len(call.path) > 1 else ""
         address = "/".join((self.base, *call.path))
-        return Reply(200, write(history(self.state, under, call.query, base=self.base, address=address)))
+        return FhirReply(200, write(history(self.state, under, call.query, base=self.base, address=address)))
 
-    def _history_of_one(self, call: Call) -> Reply:
+    def _history_of_one(self, call: FhirCall) -> FhirReply:
         key, address = "/".join(call.path[:2]), "/".join((self.base, *call.path))
         if self.state.latest(FHIR, key) is None:
-            raise Refused(404, "not-found", f"there is no {key}")
+            raise FhirRefusal(404, "not-found", f"there is no {key}")
         found = history(self.state, key, call.query, base=self.base, address=address, instance=True)
-        return Reply(200, write(found))
+        return FhirReply(200, write(found))
 
-    def _read(self, call: Call) -> Reply:
-        found = look(self.state, "/".join(call.path))
-        if call.if_none_match is not None and names(call.if_none_match, found.version):
-            return Reply(304, headers=_tags(found.version, found.at))
-        return _shown(found)
+    def _read(self, call: FhirCall) -> FhirReply:
+        found = read_current(self.state, "/".join(call.path))
+        if call.if_none_match is not None and has_version(call.if_none_match, found.version):
+            return FhirReply(304, headers=_tags(found.version, found.at))
+        return _version_reply(found)
 
-    def _read_version(self, call: Call) -> Reply:
+    def _read_version(self, call: FhirCall) -> FhirReply:
         kind, identity, _, wanted = call.path
         for found in self.state.versions(FHIR, f"{kind}/{identity}"):
             if found.version == wanted:
                 if found.content is None:
-                    raise Refused(410, "deleted", f"{kind}/{identity} was deleted by version {wanted}")
-                return _shown(found)
-        raise Refused(404, "not-found", f"there is no version {wanted[:40]!r} of {kind}/{identity}")
+                    raise FhirRefusal(410, "deleted", f"{kind}/{identity} was deleted by version {wanted}")
+                return _version_reply(found)
+        raise FhirRefusal(404, "not-found", f"there is no version {wanted[:40]!r} of {kind}/{identity}")
 
-    def _create(self, call: Call) -> Reply:
+    def _create(self, call: FhirCall) -> FhirReply:
         kind = call.path[0]
-        resource = shaped(call.resource, kind)
+        resource = require_resource(call.resource, kind)
         with self.state.change():
             if call.if_none_exist is not None:
                 found = only_match(self.state, kind, query_of(call.if_none_exist))
                 if found is not None:
-                    standing = look(self.state, found.key)
-                    return _shown(standing)._replace(headers=self._located(standing.key, standing.version, standing.at))
+                    standing = read_current(self.state, found.key)
+                    return _version_reply(standing)._replace(
+                        headers=self._location_headers(standing.key, standing.version, standing.at)
+                    )
             return self._keep(f"{kind}/{call.identity or self.new_id()}", resource, call)
 
-    def _update(self, call: Call) -> Reply:
+    def _update(self, call: FhirCall) -> FhirReply:
         kind, identity = call.path
-        resource = shaped(call.resource, kind, identity)
+        resource = require_resource(call.resource, kind, identity)
         with self.state.change():
             key = f"{kind}/{identity}"
-            demand(self.state.latest(FHIR, key), call.if_match)
+            require_version(self.state.latest(FHIR, key), call.if_match)
             return self._keep(key, resource, call)
 
-    def _update_where(self, call: Call) -> Reply:
+    def _update_where(self, call: FhirCall) -> FhirReply:
         kind = call.path[0]
-        resource = shaped(call.resource, kind)
+        resource = require_resource(call.resource, kind)
         with self.state.change():
             found = only_match(self.state, kind, call.query)
             given = resource.get("id")
             if found is None:
                 return self._keep(f"{kind}/{given if given is not None else self.new_id()}", resource, call)
             if given is not None and found.key != f"{kind}/{given}":
-                raise Refused(
+                raise FhirRefusal(
                     400, "invalid", f"the condition is met by {found.key}, and the resource says id {given!r}"
                 )
-            demand(self.state.latest(FHIR, found.key), call.if_match)
+            require_version(self.state.latest(FHIR, found.key), call.if_match)
             return self._keep(found.key, resource, call)
 
-    def _patch(self, call: Call) -> Reply:
+    def _patch(self, call: FhirCall) -> FhirReply:
         kind, identity = call.path
         key = f"{kind}/{identity}"
         with self.state.change():
-            standing = look(self.state, key)
-            demand(standing, call.if_match)
+            standing = read_current(self.state, key)
+            require_version(standing, call.if_match)
             try:
-                changed = patched(stored((standing.content or b"{}").decode()), call.resource)
+                changed = apply_patch(decode_stored((standing.content or b"{}").decode()), call.resource)
             except BadPatch as problem:
-                raise Refused(422, "processing", str(problem)) from None
-            return self._keep(key, shaped(changed, kind, identity), call)
+                raise FhirRefusal(422, "processing", str(problem)) from None
+            return self._keep(key, require_resource(changed, kind, identity), call)
 
-    def _delete(self, call: Call) -> Reply:
+    def _delete(self, call: FhirCall) -> FhirReply:
         key = "/".join(call.path)
         with self.state.change():
             if call.if_match is not None:
-                demand(self.state.latest(FHIR, key), call.if_match)
-            version = delete(self.state, key, noted=_noted(call))
-        return Reply(204, headers={"ETag": f'W/"{version}"'} if version else {})
+                require_version(self.state.latest(FHIR, key), call.if_match)
+            version = delete(self.state, key, noted=_event_facts(call))
+        return FhirReply(204, headers={"ETag": f'W/"{version}"'} if version else {})
 
-    def _delete_where(self, call: Call) -> Reply:
+    def _delete_where(self, call: FhirCall) -> FhirReply:
         with self.state.change():
             found = only_match(self.state, call.path[0], call.query)
             if found is None:
-                return Reply(204)
+                return FhirReply(204)
             return self._delete(call._replace(path=tuple(found.key.split("/")), query=()))
 
-    def _keep(self, key: str, resource: Json, call: Call) -> Reply:
-        kept: Kept = keep(self.state, key, relative(resource, f"{self.base}/"), noted=_noted(call))
-        headers = self._located(kept.key, kept.version, kept.at)
-        return Reply(201 if kept.created else 200, kept.content, headers, kept.at)
+    def _keep(self, key: str, resource: Json, call: FhirCall) -> FhirReply:
+        kept: StoredResource = store_resource(
+            self.state, key, relative(resource, f"{self.base}/"), noted=_event_facts(call)
+        )
+        headers = self._location_headers(kept.key, kept.version, kept.at)
+        return FhirReply(201 if kept.created else 200, kept.content, headers, kept.at)
 
-    def _located(self, key: str, version: str, at: str) -> dict[str, str]:
+    def _location_headers(self, key: str, version: str, at: str) -> dict[str, str]:
         return {"Location": f"{self.base}/{key}/_history/{version}", **_tags(version, at)}
 
 
@@ -221,7 +227,7 @@ def query_of(text: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=1_000)
     except ValueError:
-        raise Refused(400, "invalid", f"{text[:100]!r} cannot be read as a query") from None
+        raise FhirRefusal(400, "invalid", f"{text[:100]!r} cannot be read as a query") from None
 
 
 # Any: JSON.
@@ -256,7 +262,7 @@ def capabilities(base: str) -> bytes:
             "conditionalCreate": True,
             "conditionalUpdate": True,
             "conditionalDelete": "single",
-            "searchParam": [{"name": one.name, "type": one.kind} for one in known_parameters(kind).values()],
+            "searchParam": [{"name": one.name, "type": one.kind} for one in parameters_by_name(kind).values()],
         }
         for kind in sorted(TYPES)
     ]
@@ -281,12 +287,12 @@ def capabilities(base: str) -> bytes:
     )
 
 
-def _noted(call: Call) -> dict[str, str]:
+def _event_facts(call: FhirCall) -> dict[str, str]:
     return {"request": f"{call.method} {'/'.join(call.path)}"}
 
 
-def _shown(found: Version) -> Reply:
-    return Reply(200, found.content or b"", _tags(found.version, found.at), found.at)
+def _version_reply(found: ItemVersion) -> FhirReply:
+    return FhirReply(200, found.content or b"", _tags(found.version, found.at), found.at)
 
 
 def _tags(version: str, at: str) -> dict[str, str]:

@@ -19,20 +19,20 @@ class TooDeep(MeruitError):
     """A resource whose parts stand too deep inside one another."""
 
 
-class Written(Decimal):
+class ExactDecimal(Decimal):
     """A decimal that remembers its digits and its exponent as they were written."""
 
     __slots__ = ("text",)
     text: str
 
-    def __new__(cls, text: str) -> "Written":
+    def __new__(cls, text: str) -> "ExactDecimal":
         """Read one number."""
         number = super().__new__(cls, text)
         number.text = text
         return number
 
 
-_DECODER = json.JSONDecoder(parse_float=Written)
+_DECODER = json.JSONDecoder(parse_float=ExactDecimal)
 
 
 class Verbatim(str):
@@ -44,10 +44,10 @@ class Verbatim(str):
 def parse(body: bytes) -> Any:
     """Read JSON that a stranger sent; Unreadable says at which byte it goes wrong."""
     read_json(body)
-    return stored(body.decode("utf-8-sig"))
+    return decode_stored(body.decode("utf-8-sig"))
 
 
-def stored(text: str) -> Any:
+def decode_stored(text: str) -> Any:
     """Read JSON that is known to be sound."""
     return _DECODER.decode(text)
 
@@ -81,7 +81,7 @@ def _write(value: Any, parts: list[str], room: int) -> None:
                 _write(element, parts, room - 1)
                 between = ","
             parts.append("]" if value else "[]")
-        case Written():
+        case ExactDecimal():
             parts.append(value.text)
         case Decimal():
             parts.append(str(value))

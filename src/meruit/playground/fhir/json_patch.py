@@ -20,7 +20,7 @@ class BadPatch(MeruitError):
     """A patch that cannot be applied to the document."""
 
 
-def patched(document: Any, operations: Any) -> Any:
+def apply_patch(document: Any, operations: Any) -> Any:
     """A copy of the document with every operation applied; BadPatch names the first that cannot be."""
     if not isinstance(operations, list) or len(operations) > MAX_OPERATIONS:
         raise BadPatch(f"a JSON Patch is a list of at most {MAX_OPERATIONS:,} operations")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from meruit.errors import MeruitError, nearest
 from meruit.model.world import SourceKind
 from meruit.playground.fhir.json import Json, TooDeep, write
-from meruit.playground.state import Full, State, Version
+from meruit.playground.state import ItemVersion, PlaygroundFull, PlaygroundState
 
 FHIR = SourceKind.FHIR
 _TYPES = """
@@ -41,7 +41,7 @@ MAX_RESOURCE_BYTES = 16 * 1024 * 1024
 """Of one resource as it is kept, however it came to be."""
 
 
-class Refused(MeruitError):
+class FhirRefusal(MeruitError):
     """A request that is not done, with the status and the kind of issue that FHIR gives it."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Refused(MeruitError):
         return outcome("error", self.code, self.diagnostics, expression=self.expression)
 
 
-class Kept(NamedTuple):
+class StoredResource(NamedTuple):
     """A resource, as it now stands."""
 
     key: str
@@ -80,62 +80,66 @@ def outcome(severity: str, code: str, diagnostics: str, *, expression: str | Non
     return {"resourceType": "OperationOutcome", "issue": [issue]}
 
 
-def known_type(name: str) -> str:
+def require_type(name: str) -> str:
     """The type; Refused where R4 has none of that name."""
     if name not in TYPES:
-        raise Refused(404, "not-supported", f"{name!r} is no type of resource in FHIR R4{nearest(name, TYPES)}")
+        raise FhirRefusal(404, "not-supported", f"{name!r} is no type of resource in FHIR R4{nearest(name, TYPES)}")
     return name
 
 
 # Any: a stranger may send whatever JSON can say.
-def shaped(resource: Any, kind: str, identity: str | None = None) -> Json:
+def require_resource(resource: Any, kind: str, identity: str | None = None) -> Json:
     """The resource that a request carries, when it is one of that type and, where given, of that id."""
     if not isinstance(resource, dict):
-        raise Refused(400, "structure", "send one JSON object with a resourceType")
+        raise FhirRefusal(400, "structure", "send one JSON object with a resourceType")
     found = resource.get("resourceType")
     if found != kind:
-        raise Refused(400, "invalid", f"the resource says resourceType {found!r}, the address {kind!r}")
+        raise FhirRefusal(400, "invalid", f"the resource says resourceType {found!r}, the address {kind!r}")
     if not isinstance(resource.get("meta", {}), dict):
-        raise Refused(400, "structure", "meta must be an object", expression=f"{kind}.meta")
+        raise FhirRefusal(400, "structure", "meta must be an object", expression=f"{kind}.meta")
     if identity is not None and resource.get("id") != identity:
-        raise Refused(
+        raise FhirRefusal(
             *(400, "invalid", f"the resource says id {resource.get('id')!r}, the address {identity!r}"),
             expression=f"{kind}.id",
         )
     return resource
 
 
-def look(state: State, key: str) -> Version:
+def read_current(state: PlaygroundState, key: str) -> ItemVersion:
     """The resource as it stands; Refused where it never did, or does no longer."""
     found = state.latest(FHIR, key)
     if found is None:
-        raise Refused(404, "not-found", f"there is no {key}")
+        raise FhirRefusal(404, "not-found", f"there is no {key}")
     if found.content is None:
-        raise Refused(410, "deleted", f"{key} was deleted")
+        raise FhirRefusal(410, "deleted", f"{key} was deleted")
     return found
 
 
-def names(tags: str, version: str) -> bool:
+def has_version(tags: str, version: str) -> bool:
     """Whether a list of entity tags, as `W/"3"`, names the version."""
     named = [tag.strip().removeprefix("W/").strip('"') for tag in tags.split(",")]
     return "*" in named or version in named
 
 
-def demand(found: Version | None, if_match: str | None) -> None:
+def require_version(found: ItemVersion | None, if_match: str | None) -> None:
     """Refuse unless the version that a writer has in mind is the one that stands."""
     if if_match is None:
         return
     standing = found.version if found is not None and found.content is not None else None
-    if standing is None or not names(if_match, standing):
+    if standing is None or not has_version(if_match, standing):
         stands = f"version {standing} stands" if standing else "it does not exist"
-        raise Refused(412, "conflict", f"the request is for version {if_match}, and {stands}; read it again")
+        raise FhirRefusal(412, "conflict", f"the request is for version {if_match}, and {stands}; read it again")
 
 
-def keep(state: State, key: str, resource: Mapping[str, Any], *, noted: Mapping[str, Any] | None = None) -> Kept:
+def store_resource(
+    state: PlaygroundState, key: str, resource: Mapping[str, Any], *, noted: Mapping[str, Any] | None = None
+) -> StoredResource:
     """Keep a resource as the next version of its key."""
     kind, _, identity = key.partition("/")
     if not IDENTITY.fullmatch(identity):
-        raise Refused(400, "value", f"{identity[:80]!r} is no id: write A-Z, a-z, 0-9, - and ., at most 64 characters")
+        raise FhirRefusal(
+            400, "value", f"{identity[:80]!r} is no id: write A-Z, a-z, 0-9, - and ., at most 64 characters"
+        )
     with state.change():
         last = state.latest(FHIR, key)
         version, at = _next(last), state.moment()
@@ -143,16 +147,16 @@ def keep(state: State, key: str, resource: Mapping[str, Any], *, noted: Mapping[
         try:
             content = write({"resourceType": kind, "id": identity, "meta": meta, **_rest(resource)})
         except TooDeep as problem:
-            raise Refused(400, "structure", f"the resource is {problem}") from None
+            raise FhirRefusal(400, "structure", f"the resource is {problem}") from None
         if len(content) > MAX_RESOURCE_BYTES:
-            raise Refused(413, "too-long", f"a resource may have {MAX_RESOURCE_BYTES:,} bytes")
+            raise FhirRefusal(413, "too-long", f"a resource may have {MAX_RESOURCE_BYTES:,} bytes")
         created = last is None or last.content is None
         event = "fhir_create" if created else "fhir_update"
         state.put(FHIR, key, content, version=version, event=event, noted=noted)
-        return Kept(key, version, at, content, created)
+        return StoredResource(key, version, at, content, created)
 
 
-def delete(state: State, key: str, *, noted: Mapping[str, Any] | None = None) -> str | None:
+def delete(state: PlaygroundState, key: str, *, noted: Mapping[str, Any] | None = None) -> str | None:
     """Delete a resource, and answer the version that says so; None where there is none."""
     with state.change():
         last = state.latest(FHIR, key)
@@ -162,12 +166,12 @@ def delete(state: State, key: str, *, noted: Mapping[str, Any] | None = None) ->
         return _next(last)
 
 
-def no_room(full: Full) -> Refused:
+def storage_refusal(full: PlaygroundFull) -> FhirRefusal:
     """How a server refuses what does not fit."""
-    return Refused(507, "no-store", str(full))
+    return FhirRefusal(507, "no-store", str(full))
 
 
-def _next(last: Version | None) -> str:
+def _next(last: ItemVersion | None) -> str:
     return str(int(last.version) + 1) if last is not None else "1"
 
 

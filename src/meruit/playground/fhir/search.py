@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from meruit.checks.fhir_types.search import compile_search
-from meruit.checks.fhir_types.search_parameters import Kind, known_parameters
-from meruit.checks.formats.json_path import Path, compile_path, values
-from meruit.checks.values.dates import moment
+from meruit.checks.fhir_types.search_parameters import SearchParameterType, parameters_by_name
+from meruit.checks.formats.json_path import JsonPath, compile_path, values
+from meruit.checks.values.dates import parse_date_or_time
 from meruit.errors import AuthorError, nearest
-from meruit.playground.fhir.json import Json, Verbatim, stored
-from meruit.playground.fhir.resources import FHIR, Refused, outcome
-from meruit.playground.state import State, rfc3339
+from meruit.playground.fhir.json import Json, Verbatim, decode_stored
+from meruit.playground.fhir.resources import FHIR, FhirRefusal, outcome
+from meruit.playground.state import PlaygroundState, rfc3339
 
 PAGE = 50
 """Entries of a page, unless the asker wants another number."""
@@ -30,7 +30,7 @@ Parameters = Sequence[tuple[str, str]]
 """Names and values, as they were given."""
 
 
-class Match(NamedTuple):
+class FhirMatch(NamedTuple):
     """A resource that a search found."""
 
     key: str
@@ -38,7 +38,7 @@ class Match(NamedTuple):
     resource: Json
 
 
-class Asked(NamedTuple):
+class FhirSearchQuery(NamedTuple):
     """A search's parameters, told apart."""
 
     filters: dict[str, list[str]]
@@ -49,39 +49,39 @@ class Asked(NamedTuple):
     """What is wrong with those that it does not rest on."""
 
 
-def matches(state: State, kind: str, filters: Mapping[str, Sequence[str]]) -> list[Match]:
+def matches(state: PlaygroundState, kind: str, filters: Mapping[str, Sequence[str]]) -> list[FhirMatch]:
     """Every resource of a type that the filters let through, by id; Refused for a filter that is none."""
     try:
         fits = compile_search(kind, filters)
     except AuthorError as problem:
-        raise Refused(400, "invalid", str(problem)) from None
+        raise FhirRefusal(400, "invalid", str(problem)) from None
     found = []
     for one in state.items(FHIR, under=f"{kind}/"):
         text = one.body or ""
-        resource = stored(text)
+        resource = decode_stored(text)
         if fits(resource):
-            found.append(Match(one.key, text, resource))
+            found.append(FhirMatch(one.key, text, resource))
     return found
 
 
-def only_match(state: State, kind: str, query: Parameters) -> Match | None:
+def only_match(state: PlaygroundState, kind: str, query: Parameters) -> FhirMatch | None:
     """The one resource that a condition means, if there is one; Refused where there are several, or no condition."""
-    asked = told_apart(kind, query)
+    asked = classify_parameters(kind, query)
     if asked.unknown or not asked.filters:
-        raise Refused(412, "invalid", "; ".join(asked.unknown) or "a condition must name what to search for")
+        raise FhirRefusal(412, "invalid", "; ".join(asked.unknown) or "a condition must name what to search for")
     found = matches(state, kind, asked.filters)
     if len(found) > 1:
         keys = ", ".join(match.key for match in found[:5])
-        raise Refused(412, "multiple-matches", f"{len(found)} resources meet the condition: {keys}")
+        raise FhirRefusal(412, "multiple-matches", f"{len(found)} resources meet the condition: {keys}")
     return found[0] if found else None
 
 
-def told_apart(kind: str, query: Parameters) -> Asked:
+def classify_parameters(kind: str, query: Parameters) -> FhirSearchQuery:
     """The parameters by what they are for."""
     if len(query) > MAX_PARAMETERS:
-        raise Refused(400, "too-costly", f"a search may have {MAX_PARAMETERS} parameters")
-    known = known_parameters(kind)
-    asked = Asked({}, {}, [], [])
+        raise FhirRefusal(400, "too-costly", f"a search may have {MAX_PARAMETERS} parameters")
+    known = parameters_by_name(kind)
+    asked = FhirSearchQuery({}, {}, [], [])
     for name, value in query:
         wrong = _wrong_control(name, value, kind) if name in CONTROLS else _wrong_filter(name, kind, known)
         if wrong:
@@ -107,7 +107,9 @@ def _wrong_filter(name: str, kind: str, known: Iterable[str]) -> str:
 def _wrong_control(name: str, value: str, kind: str) -> str:
     match name:
         case "_sort":
-            can = [one.name for one in known_parameters(kind).values() if one.kind is not Kind.QUANTITY]
+            can = [
+                one.name for one in parameters_by_name(kind).values() if one.kind is not SearchParameterType.QUANTITY
+            ]
             odd = [part for part in value.split(",") if part.removeprefix("-") not in can]
             return f"{kind} is not sorted by {', '.join(odd)} here; there are {', '.join(can)}" if odd else ""
         case "_summary" if value not in ("count", "false"):
@@ -118,11 +120,11 @@ def _wrong_control(name: str, value: str, kind: str) -> str:
             return ""
 
 
-def search(state: State, kind: str, query: Parameters, *, base: str, strict: bool) -> Json:
+def search(state: PlaygroundState, kind: str, query: Parameters, *, base: str, strict: bool) -> Json:
     """The page of a search that its parameters ask for, as a Bundle; Refused for what cannot be searched."""
-    asked = told_apart(kind, query)
+    asked = classify_parameters(kind, query)
     if strict and asked.unknown:
-        raise Refused(400, "not-supported", "; ".join(asked.unknown))
+        raise FhirRefusal(400, "not-supported", "; ".join(asked.unknown))
     found = matches(state, kind, asked.filters)
     order = _order(kind, asked.controls.get("_sort", ""))
     found.sort(key=order)
@@ -144,13 +146,15 @@ def search(state: State, kind: str, query: Parameters, *, base: str, strict: boo
     return {**bundle, "entry": entries} if entries else bundle
 
 
-def history(state: State, under: str, query: Parameters, *, base: str, address: str, instance: bool = False) -> Json:
+def history(
+    state: PlaygroundState, under: str, query: Parameters, *, base: str, address: str, instance: bool = False
+) -> Json:
     """A page of what was done to one resource, a type's or all of them, the newest first, as a Bundle."""
     controls = dict(query)
     count = _page_size(controls.get("_count"))
     since = _since(controls.get("_since"))
     before = _sequence(controls.get("_page"))
-    with state.still():
+    with state.consistent_read():
         if instance:
             every = [one for one in reversed(state.versions(FHIR, under)) if one.at >= since]
             total = len(every)
@@ -178,7 +182,7 @@ def history(state: State, under: str, query: Parameters, *, base: str, address: 
     return {**bundle, "entry": entries} if entries else bundle
 
 
-def _entry(match: Match, elements: str | None, base: str) -> Json:
+def _entry(match: FhirMatch, elements: str | None, base: str) -> Json:
     resource = Verbatim(match.text) if elements is None else _subset(match.resource, elements.split(","))
     return {"fullUrl": f"{base}/{match.key}", "resource": resource, "search": {"mode": "match"}}
 
@@ -198,7 +202,7 @@ def _page_size(given: str | None) -> int:
     if given is None:
         return PAGE
     if not (given.isascii() and given.isdigit() and len(given) < len(str(2**62))):
-        raise Refused(400, "value", f"_count={given!r} is no whole number")
+        raise FhirRefusal(400, "value", f"_count={given!r} is no whole number")
     return min(int(given), MAX_PAGE)
 
 
@@ -208,7 +212,7 @@ def _since(given: str | None) -> str:
     # A plus that was not escaped arrives as a space.
     since = _in_utc(given.replace(" ", "+"))
     if since is None:
-        raise Refused(400, "value", f"_since={given!r} is no instant; write one as 2026-03-06T10:00:00Z")
+        raise FhirRefusal(400, "value", f"_since={given!r} is no instant; write one as 2026-03-06T10:00:00Z")
     return since
 
 
@@ -216,12 +220,12 @@ def _sequence(given: str | None) -> int | None:
     if given is None:
         return None
     if not (given.isascii() and given.isdigit() and len(given) < len(str(2**62))):
-        raise Refused(400, "value", "_page is no page of this history; follow its links from the first")
+        raise FhirRefusal(400, "value", "_page is no page of this history; follow its links from the first")
     return int(given)
 
 
 @total_ordering
-class _Place:
+class _SortValue:
     """Where a value stands in an order, upwards or downwards; what is missing stands last."""
 
     __slots__ = ("down", "value")
@@ -231,9 +235,9 @@ class _Place:
         self.down = down
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Place) and self.value == other.value
+        return isinstance(other, _SortValue) and self.value == other.value
 
-    def __lt__(self, other: "_Place") -> bool:
+    def __lt__(self, other: "_SortValue") -> bool:
         if self.value is None or other.value is None:
             return other.value is None and self.value is not None
         return self.value > other.value if self.down else self.value < other.value
@@ -241,28 +245,28 @@ class _Place:
     __hash__ = None  # type: ignore[assignment] # places are compared, never looked up
 
 
-_Order = Callable[[Match], list[_Place]]
+_Order = Callable[[FhirMatch], list[_SortValue]]
 
 
 def _order(kind: str, sort: str) -> _Order:
     wishes = [
         (
-            [compile_path(path, choices=True) for path in known_parameters(kind)[part.removeprefix("-")].paths],
+            [compile_path(path, choices=True) for path in parameters_by_name(kind)[part.removeprefix("-")].paths],
             part.startswith("-"),
         )
         for part in sort.split(",")
         if part
     ]
 
-    def places(match: Match) -> list[_Place]:
-        found = [_Place(_sortable(match.resource, paths), down=down) for paths, down in wishes]
+    def sort_values(match: FhirMatch) -> list[_SortValue]:
+        found = [_SortValue(_sortable(match.resource, paths), down=down) for paths, down in wishes]
         # The key comes last, so that no two stand in the same place.
-        return [*found, _Place(match.key, down=False)]
+        return [*found, _SortValue(match.key, down=False)]
 
-    return places
+    return sort_values
 
 
-def _sortable(resource: Json, paths: Sequence[Path]) -> str | None:
+def _sortable(resource: Json, paths: Sequence[JsonPath]) -> str | None:
     """The first text that stands at one of the paths."""
     for path in paths:
         for value in values(resource, path):
@@ -287,35 +291,35 @@ def _text(value: Any) -> str | None:
 
 def _in_utc(text: str) -> str | None:
     """A date or time, so that those of different zones can be compared; None where the text is none."""
-    found = moment(text)
+    found = parse_date_or_time(text)
     if found is None:
         return None
     try:
-        return rfc3339(found.at if found.zoned else found.at.replace(tzinfo=UTC))
+        return rfc3339(found.at if found.has_zone else found.at.replace(tzinfo=UTC))
     except OverflowError:
         # The first day of all time begins before it, somewhere.
         return None
 
 
-def _token(last: Match, order: _Order) -> str:
+def _token(last: FhirMatch, order: _Order) -> str:
     """Where the next page begins, so that what is written meanwhile moves nobody from one page to another."""
     values = [place.value for place in order(last)]
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
-def _after(found: list[Match], token: str | None, order: _Order) -> list[Match]:
+def _after(found: list[FhirMatch], token: str | None, order: _Order) -> list[FhirMatch]:
     if token is None:
         return found
     try:
         values = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     except (ValueError, binascii.Error, RecursionError):
         values = None
-    sample = order(Match("", "", {}))
+    sample = order(FhirMatch("", "", {}))
     if (
         not isinstance(values, list)
         or len(values) != len(sample)
         or not all(value is None or isinstance(value, str) for value in values)
     ):
-        raise Refused(400, "value", "_page is no page of this search; follow its links from the first")
-    last = [_Place(value, down=place.down) for value, place in zip(values, sample, strict=True)]
+        raise FhirRefusal(400, "value", "_page is no page of this search; follow its links from the first")
+    last = [_SortValue(value, down=place.down) for value, place in zip(values, sample, strict=True)]
     return [match for match in found if order(match) > last]

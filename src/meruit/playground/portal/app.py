@@ -15,7 +15,7 @@ from litestar.params import FromPath, QueryParameter
 from litestar.types import ASGIApp
 
 from meruit.errors import Unreachable
-from meruit.playground.http import Asked, Find, Refusal, playground_of, serve
+from meruit.playground.http import Find, PlaygroundRefusal, PlaygroundRequest, playground_of, serve
 from meruit.playground.portal import payer
 from meruit.playground.portal.forms import (
     MAX_FIELD,
@@ -24,31 +24,31 @@ from meruit.playground.portal.forms import (
     Errors,
     Form,
     read_form,
-    read_wish,
+    read_prior_auth,
     too_long,
 )
 from meruit.playground.portal.pages import (
     USER,
     NotLoggedIn,
-    Session,
+    PortalSession,
     asset,
-    busy,
-    check,
+    check_form_token,
     cookie,
-    full,
-    http,
-    logged_in,
+    http_error_page,
     new_session,
     page,
-    quoted,
-    refused,
+    quota_page,
+    quote_segment,
+    redirect,
+    redirect_to_login,
+    refusal_page,
+    require_login,
     session_of,
     templates,
-    to,
-    to_login,
+    unavailable_page,
 )
-from meruit.playground.portal.payer import NotPossible, Row, Status, text
-from meruit.playground.state import Full, State
+from meruit.playground.portal.payer import PriorAuthNotAllowed, PriorAuthStatus, Row, text
+from meruit.playground.state import PlaygroundFull, PlaygroundState
 
 MAX_BODY_BYTES = 24 * 1024 * 1024
 PAGE = 25
@@ -75,7 +75,13 @@ def app(find: Find) -> ASGIApp:
             *(_find_members, _show_member, _list_messages),
         ],
         max_body_bytes=MAX_BODY_BYTES,
-        handlers={NotLoggedIn: to_login, Refusal: refused, HTTPException: http, Unreachable: busy, Full: full},
+        handlers={
+            NotLoggedIn: redirect_to_login,
+            PlaygroundRefusal: refusal_page,
+            HTTPException: http_error_page,
+            Unreachable: unavailable_page,
+            PlaygroundFull: quota_page,
+        },
     )
 
 
@@ -90,60 +96,60 @@ def _icon() -> Response[bytes]:
 
 
 @get("/{playground_id:str}/portal", sync_to_thread=True)
-def _home(request: Asked) -> Response[bytes]:
-    logged_in(request, playground_of(request))
-    return to(request, "requests")
+def _home(request: PlaygroundRequest) -> Response[bytes]:
+    require_login(request, playground_of(request))
+    return redirect(request, "requests")
 
 
 @get("/{playground_id:str}/portal/login", sync_to_thread=True)
-def _show_login(request: Asked) -> Response[bytes]:
+def _show_login(request: PlaygroundRequest) -> Response[bytes]:
     session = session_of(request, playground_of(request))
-    return to(request, "requests") if session.known else page(request, "login.html", session=session)
+    return redirect(request, "requests") if session.known else page(request, "login.html", session=session)
 
 
 @post("/{playground_id:str}/portal/login")
-async def _login(request: Asked) -> Response[bytes]:
+async def _login(request: PlaygroundRequest) -> Response[bytes]:
     state, form = playground_of(request), await read_form(request)
     return await asyncio.to_thread(_try_login, request, state, form)
 
 
-def _try_login(request: Asked, state: State, form: Form) -> Response[bytes]:
+def _try_login(request: PlaygroundRequest, state: PlaygroundState, form: Form) -> Response[bytes]:
     session = session_of(request, state)
-    check(state, session, form.token)
+    check_form_token(state, session, form.token)
     given = [form.typed.get(name, "") for name in ("username", "password")]
     right = [hmac.compare_digest(*map(str.encode, pair)) for pair in zip(given, _credentials(state), strict=True)]
     if not all(right):
-        state.mention("portal_login_failed")
+        state.log_if_room("portal_login_failed")
         wrong = {"username": "The user name or the password is wrong."}
         return page(request, "login.html", session=session, status=401, errors=wrong, typed={"username": given[0]})
-    state.mention("portal_login", {"user": USER})
+    state.log_if_room("portal_login", {"user": USER})
     entered = new_session(state, known=True)
-    return to(request, "requests", cookie(request, state, entered))
+    return redirect(request, "requests", cookie(request, state, entered))
 
 
-def _credentials(state: State) -> tuple[str, str]:
+def _credentials(state: PlaygroundState) -> tuple[str, str]:
     return USER, str(state.settings()["secret"])
 
 
 @post("/{playground_id:str}/portal/logout")
-async def _logout(request: Asked) -> Response[bytes]:
+async def _logout(request: PlaygroundRequest) -> Response[bytes]:
     state, form = playground_of(request), await read_form(request)
 
     def leave() -> Response[bytes]:
-        check(state, logged_in(request, state), form.token)
-        state.mention("portal_logout", {"user": USER})
+        check_form_token(state, require_login(request, state), form.token)
+        state.log_if_room("portal_logout", {"user": USER})
         gone = new_session(state, known=False)
-        return to(request, "login", cookie(request, state, gone))
+        return redirect(request, "login", cookie(request, state, gone))
 
     return await asyncio.to_thread(leave)
 
 
 @get("/{playground_id:str}/portal/requests", sync_to_thread=True)
-def _list_requests(request: Asked, status: Query = "", asked: PageQuery = "1") -> Response[bytes]:
+def _list_requests(request: PlaygroundRequest, status: Query = "", asked: PageQuery = "1") -> Response[bytes]:
     state = playground_of(request)
-    session = logged_in(request, state)
+    session = require_login(request, state)
     every = payer.rows(state, payer.PRIOR_AUTH)[::-1]
-    chosen = status if status in set(Status) else ""
+    chosen = status if status in set(PriorAuthStatus) else ""
     shown = [one for one in every if not chosen or one.get("status") == chosen]
     pages = max(-(-len(shown) // PAGE), 1)
     number = min(max(int(asked) if asked.isdecimal() and len(asked) < MAX_DIGITS else 1, 1), pages)
@@ -155,7 +161,7 @@ def _list_requests(request: Asked, status: Query = "", asked: PageQuery = "1") -
         rows=shown[(number - 1) * PAGE : number * PAGE],
         names={text(one, "id"): text(one, "name") for one in payer.rows(state, payer.MEMBER)},
         counts=Counter(text(one, "status") for one in every),
-        statuses=[one.value for one in Status],
+        statuses=[one.value for one in PriorAuthStatus],
         chosen=chosen,
         page=number,
         pages=pages,
@@ -163,52 +169,52 @@ def _list_requests(request: Asked, status: Query = "", asked: PageQuery = "1") -
 
 
 @get("/{playground_id:str}/portal/requests/new", sync_to_thread=True)
-def _show_new(request: Asked, member: Query = "") -> Response[bytes]:
-    session = logged_in(request, playground_of(request))
+def _show_new(request: PlaygroundRequest, member: Query = "") -> Response[bytes]:
+    session = require_login(request, playground_of(request))
     return _new_page(request, session, {"member": member}, {})
 
 
 def _new_page(
-    request: Asked, session: Session, typed: Mapping[str, str], errors: Errors, status: int = 200
+    request: PlaygroundRequest, session: PortalSession, typed: Mapping[str, str], errors: Errors, status: int = 200
 ) -> Response[bytes]:
     given = {"typed": typed, "errors": errors, "urgencies": URGENCIES, "upload_hint": UPLOAD_HINT}
     return page(request, "new.html", session=session, status=status, here="requests", **given)
 
 
 @post("/{playground_id:str}/portal/requests/new")
-async def _create(request: Asked) -> Response[bytes]:
+async def _create(request: PlaygroundRequest) -> Response[bytes]:
     state, form = playground_of(request), await read_form(request, "attachments")
 
     def create() -> Response[bytes]:
-        session = logged_in(request, state)
-        check(state, session, form.token)
-        wish, errors = read_wish(state, form)
+        session = require_login(request, state)
+        check_form_token(state, session, form.token)
+        wish, errors = read_prior_auth(state, form)
         if errors:
             if form.documents:
                 errors.setdefault("attachments", "Choose your attachments again: a browser does not keep them.")
             return _new_page(request, session, form.typed, errors, 422)
-        return to(request, f"requests/{payer.submit(state, wish)['id']}?done=submitted")
+        return redirect(request, f"requests/{payer.submit(state, wish)['id']}?done=submitted")
 
     return await asyncio.to_thread(create)
 
 
 @get("/{playground_id:str}/portal/requests/{key:str}", sync_to_thread=True)
-def _show_request(request: Asked, key: FromPath[str]) -> Response[bytes]:
+def _show_request(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
     state = playground_of(request)
-    return _request_page(request, state, logged_in(request, state), key)
+    return _request_page(request, state, require_login(request, state), key)
 
 
 def _request_page(
-    request: Asked,
-    state: State,
-    session: Session,
+    request: PlaygroundRequest,
+    state: PlaygroundState,
+    session: PortalSession,
     key: str,
     errors: Errors | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
     found = payer.row(state, payer.PRIOR_AUTH, key)
     if found is None:
-        raise Refusal(404, "There is no such request.")
+        raise PlaygroundRefusal(404, "There is no such request.")
     status = found.get("status")
     return page(
         request,
@@ -218,10 +224,10 @@ def _request_page(
         here="requests",
         row=found,
         member=payer.row(state, payer.MEMBER, text(found, "member")) or {},
-        history=_listed(found, "history"),
+        history=_list_of(found, "history"),
         attachments=_attachments(found),
         takes_documents=status in payer.TAKES_DOCUMENTS,
-        can_appeal=status == Status.DENIED,
+        can_appeal=status == PriorAuthStatus.DENIED,
         can_withdraw=status in payer.OPEN,
         upload_hint=UPLOAD_HINT,
         errors=errors or {},
@@ -231,88 +237,88 @@ def _request_page(
 
 def _attachments(found: Row) -> list[Row]:
     """What came with a request; of some of it only the name is known."""
-    known = {text(one, "name"): one for one in _listed(found, "documents") if isinstance(one, dict)}
-    return [known.get(str(name)) or {"name": str(name)} for name in _listed(found, "attachments")]
+    known = {text(one, "name"): one for one in _list_of(found, "documents") if isinstance(one, dict)}
+    return [known.get(str(name)) or {"name": str(name)} for name in _list_of(found, "attachments")]
 
 
-def _listed(found: Row, name: str) -> Sequence[Any]:
+def _list_of(found: Row, name: str) -> Sequence[Any]:
     value = found.get(name)
     return value if isinstance(value, list) else []
 
 
 @post("/{playground_id:str}/portal/requests/{key:str}/documents")
-async def _upload(request: Asked, key: FromPath[str]) -> Response[bytes]:
+async def _upload(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
     state, form = playground_of(request), await read_form(request, "documents")
 
     def upload() -> Response[bytes]:
-        session = logged_in(request, state)
-        check(state, session, form.token)
+        session = require_login(request, state)
+        check_form_token(state, session, form.token)
         if form.errors or not form.documents:
             errors = form.errors or {"documents": "Choose a document first."}
             return _request_page(request, state, session, key, errors)
         payer.add_documents(state, key, form.documents, by=USER)
-        return to(request, f"requests/{quoted(key)}?done=uploaded")
+        return redirect(request, f"requests/{quote_segment(key)}?done=uploaded")
 
-    return await _acted(upload)
+    return await _run_action(upload)
 
 
 @post("/{playground_id:str}/portal/requests/{key:str}/withdraw")
-async def _withdraw(request: Asked, key: FromPath[str]) -> Response[bytes]:
+async def _withdraw(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
     state, form = playground_of(request), await read_form(request)
 
     def withdraw() -> Response[bytes]:
-        check(state, logged_in(request, state), form.token)
+        check_form_token(state, require_login(request, state), form.token)
         payer.withdraw(state, key, by=USER)
-        return to(request, f"requests/{quoted(key)}?done=withdrawn")
+        return redirect(request, f"requests/{quote_segment(key)}?done=withdrawn")
 
-    return await _acted(withdraw)
+    return await _run_action(withdraw)
 
 
 @post("/{playground_id:str}/portal/requests/{key:str}/appeal")
-async def _appeal(request: Asked, key: FromPath[str]) -> Response[bytes]:
+async def _appeal(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
     state, form = playground_of(request), await read_form(request)
 
     def appeal() -> Response[bytes]:
-        session = logged_in(request, state)
-        check(state, session, form.token)
+        session = require_login(request, state)
+        check_form_token(state, session, form.token)
         reason = form.typed.get("reason", "")
         wrong = too_long(reason) if reason else "Say why the decision should be changed."
         if wrong:
             return _request_page(request, state, session, key, {"reason": wrong}, form.typed)
         payer.appeal(state, key, reason, by=USER)
-        return to(request, f"requests/{quoted(key)}?done=appealed")
+        return redirect(request, f"requests/{quote_segment(key)}?done=appealed")
 
-    return await _acted(appeal)
+    return await _run_action(appeal)
 
 
-async def _acted(act: Callable[[], Response[bytes]]) -> Response[bytes]:
+async def _run_action(act: Callable[[], Response[bytes]]) -> Response[bytes]:
     try:
         return await asyncio.to_thread(act)
-    except NotPossible as refused:
-        raise Refusal(409, str(refused)) from None
+    except PriorAuthNotAllowed as refused:
+        raise PlaygroundRefusal(409, str(refused)) from None
 
 
 @get("/{playground_id:str}/portal/members", sync_to_thread=True)
-def _find_members(request: Asked, q: Query = "") -> Response[bytes]:
+def _find_members(request: PlaygroundRequest, q: Query = "") -> Response[bytes]:
     state = playground_of(request)
-    session, found = logged_in(request, state), payer.find_members(state, q)[:MAX_FOUND]
+    session, found = require_login(request, state), payer.find_members(state, q)[:MAX_FOUND]
     return page(request, "members.html", session=session, here="members", rows=found, asked=q.strip())
 
 
 @get("/{playground_id:str}/portal/members/{key:str}", sync_to_thread=True)
-def _show_member(request: Asked, key: FromPath[str]) -> Response[bytes]:
+def _show_member(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
     state = playground_of(request)
-    session, found = logged_in(request, state), payer.row(state, payer.MEMBER, key)
+    session, found = require_login(request, state), payer.row(state, payer.MEMBER, key)
     if found is None:
-        raise Refusal(404, "There is no such member.")
+        raise PlaygroundRefusal(404, "There is no such member.")
     requests = [one for one in payer.rows(state, payer.PRIOR_AUTH) if text(one, "member") == key]
     claims = payer.claims_of(state, key)
     return page(request, "member.html", session=session, here="members", row=found, requests=requests, claims=claims)
 
 
 @get("/{playground_id:str}/portal/messages", sync_to_thread=True)
-def _list_messages(request: Asked) -> Response[bytes]:
+def _list_messages(request: PlaygroundRequest) -> Response[bytes]:
     state = playground_of(request)
-    session = logged_in(request, state)
+    session = require_login(request, state)
     newest = sorted(payer.rows(state, payer.MESSAGE), key=lambda one: text(one, "at"), reverse=True)
     return page(request, "messages.html", session=session, here="messages", rows=newest)

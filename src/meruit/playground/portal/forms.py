@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from litestar.datastructures import UploadFile
 
-from meruit.playground.http import Asked, Refusal
+from meruit.playground.http import PlaygroundRefusal, PlaygroundRequest
 from meruit.playground.portal import payer
-from meruit.playground.portal.pages import SAID, USER
-from meruit.playground.portal.payer import Document, Wish
-from meruit.playground.state import State
+from meruit.playground.portal.pages import ERROR_MESSAGES, USER
+from meruit.playground.portal.payer import PriorAuthDocument, PriorAuthRequest
+from meruit.playground.state import PlaygroundState
 
 MAX_UPLOAD_BYTES = 5 * 1024 * 1024
 """Of one document."""
@@ -48,7 +48,7 @@ class Form(NamedTuple):
     """What a browser sent."""
 
     typed: dict[str, str]
-    documents: list[Document]
+    documents: list[PriorAuthDocument]
     errors: Errors
     """What is wrong with the uploads."""
 
@@ -58,18 +58,18 @@ class Form(NamedTuple):
         return self.typed.get("csrf", "")
 
 
-async def read_form(request: Asked, uploads: str | None = None) -> Form:
+async def read_form(request: PlaygroundRequest, uploads: str | None = None) -> Form:
     """The fields of a form, and the documents of one of them."""
     try:
         sent = await request.form()
     except (ValueError, UnicodeError):
-        raise Refusal(400, SAID[400]) from None
+        raise PlaygroundRefusal(400, ERROR_MESSAGES[400]) from None
     typed: dict[str, str] = {}
-    documents: list[Document] = []
+    documents: list[PriorAuthDocument] = []
     errors: Errors = {}
     for name, value in sent.multi_items():
         if not isinstance(value, UploadFile):
-            typed[name] = _UNPRINTABLE.sub(_kept_breaks, str(value)).strip()
+            typed[name] = _UNPRINTABLE.sub(_keep_breaks, str(value)).strip()
         elif name == uploads and value.filename:
             content = await value.read()
             wrong = _upload_trouble(value.filename, len(content))
@@ -82,7 +82,7 @@ async def read_form(request: Asked, uploads: str | None = None) -> Form:
     return Form(typed, documents, errors)
 
 
-def _kept_breaks(found: re.Match[str]) -> str:
+def _keep_breaks(found: re.Match[str]) -> str:
     return {"\n": "\n", "\t": " "}.get(found[0], "")
 
 
@@ -102,13 +102,13 @@ def _upload_trouble(filename: str, size: int) -> str | None:
     return f"“{name}” is too large. {UPLOAD_HINT}." if size > MAX_UPLOAD_BYTES else None
 
 
-def _document(filename: str, content: bytes) -> Document:
+def _document(filename: str, content: bytes) -> PriorAuthDocument:
     name = _plain_name(filename)
     kind = TYPES[PurePosixPath(name.lower()).suffix]
-    return Document(name, len(content), hashlib.sha256(content).hexdigest(), kind)
+    return PriorAuthDocument(name, len(content), hashlib.sha256(content).hexdigest(), kind)
 
 
-def read_wish(state: State, form: Form) -> tuple[Wish, Errors]:
+def read_prior_auth(state: PlaygroundState, form: Form) -> tuple[PriorAuthRequest, Errors]:
     """The request that was filled in, and what is wrong with it."""
     typed = form.typed
     member, npi = typed.get("member", ""), typed.get("npi", "")
@@ -122,7 +122,7 @@ def read_wish(state: State, form: Form) -> tuple[Wish, Errors]:
         "notes": too_long(typed.get("notes", "")),
         "attachments": form.errors.get("attachments"),
     }
-    wish = Wish(
+    wish = PriorAuthRequest(
         *(member, cpt, diagnosis, typed.get("urgency", ""), npi, typed.get("notes", ""), form.documents),
         by=USER,
         more={"channel": "portal"},
@@ -130,7 +130,7 @@ def read_wish(state: State, form: Form) -> tuple[Wish, Errors]:
     return wish, {name: wrong for name, wrong in errors.items() if wrong}
 
 
-def _member_trouble(state: State, member: str) -> str | None:
+def _member_trouble(state: PlaygroundState, member: str) -> str | None:
     if not member:
         return "Enter the member’s ID."
     found = payer.row(state, payer.MEMBER, member) if len(member) <= MAX_FIELD else None

@@ -15,9 +15,9 @@ from litestar.exceptions import HTTPException
 
 from meruit.checks.values.decimals import numeral
 from meruit.errors import MeruitError, Unreachable
-from meruit.playground.http import Asked, Refusal, named_in, playground_of
+from meruit.playground.http import PlaygroundRefusal, PlaygroundRequest, playground_id_of, playground_of
 from meruit.playground.portal import payer
-from meruit.playground.state import Full, State
+from meruit.playground.state import PlaygroundFull, PlaygroundState
 
 if TYPE_CHECKING:
     import jinja2
@@ -36,7 +36,7 @@ NOTICES = {
     "appealed": "Your appeal was submitted.",
 }
 """What is said after something was done, by a word in the address."""
-SAID = {
+ERROR_MESSAGES = {
     400: "The portal could not understand what your browser sent.",
     404: "There is no such page.",
     405: "This page cannot be used in that way.",
@@ -55,7 +55,7 @@ HEADERS = {
 NEEDS = "the portal needs jinja2: pip install 'meruit[playground]'"
 
 
-class Session(NamedTuple):
+class PortalSession(NamedTuple):
     """A browser that came by, logged in or not."""
 
     token: str
@@ -67,27 +67,27 @@ class NotLoggedIn(Exception):
     """The page is for who is logged in."""
 
 
-def _signed(state: State, purpose: str, token: str) -> str:
+def _sign(state: PlaygroundState, purpose: str, token: str) -> str:
     key = str(state.settings()["secret"]).encode()
     return hmac.new(key, f"portal:{purpose}:{token}".encode(), hashlib.sha256).hexdigest()
 
 
-def new_session(state: State, *, known: bool) -> Session:
+def new_session(state: PlaygroundState, *, known: bool) -> PortalSession:
     """A session that begins now."""
-    return Session(f"{'in' if known else 'out'}-{int(state.clock().timestamp())}-{secrets.token_hex(16)}", known)
+    return PortalSession(f"{'in' if known else 'out'}-{int(state.clock().timestamp())}-{secrets.token_hex(16)}", known)
 
 
-def session_of(request: Asked, state: State) -> Session:
+def session_of(request: PlaygroundRequest, state: PlaygroundState) -> PortalSession:
     """The session of a request's cookie; a new one, not logged in, where it has none that holds."""
     token, _, signature = request.cookies.get(COOKIE, "").partition(".")
-    if hmac.compare_digest(signature.encode(), _signed(state, "session", token).encode()):
+    if hmac.compare_digest(signature.encode(), _sign(state, "session", token).encode()):
         kind, began, _ = token.split("-")
         if 0 <= state.clock().timestamp() - int(began) < SESSION_S:
-            return Session(token, kind == "in")
+            return PortalSession(token, kind == "in")
     return new_session(state, known=False)
 
 
-def logged_in(request: Asked, state: State) -> Session:
+def require_login(request: PlaygroundRequest, state: PlaygroundState) -> PortalSession:
     """The session of somebody who is logged in; NotLoggedIn sends all others to the login."""
     session = session_of(request, state)
     if not session.known:
@@ -95,11 +95,11 @@ def logged_in(request: Asked, state: State) -> Session:
     return session
 
 
-def check(state: State, session: Session, given: str) -> None:
+def check_form_token(state: PlaygroundState, session: PortalSession, given: str) -> None:
     """Refuse a form whose token is not from our own page in this very browser."""
-    expected = _signed(state, "form", session.token)
+    expected = _sign(state, "form", session.token)
     if not hmac.compare_digest(given.encode(), expected.encode()):
-        raise Refusal(403, "This form is out of date. Open the page again and repeat what you did.")
+        raise PlaygroundRefusal(403, "This form is out of date. Open the page again and repeat what you did.")
 
 
 @cache
@@ -112,24 +112,26 @@ def templates() -> "jinja2.Environment":
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("meruit.playground.portal"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters.update(day=_day, moment=_moment, money=_money, quoted=quoted, size=_size, active=payer.is_active)
+    made.filters.update(
+        day=_day, moment=_moment, money=_money, quoted=quote_segment, size=_size, active=payer.is_active
+    )
     return made
 
 
-def base_of(request: Asked) -> str:
+def base_of(request: PlaygroundRequest) -> str:
     """How the address of every page of this portal begins."""
-    return f"{request.scope.get('root_path', '')}/{quoted(named_in(request))}/portal"
+    return f"{request.scope.get('root_path', '')}/{quote_segment(playground_id_of(request))}/portal"
 
 
 # Any: pages show values of every type.
 def page(
-    request: Asked, template: str, *, session: Session | None = None, status: int = 200, **values: Any
+    request: PlaygroundRequest, template: str, *, session: PortalSession | None = None, status: int = 200, **values: Any
 ) -> Response[bytes]:
     """A page from a template; the browser is told its session where it does not know it yet."""
     base, cookies, csrf = base_of(request), list[Cookie](), ""
     if session is not None:
         state = playground_of(request)
-        csrf = _signed(state, "form", session.token)
+        csrf = _sign(state, "form", session.token)
         remembered = cookie(request, state, session)
         if request.cookies.get(COOKIE) != remembered.value:
             cookies = [remembered]
@@ -160,11 +162,11 @@ def asset(name: str, media_type: str) -> Response[bytes]:
     return Response(source.encode(), media_type=media_type, headers=headers)
 
 
-def cookie(request: Asked, state: State, session: Session) -> Cookie:
+def cookie(request: PlaygroundRequest, state: PlaygroundState, session: PortalSession) -> Cookie:
     """What makes a browser remember its session, for this portal only."""
     return Cookie(
         key=COOKIE,
-        value=f"{session.token}.{_signed(state, 'session', session.token)}",
+        value=f"{session.token}.{_sign(state, 'session', session.token)}",
         path=base_of(request),
         httponly=True,
         samesite="lax",
@@ -172,51 +174,53 @@ def cookie(request: Asked, state: State, session: Session) -> Cookie:
     )
 
 
-def to(request: Asked, place: str, cookie: Cookie | None = None) -> Response[bytes]:
+def redirect(request: PlaygroundRequest, place: str, cookie: Cookie | None = None) -> Response[bytes]:
     """Send a browser to another page."""
     headers = {**HEADERS, "Location": f"{base_of(request)}/{place}"}
     cookies = [cookie] if cookie is not None else []
     return Response(b"", status_code=303, media_type=HTML, headers=headers, cookies=cookies)
 
 
-def to_login(request: Asked, error: NotLoggedIn) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
+def redirect_to_login(request: PlaygroundRequest, error: NotLoggedIn) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
     """Send a browser to the login."""
-    return to(request, "login")
+    return redirect(request, "login")
 
 
-def refused(request: Asked, refusal: Refusal) -> Response[bytes]:
+def refusal_page(request: PlaygroundRequest, refusal: PlaygroundRefusal) -> Response[bytes]:
     """A page that says what is wrong."""
     message = refusal.detail[:1].upper() + refusal.detail[1:]
     heading = HTTPStatus(refusal.status).phrase.capitalize()
     return page(request, "error.html", status=refusal.status, heading=heading, message=message)
 
 
-def http(request: Asked, error: HTTPException) -> Response[bytes]:
+def http_error_page(request: PlaygroundRequest, error: HTTPException) -> Response[bytes]:
     """A page for what Litestar refuses."""
-    return refused(request, Refusal(error.status_code, SAID.get(error.status_code, "Something went wrong.")))
+    return refusal_page(
+        request, PlaygroundRefusal(error.status_code, ERROR_MESSAGES.get(error.status_code, "Something went wrong."))
+    )
 
 
-def busy(request: Asked, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
+def unavailable_page(request: PlaygroundRequest, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
     """A page for when the playground cannot be read."""
-    return refused(request, Refusal(503, "The portal cannot be used just now. Try again in a moment."))
+    return refusal_page(request, PlaygroundRefusal(503, "The portal cannot be used just now. Try again in a moment."))
 
 
-def full(request: Asked, error: Full) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
+def quota_page(request: PlaygroundRequest, error: PlaygroundFull) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
     """A page for when the playground has no room left."""
-    return refused(request, Refusal(507, "There is no room left. Nothing was changed."))
+    return refusal_page(request, PlaygroundRefusal(507, "There is no room left. Nothing was changed."))
 
 
 def _day(value: object) -> str:
-    found = _parsed(value)
+    found = _parse_moment(value)
     return str(value or "") if found is None else f"{found.day} {found:%B %Y}"
 
 
 def _moment(value: object) -> str:
-    found = _parsed(value)
+    found = _parse_moment(value)
     return str(value or "") if found is None else f"{found.day} {found:%B %Y, %H:%M}"
 
 
-def _parsed(value: object) -> datetime | None:
+def _parse_moment(value: object) -> datetime | None:
     try:
         return datetime.fromisoformat(str(value or ""))
     except ValueError:
@@ -235,6 +239,6 @@ def _size(value: object) -> str:
     return f"{found} bytes" if found < 1024 else f"{found / 1024:,.0f} kB"
 
 
-def quoted(value: object) -> str:
+def quote_segment(value: object) -> str:
     """A value as one part of an address."""
     return quote(str(value or "").encode("utf-8", "replace"), safe="")

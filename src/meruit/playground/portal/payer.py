@@ -16,8 +16,8 @@ from meruit.checks.values.speech import words
 from meruit.errors import MeruitError
 from meruit.model.record import Record
 from meruit.model.world import Item, SourceKind
-from meruit.playground.fhir.json import stored, write
-from meruit.playground.state import State, rfc3339
+from meruit.playground.fhir.json import decode_stored, write
+from meruit.playground.state import PlaygroundState, rfc3339
 
 MEMBER, CLAIM, PRIOR_AUTH, APPEAL = "member", "claim", "prior_auth", "appeal"
 AUTH_RULE, MESSAGE = "auth_rule", "message"
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 """One row, as JSON has it."""
 
 
-class Status(StrEnum):
+class PriorAuthStatus(StrEnum):
     """Where a prior authorisation stands."""
 
     PENDING = "pending"
@@ -43,19 +43,23 @@ class Status(StrEnum):
     APPEALED = "appealed"
 
 
-OPEN = (Status.PENDING, Status.APPEALED)
+OPEN = (PriorAuthStatus.PENDING, PriorAuthStatus.APPEALED)
 """What can be withdrawn."""
-TAKES_DOCUMENTS = (Status.PENDING, Status.DENIED, Status.APPEALED)
+TAKES_DOCUMENTS = (PriorAuthStatus.PENDING, PriorAuthStatus.DENIED, PriorAuthStatus.APPEALED)
 
-DECIDED = {"certified": Status.APPROVED, "not_certified": Status.DENIED, "pended": Status.PENDING}
+DECISIONS = {
+    "certified": PriorAuthStatus.APPROVED,
+    "not_certified": PriorAuthStatus.DENIED,
+    "pended": PriorAuthStatus.PENDING,
+}
 """What a rule's `decision` makes of a request."""
 
 
-class NotPossible(MeruitError):
+class PriorAuthNotAllowed(MeruitError):
     """Something was asked that a prior authorisation's status does not allow."""
 
 
-class Document(Record, frozen=True):
+class PriorAuthDocument(Record, frozen=True):
     """A document that came with a request; its content is not kept, only what identifies it."""
 
     name: str
@@ -64,7 +68,7 @@ class Document(Record, frozen=True):
     type: str
 
 
-class Wish(Record, frozen=True):
+class PriorAuthRequest(Record, frozen=True):
     """A prior authorisation, as it is asked for."""
 
     member: str
@@ -73,7 +77,7 @@ class Wish(Record, frozen=True):
     urgency: str = "standard"
     npi: str = ""
     notes: str = ""
-    documents: list[Document] = msgspec.field(default_factory=list)
+    documents: list[PriorAuthDocument] = msgspec.field(default_factory=list)
     attachments: list[str] = msgspec.field(default_factory=list)
     """Names of what is announced and comes another way."""
     by: str = "clerk"
@@ -81,12 +85,12 @@ class Wish(Record, frozen=True):
     """What the way it came by adds to the row."""
 
 
-def rows(state: State, resource: str) -> list[Row]:
+def rows(state: PlaygroundState, resource: str) -> list[Row]:
     """All rows of something, by key; each has its `id`."""
     return [_row(one) for one in state.items(SourceKind.ROWS, under=f"{resource}/")]
 
 
-def row(state: State, resource: str, key: str) -> Row | None:
+def row(state: PlaygroundState, resource: str, key: str) -> Row | None:
     """One row, if there is one."""
     found = state.get(SourceKind.ROWS, f"{resource}/{key}")
     return None if found is None else _row(found)
@@ -109,7 +113,7 @@ def is_active(member: Mapping[str, Any]) -> bool:
     return member.get("active") not in (False, "false", "no", 0)
 
 
-def find_members(state: State, asked: str) -> list[Row]:
+def find_members(state: PlaygroundState, asked: str) -> list[Row]:
     """Members of that id, or whose name has all the words asked for."""
     wanted = set(words(asked))
     if not wanted:
@@ -121,19 +125,19 @@ def find_members(state: State, asked: str) -> list[Row]:
     ]
 
 
-def claims_of(state: State, member: str) -> list[Row]:
+def claims_of(state: PlaygroundState, member: str) -> list[Row]:
     """The claims of a member."""
     return [one for one in rows(state, CLAIM) if text(one, "member") == member]
 
 
-def submit(state: State, wish: Wish) -> Row:
+def submit(state: PlaygroundState, wish: PriorAuthRequest) -> Row:
     """Open a prior authorisation, and decide it by the payer's rules."""
     with state.change():
         number = _next(state, PRIOR_AUTH, "PA")
         made: Row = {
             "id": f"PA-{number:06}",
             **{name: getattr(wish, name) for name in ("member", "cpt", "diagnosis", "urgency", "npi", "notes")},
-            "status": Status.PENDING.value,
+            "status": PriorAuthStatus.PENDING.value,
             "attachments": [*(one.name for one in wish.documents), *wish.attachments],
             "documents": [one.to_dict() for one in wish.documents],
             "created_at": rfc3339(state.clock()),
@@ -146,41 +150,41 @@ def submit(state: State, wish: Wish) -> Row:
         return made
 
 
-def add_documents(state: State, key: str, documents: Sequence[Document], *, by: str) -> Row:
+def add_documents(state: PlaygroundState, key: str, documents: Sequence[PriorAuthDocument], *, by: str) -> Row:
     """Add documents to a request; one that waits is decided again. Raises NotPossible."""
     with state.change():
         found = _existing(state, key)
         if text(found, "status") not in TAKES_DOCUMENTS:
-            raise NotPossible(f"A request that is {text(found, 'status')} takes no more documents.")
-        if len(_listed(found, "documents")) + len(documents) > MAX_DOCUMENTS:
-            raise NotPossible(f"A request can have {MAX_DOCUMENTS} documents at most.")
-        found["attachments"] = [*_listed(found, "attachments"), *(one.name for one in documents)]
-        found["documents"] = [*_listed(found, "documents"), *(one.to_dict() for one in documents)]
+            raise PriorAuthNotAllowed(f"A request that is {text(found, 'status')} takes no more documents.")
+        if len(_list_of(found, "documents")) + len(documents) > MAX_DOCUMENTS:
+            raise PriorAuthNotAllowed(f"A request can have {MAX_DOCUMENTS} documents at most.")
+        found["attachments"] = [*_list_of(found, "attachments"), *(one.name for one in documents)]
+        found["documents"] = [*_list_of(found, "documents"), *(one.to_dict() for one in documents)]
         _note(state, found, "documents added", by, ", ".join(one.name for one in documents))
-        if found["status"] == Status.PENDING:
+        if found["status"] == PriorAuthStatus.PENDING:
             _decide(state, found)
         _put(state, PRIOR_AUTH, found, "documents_added")
         return found
 
 
-def withdraw(state: State, key: str, *, by: str) -> Row:
+def withdraw(state: PlaygroundState, key: str, *, by: str) -> Row:
     """Take a request back; raises NotPossible where it is decided."""
     with state.change():
         found = _existing(state, key)
         if text(found, "status") not in OPEN:
-            raise NotPossible(f"A request that is {text(found, 'status')} cannot be withdrawn.")
-        found["status"] = Status.WITHDRAWN.value
+            raise PriorAuthNotAllowed(f"A request that is {text(found, 'status')} cannot be withdrawn.")
+        found["status"] = PriorAuthStatus.WITHDRAWN.value
         _note(state, found, "withdrawn", by)
         _put(state, PRIOR_AUTH, found, "prior_auth_withdrawn")
         return found
 
 
-def appeal(state: State, key: str, reason: str, *, by: str) -> Row:
+def appeal(state: PlaygroundState, key: str, reason: str, *, by: str) -> Row:
     """Ask the payer to think again about a denial; raises NotPossible where there is none. Answers the appeal."""
     with state.change():
         found = _existing(state, key)
-        if text(found, "status") != Status.DENIED:
-            raise NotPossible("Only a denied request can be appealed.")
+        if text(found, "status") != PriorAuthStatus.DENIED:
+            raise PriorAuthNotAllowed("Only a denied request can be appealed.")
         made: Row = {
             "id": f"AP-{_next(state, APPEAL, 'AP'):06}",
             "prior_auth": found["id"],
@@ -189,7 +193,7 @@ def appeal(state: State, key: str, reason: str, *, by: str) -> Row:
             "status": "received",
             "created_at": rfc3339(state.clock()),
         }
-        found["status"] = Status.APPEALED.value
+        found["status"] = PriorAuthStatus.APPEALED.value
         _note(state, found, "appealed", by, reason)
         _put(state, APPEAL, made, "appeal_created")
         _put(state, PRIOR_AUTH, found, "prior_auth_appealed")
@@ -197,40 +201,40 @@ def appeal(state: State, key: str, reason: str, *, by: str) -> Row:
 
 
 def _row(one: Item) -> Row:
-    found = stored(one.content().decode())
+    found = decode_stored(one.content().decode())
     key = one.key.partition("/")[2]
     # What a seed says is a row may be any JSON.
     return {**found, "id": key} if isinstance(found, dict) else {"id": key}
 
 
-def _existing(state: State, key: str) -> Row:
+def _existing(state: PlaygroundState, key: str) -> Row:
     found = row(state, PRIOR_AUTH, key)
     if found is None:
-        raise NotPossible("There is no such request.")
+        raise PriorAuthNotAllowed("There is no such request.")
     return found
 
 
-def _put(state: State, resource: str, changed: Row, event: str) -> None:
+def _put(state: PlaygroundState, resource: str, changed: Row, event: str) -> None:
     state.put(SourceKind.ROWS, f"{resource}/{changed['id']}", write(changed), event=event)
 
 
-def _next(state: State, resource: str, prefix: str) -> int:
+def _next(state: PlaygroundState, resource: str, prefix: str) -> int:
     pattern = re.compile(rf"{resource}/{prefix}-([0-9]{{1,9}})")
     taken = (pattern.fullmatch(one.key) for one in state.items(SourceKind.ROWS, under=f"{resource}/{prefix}-"))
     return max((int(found[1]) for found in taken if found), default=0) + 1
 
 
-def _decide(state: State, request: Row) -> None:
+def _decide(state: PlaygroundState, request: Row) -> None:
     """Apply the first rule, by key, whose conditions a request meets; without one it waits."""
     member = row(state, MEMBER, text(request, "member")) or {}
     facts = {**{name: text(request, name) for name in CONDITIONS}, "plan": text(member, "plan")}
     for rule in rows(state, AUTH_RULE):
-        if not _meets(rule, facts, len(_listed(request, "attachments"))):
+        if not _meets(rule, facts, len(_list_of(request, "attachments"))):
             continue
-        status = DECIDED.get(text(rule, "decision"), Status.PENDING)
-        if status is not Status.PENDING or rule.get("reason"):
+        status = DECISIONS.get(text(rule, "decision"), PriorAuthStatus.PENDING)
+        if status is not PriorAuthStatus.PENDING or rule.get("reason"):
             request["status"] = status.value
-            if status is Status.APPROVED:
+            if status is PriorAuthStatus.APPROVED:
                 request["auth_number"] = f"AUTH-{text(request, 'id').removeprefix('PA-')}"
             if rule.get("reason_code") is not None:
                 request["reason_code"] = text(rule, "reason_code")
@@ -246,11 +250,11 @@ def _meets(rule: Row, facts: Mapping[str, str], documents: int) -> bool:
     return documents >= (numeral(rule.get("documents")) or 0)
 
 
-def _note(state: State, request: Row, event: str, by: str, note: str = "") -> None:
+def _note(state: PlaygroundState, request: Row, event: str, by: str, note: str = "") -> None:
     entry = {"at": rfc3339(state.clock()), "event": event, "by": by, **({"note": note} if note else {})}
-    request["history"] = [*_listed(request, "history"), entry]
+    request["history"] = [*_list_of(request, "history"), entry]
 
 
-def _listed(of: Row, name: str) -> list[Any]:
+def _list_of(of: Row, name: str) -> list[Any]:
     found = of.get(name)
     return list(found) if isinstance(found, list) else []

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from meruit.checks.formats.x12 import Group, Interchange, Loop, Segment, Transaction
+from meruit.checks.formats.x12 import Group, Interchange, Loop, Segment, TransactionSet
 from meruit.playground.x12.write import Line
 
 GUIDE = "005010X231A1"
@@ -12,7 +12,7 @@ MAX_COMPLAINTS = 100
 """How many segments of one set are complained about."""
 
 
-class Guide(NamedTuple):
+class X12RequestGuide(NamedTuple):
     """What a request must have."""
 
     function: str
@@ -28,9 +28,11 @@ class Guide(NamedTuple):
 
 
 GUIDES = {
-    "270": Guide("HS", "005010X279", ("20", "21", "22"), ("20", "21", "22", "23"), ("EQ", ("22", "23"))),
-    "276": Guide("HR", "005010X212", ("20", "21", "19", "22"), ("20", "21", "19", "22", "23"), ("TRN", ("22", "23"))),
-    "278": Guide("HI", "005010X217", ("20", "21", "22", "EV"), ("20", "21", "22", "23"), ("UM", ("EV",))),
+    "270": X12RequestGuide("HS", "005010X279", ("20", "21", "22"), ("20", "21", "22", "23"), ("EQ", ("22", "23"))),
+    "276": X12RequestGuide(
+        "HR", "005010X212", ("20", "21", "19", "22"), ("20", "21", "19", "22", "23"), ("TRN", ("22", "23"))
+    ),
+    "278": X12RequestGuide("HI", "005010X217", ("20", "21", "22", "EV"), ("20", "21", "22", "23"), ("UM", ("EV",))),
 }
 """By transaction set."""
 REQUIRED = {
@@ -60,12 +62,12 @@ GROUP_UNSUPPORTED, GROUP_UNENDED, GROUP_MISNUMBERED, GROUP_MISCOUNTED = "1", "3"
 TA1_MISNUMBERED, TA1_MISCOUNTED, TA1_UNENDED, TA1_EMPTY = "001", "021", "023", "024"
 
 
-class Acknowledged(NamedTuple):
+class GroupAcknowledgement(NamedTuple):
     """What becomes of a functional group."""
 
     body: list[Line]
     """Of the 999 that says so."""
-    accepted: list[Transaction]
+    accepted: list[TransactionSet]
     """What is to be answered."""
     whole: bool
     """Whether all of it was accepted."""
@@ -82,11 +84,11 @@ def interchange_trouble(asked: Interchange) -> str | None:
     return None if asked.groups else TA1_EMPTY
 
 
-def acknowledge(group: Group) -> Acknowledged:
+def acknowledge(group: Group) -> GroupAcknowledgement:
     """Look at every set of a group."""
     trouble = _group_trouble(group)
     body: list[Line] = [("AK1", group.gs.get(1), group.gs.get(6), group.gs.get(8))]
-    accepted: list[Transaction] = []
+    accepted: list[TransactionSet] = []
     for one in group.transactions:
         complaints = list(_complaints(one))[:MAX_COMPLAINTS] if one.set_id in GUIDES else []
         wrong = _set_trouble(one, group.gs) or (SET_IN_ERROR if complaints else None)
@@ -101,7 +103,7 @@ def acknowledge(group: Group) -> Acknowledged:
     received = str(len(group.transactions))
     announced = group.ge.get(1) if group.ge is not None and group.ge.get(1).isdecimal() else received
     body.append(("AK9", said, announced, received, str(len(accepted)), trouble or ""))
-    return Acknowledged(body, accepted, whole)
+    return GroupAcknowledgement(body, accepted, whole)
 
 
 class _Complaint(NamedTuple):
@@ -134,7 +136,7 @@ def _group_trouble(group: Group) -> str | None:
     return None
 
 
-def _set_trouble(one: Transaction, gs: Segment) -> str | None:
+def _set_trouble(one: TransactionSet, gs: Segment) -> str | None:
     guide = GUIDES.get(one.set_id)
     head, last = one.segments[0], one.segments[-1]
     if guide is None or guide.function != gs.get(1) or not one.version.startswith(guide.version):
@@ -148,7 +150,7 @@ def _set_trouble(one: Transaction, gs: Segment) -> str | None:
     return SET_MISCOUNTED if last.get(1).lstrip("0") != str(len(one.segments)) else None
 
 
-def _complaints(one: Transaction) -> Iterator[_Complaint]:
+def _complaints(one: TransactionSet) -> Iterator[_Complaint]:
     """What a guide's reader would send back, in the order of the segments; what is missing altogether last."""
     guide, first = GUIDES[one.set_id], one.segments[0].number
     if len(one.segments) < 2 or one.segments[1].name != "BHT":

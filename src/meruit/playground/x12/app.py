@@ -13,12 +13,12 @@ from litestar import Response, get, post
 from litestar.params import FromPath
 from litestar.types import ASGIApp
 
-from meruit.checks.formats.x12 import Group, Interchange, Transaction, read
-from meruit.checks.values.errors import Unreadable
+from meruit.checks.formats.x12 import Group, Interchange, TransactionSet, read
+from meruit.checks.values.errors import UnreadableContent
 from meruit.model.record import Record
 from meruit.model.world import Item, SourceKind
-from meruit.playground.http import Asked, Find, Refusal, answer, playground_of, serve
-from meruit.playground.state import State
+from meruit.playground.http import Find, PlaygroundRefusal, PlaygroundRequest, answer, playground_of, serve
+from meruit.playground.state import PlaygroundState
 from meruit.playground.x12 import acknowledge as x12_acknowledging
 from meruit.playground.x12 import authorization as x12_authorization
 from meruit.playground.x12 import claims as x12_claims
@@ -38,25 +38,25 @@ WANTED = "1"
 """ISA14: the sender asks for a TA1."""
 
 
-class Answering(NamedTuple):
+class AnswerRule(NamedTuple):
     """How one transaction set is answered."""
 
     set_id: str
     function: str
     """GS01 of the answer."""
     version: str
-    body: Callable[[State, Transaction, str, str], list[Line]]
+    body: Callable[[PlaygroundState, TransactionSet, str, str], list[Line]]
 
 
 ANSWERS = {
-    "270": Answering("271", "HB", "005010X279A1", x12_eligibility.answer),
-    "276": Answering("277", "HN", "005010X212", x12_claims.answer),
-    "278": Answering("278", "HI", "005010X217", x12_authorization.answer),
+    "270": AnswerRule("271", "HB", "005010X279A1", x12_eligibility.answer),
+    "276": AnswerRule("277", "HN", "005010X212", x12_claims.answer),
+    "278": AnswerRule("278", "HI", "005010X217", x12_authorization.answer),
 }
 """By transaction set."""
 
 
-class Kept(Record, frozen=True):
+class X12AnswerSummary(Record, frozen=True):
     """One answer of the clearinghouse, by its facts."""
 
     key: str
@@ -64,15 +64,15 @@ class Kept(Record, frozen=True):
     at: str
 
 
-def exchange(state: State, content: bytes) -> bytes:
+def exchange(state: PlaygroundState, content: bytes) -> bytes:
     """Answer a request; Unreadable for what is no X12, and then too it is remembered that it came."""
     try:
         asked = read(content)
-    except Unreadable as unreadable:
+    except UnreadableContent as unreadable:
         state.log(REQUEST, {**_body(content), "trouble": str(unreadable)})
         raise
     if sum(1 + len(one.loops) for each in asked for one in each.transactions) > MAX_LOOPS:
-        raise Refusal(413, f"one request may hold {MAX_LOOPS} transaction sets and loops")
+        raise PlaygroundRefusal(413, f"one request may hold {MAX_LOOPS} transaction sets and loops")
     with state.change():
         state.log(REQUEST, {**_body(content), "sets": [one.set_id for each in asked for one in each.transactions]})
         return b"".join(part for one in asked for part in _Exchange(state, one).answers())
@@ -88,7 +88,7 @@ def _body(content: bytes) -> dict[str, Any]:
 class _Exchange:
     """One interchange, being answered inside a change of the state."""
 
-    def __init__(self, state: State, asked: Interchange) -> None:
+    def __init__(self, state: PlaygroundState, asked: Interchange) -> None:
         self.state = state
         self.asked = asked
         self.marks = x12_writing.marks_for(asked.marks)
@@ -98,37 +98,37 @@ class _Exchange:
         """What is sent back; what is kept is more."""
         trouble = x12_acknowledging.interchange_trouble(self.asked)
         if trouble is not None:
-            return [self._keep_ta1(REJECTED, trouble)]
-        sent = [self._keep_ta1(ACCEPTED, NO_TROUBLE)] if self.asked.isa.get(14) == WANTED else []
+            return [self._store_ta1(REJECTED, trouble)]
+        sent = [self._store_ta1(ACCEPTED, NO_TROUBLE)] if self.asked.isa.get(14) == WANTED else []
         for group in self.asked.groups:
             sent += self._group(group)
         return sent
 
     def _group(self, group: Group) -> list[bytes]:
         looked_at = x12_acknowledging.acknowledge(group)
-        acknowledgement = self._keep(group, "999", "FA", x12_acknowledging.GUIDE, [looked_at.body])
+        acknowledgement = self._store_answer(group, "999", "FA", x12_acknowledging.GUIDE, [looked_at.body])
         sent = [] if looked_at.whole else [acknowledgement]
         today, time = f"{self.at:%Y%m%d}", f"{self.at:%H%M}"
         for set_id, how in ANSWERS.items():
             bodies = [how.body(self.state, one, today, time) for one in looked_at.accepted if one.set_id == set_id]
             if bodies:
-                sent.append(self._keep(group, how.set_id, how.function, how.version, bodies))
+                sent.append(self._store_answer(group, how.set_id, how.function, how.version, bodies))
         return sent
 
-    def _keep(self, group: Group, set_id: str, function: str, version: str, bodies: list[list[Line]]) -> bytes:
+    def _store_answer(self, group: Group, set_id: str, function: str, version: str, bodies: list[list[Line]]) -> bytes:
         control = self._control()
         sets = [
             x12_writing.transaction(self.marks, number, set_id, version, body) for number, body in enumerate(bodies, 1)
         ]
         inside = x12_writing.group(self.marks, group.gs, control, self.at, function, version, sets)
-        return self._kept(set_id, x12_writing.interchange(self.marks, self.asked.isa, control, self.at, inside))
+        return self._store(set_id, x12_writing.interchange(self.marks, self.asked.isa, control, self.at, inside))
 
-    def _keep_ta1(self, code: str, note: str) -> bytes:
-        said = [x12_writing.acknowledged(self.marks, self.asked.isa, code, note)]
+    def _store_ta1(self, code: str, note: str) -> bytes:
+        said = [x12_writing.interchange_acknowledgement(self.marks, self.asked.isa, code, note)]
         content = x12_writing.interchange(self.marks, self.asked.isa, self._control(), self.at, said, groups=0)
-        return self._kept(TA1, content)
+        return self._store(TA1, content)
 
-    def _kept(self, set_id: str, content: bytes) -> bytes:
+    def _store(self, set_id: str, content: bytes) -> bytes:
         facts = {"set": set_id}
         self.state.append(SourceKind.X12, content, facts=facts, event=RESPONSE, noted=facts)
         return content
@@ -145,27 +145,27 @@ def app(find: Find) -> ASGIApp:
 
 
 @post("/{playground_id:str}/x12")
-async def _exchange(request: Asked) -> Response[bytes]:
+async def _exchange(request: PlaygroundRequest) -> Response[bytes]:
     state, content = playground_of(request), await request.body()
     try:
         answered = await asyncio.to_thread(exchange, state, content)
-    except Unreadable as unreadable:
-        raise Refusal(400, unreadable.why, offset=unreadable.offset, head=unreadable.head) from None
+    except UnreadableContent as unreadable:
+        raise PlaygroundRefusal(400, unreadable.why, offset=unreadable.offset, head=unreadable.head) from None
     return Response(answered, status_code=200, media_type=MEDIA_TYPE)
 
 
 @get("/{playground_id:str}/x12", sync_to_thread=True)
-def _list_answers(request: Asked) -> Response[bytes]:
-    return answer({"answers": [_listed(one) for one in playground_of(request).items(SourceKind.X12)]})
+def _list_answers(request: PlaygroundRequest) -> Response[bytes]:
+    return answer({"answers": [_summary_of(one) for one in playground_of(request).items(SourceKind.X12)]})
 
 
 @get("/{playground_id:str}/x12/{key:str}", sync_to_thread=True)
-def _read_answer(request: Asked, key: FromPath[str]) -> Response[bytes]:
+def _read_answer(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
     found = playground_of(request).get(SourceKind.X12, key)
     if found is None:
-        raise Refusal(404, "there is no such answer")
+        raise PlaygroundRefusal(404, "there is no such answer")
     return Response(found.content(), media_type=MEDIA_TYPE)
 
 
-def _listed(one: Item) -> Kept:
-    return Kept(one.key, str(one.facts.get("set", "")), str(one.facts.get("at", "")))
+def _summary_of(one: Item) -> X12AnswerSummary:
+    return X12AnswerSummary(one.key, str(one.facts.get("set", "")), str(one.facts.get("at", "")))

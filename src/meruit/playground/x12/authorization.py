@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from meruit.checks.formats.x12 import Loop, Segment, Transaction
+from meruit.checks.formats.x12 import Loop, Segment, TransactionSet
 from meruit.playground.portal import payer
-from meruit.playground.portal.payer import NotPossible, Row, Status, Wish, text
-from meruit.playground.state import State
-from meruit.playground.x12.eligibility import Person, find_subscriber, first, named, traces, tree
+from meruit.playground.portal.payer import PriorAuthNotAllowed, PriorAuthRequest, PriorAuthStatus, Row, text
+from meruit.playground.state import PlaygroundState
+from meruit.playground.x12.eligibility import Person, find_subscriber, first_segment, name_lines, traces, tree
 from meruit.playground.x12.write import Line
 
 BY = "x12"
@@ -14,22 +14,22 @@ BY = "x12"
 INITIAL, CANCEL, APPEALS = "I", "3", ("1", "2")
 URGENT = ("U", "03")
 ACTIONS = {
-    Status.APPROVED: "A1",
-    Status.DENIED: "A3",
-    Status.PENDING: "A4",
-    Status.APPEALED: "A4",
-    Status.WITHDRAWN: "C",
+    PriorAuthStatus.APPROVED: "A1",
+    PriorAuthStatus.DENIED: "A3",
+    PriorAuthStatus.PENDING: "A4",
+    PriorAuthStatus.APPEALED: "A4",
+    PriorAuthStatus.WITHDRAWN: "C",
 }
 """HCR01, by where a request stands."""
 NO_CERTIFICATION, NOT_DONE = "T5", "33"
 """Why a request that names a certification is not acted on: there is none, or its status forbids it."""
 
 
-class _Rejected(Exception):
+class _EventRejected(Exception):
     """An event that cannot be acted on; the code of an AAA is its argument."""
 
 
-def answer(state: State, asked: Transaction, today: str, time: str) -> list[Line]:
+def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str) -> list[Line]:
     """The body of a 278 response; requests are kept, so this is for inside a change of the state."""
     body: list[Line] = [("BHT", "0007", "11", asked.segments[1].get(3), today, time, "18")]
     subscriber, mark = Person((), None), asked.marks.component
@@ -47,27 +47,32 @@ def answer(state: State, asked: Transaction, today: str, time: str) -> list[Line
                 body += traces(loop)
                 body += [_split(one, mark) for one in loop.segments if one.name in ("SV1", "SV2", "SV3")]
             case _:
-                body += named(loop)
+                body += name_lines(loop)
     return body
 
 
 def _event(
-    state: State, asked: Transaction, loop: Loop, services: Sequence[Loop], subscriber: Person, today: str
+    state: PlaygroundState, asked: TransactionSet, loop: Loop, services: Sequence[Loop], subscriber: Person, today: str
 ) -> Iterator[Line]:
     yield from traces(loop)
     if subscriber.member is None:
         return
-    mark, um = asked.marks.component, first(loop, "UM")
+    mark, um = asked.marks.component, first_segment(loop, "UM")
     try:
-        request = _acted_on(state, asked, loop, services, text(subscriber.member, "id"))
-    except _Rejected as rejected:
+        request = _apply_request(state, asked, loop, services, text(subscriber.member, "id"))
+    except _EventRejected as rejected:
         yield ("AAA", "N", "", str(rejected), "C")
         return
     if um is not None:
         yield _split(um, mark)
-    status = Status(request["status"])
+    status = PriorAuthStatus(request["status"])
     certified = text(request, "auth_number") or text(request, "id")
-    yield ("HCR", ACTIONS[status], certified if status is Status.APPROVED else "", text(request, "reason_code"))
+    yield (
+        "HCR",
+        ACTIONS[status],
+        certified if status is PriorAuthStatus.APPROVED else "",
+        text(request, "reason_code"),
+    )
     yield ("REF", "NT", text(request, "id"))
     dates: list[Line] = [tuple(one.elements) for one in loop.segments if one.name == "DTP" and one.get(1) == "AAH"]
     yield from dates or [("DTP", "AAH", "D8", today)]
@@ -77,35 +82,37 @@ def _event(
         yield ("MSG", str(said[-1]))
 
 
-def _acted_on(state: State, asked: Transaction, loop: Loop, services: Sequence[Loop], member: str) -> Row:
+def _apply_request(
+    state: PlaygroundState, asked: TransactionSet, loop: Loop, services: Sequence[Loop], member: str
+) -> Row:
     """The request that an event is about: a new one, or the one it names, withdrawn or appealed if it asks for that."""
     known = next((one.get(2) for one in loop.segments if one.name == "REF" and one.get(1) in ("BB", "NT")), None)
     if known is None:
-        return payer.submit(state, _wish(asked, loop, services, member))
+        return payer.submit(state, _build_prior_auth(asked, loop, services, member))
     mine = [one for one in payer.rows(state, payer.PRIOR_AUTH) if text(one, "member") == member]
     found = next((one for one in mine if known in (text(one, "auth_number"), text(one, "id"))), None)
-    if found is None or text(found, "status") not in set(Status):
-        raise _Rejected(NO_CERTIFICATION)
-    um = first(loop, "UM")
+    if found is None or text(found, "status") not in set(PriorAuthStatus):
+        raise _EventRejected(NO_CERTIFICATION)
+    um = first_segment(loop, "UM")
     action = um.get(2) if um else ""
     try:
         if action == CANCEL:
             found = payer.withdraw(state, text(found, "id"), by=BY)
         elif action in APPEALS:
             payer.appeal(state, text(found, "id"), _message(loop), by=BY)
-            found["status"] = Status.APPEALED.value
-    except NotPossible:
-        raise _Rejected(NOT_DONE) from None
+            found["status"] = PriorAuthStatus.APPEALED.value
+    except PriorAuthNotAllowed:
+        raise _EventRejected(NOT_DONE) from None
     return {**found, "history": found.get("history") if isinstance(found.get("history"), list) else []}
 
 
-def _wish(asked: Transaction, loop: Loop, services: Sequence[Loop], member: str) -> Wish:
-    mark, um = asked.marks.component, first(loop, "UM")
+def _build_prior_auth(asked: TransactionSet, loop: Loop, services: Sequence[Loop], member: str) -> PriorAuthRequest:
+    mark, um = asked.marks.component, first_segment(loop, "UM")
     codes = [code for one in services for segment in one.segments if (code := _procedure(segment, mark))]
     diagnoses = [part for one in loop.segments if one.name == "HI" for part in one.elements[1:]]
     attached = [one.get(6) for part in (loop, *services) for one in part.segments if one.name == "PWK"]
-    trace = first(loop, "TRN")
-    return Wish(
+    trace = first_segment(loop, "TRN")
+    return PriorAuthRequest(
         member=member,
         cpt=codes[0] if codes else "",
         diagnosis=_component(diagnoses[0], 2, mark) if diagnoses else "",
@@ -118,7 +125,7 @@ def _wish(asked: Transaction, loop: Loop, services: Sequence[Loop], member: str)
     )
 
 
-def _provider(asked: Transaction, loops: Sequence[Loop]) -> str:
+def _provider(asked: TransactionSet, loops: Sequence[Loop]) -> str:
     """Who is to do it, or else who asks."""
     wanted = [*loops, *(one for one in asked.loops if one.level == "21")]
     found = (segment.get(9) for one in wanted for segment in one.segments if segment.name == "NM1")

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from meruit.checks.formats.x12 import Loop, Segment, Transaction
-from meruit.checks.values.decimals import numeral, plainly
+from meruit.checks.formats.x12 import Loop, Segment, TransactionSet
+from meruit.checks.values.decimals import format_decimal, numeral
 from meruit.playground.portal import payer
 from meruit.playground.portal.payer import Row, text
-from meruit.playground.state import State
-from meruit.playground.x12.eligibility import Person, find_subscriber, named, tree
+from meruit.playground.state import PlaygroundState
+from meruit.playground.x12.eligibility import Person, find_subscriber, name_lines, tree
 from meruit.playground.x12.write import Line, digits
 
 MAX_CLAIMS = 50
@@ -26,7 +26,7 @@ OURS, THEIRS = ("1K",), ("EJ", "D9", "BLT")
 """Qualifiers of the payer's number for a claim, and of the provider's."""
 
 
-def answer(state: State, asked: Transaction, today: str, time: str) -> list[Line]:
+def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str) -> list[Line]:
     """The body of a 277."""
     body: list[Line] = [("BHT", "0010", "08", asked.segments[1].get(3), today, time, "DG")]
     subscriber = Person((), None)
@@ -36,10 +36,10 @@ def answer(state: State, asked: Transaction, today: str, time: str) -> list[Line
             subscriber = find_subscriber(state, loop)
             body += [subscriber.line] if subscriber.line else []
         else:
-            body += named(loop)
+            body += name_lines(loop)
         if loop.level in ("22", "23"):
             for question in _questions(loop):
-                body += _told(state, subscriber, question, today)
+                body += _claim_status_lines(state, subscriber, question, today)
     return body
 
 
@@ -49,7 +49,9 @@ def _questions(loop: Loop) -> list[Sequence[Segment]]:
     return [loop.segments[start:end] for start, end in zip(starts, [*starts[1:], None], strict=False)]
 
 
-def _told(state: State, subscriber: Person, question: Sequence[Segment], today: str) -> Iterator[Line]:
+def _claim_status_lines(
+    state: PlaygroundState, subscriber: Person, question: Sequence[Segment], today: str
+) -> Iterator[Line]:
     trace: Line = ("TRN", "2", question[0].get(2))
     repeated: list[Line] = [
         tuple(segment.elements) for segment in question if segment.name == "REF" and segment.get(1) in THEIRS
@@ -58,7 +60,7 @@ def _told(state: State, subscriber: Person, question: Sequence[Segment], today: 
     if subscriber.member is None:
         yield from (trace, ("STC", NO_MEMBER, today), *repeated, *dates)
         return
-    claims = [one for one in payer.claims_of(state, text(subscriber.member, "id")) if _meant(one, question)]
+    claims = [one for one in payer.claims_of(state, text(subscriber.member, "id")) if _is_requested(one, question)]
     if not claims:
         yield from (trace, ("STC", NO_CLAIM, today), *repeated, *dates)
     for claim in claims[:MAX_CLAIMS]:
@@ -87,10 +89,10 @@ def _status(claim: Row, today: str) -> Line:
 
 def _money(claim: Row, field: str) -> str:
     found = payer.amount(claim, field)
-    return "" if found is None else plainly(found)
+    return "" if found is None else format_decimal(found)
 
 
-def _meant(claim: Row, question: Sequence[Segment]) -> bool:
+def _is_requested(claim: Row, question: Sequence[Segment]) -> bool:
     """Whether a claim is the one asked for: by a number where one is given, or by date and amount."""
     for segment in question:
         if segment.name == "REF" and segment.get(1) in OURS:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from meruit.checks.formats.x12 import Loop, Segment, Transaction
-from meruit.checks.values.decimals import plainly
+from meruit.checks.formats.x12 import Loop, Segment, TransactionSet
+from meruit.checks.values.decimals import format_decimal
 from meruit.playground.portal import payer
 from meruit.playground.portal.payer import Row, text
-from meruit.playground.state import State
+from meruit.playground.state import PlaygroundState
 from meruit.playground.x12.write import Line, digits, name
 
 MAX_SERVICES = 99
@@ -30,7 +30,7 @@ class Person(NamedTuple):
     """The code of an AAA."""
 
 
-def answer(state: State, asked: Transaction, today: str, time: str) -> list[Line]:
+def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str) -> list[Line]:
     """The body of a 271."""
     bht = asked.segments[1]
     body: list[Line] = [("BHT", "0022", "11", bht.get(3), today, time)]
@@ -44,11 +44,11 @@ def answer(state: State, asked: Transaction, today: str, time: str) -> list[Line
             case "23":
                 body += _patient(asked, loop, _find_dependent(loop, subscriber))
             case _:
-                body += named(loop)
+                body += name_lines(loop)
     return body
 
 
-def tree(asked: Transaction) -> Iterator[tuple[Loop, Line]]:
+def tree(asked: TransactionSet) -> Iterator[tuple[Loop, Line]]:
     """Each loop of a request, and the HL of the answer: it has the same tree."""
     parents = {loop.parent for loop in asked.loops}
     for place, loop in enumerate(asked.loops):
@@ -56,13 +56,13 @@ def tree(asked: Transaction) -> Iterator[tuple[Loop, Line]]:
         yield loop, ("HL", loop.number, parent, loop.level, "1" if place in parents else "0")
 
 
-def named(loop: Loop) -> list[Line]:
+def name_lines(loop: Loop) -> list[Line]:
     """Whoever a loop names, as the request has it."""
-    found = first(loop, "NM1")
+    found = first_segment(loop, "NM1")
     return [tuple(found.elements)] if found else []
 
 
-def first(loop: Loop, wanted: str) -> Segment | None:
+def first_segment(loop: Loop, wanted: str) -> Segment | None:
     """The first segment of a name."""
     return next((segment for segment in loop.segments if segment.name == wanted), None)
 
@@ -72,9 +72,9 @@ def traces(loop: Loop) -> list[Line]:
     return [("TRN", "2", *segment.elements[2:]) for segment in loop.segments if segment.name == "TRN"]
 
 
-def find_subscriber(state: State, loop: Loop) -> Person:
+def find_subscriber(state: PlaygroundState, loop: Loop) -> Person:
     """The member whom a loop names, if what it says of them is so."""
-    nm1 = first(loop, "NM1")
+    nm1 = first_segment(loop, "NM1")
     asked: Line = tuple(nm1.elements) if nm1 else ()
     if nm1 is None or not nm1.get(9):
         return Person(asked, None, BAD_ID)
@@ -88,7 +88,7 @@ def find_subscriber(state: State, loop: Loop) -> Person:
 
 
 def _find_dependent(loop: Loop, subscriber: Person) -> Person:
-    nm1 = first(loop, "NM1")
+    nm1 = first_segment(loop, "NM1")
     asked: Line = tuple(nm1.elements) if nm1 else ()
     if subscriber.member is None or nm1 is None:
         return Person(asked, None)
@@ -106,11 +106,11 @@ def _contradiction(loop: Loop, nm1: Segment, known: Mapping[str, Any], *, first_
     said = [(nm1.get(3), last), *([(nm1.get(4), given)] if first_name else [])]
     if any(one and other and one.casefold() != other.casefold() for one, other in said):
         return BAD_NAME
-    dmg, born = first(loop, "DMG"), digits(text(known, "birth_date"))
+    dmg, born = first_segment(loop, "DMG"), digits(text(known, "birth_date"))
     return BAD_BIRTH_DATE if dmg and born and digits(dmg.get(2)) not in ("", born) else None
 
 
-def _patient(asked: Transaction, loop: Loop, person: Person) -> Iterator[Line]:
+def _patient(asked: TransactionSet, loop: Loop, person: Person) -> Iterator[Line]:
     yield from traces(loop)
     if person.line:
         yield person.line
@@ -134,7 +134,7 @@ def _about(member: Row) -> Iterator[Line]:
             yield ("DTP", qualifier, "D8", digits(text(member, field)))
 
 
-def _services(asked: Transaction, loop: Loop) -> Sequence[str]:
+def _services(asked: TransactionSet, loop: Loop) -> Sequence[str]:
     mark = asked.marks.repetition
     found = [segment.get(1) for segment in loop.segments if segment.name == "EQ"]
     split = [code for one in found for code in (one.split(mark) if mark else [one]) if code]
@@ -148,7 +148,7 @@ def _benefits(member: Row, service: str) -> Iterator[Line]:
     yield ("EB", ACTIVE, "", service, "", text(member, "plan"))
     copay = payer.amount(member, "copay")
     if copay is not None:
-        yield ("EB", COPAY, "", service, "", "", VISIT, plainly(copay), "", "", "", "", IN_NETWORK)
+        yield ("EB", COPAY, "", service, "", "", VISIT, format_decimal(copay), "", "", "", "", IN_NETWORK)
     more = member.get("benefits")
     for one in more if isinstance(more, list) else []:
         if isinstance(one, dict) and text(one, "service") in ("", service):
@@ -159,8 +159,8 @@ def _benefit(one: Row, service: str) -> Iterator[Line]:
     amount, percent = payer.amount(one, "amount"), payer.amount(one, "percent")
     yield (
         *("EB", text(one, "code"), text(one, "level"), service, "", "", text(one, "period")),
-        "" if amount is None else plainly(amount),
-        "" if percent is None else plainly(percent / 100),
+        "" if amount is None else format_decimal(amount),
+        "" if percent is None else format_decimal(percent / 100),
         *("", "", "", text(one, "network")),
     )
     if text(one, "note"):

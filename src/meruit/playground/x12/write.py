@@ -5,9 +5,9 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from meruit.checks.formats.x12 import Marks, Segment
+from meruit.checks.formats.x12 import Segment, X12Delimiters
 
-STANDARD = Marks("*", ":", "~", "^")
+STANDARD = X12Delimiters("*", ":", "~", "^")
 REPETITIONS = "^!|"
 """What may separate repetitions, where the request does not say."""
 UNFIT = frozenset(".-")
@@ -24,7 +24,7 @@ Line = tuple[Element, ...]
 """One segment, its identifier first."""
 
 
-def marks_for(asked: Marks) -> Marks:
+def marks_for(asked: X12Delimiters) -> X12Delimiters:
     """The delimiters of an answer: the request's own, where they are of use."""
     if UNFIT & set("".join(mark for mark in asked if mark)):
         return STANDARD
@@ -33,7 +33,7 @@ def marks_for(asked: Marks) -> Marks:
     return asked._replace(repetition=next(mark for mark in REPETITIONS if mark not in asked))
 
 
-def plain(text: str, marks: Marks) -> str:
+def sanitize_element(text: str, marks: X12Delimiters) -> str:
     """A text as an element may hold it: ASCII, and no delimiter."""
     folded = unicodedata.normalize("NFKD", text)
     ascii_only = "".join(mark for mark in folded if not unicodedata.combining(mark)).encode("ascii", "replace").decode()
@@ -56,7 +56,7 @@ def name(text: str) -> tuple[str, str]:
     return last.strip(), first.strip()
 
 
-def transaction(marks: Marks, number: int, kind: str, version: str, body: Iterable[Line]) -> list[str]:
+def transaction(marks: X12Delimiters, number: int, kind: str, version: str, body: Iterable[Line]) -> list[str]:
     """One transaction set with its header and trailer, each segment as text."""
     control = f"{number:04}"
     written = (_segment(line, marks) for line in (("ST", kind, control, version), *body))
@@ -66,7 +66,13 @@ def transaction(marks: Marks, number: int, kind: str, version: str, body: Iterab
 
 
 def group(
-    marks: Marks, asked: Segment, control: int, at: datetime, function: str, version: str, sets: Sequence[list[str]]
+    marks: X12Delimiters,
+    asked: Segment,
+    control: int,
+    at: datetime,
+    function: str,
+    version: str,
+    sets: Sequence[list[str]],
 ) -> list[str]:
     """A functional group that answers another: sender and receiver change places."""
     head = ("GS", function, asked.get(3), asked.get(2), f"{at:%Y%m%d}", f"{at:%H%M}", str(control), "X", version)
@@ -75,15 +81,15 @@ def group(
 
 
 def interchange(
-    marks: Marks, asked: Segment, control: int, at: datetime, inside: Sequence[str], *, groups: int = 1
+    marks: X12Delimiters, asked: Segment, control: int, at: datetime, inside: Sequence[str], *, groups: int = 1
 ) -> bytes:
     """An interchange that answers another; its header's elements have fixed widths."""
     number = f"{control:09}"
     usage = asked.get(15) if asked.get(15) in ("P", "T") else "T"
     head = [
         *("ISA", "00", " " * 10, "00", " " * 10),
-        *(_fixed(asked.get(7), 2, marks), _fixed(asked.get(8), 15, marks)),
-        *(_fixed(asked.get(5), 2, marks), _fixed(asked.get(6), 15, marks)),
+        *(_pad(asked.get(7), 2, marks), _pad(asked.get(8), 15, marks)),
+        *(_pad(asked.get(5), 2, marks), _pad(asked.get(6), 15, marks)),
         *(f"{at:%y%m%d}", f"{at:%H%M}", marks.repetition or STANDARD.repetition or "", RELEASE, number, "0", usage),
         marks.component,
     ]
@@ -91,23 +97,23 @@ def interchange(
     return "".join(f"{segment}{marks.terminator}" for segment in segments).encode("ascii")
 
 
-def acknowledged(marks: Marks, asked: Segment, code: str, note: str) -> str:
+def interchange_acknowledgement(marks: X12Delimiters, asked: Segment, code: str, note: str) -> str:
     """A TA1: what became of an interchange as a whole."""
     return _segment(("TA1", asked.get(13), asked.get(9), asked.get(10), code, note), marks)
 
 
-def _segment(line: Line, marks: Marks) -> str:
+def _segment(line: Line, marks: X12Delimiters) -> str:
     elements = [_element(element, marks) for element in line]
     while len(elements) > 1 and not elements[-1]:
         elements.pop()
     return marks.element.join(elements)
 
 
-def _element(element: Element, marks: Marks) -> str:
+def _element(element: Element, marks: X12Delimiters) -> str:
     if isinstance(element, str):
-        return plain(element, marks)
-    return marks.component.join(plain(part, marks) for part in element).rstrip(marks.component)
+        return sanitize_element(element, marks)
+    return marks.component.join(sanitize_element(part, marks) for part in element).rstrip(marks.component)
 
 
-def _fixed(text: str, width: int, marks: Marks) -> str:
-    return plain(text, marks)[:width].ljust(width)
+def _pad(text: str, width: int, marks: X12Delimiters) -> str:
+    return sanitize_element(text, marks)[:width].ljust(width)

@@ -1,6 +1,6 @@
 """Which of the provider's rows belong to which run: in detail for one, by sums for a million.
 
-One pass over an account: every run is told to `lanes.Neighbours`, in blocks; what the provider has counted is told to
+One pass over an account: every run is told to `attribution keys.Neighbours`, in blocks; what the provider has counted is told to
 `Counted`, page by page; then `due` says, block by block, which runs must be looked at, and `look` looks at each.
 """
 
@@ -14,34 +14,34 @@ from msgspec.structs import astuple, replace
 
 from meruit.model.canonical import digest
 from meruit.model.chat import MOST_TOKENS
-from meruit.model.metering import CallState, LaneKind, MeteredRun, UsageRow, Window
-from meruit.model.outcome import from_micros, in_micros, written
-from meruit.model.usage import Assurance, Attempt, Cohort, FetchError, Tokens
+from meruit.model.metering import AttributionKind, CallState, MeteredRun, UsageRow, Window
+from meruit.model.outcome import from_micros, in_micros, to_rfc3339
+from meruit.model.usage import Assurance, Cohort, FetchError, Observation, Tokens
 from meruit.usage.attribution.cohorts import (
+    ATTRIBUTABLE_KINDS,
     GUARD,
-    TOLD_APART,
-    LightRun,
-    Neighbours,
-    Shared,
-    arithmetic,
+    AccountCohorts,
+    AttributionRun,
+    CohortSpan,
+    column_arithmetic,
     width_of,
     window_of,
 )
-from meruit.usage.attribution.columns import OPEN, UNKNOWN, Arithmetic, Column, Sums
-from meruit.usage.attribution.steps import SEVERAL, spans_of, touched
+from meruit.usage.attribution.columns import OPEN, UNKNOWN, Column, ColumnArithmetic, SpanSums
+from meruit.usage.attribution.steps import SEVERAL, spans_of, steps_by_bucket
 
-NAMED = 3
+MAX_NAMED_CALLS = 3
 """How many calls a sentence names."""
-MOST_REMEMBERED = 10_000
-"""Sums of runs that share a lane: those that do come one soon after the other."""
+MAX_MEMOISED_SUMS = 10_000
+"""Sums of runs that share an attribution key: those that do come one soon after the other."""
 ID_LENGTH = 32
 """Of the digest that names a look."""
 _GUARD = GUARD // timedelta(microseconds=1)
-_WHOLE = (LaneKind.WINDOW, "")
-_WHOLE_CODE = 0
-_STRANGER = -2
-"""The code of a lane that no row is of."""
-_COMPARED = 3
+_ACCOUNT_KEY = (AttributionKind.WINDOW, "")
+_ACCOUNT_KEY_CODE = 0
+_UNKNOWN_KEY_CODE = -2
+"""The code of an attribution key that no row is of."""
+_COMPARED_COUNTS = 3
 """Input, output, requests: by these a run is known to have changed before it is looked at in detail."""
 
 
@@ -56,39 +56,39 @@ class Fetch(NamedTuple):
     watermark: datetime | None = None
 
 
-class Due(NamedTuple):
+class DueUsageRun(NamedTuple):
     """A run that must be looked at in detail, with those that are counted together with it."""
 
-    run: LightRun
-    shared: Shared | None
+    run: AttributionRun
+    cohort_span: CohortSpan | None
 
 
-class Counted:
+class ProviderCounts:
     """What a provider has counted for one account, in one window; pages are told in any order."""
 
-    def __init__(self, bucket: timedelta, window: Window | None = None, by: Arithmetic | None = None) -> None:
+    def __init__(self, bucket: timedelta, window: Window | None = None, by: ColumnArithmetic | None = None) -> None:
         self._bucket, self._width = bucket, width_of(bucket)
         self._from = -OPEN if window is None else in_micros(window.start)
         self._until = OPEN if window is None else in_micros(window.end)
-        self._by = by or arithmetic()
+        self._by = by or column_arithmetic()
         self._moments, self._model_of = array("q"), array("q")
         self._counts = tuple(array("q") for _ in Tokens.__struct_fields__)
         self._models: dict[str, int] = {}
-        self._codes: dict[tuple[str, str], int] = {_WHOLE: _WHOLE_CODE}
-        self._lanes, self._row_of = array("q"), array("q")
-        """Each lane that a row is of, and that row."""
+        self._codes: dict[tuple[str, str], int] = {_ACCOUNT_KEY: _ACCOUNT_KEY_CODE}
+        self._key_codes, self._row_of = array("q"), array("q")
+        """Each attribution key that a row is of, and that row."""
         self._by_request: dict[str, list[int]] = {}
         self._request_of: dict[int, str] = {}
         self._claimed: set[int] = set()
         self._whole_asked = False
         self._indexes: dict[bool, _Index] = {}
-        self._together: dict[tuple[int, int, int], _Found] = {}
-        self._crossing: dict[_Span, frozenset[tuple[str, str]]] = {}
+        self._together: dict[tuple[int, int, int], _RowTotals] = {}
+        self._crossing: dict[_KeySpan, frozenset[tuple[str, str]]] = {}
         self._named: list[tuple[str, str]] = []
-        """Each lane at the place that is its code."""
+        """Each attribution key at the place that is its code."""
 
     def add(self, rows: Iterable[UsageRow], claimed: Container[str] = ()) -> None:
-        """Take a page; what is counted for calls that a run has claimed by their ids is no lane's any more."""
+        """Take a page; what is counted for calls that a run has claimed by their ids is no attribution key's any more."""
         self._indexes.clear()
         self._together.clear()
         self._crossing.clear()
@@ -96,88 +96,95 @@ class Counted:
         for row in rows:
             if row.start is not before:
                 before, moment = row.start, in_micros(row.start)
-            self._take(row, moment, is_claimed=bool(row.request_id) and row.request_id in claimed)
+            self._append(row, moment, is_claimed=bool(row.request_id) and row.request_id in claimed)
 
     @property
     def has_claimed(self) -> bool:
-        """Whether lanes lack something that was counted in them."""
+        """Whether attribution keys lack something that was counted in them."""
         return bool(self._claimed)
 
-    def code(self, kind: str, lane: str) -> int:
-        """By which number `totals` knows a lane; one that nothing was counted for has one as well."""
-        if kind == LaneKind.WINDOW:
+    def key_code(self, kind: str, attribution_key: str) -> int:
+        """By which number `totals` knows an attribution key; one that nothing was counted for has one as well."""
+        if kind == AttributionKind.WINDOW:
             self._whole_asked = True
-            return _WHOLE_CODE
-        return self._codes.get((kind, lane), _STRANGER)
+            return _ACCOUNT_KEY_CODE
+        return self._codes.get((kind, attribution_key), _UNKNOWN_KEY_CODE)
 
-    def totals(self, lanes: Column, starts: Column, ends: Column) -> tuple[Column, ...]:
-        """Input, output and requests for each lane and span, in microseconds; UNKNOWN where a row does not say."""
-        return self._index.sums.totals(lanes, starts, ends)
+    def totals(self, attribution_keys: Column, starts: Column, ends: Column) -> tuple[Column, ...]:
+        """Input, output and requests for each attribution key and span, in microseconds; UNKNOWN where a row does not say."""
+        return self._index.sums.totals(attribution_keys, starts, ends)
 
-    def due(self, runs: Sequence[LightRun], neighbours: Neighbours, now: datetime) -> list[Due]:
+    def due_runs(self, runs: Sequence[AttributionRun], neighbours: AccountCohorts, now: datetime) -> list[DueUsageRun]:
         """Those whose time has come, or of which something else is counted than when they were last looked at."""
         spans = neighbours.spans(runs)
-        lanes = array("q", [self.code(run.kind, run.lane) for run in runs])
-        last = self._last(runs, spans.starts, spans.ends)
-        changed = {*self._by.differing(last, self.totals(lanes, spans.starts, spans.ends))}
+        attribution_keys = array("q", [self.key_code(run.kind, run.attribution_key) for run in runs])
+        last = self._last_counts(runs, spans.starts, spans.ends)
+        changed = {*self._by.find_differences(last, self.totals(attribution_keys, spans.starts, spans.ends))}
         moment = in_micros(now)
         return [
-            Due(
-                run, self._sharing(run, neighbours, _Span(lanes[place], spans.starts[place], spans.ends[place]), number)
+            DueUsageRun(
+                run,
+                self._cohort_span_of(
+                    run, neighbours, _KeySpan(attribution_keys[place], spans.starts[place], spans.ends[place]), number
+                ),
             )
-            for place, (run, number) in enumerate(zip(runs, spans.shared, strict=True))
-            if place in changed or (run.next_look_at is not None and run.next_look_at <= moment)
+            for place, (run, number) in enumerate(zip(runs, spans.cohort_numbers, strict=True))
+            if place in changed or (run.next_observation_at is not None and run.next_observation_at <= moment)
         ]
 
-    def look(self, run: MeteredRun, fetch: Fetch, shared: Shared | None = None) -> Attempt:
-        """What was counted for a run, or for all that it shares its lane with."""
-        if run.lane.kind is LaneKind.REQUESTS:
-            return self._by_calls(run, fetch)
+    def observe(self, run: MeteredRun, fetch: Fetch, shared: CohortSpan | None = None) -> Observation:
+        """What was counted for a run, or for all that it shares its attribution key with."""
+        if run.attribution_key.kind is AttributionKind.REQUESTS:
+            return self._observe_calls(run, fetch)
         if run.started_at is None:
-            return missed(run.id, fetch, FetchError.MALFORMED, _NO_START)
+            return build_failed_observation(run.id, fetch, FetchError.MALFORMED, _NO_START)
         ended_at = None if run.ended_at is None else in_micros(run.ended_at)
         alone = window_of(in_micros(run.started_at), ended_at, self._bucket)
         start, end = alone if shared is None else (shared.start, shared.end)
         if not self._covers(start, end):
-            return missed(run.id, fetch, FetchError.NOT_READY, self._short(start, end))
-        lane = self.code(run.lane.kind, run.lane.value)
+            return build_failed_observation(
+                run.id, fetch, FetchError.NOT_READY, self._describe_missing_window(start, end)
+            )
+        attribution_key = self.key_code(run.attribution_key.kind, run.attribution_key.value)
         if shared is not None:
-            found = self._found_together(lane, start, end)
-            return found.attempt(run.id, fetch, Assurance.COHORT, cohort=shared.cohort)
-        rows = self._rows(lane, start, end)
-        found, split = self._found(rows), self._split(run, rows, end)
-        if run.lane.kind is LaneKind.WINDOW:
-            return found.attempt(run.id, fetch, Assurance.COHORT, split, _with_strangers(run))
-        return found.attempt(run.id, fetch, Assurance.LANE, split)
+            found = self._sum_cohort(attribution_key, start, end)
+            return found.to_observation(run.id, fetch, Assurance.COHORT, cohort=shared.cohort)
+        rows = self._rows(attribution_key, start, end)
+        found, split = self._sum_rows(rows), self._split_by_step(run, rows, end)
+        if run.attribution_key.kind is AttributionKind.WINDOW:
+            return found.to_observation(run.id, fetch, Assurance.COHORT, split, _window_cohort(run))
+        return found.to_observation(run.id, fetch, Assurance.ATTRIBUTION_KEY, split)
 
-    def _sharing(self, run: LightRun, neighbours: Neighbours, span: "_Span", number: int) -> Shared | None:
-        """Those that are counted together with a run: in its lane, and by lanes of other kinds that its rows are of."""
-        shared = neighbours.shared(number)
-        if run.kind not in TOLD_APART or not neighbours.is_mixed:
+    def _cohort_span_of(
+        self, run: AttributionRun, neighbours: AccountCohorts, span: "_KeySpan", number: int
+    ) -> CohortSpan | None:
+        """Those that are counted together with a run: in its attribution key, and by attribution keys of other kinds that its rows are of."""
+        shared = neighbours.cohort_span(number)
+        if run.kind not in ATTRIBUTABLE_KINDS or not neighbours.has_mixed_kinds:
             return shared
-        more = neighbours.overlapping(self._other_lanes(run.kind, span), span.start, span.end)
+        more = neighbours.count_overlapping(self._other_keys(run.kind, span), span.start, span.end)
         if not more:
             return shared
         inside = Cohort(1, has_open=run.ended_at is None) if shared is None else shared.cohort
         # Not even a sum can tie out: the same rows are counted for several.
-        return Shared(span.start, span.end, Cohort(inside.runs + more, has_open=inside.has_open))
+        return CohortSpan(span.start, span.end, Cohort(inside.runs + more, has_open=inside.has_open))
 
-    def _other_lanes(self, kind: str, span: "_Span") -> frozenset[tuple[str, str]]:
+    def _other_keys(self, kind: str, span: "_KeySpan") -> frozenset[tuple[str, str]]:
         """Of other kinds than one, those that its rows are of as well."""
         if span not in self._crossing:
-            if len(self._crossing) >= MOST_REMEMBERED:
+            if len(self._crossing) >= MAX_MEMOISED_SUMS:
                 self._crossing.clear()
             if len(self._named) < len(self._codes):
                 self._named = [*self._codes]
             codes: set[int] = set()
             for row in self._rows(*span):
                 first, last = bisect_left(self._row_of, row), bisect_right(self._row_of, row)
-                codes.update(self._lanes[first:last])
+                codes.update(self._key_codes[first:last])
             named = (self._named[code] for code in codes)
-            self._crossing[span] = frozenset(lane for lane in named if lane[0] != kind)
+            self._crossing[span] = frozenset(attribution_key for attribution_key in named if attribution_key[0] != kind)
         return self._crossing[span]
 
-    def _take(self, row: UsageRow, moment: int, *, is_claimed: bool) -> None:
+    def _append(self, row: UsageRow, moment: int, *, is_claimed: bool) -> None:
         place = len(self._moments)
         if is_claimed:
             self._claimed.add(place)
@@ -185,9 +192,13 @@ class Counted:
         self._model_of.append(self._models.setdefault(row.model, len(self._models)))
         for column, count in zip(self._counts, astuple(row.tokens), strict=True):
             column.append(UNKNOWN if count is None else count)
-        for kind, lane in ((LaneKind.KEY, row.key), (LaneKind.PROJECT, row.project), (LaneKind.SESSION, row.session)):
-            if lane and not is_claimed:
-                self._lanes.append(self._codes.setdefault((kind, lane), len(self._codes)))
+        for kind, attribution_key in (
+            (AttributionKind.KEY, row.key),
+            (AttributionKind.PROJECT, row.project),
+            (AttributionKind.SESSION, row.session),
+        ):
+            if attribution_key and not is_claimed:
+                self._key_codes.append(self._codes.setdefault((kind, attribution_key), len(self._codes)))
                 self._row_of.append(place)
         if row.request_id:
             self._by_request.setdefault(row.request_id, []).append(place)
@@ -195,27 +206,27 @@ class Counted:
 
     @property
     def _index(self) -> "_Index":
-        """By lane and moment; with the whole account only where somebody asks, as it holds every row once more."""
+        """By attribution key and moment; with the whole account only where somebody asks, as it holds every row once more."""
         whole = self._whole_asked
         if whole not in self._indexes:
-            lanes, rows = self._lanes, self._row_of
+            attribution_keys, rows = self._key_codes, self._row_of
             if whole:
                 every = array("q", (place for place in range(len(self._moments)) if place not in self._claimed))
-                lanes, rows = lanes + array("q", [_WHOLE_CODE]) * len(every), rows + every
-            columns = (self._moments, *self._counts[:_COMPARED])
-            moments, *counts = (self._by.taken(column, rows, rows) for column in columns)
-            self._indexes = {whole: _Index(self._by.sums(lanes, moments, counts), rows)}
+                attribution_keys, rows = attribution_keys + array("q", [_ACCOUNT_KEY_CODE]) * len(every), rows + every
+            columns = (self._moments, *self._counts[:_COMPARED_COUNTS])
+            moments, *counts = (self._by.take(column, rows, rows) for column in columns)
+            self._indexes = {whole: _Index(self._by.sums(attribution_keys, moments, counts), rows)}
         return self._indexes[whole]
 
-    def _last(self, runs: Sequence[LightRun], starts: Column, ends: Column) -> tuple[Column, ...]:
+    def _last_counts(self, runs: Sequence[AttributionRun], starts: Column, ends: Column) -> tuple[Column, ...]:
         """What the last look has found; input is UNKNOWN where that cannot be compared with what is counted here."""
         inputs = [self._last_input(*one) for one in zip(runs, starts, ends, strict=True)]
         outputs = [UNKNOWN if run.last_output is None else run.last_output for run in runs]
         requests = [UNKNOWN if run.last_requests is None else run.last_requests for run in runs]
         return array("q", inputs), array("q", outputs), array("q", requests)
 
-    def _last_input(self, run: LightRun, start: int, end: int) -> int:
-        if run.last_input is None or run.ended_at is None or run.kind == LaneKind.REQUESTS:
+    def _last_input(self, run: AttributionRun, start: int, end: int) -> int:
+        if run.last_input is None or run.ended_at is None or run.kind == AttributionKind.REQUESTS:
             return UNKNOWN
         return run.last_input if self._covers(start, end) else UNKNOWN
 
@@ -223,31 +234,31 @@ class Counted:
         """Whether all of a span was asked for; of what has not ended, all that there is so far."""
         return self._from <= start and (end <= self._until or end >= OPEN)
 
-    def _short(self, start: int, end: int) -> str:
-        until = "now" if end >= OPEN else written(from_micros(end))
+    def _describe_missing_window(self, start: int, end: int) -> str:
+        until = "now" if end >= OPEN else to_rfc3339(from_micros(end))
         return (
-            f"the run, and those that share its lane, need what was counted from {written(from_micros(start))} to "
-            f"{until}; asked for was {written(from_micros(self._from))} to {written(from_micros(self._until))}"
+            f"the run, and those that share its attribution key, need what was counted from {to_rfc3339(from_micros(start))} to "
+            f"{until}; asked for was {to_rfc3339(from_micros(self._from))} to {to_rfc3339(from_micros(self._until))}"
         )
 
-    def _rows(self, lane: int, start: int, end: int) -> list[int]:
+    def _rows(self, attribution_key: int, start: int, end: int) -> list[int]:
         index = self._index
-        return [index.rows[place] for place in index.sums.rows(lane, start, end)]
+        return [index.rows[place] for place in index.sums.rows(attribution_key, start, end)]
 
-    def _found_together(self, lane: int, start: int, end: int) -> "_Found":
+    def _sum_cohort(self, attribution_key: int, start: int, end: int) -> "_RowTotals":
         """Added up once for all runs that share it."""
-        asked = (lane, start, end)
+        asked = (attribution_key, start, end)
         if asked not in self._together:
-            if len(self._together) >= MOST_REMEMBERED:
+            if len(self._together) >= MAX_MEMOISED_SUMS:
                 self._together.clear()
-            self._together[asked] = self._found(self._rows(*asked))
+            self._together[asked] = self._sum_rows(self._rows(*asked))
         return self._together[asked]
 
-    def _found(self, rows: Iterable[int]) -> "_Found":
+    def _sum_rows(self, rows: Iterable[int]) -> "_RowTotals":
         several = [*rows]
         names = [*self._models]
         models = {names[self._model_of[row]] for row in several if self._uses_tokens(row)}
-        return _Found(self._tokens(several), tuple(sorted(models - {""})), self._by_model(several, names))
+        return _RowTotals(self._tokens(several), tuple(sorted(models - {""})), self._by_model(several, names))
 
     def _by_model(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, Tokens] | None:
         """What was counted of each model; None where something was counted of one without a name."""
@@ -268,7 +279,7 @@ class Counted:
     def _uses_tokens(self, row: int) -> bool:
         return self._counts[0][row] > 0 or self._counts[1][row] > 0
 
-    def _by_calls(self, run: MeteredRun, fetch: Fetch) -> Attempt:
+    def _observe_calls(self, run: MeteredRun, fetch: Fetch) -> Observation:
         """By the id of each call, which belongs to a step."""
         rows: dict[str, list[int]] = {}
         missing: list[str] = []
@@ -282,19 +293,21 @@ class Counted:
                 elif call.state is not CallState.FAILED:
                     missing.append(call.id)
         if missing:
-            return missed(run.id, fetch, FetchError.NOT_READY, _without_row(missing, len(run.calls)))
+            return build_failed_observation(
+                run.id, fetch, FetchError.NOT_READY, _describe_missing_calls(missing, len(run.calls))
+            )
         steps = {step: self._tokens(some) for step, some in rows.items()}
-        found = self._found(row for some in rows.values() for row in some)
-        return found.attempt(run.id, fetch, Assurance.REQUEST, _Split(steps))
+        found = self._sum_rows(row for some in rows.values() for row in some)
+        return found.to_observation(run.id, fetch, Assurance.REQUEST, _StepSplit(steps))
 
-    def _split(self, run: MeteredRun, rows: Sequence[int], end: int) -> "_Split":
+    def _split_by_step(self, run: MeteredRun, rows: Sequence[int], end: int) -> "_StepSplit":
         """What each step has used, where its minutes are no other's; and what was used while there was none."""
         spans = spans_of(run.steps)
         if spans is None:
             return _NO_SPLIT
         belongs = self._step_by_call(run, rows)
         moments = sorted({self._moments[row] for row in rows if row not in belongs and self._is_used(row)})
-        step_at = dict(touched(moments, spans, self._width, closed=end - _GUARD))
+        step_at = dict(steps_by_bucket(moments, spans, self._width, closed=end - _GUARD))
         used: dict[str, list[int]] = {}
         outside: list[int] = []
         ambiguous = False
@@ -309,7 +322,7 @@ class Counted:
             else:
                 used.setdefault(run.steps[step].id, []).append(row)
         steps = None if ambiguous else {step: self._tokens(some) for step, some in used.items()}
-        return _Split(steps, self._tokens(outside).total)
+        return _StepSplit(steps, self._tokens(outside).total)
 
     def _is_used(self, row: int) -> bool:
         return any(column[row] > 0 for column in self._counts)
@@ -323,55 +336,55 @@ class Counted:
         return {row: steps[call] for row, call in calls if call in steps}
 
 
-def missed(run_id: str, fetch: Fetch, error: FetchError, detail: str) -> Attempt:
+def build_failed_observation(run_id: str, fetch: Fetch, error: FetchError, detail: str) -> Observation:
     """A look that found nothing out, and why."""
     at = fetch.at.astimezone(UTC)
-    look = Attempt("", at, watermark=fetch.watermark, error=error, detail=detail, digest=fetch.digest)
-    return _identified(look, run_id, fetch.account)
+    look = Observation("", at, watermark=fetch.watermark, error=error, detail=detail, digest=fetch.digest)
+    return _with_id(look, run_id, fetch.account)
 
 
 class _Index(NamedTuple):
-    """Sums by lane and moment, and which row each of its entries is of."""
+    """Sums by attribution key and moment, and which row each of its entries is of."""
 
-    sums: Sums
+    sums: SpanSums
     rows: Column
 
 
-class _Span(NamedTuple):
-    """A lane, by its code, and a time."""
+class _KeySpan(NamedTuple):
+    """An attribution key, by its code, and a time."""
 
-    lane: int
+    key_code: int
     start: int
     end: int
 
 
-class _Split(NamedTuple):
+class _StepSplit(NamedTuple):
     """What was counted by step, where that can be told, and outside of all."""
 
     steps: dict[str, Tokens] | None = None
     unattributed: int = 0
 
 
-_NO_SPLIT = _Split()
+_NO_SPLIT = _StepSplit()
 
 
-class _Found(NamedTuple):
+class _RowTotals(NamedTuple):
     """What some rows come to."""
 
     total: Tokens
     models: tuple[str, ...]
     by_model: dict[str, Tokens] | None
 
-    def attempt(
+    def to_observation(
         self,
         run_id: str,
         fetch: Fetch,
         assurance: Assurance,
-        split: _Split = _NO_SPLIT,
+        split: _StepSplit = _NO_SPLIT,
         cohort: Cohort | None = None,
-    ) -> Attempt:
+    ) -> Observation:
         """The look that found it."""
-        look = Attempt(
+        look = Observation(
             "",
             fetch.at.astimezone(UTC),
             self.total,
@@ -384,10 +397,10 @@ class _Found(NamedTuple):
             digest=fetch.digest,
             by_model=self.by_model,
         )
-        return _identified(look, run_id, fetch.account)
+        return _with_id(look, run_id, fetch.account)
 
 
-def _with_strangers(run: MeteredRun) -> Cohort:
+def _window_cohort(run: MeteredRun) -> Cohort:
     """A run told by nothing but the time: whether it was alone in its account, only its own count can show."""
     local = None if run.ended_at is None else run.local
     return Cohort(1, None if local is None else Tokens(local.input, local.output, local.requests))
@@ -396,14 +409,14 @@ def _with_strangers(run: MeteredRun) -> Cohort:
 _NO_START = "the run does not say when it started, so no minute is known to be its own; record `started_at`"
 
 
-def _identified(look: Attempt, run_id: str, account: str) -> Attempt:
+def _with_id(look: Observation, run_id: str, account: str) -> Observation:
     """Named by all it says: the same look recorded twice is one, and another projection of the same pages another."""
     content = digest([account, run_id, look.to_json().decode()])
     return replace(look, id=content[:ID_LENGTH])
 
 
-def _without_row(missing: Sequence[str], calls: int) -> str:
-    named = [one for one in missing if one][:NAMED]
+def _describe_missing_calls(missing: Sequence[str], calls: int) -> str:
+    named = [one for one in missing if one][:MAX_NAMED_CALLS]
     unnamed = sum(not one for one in missing)
     told = f", as of {', '.join(named)}" if named else ""
     without = (

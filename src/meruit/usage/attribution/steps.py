@@ -33,7 +33,7 @@ def spans_of(steps: Sequence[MeteredStep]) -> list[StepSpan] | None:
     return sorted(found)
 
 
-def touched(
+def steps_by_bucket(
     moments: Sequence[int], spans: Sequence[StepSpan], width: int, *, closed: int
 ) -> Iterator[tuple[int, int | None]]:
     """For each bucket, in order, the step that it touches: None where there is none, SEVERAL where there are more.

@@ -6,21 +6,21 @@ from functools import partial
 import msgspec
 
 from meruit.model.chat import MOST_TOKENS
-from meruit.model.metering import CostRow, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import Answer, Surroundings, UsageAsker, listed, money
-from meruit.usage.providers.by_minutes import Ask, ByMinutes
+from meruit.usage.providers.asking import ProviderResponse, UsageClient, UsageSourceContext, check_amount, list_option
+from meruit.usage.providers.by_minutes import AskWindow, MinuteBucketSource
 from meruit.usage.providers.paging import (
     DAY,
     MINUTE,
-    Groups,
-    Leaf,
-    Spans,
-    aligned,
+    BucketValidator,
+    GroupValidator,
+    UsagePageContent,
+    align,
+    fetch_pages,
     rfc3339,
-    walked,
 )
 
 BASE_URL = "https://api.anthropic.com/v1"
@@ -39,7 +39,7 @@ class CacheCreation(Record, frozen=True):
     ephemeral_1h_input_tokens: Count = 0
 
 
-class Result(Record, frozen=True):
+class AnthropicUsageResult(Record, frozen=True):
     """One group of one span."""
 
     uncached_input_tokens: Count
@@ -59,19 +59,19 @@ class Result(Record, frozen=True):
         return Tokens(whole, self.output_tokens, requests, cached, min(written, MOST_TOKENS))
 
 
-class _Bucket(Record, frozen=True):
+class _AnthropicBucket(Record, frozen=True):
     starting_at: Moment
     ending_at: Moment
-    results: list[Result]
+    results: list[AnthropicUsageResult]
 
 
-class _UsagePage(Record, frozen=True):
-    data: list[_Bucket]
+class _AnthropicUsagePage(Record, frozen=True):
+    data: list[_AnthropicBucket]
     has_more: bool
     next_page: str | None = None
 
 
-class _Cost(Record, frozen=True):
+class _AnthropicCost(Record, frozen=True):
     amount: Decimal
     currency: str = "USD"
     workspace_id: str | None = None
@@ -91,20 +91,20 @@ class _Cost(Record, frozen=True):
         return (self.currency, self.workspace_id, self.description, *parts, self.inference_geo)
 
 
-class _CostBucket(Record, frozen=True):
+class _AnthropicCostBucket(Record, frozen=True):
     starting_at: Moment
     ending_at: Moment
-    results: list[_Cost]
+    results: list[_AnthropicCost]
 
 
-class _CostPage(Record, frozen=True):
-    data: list[_CostBucket]
+class _AnthropicCostPage(Record, frozen=True):
+    data: list[_AnthropicCostBucket]
     has_more: bool
     next_page: str | None = None
 
 
-_USAGE = msgspec.json.Decoder(_UsagePage)
-_COSTS = msgspec.json.Decoder(_CostPage)
+_USAGE = msgspec.json.Decoder(_AnthropicUsagePage)
+_COSTS = msgspec.json.Decoder(_AnthropicCostPage)
 
 
 @usage_sources.add(
@@ -116,76 +116,92 @@ _COSTS = msgspec.json.Decoder(_CostPage)
         "workspace_ids": "Only these workspaces, with commas.",
     },
 )
-class AnthropicUsage(ByMinutes):
+class AnthropicUsage(MinuteBucketSource):
     """Anthropic's usage by the minute, key, workspace and model, and its costs by the day; needs an admin key."""
 
-    kinds = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.WINDOW})
+    kinds = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.WINDOW})
     longest = MAX_MINUTES * MINUTE
     longest_costs = MAX_DAYS * DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
-        self._asker = UsageAsker(provider, account, around, shown_as=shown_as)
+    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+        self._asker = UsageClient(provider, account, around, shown_as=auth_headers)
         self._only = [
-            (f"{name}[]", value) for name in ("api_key_ids", "workspace_ids") for value in listed(account, name)
+            (f"{name}[]", value) for name in ("api_key_ids", "workspace_ids") for value in list_option(account, name)
         ]
 
-    def _counts(self) -> tuple[Ask]:
+    def _usage_queries(self) -> tuple[AskWindow]:
         return (self._usage,)
 
-    def _days(self, window: Window) -> Window:
+    def _align_days(self, window: Window) -> Window:
         # Days are told whole, today's as far as it has come.
-        return aligned(window, DAY, self._asker.now() + DAY)
+        return align(window, DAY, self._asker.now() + DAY)
 
     async def _usage(self, window: Window) -> list[Page]:
-        lanes = [("group_by[]", lane) for lane in ("api_key_id", "workspace_id", "model")]
-        params = [*times(window), ("bucket_width", "1m"), ("limit", str(MAX_MINUTES)), *lanes, *self._only]
-        spans = Spans(window, MINUTE)
-        return await walked(self._asker, "/organizations/usage_report/messages", params, partial(_used, spans))
+        attribution_keys = [
+            ("group_by[]", attribution_key) for attribution_key in ("api_key_id", "workspace_id", "model")
+        ]
+        params = [
+            *window_params(window),
+            ("bucket_width", "1m"),
+            ("limit", str(MAX_MINUTES)),
+            *attribution_keys,
+            *self._only,
+        ]
+        spans = BucketValidator(window, MINUTE)
+        return await fetch_pages(
+            self._asker, "/organizations/usage_report/messages", params, partial(_read_usage, spans)
+        )
 
     async def _costs(self, window: Window) -> list[Page]:
         # Without Priority Tier, which is not told.
         lines = [("group_by[]", line) for line in ("workspace_id", "description")]
-        params = [*times(window), ("bucket_width", "1d"), ("limit", str(MAX_DAYS)), *lines]
-        return await walked(self._asker, "/organizations/cost_report", params, partial(_billed, Spans(window, DAY)))
+        params = [*window_params(window), ("bucket_width", "1d"), ("limit", str(MAX_DAYS)), *lines]
+        return await fetch_pages(
+            self._asker, "/organizations/cost_report", params, partial(_read_costs, BucketValidator(window, DAY))
+        )
 
 
-def shown_as(secret: str) -> dict[str, str]:
+def auth_headers(secret: str) -> dict[str, str]:
     """As Anthropic wants to be shown a key."""
     return {"x-api-key": secret, "anthropic-version": VERSION}
 
 
-def times(window: Window) -> list[tuple[str, str]]:
+def window_params(window: Window) -> list[tuple[str, str]]:
     """How Anthropic is told of a window."""
     return [("starting_at", rfc3339(window.start)), ("ending_at", rfc3339(window.end))]
 
 
-def _used(spans: Spans, answer: Answer) -> Leaf:
-    page = answer.read(_USAGE)
+def _read_usage(spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
+    page = answer.decode(_USAGE)
     rows: list[UsageRow] = []
     for span in page.data:
-        spans.follow(answer, span.starting_at, span.ending_at)
-        groups = Groups()
+        spans.check_next(answer, span.starting_at, span.ending_at)
+        groups = GroupValidator()
         for one in span.results:
             groups.check(answer, span.starting_at, one.model, one.api_key_id, one.workspace_id)
-            lane = (one.api_key_id or "", one.workspace_id or "")
-            rows.append(UsageRow(span.starting_at, span.ending_at, one.tokens(), one.model or "", *lane))
-    return Leaf(rows, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+            attribution_key = (one.api_key_id or "", one.workspace_id or "")
+            rows.append(UsageRow(span.starting_at, span.ending_at, one.tokens(), one.model or "", *attribution_key))
+    return UsagePageContent(
+        rows, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+    )
 
 
-def _billed(spans: Spans, answer: Answer) -> Leaf:
-    page = answer.read(_COSTS)
+def _read_costs(spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
+    page = answer.decode(_COSTS)
     costs: list[CostRow] = []
     for span in page.data:
-        spans.follow(answer, span.starting_at, span.ending_at)
-        groups = Groups()
+        spans.check_next(answer, span.starting_at, span.ending_at)
+        groups = GroupValidator()
         for one in span.results:
             groups.check(answer, span.starting_at, *one.group)
             about = {"project": one.workspace_id or "", "item": one.description or ""}
-            amount = dollars(one.amount, answer)
+            amount = to_dollars(one.amount, answer)
             costs.append(CostRow(span.starting_at, span.ending_at, amount, one.currency.upper(), **about))
-    return Leaf(costs=costs, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+    return UsagePageContent(
+        costs=costs, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+    )
 
 
-def dollars(cents: Decimal, answer: Answer) -> Decimal:
+def to_dollars(cents: Decimal, answer: ProviderResponse) -> Decimal:
     """Anthropic's amounts are in cents."""
-    return money(cents, answer) / CENTS
+    return check_amount(cents, answer) / CENTS

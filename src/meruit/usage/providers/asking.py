@@ -16,14 +16,14 @@ from meruit.errors import AuthorError, nearest
 from meruit.model.metering import FetchFailed, UsageAccount
 from meruit.model.usage import FetchError
 from meruit.registry import UsageProvider
-from meruit.sources.credentials import Token, hidden
-from meruit.sources.http import NOT_FOUND, NOT_IMPLEMENTED, OK, Reply, base, check_status, quote_of
-from meruit.sources.retry import Limits, Policy, Retry, Sleep, Trouble, persist
+from meruit.sources.credentials import SecretToken, redact
+from meruit.sources.http import NOT_FOUND, NOT_IMPLEMENTED, OK, SourceReply, check_base_url, check_status, quote_of
+from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy, Sleep, SourceError, with_retries
 
 T = TypeVar("T")
 Params = Sequence[tuple[str, str]]
 
-RETRY = Retry(tries=4, first_wait_s=1.0, factor=2.0)
+RETRY = BackoffSchedule(tries=4, first_wait_s=1.0, factor=2.0)
 """Within one question; whoever looks at runs has a patience of its own."""
 MAX_SKEW = timedelta(hours=1)
 """How far a provider's clock may be from ours before its times mean nothing to us."""
@@ -37,7 +37,7 @@ _CLIENT_ERRORS = range(400, 500)
 _SERVER_ERRORS = range(500, 600)
 
 
-class Surroundings(NamedTuple):
+class UsageSourceContext(NamedTuple):
     """What a source needs of the world."""
 
     client: httpx.AsyncClient | None
@@ -46,7 +46,7 @@ class Surroundings(NamedTuple):
     sleep: Sleep
 
 
-class Answer(NamedTuple):
+class ProviderResponse(NamedTuple):
     """What a provider answered."""
 
     where: str
@@ -58,44 +58,44 @@ class Answer(NamedTuple):
     hide: Callable[[str], str]
     """Takes secrets out of a text: servers quote what they were sent."""
 
-    def read(self, decoder: msgspec.json.Decoder[T]) -> T:
+    def decode(self, decoder: msgspec.json.Decoder[T]) -> T:
         """What it says, by type; raises FetchFailed for half an answer and for one of another shape."""
         try:
             return decoder.decode(self.raw)
         except msgspec.ValidationError as problem:
-            raise self.failed(FetchError.MALFORMED, f"has another shape than expected: {problem}") from None
+            raise self.failure(FetchError.MALFORMED, f"has another shape than expected: {problem}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             if "truncated" in str(problem):
-                raise self.failed(FetchError.PARTIAL_PAGE, "broke off in the middle of its answer") from None
-            raise self.failed(FetchError.MALFORMED, f"sent what is no JSON: {problem}") from None
+                raise self.failure(FetchError.PARTIAL_PAGE, "broke off in the middle of its answer") from None
+            raise self.failure(FetchError.MALFORMED, f"sent what is no JSON: {problem}") from None
 
-    def failed(self, kind: FetchError, what: str) -> FetchFailed:
+    def failure(self, kind: FetchError, what: str) -> FetchFailed:
         """The failure that this answer is."""
         return FetchFailed(kind, self.hide(f"{self.where} {what}"), at=self.at)
 
 
-class TooLarge(FetchFailed):
+class ResponseTooLarge(FetchFailed):
     """There is more in one answer than is read; a shorter window may fit."""
 
     def __init__(self, detail: str, *, at: datetime | None = None) -> None:
         super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
 
 
-class Moved(FetchFailed):
+class PagesChanged(FetchFailed):
     """The provider's data changed between two pages; from the first page on they may fit together."""
 
     def __init__(self, detail: str, *, at: datetime | None = None) -> None:
         super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
 
 
-class Refused(FetchFailed):
+class ProviderRefused(FetchFailed):
     """The provider does not take the question as it was put."""
 
     def __init__(self, detail: str, *, at: datetime | None = None) -> None:
         super().__init__(FetchError.MALFORMED, detail, at=at)
 
 
-class _Failed(Trouble):
+class _RequestFailure(SourceError):
     """A try that failed, and what it is when the last one did."""
 
     def __init__(self, failure: FetchFailed, *, again: bool = False, wait_s: float | None = None) -> None:
@@ -103,31 +103,31 @@ class _Failed(Trouble):
         self.failure = failure
 
 
-def bearer(secret: str) -> dict[str, str]:
+def bearer_headers(secret: str) -> dict[str, str]:
     """As most want to be shown a key."""
     return {"Authorization": f"Bearer {secret}"}
 
 
-class UsageAsker:
+class UsageClient:
     """Asks one account at one provider."""
 
     def __init__(
         self,
         provider: UsageProvider,
         account: UsageAccount,
-        around: Surroundings,
+        around: UsageSourceContext,
         *,
-        shown_as: Callable[[str], Mapping[str, str]] = bearer,
-        limits: Limits | None = None,
+        shown_as: Callable[[str], Mapping[str, str]] = bearer_headers,
+        limits: ReadLimits | None = None,
         pause_s: float = 0.0,
     ) -> None:
         """AuthorError for an address that is none. `pause_s` lies between two questions at the usual address."""
-        self._base = address(provider, account)
+        self._base = base_url_of(provider, account)
         self._around = around
         self._token = token(provider, account, around.environment)
         self._shown_as = shown_as
-        self.limits = limits or Limits()
-        self._policy = Policy(retry=RETRY, limits=self.limits, sleep=around.sleep)
+        self.limits = limits or ReadLimits()
+        self._policy = ReadPolicy(retry=RETRY, limits=self.limits, sleep=around.sleep)
         self._pause_s = pause_s
         self._asked_at: datetime | None = None
         self._behind = timedelta()
@@ -137,37 +137,37 @@ class UsageAsker:
         """The time, by the provider's clock where that is behind ours: it may refuse what it takes for the future."""
         return self._around.clock() - self._behind
 
-    async def get(self, path: str, params: Params = (), *, may_lack: bool = False) -> Answer:
+    async def get(self, path: str, params: Params = (), *, may_lack: bool = False) -> ProviderResponse:
         """The answer, whole; raises FetchFailed. With `may_lack`, also the answer that there is no such thing."""
         try:
-            return await persist(lambda: self._attempt(path, params, may_lack=may_lack), self._policy)
-        except _Failed as trouble:
+            return await with_retries(lambda: self._try_once(path, params, may_lack=may_lack), self._policy)
+        except _RequestFailure as trouble:
             failure = trouble.failure
             failure.args = (self._hide(str(failure)),)
             raise failure from None
 
     def _hide(self, text: str) -> str:
-        return hidden(text, self._token)
+        return redact(text, self._token)
 
-    async def _attempt(self, path: str, params: Params, *, may_lack: bool) -> Answer:
+    async def _try_once(self, path: str, params: Params, *, may_lack: bool) -> ProviderResponse:
         await self._pace()
         where = self._base + path
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", **await self._credentials(where)}
         try:
-            async with asyncio.timeout(self.limits.timeout_s), self._connected() as client:
+            async with asyncio.timeout(self.limits.timeout_s), self._connect() as client:
                 url = httpx.URL(where, params=list(params)) if params else httpx.URL(where)
                 request = client.build_request("GET", url, headers=headers, timeout=self.limits.timeout_s)
                 response = await client.send(request, stream=True, follow_redirects=False)
                 try:
-                    return await self._taken(response, where, may_lack=may_lack)
+                    return await self._read_response(response, where, may_lack=may_lack)
                 finally:
                     await response.aclose()
         except (TimeoutError, httpx.TimeoutException):
             said = f"{where} did not answer within {self.limits.timeout_s:g} s; see whether it is up"
-            raise _Failed(FetchFailed(FetchError.TIMEOUT, said), again=True) from None
+            raise _RequestFailure(FetchFailed(FetchError.TIMEOUT, said), again=True) from None
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as problem:
             said = f"{where} could not be asked: {type(problem).__name__} {problem}".strip()
-            raise _Failed(FetchFailed(FetchError.SERVER, f"{said}; see whether it is up"), again=True) from None
+            raise _RequestFailure(FetchFailed(FetchError.SERVER, f"{said}; see whether it is up"), again=True) from None
 
     async def _pace(self) -> None:
         """Wait until the next question is welcome."""
@@ -183,40 +183,40 @@ class UsageAsker:
             return {}
         try:
             secret = await self._token.value()
-        except Trouble as trouble:
-            raise _Failed(FetchFailed(FetchError.AUTH, f"{where} was not asked: {trouble}")) from None
+        except SourceError as trouble:
+            raise _RequestFailure(FetchFailed(FetchError.AUTH, f"{where} was not asked: {trouble}")) from None
         if not secret.isascii() or not secret.isprintable() or " " in secret:
             said = f"{where} was not asked: {self._token} holds signs that no key has; see that it is the key alone"
-            raise _Failed(FetchFailed(FetchError.AUTH, said))
+            raise _RequestFailure(FetchFailed(FetchError.AUTH, said))
         return self._shown_as(secret)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[httpx.AsyncClient]:
+    async def _connect(self) -> AsyncIterator[httpx.AsyncClient]:
         if self._around.client is not None:
             yield self._around.client
             return
         if self._tls is None:
             # Reading all certificates takes long enough to hold up everybody else; over http nobody is to be trusted.
             over_http = self._base.startswith("http:")
-            self._tls = await asyncio.to_thread(_trusting_nobody if over_http else ssl.create_default_context)
+            self._tls = await asyncio.to_thread(_tls_without_certificates if over_http else ssl.create_default_context)
         # A client for each question: it belongs to the event loop of whoever asks.
         async with httpx.AsyncClient(verify=self._tls, trust_env=False) as client:
             yield client
 
-    async def _taken(self, response: httpx.Response, where: str, *, may_lack: bool) -> Answer:
-        at = self._at(response, where)
+    async def _read_response(self, response: httpx.Response, where: str, *, may_lack: bool) -> ProviderResponse:
+        at = self._provider_time(response, where)
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         if packed not in ("", "identity"):
             # A few bytes could unpack to gigabytes.
             said = f"{where} packed its answer ({packed[:40]}), which nobody asked for; see what stands before it"
-            raise _Failed(FetchFailed(FetchError.MALFORMED, said, at=at))
-        content = await self._content(response, where, at)
-        answer = Answer(where, response.status_code, at, content, self._hide)
+            raise _RequestFailure(FetchFailed(FetchError.MALFORMED, said, at=at))
+        content = await self._read_content(response, where, at)
+        answer = ProviderResponse(where, response.status_code, at, content, self._hide)
         if answer.status == OK or (may_lack and answer.status == NOT_FOUND):
             return answer
-        raise self._refusal(Reply(where, answer.status, response.headers, content), at)
+        raise self._refusal(SourceReply(where, answer.status, response.headers, content), at)
 
-    def _at(self, response: httpx.Response, where: str) -> datetime:
+    def _provider_time(self, response: httpx.Response, where: str) -> datetime:
         """The provider's clock; raises where its times mean nothing to us."""
         ours = self._around.clock()
         try:
@@ -226,47 +226,49 @@ class UsageAsker:
         theirs = theirs.replace(tzinfo=UTC) if theirs.tzinfo is None else theirs.astimezone(UTC)
         if abs(ours - theirs) > MAX_SKEW:
             said = f"{where} says that it is {theirs:%Y-%m-%d %H:%M:%S} UTC, {abs(ours - theirs)} from our time; "
-            raise _Failed(FetchFailed(FetchError.CLOCK, said + "see which of both clocks is wrong", at=theirs))
+            raise _RequestFailure(FetchFailed(FetchError.CLOCK, said + "see which of both clocks is wrong", at=theirs))
         self._behind = ours - theirs if ours - theirs > NOISE else timedelta()
         return theirs
 
-    async def _content(self, response: httpx.Response, where: str, at: datetime) -> bytes:
+    async def _read_content(self, response: httpx.Response, where: str, at: datetime) -> bytes:
         content = bytearray()
         try:
             async for chunk in response.aiter_bytes():
                 content += chunk
                 if len(content) > self.limits.reply_bytes:
                     said = f"{where} sent more than {self.limits.reply_bytes:,} bytes in one answer; ask for less of it"
-                    raise _Failed(TooLarge(said, at=at))
+                    raise _RequestFailure(ResponseTooLarge(said, at=at))
         except (httpx.ReadError, httpx.RemoteProtocolError):
             said = f"{where} broke off in the middle of its answer"
-            raise _Failed(FetchFailed(FetchError.PARTIAL_PAGE, said, at=at), again=True) from None
+            raise _RequestFailure(FetchFailed(FetchError.PARTIAL_PAGE, said, at=at), again=True) from None
         return bytes(content)
 
-    def _refusal(self, reply: Reply, at: datetime) -> _Failed:
+    def _refusal(self, reply: SourceReply, at: datetime) -> _RequestFailure:
         """Why there is no answer, and whether there may be one soon."""
         status = reply.status
         said = f"{reply.where} answered with status {status}{quote_of(reply)}"
         if status in (_UNAUTHORIZED, _FORBIDDEN):
             key = f"see whether {self._token} is valid and may read usage" if self._token else "give it a key"
-            return _Failed(FetchFailed(FetchError.AUTH, f"{said}; {key}", at=at))
+            return _RequestFailure(FetchFailed(FetchError.AUTH, f"{said}; {key}", at=at))
         if status == CLOSED:
-            return _Failed(Moved(f"{said}; its pages changed while they were read", at=at))
+            return _RequestFailure(PagesChanged(f"{said}; its pages changed while they were read", at=at))
         try:
             check_status(reply)
-        except Trouble as trouble:
-            failure = FetchFailed(_kind(status), str(trouble), at=at)
-            return _Failed(failure, again=trouble.again, wait_s=trouble.wait_s)
+        except SourceError as trouble:
+            failure = FetchFailed(_error_kind(status), str(trouble), at=at)
+            return _RequestFailure(failure, again=trouble.again, wait_s=trouble.wait_s)
         if status in _CLIENT_ERRORS:
-            return _Failed(Refused(f"{said}; see whether it is the right address and the key's own account", at=at))
-        return _Failed(FetchFailed(_kind(status), f"{said}; see whether it is the right address", at=at))
+            return _RequestFailure(
+                ProviderRefused(f"{said}; see whether it is the right address and the key's own account", at=at)
+            )
+        return _RequestFailure(FetchFailed(_error_kind(status), f"{said}; see whether it is the right address", at=at))
 
 
-def _trusting_nobody() -> ssl.SSLContext:
+def _tls_without_certificates() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _kind(status: int) -> FetchError:
+def _error_kind(status: int) -> FetchError:
     if status == _TOO_MANY:
         return FetchError.RATE_LIMITED
     if status == TIMED_OUT:
@@ -274,13 +276,13 @@ def _kind(status: int) -> FetchError:
     return FetchError.SERVER if status in _SERVER_ERRORS and status != NOT_IMPLEMENTED else FetchError.MALFORMED
 
 
-def address(provider: UsageProvider, account: UsageAccount) -> str:
+def base_url_of(provider: UsageProvider, account: UsageAccount) -> str:
     """Where an account is, without a slash at its end; an address of only a host takes the usual path."""
     given = account.base_url or provider.base_url
     if not given:
         raise AuthorError(f"an account at {provider.name} needs its base_url; write https://host")
     try:
-        url = httpx.URL(base(given))
+        url = httpx.URL(check_base_url(given))
     except AuthorError as problem:
         raise AuthorError(f"the base_url of an account at {provider.name} cannot be used: {problem}") from None
     if url.query or url.fragment:
@@ -289,18 +291,18 @@ def address(provider: UsageProvider, account: UsageAccount) -> str:
     return str(url.copy_with(path=path or "/")).rstrip("/")
 
 
-def variable(provider: UsageProvider, account: UsageAccount) -> str:
+def key_variable_of(provider: UsageProvider, account: UsageAccount) -> str:
     """The environment variable that holds the account's key; empty where there is none."""
     return account.key_variable or provider.key_variable
 
 
-def token(provider: UsageProvider, account: UsageAccount, environment: Mapping[str, str]) -> Token | None:
+def token(provider: UsageProvider, account: UsageAccount, environment: Mapping[str, str]) -> SecretToken | None:
     """The account's key, fetched when it is needed."""
-    name = variable(provider, account)
-    return Token.from_environment(name, environment) if name else None
+    name = key_variable_of(provider, account)
+    return SecretToken.from_environment(name, environment) if name else None
 
 
-def checked_options(provider: UsageProvider, account: UsageAccount) -> None:
+def check_options(provider: UsageProvider, account: UsageAccount) -> None:
     """Raise AuthorError for an option that this kind of account does not have."""
     for name in account.options:
         if name not in provider.options:
@@ -309,12 +311,12 @@ def checked_options(provider: UsageProvider, account: UsageAccount) -> None:
             raise AuthorError(f"an account at {provider.name} has no option {name!r}{hint}; it has {known}")
 
 
-def listed(account: UsageAccount, name: str) -> list[str]:
+def list_option(account: UsageAccount, name: str) -> list[str]:
     """The values of an option that is a list, with commas."""
     return [part.strip() for part in account.options.get(name, "").split(",") if part.strip()]
 
 
-def number(account: UsageAccount, name: str, usual: float, *, least: float, most: float) -> float:
+def number_option(account: UsageAccount, name: str, usual: float, *, least: float, most: float) -> float:
     """The value of an option that is a number; AuthorError for one that is none or lies elsewhere."""
     text = account.options.get(name)
     if text is None:
@@ -328,8 +330,8 @@ def number(account: UsageAccount, name: str, usual: float, *, least: float, most
     return value
 
 
-def money(amount: Decimal, answer: Answer) -> Decimal:
+def check_amount(amount: Decimal, answer: ProviderResponse) -> Decimal:
     """An amount that can be reckoned with; raises FetchFailed for any other."""
     if not amount.is_finite() or abs(amount) > MOST_MONEY:
-        raise answer.failed(FetchError.MALFORMED, f"names an amount that nobody owes: {str(amount)[:40]}")
+        raise answer.failure(FetchError.MALFORMED, f"names an amount that nobody owes: {str(amount)[:40]}")
     return amount

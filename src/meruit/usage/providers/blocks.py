@@ -27,18 +27,18 @@ def tokens_of(block: object, provider: str | None = None) -> Tokens | None:
 
     A block is a dict or an SDK's object. Its shape tells whose it is, unless `provider` does.
     """
-    return _read(_block(block), provider)
+    return _read(_find_block(block), provider)
 
 
-def last_of(blocks: Iterable[object], provider: str | None = None) -> Tokens | None:
+def last_tokens_of(blocks: Iterable[object], provider: str | None = None) -> Tokens | None:
     """What a stream says in the end: its blocks are each a sum of all before, and never summed.
 
     Some events tell but a part: of each count, the last that was told stands.
     """
     together: Block | None = None
     for one in blocks:
-        found = _block(one)
-        together = together if found is None else _over(together or {}, found)
+        found = _find_block(one)
+        together = together if found is None else _merge(together or {}, found)
     return _read(together, provider)
 
 
@@ -48,37 +48,37 @@ def _read(block: Block | None, provider: str | None) -> Tokens | None:
         raise UnknownName(f"nobody reads usage blocks of {provider!r}{nearest(provider, NORMALISERS)}; give {known}")
     if block is None:
         return None
-    normalise = NORMALISERS[provider] if provider is not None else _recognised(block)
+    normalise = NORMALISERS[provider] if provider is not None else _find_normaliser(block)
     tokens = None if normalise is None else normalise(block)
     return None if tokens is None or (not tokens.input and tokens.requests != 0) else tokens
 
 
-def _over(earlier: Block, later: Block) -> Block:
+def _merge(earlier: Block, later: Block) -> Block:
     merged = dict(earlier)
     for name, value in later.items():
         if isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
-            merged[name] = _over(merged[name], value)
+            merged[name] = _merge(merged[name], value)
         elif value is not None:
             merged[name] = value
     return merged
 
 
-def _block(value: object) -> Block | None:
+def _find_block(value: object) -> Block | None:
     """The usage block in what was given; None where it holds none, AuthorError for what can hold none."""
     if isinstance(value, (str, bytes, int, float, list, tuple, set)):
         raise AuthorError(f"a usage block is a dict or an SDK's object, not a {type(value).__name__}")
     for _ in range(MAX_DEPTH):
-        held = _held(value)
+        held = _fields_of(value)
         if held is None:
             return None
         wrappings = [held[name] for name in _WRAPPINGS if name in held]
         if not wrappings:
-            return {name: one if _held(one) is None else _held(one) for name, one in held.items()}
+            return {name: one if _fields_of(one) is None else _fields_of(one) for name, one in held.items()}
         value = next((one for one in wrappings if one is not None), None)
     return None
 
 
-def _held(value: object) -> Block | None:
+def _fields_of(value: object) -> Block | None:
     """The named things that a dict or an SDK's object holds; None for what has none."""
     if isinstance(value, Mapping):
         return {str(name): one for name, one in value.items()}
@@ -88,7 +88,7 @@ def _held(value: object) -> Block | None:
     return {name: one for name, one in found.items() if one is not None and not callable(one)}
 
 
-def _recognised(block: Block) -> Callable[[Block], Tokens | None] | None:
+def _find_normaliser(block: Block) -> Callable[[Block], Tokens | None] | None:
     """Whose shape a block has; None for nobody's that we know."""
     told = {name for name, value in block.items() if value is not None}
     if any(name.startswith(_OTEL) for name in told):
@@ -160,7 +160,7 @@ def _gemini(block: Block) -> Tokens | None:
         return None
     separate = total is None or total != asked + answered
     output = _sum(answered, thoughts if separate else None)
-    return _made(asked, output, cached=counts["cached_content_token_count"], thoughts=thoughts)
+    return _build_tokens(asked, output, cached=counts["cached_content_token_count"], thoughts=thoughts)
 
 
 def _langfuse(block: Block) -> Tokens | None:
@@ -175,7 +175,7 @@ def _langfuse(block: Block) -> Tokens | None:
     written = [count for name, count in asked.items() if "cache_creation" in name or "cache_write" in name]
     thoughts = [count for name, count in told.items() if "reasoning" in name]
     parts_of_whole = counts.get("total") == asked["input"] + told["output"]
-    return _made(
+    return _build_tokens(
         asked["input"] if parts_of_whole else _sum(*asked.values()),
         told["output"] if parts_of_whole else _sum(*told.values()),
         cached=_sum(*cached) if cached else None,
@@ -191,7 +191,7 @@ def _otel(block: Block) -> Tokens | None:
     answered = _first(counts.get("output_tokens"), counts.get("completion_tokens"))
     if asked is None:
         return None
-    return _made(
+    return _build_tokens(
         # Embeddings have no output, and name none.
         asked,
         answered or 0,
@@ -205,7 +205,7 @@ def _pydantic_ai(block: Block) -> Tokens | None:
     """Pydantic AI's own sum of one request or of a run: both include all; what is not measured is 0 there."""
     if _count(block, "unmeasured_requests"):
         return None
-    return _made(
+    return _build_tokens(
         _count(block, "input_tokens") or 0,
         _count(block, "output_tokens") or 0,
         requests=_count(block, "requests"),
@@ -288,7 +288,7 @@ def _inclusive(
     if (cached or 0) > asked:
         # Some hosts take what was cached out of the input all the same.
         asked = _sum(asked, cached, written)
-    return _made(
+    return _build_tokens(
         asked,
         _with_thoughts(asked, answered, thoughts, whole),
         requests=_count(block, "requests"),
@@ -308,10 +308,10 @@ def _with_thoughts(asked: int, answered: int, thoughts: int | None, whole: int |
 def _exclusive(fresh: int | None, answered: int | None, cached: int | None, written: int | None) -> Tokens | None:
     if fresh is None or answered is None:
         return None
-    return _made(_sum(fresh, cached, written), answered, cached=cached, written=written)
+    return _build_tokens(_sum(fresh, cached, written), answered, cached=cached, written=written)
 
 
-def _made(
+def _build_tokens(
     asked: int,
     answered: int,
     *,

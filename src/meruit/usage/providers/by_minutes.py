@@ -5,45 +5,49 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from datetime import timedelta
 
 from meruit.model.metering import Page, Window
-from meruit.usage.providers.asking import UsageAsker
-from meruit.usage.providers.paging import DAY, MINUTE, aligned, gathered, nothing
+from meruit.usage.providers.asking import UsageClient
+from meruit.usage.providers.paging import DAY, MINUTE, align, fetch_window, no_pages
 
-Ask = Callable[[Window], Awaitable[list[Page]]]
+AskWindow = Callable[[Window], Awaitable[list[Page]]]
 
 
-class ByMinutes(ABC):
+class MinuteBucketSource(ABC):
     """A source that is asked for whole minutes and whole days; how, each says for itself."""
 
     bucket = MINUTE
     longest: timedelta = DAY
     longest_costs: timedelta
     """As `longest`, for what is billed."""
-    _asker: UsageAsker
+    _asker: UsageClient
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
         """All that was counted in a window, page by page; raises FetchFailed."""
-        for ask in self._counts():
-            async for page in gathered(window, ask, longest=self.longest, narrowest=MINUTE, fit=self._minutes):
+        for ask in self._usage_queries():
+            async for page in fetch_window(
+                window, ask, longest=self.longest, narrowest=MINUTE, fit=self._align_minutes
+            ):
                 yield page
 
     def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
         """Nothing."""
-        return nothing(ids)
+        return no_pages(ids)
 
     async def costs(self, window: Window) -> AsyncIterator[Page]:
         """What is billed for the days of a window; raises FetchFailed."""
-        async for page in gathered(window, self._costs, longest=self.longest_costs, narrowest=DAY, fit=self._days):
+        async for page in fetch_window(
+            window, self._costs, longest=self.longest_costs, narrowest=DAY, fit=self._align_days
+        ):
             yield page
 
-    def _minutes(self, window: Window) -> Window:
+    def _align_minutes(self, window: Window) -> Window:
         # A future end makes the whole question fail.
-        return aligned(window, MINUTE, self._asker.now())
+        return align(window, MINUTE, self._asker.now())
 
-    def _days(self, window: Window) -> Window:
-        return aligned(window, DAY, self._asker.now(), unfinished=True)
+    def _align_days(self, window: Window) -> Window:
+        return align(window, DAY, self._asker.now(), unfinished=True)
 
     @abstractmethod
-    def _counts(self) -> Iterable[Ask]:
+    def _usage_queries(self) -> Iterable[AskWindow]:
         """What must be asked, one after the other, for all that was counted."""
 
     @abstractmethod

@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.model.metering import CostRow, FetchFailed, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.metering import AttributionKind, CostRow, FetchFailed, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, FetchError, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import MOST_MONEY, Surroundings
-from meruit.usage.providers.folders import Text, read
+from meruit.usage.providers.asking import MOST_MONEY, UsageSourceContext
+from meruit.usage.providers.folders import UsageText, read_texts
 from meruit.usage.providers.paging import DAY
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".csv")
 _COUNTS = ("input", "output", "requests", "cached", "cache_write", "reasoning")
 
 
-class _Row(Record, frozen=True, forbid_unknown_fields=True):
+class _FileRow(Record, frozen=True, forbid_unknown_fields=True):
     """One row, as it is written."""
 
     start: Moment
@@ -43,10 +43,10 @@ class _Row(Record, frozen=True, forbid_unknown_fields=True):
     cost: Decimal | None = None
 
 
-class _Whole(Record, frozen=True, forbid_unknown_fields=True):
+class _FileDocument(Record, frozen=True, forbid_unknown_fields=True):
     """A file with more than its rows."""
 
-    rows: tuple[_Row, ...] = ()
+    rows: tuple[_FileRow, ...] = ()
     costs: tuple[CostRow, ...] = ()
     at: Moment | None = None
     """When this was counted."""
@@ -54,7 +54,7 @@ class _Whole(Record, frozen=True, forbid_unknown_fields=True):
     """Up to when."""
 
 
-class _Said(NamedTuple):
+class _FileContents(NamedTuple):
     """What a file says."""
 
     rows: list[UsageRow]
@@ -67,59 +67,59 @@ class _Said(NamedTuple):
 class UsageFiles:
     """Rows of your own making, from JSON, JSON lines or CSV files."""
 
-    kinds = frozenset(LaneKind)
+    kinds = frozenset(AttributionKind)
     bucket = 0 * DAY
     longest = 3650 * DAY
 
-    def __init__(self, _provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
+    def __init__(self, _provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
         self._file = account.file or ""
         self._clock = around.clock
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
         """The rows that begin in a window, a page a file; raises FetchFailed."""
-        for text, said in await self._all():
+        for text, said in await self._read_all():
             found = tuple(row for row in said.rows if window.start <= row.start < window.end)
             yield Page(said.at or self._clock(), found, watermark=said.watermark, raw=text.content)
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
         """The rows of these calls; raises FetchFailed."""
         wanted = frozenset(ids)
-        for text, said in await self._all():
+        for text, said in await self._read_all():
             found = tuple(row for row in said.rows if row.request_id in wanted)
             yield Page(said.at or self._clock(), found, watermark=said.watermark, raw=text.content)
 
     async def costs(self, window: Window) -> AsyncIterator[Page]:
         """The costs that begin in a window; raises FetchFailed."""
-        for text, said in await self._all():
+        for text, said in await self._read_all():
             found = tuple(row for row in said.costs if window.start <= row.start < window.end)
             yield Page(said.at or self._clock(), costs=found, watermark=said.watermark, raw=text.content)
 
-    async def _all(self) -> list[tuple[Text, _Said]]:
-        texts = await read(self._file, ENDINGS, self._clock)
+    async def _read_all(self) -> list[tuple[UsageText, _FileContents]]:
+        texts = await read_texts(self._file, ENDINGS, self._clock)
         try:
-            return [(text, _said(text)) for text in texts]
+            return [(text, _parse_file(text)) for text in texts]
         except FetchFailed as failure:
             failure.at = self._clock()
             raise
 
 
-def _said(text: Text) -> _Said:
+def _parse_file(text: UsageText) -> _FileContents:
     """What a file says, by the ending of its name."""
     if text.name.endswith(".csv"):
-        return _Said([_row(place, row) for place, row in _table(text)])
+        return _FileContents([_to_usage_row(place, row) for place, row in _read_csv(text)])
     if text.name.endswith((".jsonl", ".ndjson")):
         several = [(f"{text.name}, line {number}", line) for number, line in text.lines()]
-        return _Said([_row(place, _decoded(place, line, _Row)) for place, line in several])
-    whole = _decoded(text.name, text.content, _Whole | tuple[_Row, ...])
+        return _FileContents([_to_usage_row(place, _decode(place, line, _FileRow)) for place, line in several])
+    whole = _decode(text.name, text.content, _FileDocument | tuple[_FileRow, ...])
     if isinstance(whole, tuple):
-        whole = _Whole(whole)
+        whole = _FileDocument(whole)
     for cost in whole.costs:
-        _money(text.name, cost.amount)
-    rows = [_row(f"{text.name}, row {number}", row) for number, row in enumerate(whole.rows, start=1)]
-    return _Said(rows, whole.costs, whole.at, whole.watermark)
+        _check_amount(text.name, cost.amount)
+    rows = [_to_usage_row(f"{text.name}, row {number}", row) for number, row in enumerate(whole.rows, start=1)]
+    return _FileContents(rows, whole.costs, whole.at, whole.watermark)
 
 
-def _decoded(place: str, content: bytes, kind: Any) -> Any:
+def _decode(place: str, content: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -127,25 +127,25 @@ def _decoded(place: str, content: bytes, kind: Any) -> Any:
         raise FetchFailed(kind_of_failure, f"{place}: {problem}; {_ADVICE}") from None
 
 
-def _table(text: Text) -> Iterator[tuple[str, _Row]]:
+def _read_csv(text: UsageText) -> Iterator[tuple[str, _FileRow]]:
     try:
         written = io.StringIO(text.content.decode("utf-8-sig"), newline="")
         table = csv.DictReader(written, strict=True)
         for cells in table:
             place = f"{text.name}, line {table.line_num}"
-            yield place, _cells(place, cells)
+            yield place, _parse_cells(place, cells)
     except (csv.Error, UnicodeDecodeError) as problem:
         raise FetchFailed(FetchError.MALFORMED, f"{text.name}: no CSV in UTF-8: {problem}; {_ADVICE}") from None
 
 
-def _cells(place: str, cells: dict[Any, Any]) -> _Row:
+def _parse_cells(place: str, cells: dict[Any, Any]) -> _FileRow:
     """A line of a table; an empty cell is one that does not say."""
     if None in cells or None in cells.values():
         raise FetchFailed(FetchError.MALFORMED, f"{place}: other cells than the first line names; {_ADVICE}")
     told = {name.strip(): cell.strip() for name, cell in cells.items() if cell.strip()}
     try:
         # A table knows but texts, so that numbers are read out of them.
-        return msgspec.convert({name: _number(name, cell) for name, cell in told.items()}, type=_Row)
+        return msgspec.convert({name: _number(name, cell) for name, cell in told.items()}, type=_FileRow)
     except msgspec.ValidationError as problem:
         raise FetchFailed(FetchError.MALFORMED, f"{place}: {problem}; {_ADVICE}") from None
 
@@ -154,18 +154,18 @@ def _number(name: str, cell: str) -> int | str:
     return int(cell[:20]) if name in _COUNTS and cell.isascii() and cell.isdigit() else cell
 
 
-def _row(place: str, row: _Row) -> UsageRow:
+def _to_usage_row(place: str, row: _FileRow) -> UsageRow:
     end = row.start if row.end is None else row.end
     if end < row.start:
         raise FetchFailed(FetchError.MALFORMED, f"{place}: it ends before it starts; {_ADVICE}")
     if row.cost is not None:
-        _money(place, row.cost)
+        _check_amount(place, row.cost)
     tokens = Tokens(*(getattr(row, name) for name in _COUNTS))
-    lane = (row.key, row.project, row.session, row.request_id)
-    return UsageRow(row.start, end, tokens, row.model, *lane, row.cost)
+    attribution_key = (row.key, row.project, row.session, row.request_id)
+    return UsageRow(row.start, end, tokens, row.model, *attribution_key, row.cost)
 
 
-def _money(place: str, amount: Decimal) -> None:
+def _check_amount(place: str, amount: Decimal) -> None:
     if not amount.is_finite() or abs(amount) > MOST_MONEY:
         raise FetchFailed(FetchError.MALFORMED, f"{place}: nobody owes {str(amount)[:40]}")
 

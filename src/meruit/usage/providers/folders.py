@@ -13,7 +13,7 @@ from meruit.sources.retry import MAX_BYTES
 MAX_FILES = 10_000
 
 
-class Text(NamedTuple):
+class UsageText(NamedTuple):
     """One file."""
 
     name: str
@@ -26,16 +26,16 @@ class Text(NamedTuple):
                 yield number, line
 
 
-async def read(path: str, endings: Sequence[str], clock: Callable[[], datetime]) -> list[Text]:
+async def read_texts(path: str, endings: Sequence[str], clock: Callable[[], datetime]) -> list[UsageText]:
     """A file, or those of a folder that end so, in the order of their names; raises FetchFailed."""
     try:
-        return await asyncio.to_thread(_read, Path(path), tuple(endings))
+        return await asyncio.to_thread(_read_texts, Path(path), tuple(endings))
     except FetchFailed as failure:
         failure.at = clock()
         raise
 
 
-def _read(path: Path, endings: tuple[str, ...]) -> list[Text]:
+def _read_texts(path: Path, endings: tuple[str, ...]) -> list[UsageText]:
     try:
         if path.is_dir():
             names = sorted(one for one in path.iterdir() if one.name.endswith(endings) and one.is_file())
@@ -43,7 +43,7 @@ def _read(path: Path, endings: tuple[str, ...]) -> list[Text]:
             names = [path]
         if len(names) > MAX_FILES:
             raise FetchFailed(FetchError.PARTIAL_PAGE, f"{path} holds more than {MAX_FILES:,} files; name one of them")
-        texts: list[Text] = []
+        texts: list[UsageText] = []
         left_bytes = MAX_BYTES
         for one in names:
             with one.open("rb") as file:
@@ -53,7 +53,7 @@ def _read(path: Path, endings: tuple[str, ...]) -> list[Text]:
                 raise FetchFailed(
                     FetchError.PARTIAL_PAGE, f"{path} holds more than {MAX_BYTES:,} bytes; give less of it"
                 )
-            texts.append(Text(str(one), content))
+            texts.append(UsageText(str(one), content))
     except FileNotFoundError:
         raise FetchFailed(
             FetchError.NOT_READY, f"there is no {path} yet; see whether file names what you mean"

@@ -10,20 +10,28 @@ from typing import Any
 import msgspec
 
 from meruit.errors import AuthorError
-from meruit.model.metering import FetchFailed, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, FetchError, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import Answer, Moved, Surroundings, TooLarge, UsageAsker, money, number
+from meruit.usage.providers.asking import (
+    PagesChanged,
+    ProviderResponse,
+    ResponseTooLarge,
+    UsageClient,
+    UsageSourceContext,
+    check_amount,
+    number_option,
+)
 from meruit.usage.providers.blocks import tokens_of
-from meruit.usage.providers.paging import DAY, aligned, ceiling, gathered, nothing
+from meruit.usage.providers.paging import DAY, align, ceiling, fetch_window, no_pages
 
 PATH = "/spend/logs/v2"
 PAGE_ROWS = 100
 MAX_PAGE_ROWS = 1_000
 """What the newest proxies allow."""
 SECOND = timedelta(seconds=1)
-_WRITTEN = "%Y-%m-%d %H:%M:%S"
+_TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 _BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 _FAILED = "failure"
 
@@ -64,13 +72,21 @@ _LOGS = msgspec.json.Decoder(_Logs)
 class LiteLLMUsage:
     """The spend logs of your own LiteLLM proxy, by call, key, team and session; needs its base_url and an admin key."""
 
-    kinds = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.SESSION, LaneKind.REQUESTS, LaneKind.WINDOW})
+    kinds = frozenset(
+        {
+            AttributionKind.KEY,
+            AttributionKind.PROJECT,
+            AttributionKind.SESSION,
+            AttributionKind.REQUESTS,
+            AttributionKind.WINDOW,
+        }
+    )
     bucket = 0 * DAY
     longest = DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
-        self._asker = UsageAsker(provider, account, around)
-        rows = number(account, "page_size", PAGE_ROWS, least=1, most=MAX_PAGE_ROWS)
+    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+        self._asker = UsageClient(provider, account, around)
+        rows = number_option(account, "page_size", PAGE_ROWS, least=1, most=MAX_PAGE_ROWS)
         if rows != int(rows):
             raise AuthorError(f"the option page_size is a whole number, not {rows:g}")
         self._rows = int(rows)
@@ -79,10 +95,10 @@ class LiteLLMUsage:
         """All that was logged in a window, page by page; raises FetchFailed."""
 
         async def ask(piece: Window) -> list[Page]:
-            return await self._logged(piece, window)
+            return await self._fetch_logs(piece, window)
 
         told: dict[str, UsageRow] = {}
-        async for page in gathered(window, ask, longest=DAY, narrowest=SECOND, fit=self._seconds):
+        async for page in fetch_window(window, ask, longest=DAY, narrowest=SECOND, fit=self._align_seconds):
             for row in page.rows:
                 # A second copy within one piece of time is gone by now; one of another time is another row.
                 if told.setdefault(row.request_id, row) is not row:
@@ -94,21 +110,21 @@ class LiteLLMUsage:
         """What is known of these calls, a page each; one that is not known yet has no row. Raises FetchFailed."""
         ever = Window(_BEGINNING, ceiling(self._asker.now(), DAY) + DAY)
         for one in dict.fromkeys(ids):
-            answer = await self._asker.get(PATH, [*self._range(ever, 1), ("request_id", one)])
-            rows = [_row(log, answer) for log in answer.read(_LOGS).data if log.request_id == one]
-            yield Page(answer.at, tuple(_new(rows, {}, answer)), raw=answer.raw)
+            answer = await self._asker.get(PATH, [*self._page_params(ever, 1), ("request_id", one)])
+            rows = [_row(log, answer) for log in answer.decode(_LOGS).data if log.request_id == one]
+            yield Page(answer.at, tuple(_new_rows(rows, {}, answer)), raw=answer.raw)
 
     def costs(self, window: Window) -> AsyncIterator[Page]:
         """Nothing: each call's row has its cost."""
-        return nothing(window)
+        return no_pages(window)
 
-    def _seconds(self, window: Window) -> Window:
-        return aligned(window, SECOND, self._asker.now())
+    def _align_seconds(self, window: Window) -> Window:
+        return align(window, SECOND, self._asker.now())
 
-    def _range(self, window: Window, page: int) -> list[tuple[str, str]]:
+    def _page_params(self, window: Window, page: int) -> list[tuple[str, str]]:
         return [
-            ("start_date", window.start.strftime(_WRITTEN)),
-            ("end_date", window.end.strftime(_WRITTEN)),
+            ("start_date", window.start.strftime(_TIME_FORMAT)),
+            ("end_date", window.end.strftime(_TIME_FORMAT)),
             ("page", str(page)),
             ("page_size", str(self._rows)),
             # What is logged meanwhile comes last.
@@ -116,56 +132,60 @@ class LiteLLMUsage:
             ("sort_order", "asc"),
         ]
 
-    async def _logged(self, piece: Window, wanted: Window) -> list[Page]:
+    async def _fetch_logs(self, piece: Window, wanted: Window) -> list[Page]:
         """All pages of a piece of time, of which the proxy says itself how many rows they hold."""
         pages: list[Page] = []
         seen: dict[str, UsageRow] = {}
         total, taken_bytes = None, 0
         while True:
-            answer = await self._asker.get(PATH, self._range(piece, len(pages) + 1))
-            logs = answer.read(_LOGS)
+            answer = await self._asker.get(PATH, self._page_params(piece, len(pages) + 1))
+            logs = answer.decode(_LOGS)
             taken_bytes += len(answer.raw)
             if logs.total_is_capped or logs.total_pages > self._asker.limits.pages:
-                raise TooLarge(f"{answer.where} has more rows than it counts; ask for less time", at=answer.at)
+                raise ResponseTooLarge(f"{answer.where} has more rows than it counts; ask for less time", at=answer.at)
             if taken_bytes > self._asker.limits.bytes_total:
-                raise TooLarge(f"{answer.where} sent more than {taken_bytes:,} bytes; ask for less time", at=answer.at)
+                raise ResponseTooLarge(
+                    f"{answer.where} sent more than {taken_bytes:,} bytes; ask for less time", at=answer.at
+                )
             if logs.page != len(pages) + 1 or total not in (None, logs.total):
-                raise Moved(f"{answer.where} logged more calls while its pages were read", at=answer.at)
+                raise PagesChanged(f"{answer.where} logged more calls while its pages were read", at=answer.at)
             total = logs.total
-            rows = [_checked(_row(log, answer), piece, answer) for log in logs.data]
-            new = _new(rows, seen, answer)
+            rows = [_check_time(_row(log, answer), piece, answer) for log in logs.data]
+            new = _new_rows(rows, seen, answer)
             inside = [row for row in new if wanted.start <= row.start < min(wanted.end, piece.end)]
             pages.append(Page(answer.at, tuple(inside), raw=answer.raw))
             if len(pages) >= logs.total_pages:
                 break
         if len(seen) != total:
-            raise Moved(f"{answer.where} says that there are {total:,} rows, and sent {len(seen):,}", at=answer.at)
+            raise PagesChanged(
+                f"{answer.where} says that there are {total:,} rows, and sent {len(seen):,}", at=answer.at
+            )
         return pages
 
 
-def _new(rows: Sequence[UsageRow], seen: dict[str, UsageRow], answer: Answer) -> list[UsageRow]:
+def _new_rows(rows: Sequence[UsageRow], seen: dict[str, UsageRow], answer: ProviderResponse) -> list[UsageRow]:
     """Those that were not seen yet, which are seen now; raises FetchFailed for a call that is told in two ways."""
     new = [row for row in rows if seen.setdefault(row.request_id, row) is row]
     for row in rows:
         if seen[row.request_id] != row:
-            raise answer.failed(FetchError.MALFORMED, f"tells of the call {row.request_id[:80]!r} in two ways")
+            raise answer.failure(FetchError.MALFORMED, f"tells of the call {row.request_id[:80]!r} in two ways")
     return new
 
 
-def _checked(row: UsageRow, piece: Window, answer: Answer) -> UsageRow:
+def _check_time(row: UsageRow, piece: Window, answer: ProviderResponse) -> UsageRow:
     # The end that is asked for is included there.
     if not piece.start <= row.start <= piece.end:
         said = f"tells of {row.start.isoformat()}, which lies outside of the time that it was asked for"
-        raise answer.failed(FetchError.CLOCK, said)
+        raise answer.failure(FetchError.CLOCK, said)
     return row
 
 
-def _row(log: _Log, answer: Answer) -> UsageRow:
+def _row(log: _Log, answer: ProviderResponse) -> UsageRow:
     # Times without a zone are of a column that is in UTC.
     at = log.startTime if log.startTime.tzinfo is not None else log.startTime.replace(tzinfo=UTC)
-    cost = None if log.spend is None else money(log.spend, answer)
-    lane = {"key": log.api_key or "", "project": log.team_id or "", "session": log.session_id or ""}
-    return UsageRow(at, at, _tokens(log), log.model or "", **lane, request_id=log.request_id, cost=cost)
+    cost = None if log.spend is None else check_amount(log.spend, answer)
+    attribution_key = {"key": log.api_key or "", "project": log.team_id or "", "session": log.session_id or ""}
+    return UsageRow(at, at, _tokens(log), log.model or "", **attribution_key, request_id=log.request_id, cost=cost)
 
 
 def _tokens(log: _Log) -> Tokens:

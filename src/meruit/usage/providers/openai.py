@@ -9,19 +9,26 @@ from typing import Annotated
 import msgspec
 
 from meruit.errors import AuthorError, nearest
-from meruit.model.metering import CostRow, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, FetchError, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import Answer, Surroundings, UsageAsker, listed, money, number
-from meruit.usage.providers.by_minutes import Ask, ByMinutes
+from meruit.usage.providers.asking import (
+    ProviderResponse,
+    UsageClient,
+    UsageSourceContext,
+    check_amount,
+    list_option,
+    number_option,
+)
+from meruit.usage.providers.by_minutes import AskWindow, MinuteBucketSource
 from meruit.usage.providers.paging import (
     DAY,
     MINUTE,
-    Groups,
-    Leaf,
-    Spans,
-    walked,
+    BucketValidator,
+    GroupValidator,
+    UsagePageContent,
+    fetch_pages,
 )
 
 MAX_MINUTES = 1440
@@ -31,7 +38,7 @@ PAUSE_S = 12.0
 """Between two questions: how often an admin key may ask is nowhere said."""
 MAX_PAUSE_S = 600.0
 _LAST_SECOND = 253_402_300_799
-_LANES = ("project_id", "api_key_id", "model")
+_GROUP_BY = ("project_id", "api_key_id", "model")
 
 Second = Annotated[int, msgspec.Meta(ge=0, le=_LAST_SECOND)]
 
@@ -54,42 +61,42 @@ class _Amount(Record, frozen=True):
     currency: str | None = None
 
 
-class _Cost(Record, frozen=True):
+class _OpenAICost(Record, frozen=True):
     amount: _Amount | None = None
     line_item: str | None = None
     project_id: str | None = None
     api_key_id: str | None = None
 
 
-class _Bucket(Record, frozen=True):
+class _OpenAIBucket(Record, frozen=True):
     start_time: Second
     end_time: Second
     results: list[_Result]
 
 
-class _CostBucket(Record, frozen=True):
+class _OpenAICostBucket(Record, frozen=True):
     start_time: Second
     end_time: Second
-    results: list[_Cost]
+    results: list[_OpenAICost]
 
 
-class _UsagePage(Record, frozen=True):
-    data: list[_Bucket]
+class _OpenAIUsagePage(Record, frozen=True):
+    data: list[_OpenAIBucket]
     has_more: bool
     next_page: str | None = None
 
 
-class _CostPage(Record, frozen=True):
-    data: list[_CostBucket]
+class _OpenAICostPage(Record, frozen=True):
+    data: list[_OpenAICostBucket]
     has_more: bool
     next_page: str | None = None
 
 
-_USAGE = msgspec.json.Decoder(_UsagePage)
-_COSTS = msgspec.json.Decoder(_CostPage)
+_USAGE = msgspec.json.Decoder(_OpenAIUsagePage)
+_COSTS = msgspec.json.Decoder(_OpenAICostPage)
 
 
-def _both(result: _Result) -> Tokens | None:
+def _input_and_output(result: _Result) -> Tokens | None:
     """OpenAI's input includes what was cached and written to a cache; how much was reasoned is not told."""
     if result.input_tokens is None or result.output_tokens is None or result.num_model_requests is None:
         return None
@@ -107,29 +114,29 @@ def _only_requests(result: _Result) -> Tokens | None:
     return None if result.num_model_requests is None else Tokens(0, 0, result.num_model_requests)
 
 
-class _Kind(Record, frozen=True):
+class _UsageKind(Record, frozen=True):
     """How one kind of usage is asked for and read."""
 
     tokens: Callable[[_Result], Tokens | None] | None = None
     """None for tools: their calls are part of requests that are counted already."""
-    lanes: tuple[str, ...] = _LANES
+    group_by: tuple[str, ...] = _GROUP_BY
 
 
-KINDS: Mapping[str, _Kind] = {
-    "completions": _Kind(_both),
-    "embeddings": _Kind(_only_input),
-    "moderations": _Kind(_only_input),
-    "decisions": _Kind(_both),
-    "images": _Kind(_only_requests),
-    "audio_speeches": _Kind(_only_requests),
-    "audio_transcriptions": _Kind(_only_requests),
-    "vector_stores": _Kind(lanes=("project_id",)),
-    "code_interpreter_sessions": _Kind(lanes=("project_id",)),
-    "file_search_calls": _Kind(lanes=("project_id", "api_key_id")),
-    "web_search_calls": _Kind(),
+KINDS: Mapping[str, _UsageKind] = {
+    "completions": _UsageKind(_input_and_output),
+    "embeddings": _UsageKind(_only_input),
+    "moderations": _UsageKind(_only_input),
+    "decisions": _UsageKind(_input_and_output),
+    "images": _UsageKind(_only_requests),
+    "audio_speeches": _UsageKind(_only_requests),
+    "audio_transcriptions": _UsageKind(_only_requests),
+    "vector_stores": _UsageKind(group_by=("project_id",)),
+    "code_interpreter_sessions": _UsageKind(group_by=("project_id",)),
+    "file_search_calls": _UsageKind(group_by=("project_id", "api_key_id")),
+    "web_search_calls": _UsageKind(),
 }
 """The kinds of usage that OpenAI tells apart."""
-USUAL_KINDS = ("completions", "embeddings")
+DEFAULT_KINDS = ("completions", "embeddings")
 
 
 @usage_sources.add(
@@ -137,49 +144,59 @@ USUAL_KINDS = ("completions", "embeddings")
     base_url="https://api.openai.com/v1",
     key_variable="OPENAI_ADMIN_KEY",
     options={
-        "kinds": f"Which kinds of usage are asked for, with commas; usually {','.join(USUAL_KINDS)}.",
+        "kinds": f"Which kinds of usage are asked for, with commas; usually {','.join(DEFAULT_KINDS)}.",
         "project_ids": "Only these projects, with commas.",
         "api_key_ids": "Only these keys, by their ids, with commas.",
         "pause_s": f"Seconds between two questions; usually {PAUSE_S:g}, and 0 where base_url is given.",
     },
 )
-class OpenAIUsage(ByMinutes):
+class OpenAIUsage(MinuteBucketSource):
     """OpenAI's usage by the minute, key, project and model, and its costs by the day; needs an admin key."""
 
-    kinds = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.WINDOW})
+    kinds = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.WINDOW})
     longest = MAX_MINUTES * MINUTE
     longest_costs = MAX_DAYS * DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
-        pause_s = number(account, "pause_s", 0.0 if account.base_url else PAUSE_S, least=0, most=MAX_PAUSE_S)
-        self._asker = UsageAsker(provider, account, around, pause_s=pause_s)
-        self._asked = listed(account, "kinds") or [*USUAL_KINDS]
+    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+        pause_s = number_option(account, "pause_s", 0.0 if account.base_url else PAUSE_S, least=0, most=MAX_PAUSE_S)
+        self._asker = UsageClient(provider, account, around, pause_s=pause_s)
+        self._asked = list_option(account, "kinds") or [*DEFAULT_KINDS]
         for name in self._asked:
             if name not in KINDS:
                 raise AuthorError(
                     f"OpenAI tells of no usage of {name!r}{nearest(name, KINDS)}; it has {', '.join(KINDS)}"
                 )
         self._only = [
-            (f"{name}[]", value) for name in ("project_ids", "api_key_ids") for value in listed(account, name)
+            (f"{name}[]", value) for name in ("project_ids", "api_key_ids") for value in list_option(account, name)
         ]
 
-    def _counts(self) -> Iterator[Ask]:
+    def _usage_queries(self) -> Iterator[AskWindow]:
         return (partial(self._usage, name) for name in dict.fromkeys(self._asked))
 
     async def _usage(self, name: str, window: Window) -> list[Page]:
         kind = KINDS[name]
-        only = [(name, value) for name, value in self._only if name.removesuffix("s[]") in kind.lanes]
-        params = [*_times(window, "1m", MAX_MINUTES), *(("group_by[]", lane) for lane in kind.lanes), *only]
-        spans = Spans(window, MINUTE)
-        return await walked(self._asker, f"/organization/usage/{name}", params, partial(_used, kind, spans))
+        only = [(name, value) for name, value in self._only if name.removesuffix("s[]") in kind.group_by]
+        params = [
+            *_window_params(window, "1m", MAX_MINUTES),
+            *(("group_by[]", attribution_key) for attribution_key in kind.group_by),
+            *only,
+        ]
+        spans = BucketValidator(window, MINUTE)
+        return await fetch_pages(self._asker, f"/organization/usage/{name}", params, partial(_read_usage, kind, spans))
 
     async def _costs(self, window: Window) -> list[Page]:
-        lanes = ("project_id", "api_key_id", "line_item")
-        params = [*_times(window, "1d", MAX_DAYS), *(("group_by[]", lane) for lane in lanes), *self._only]
-        return await walked(self._asker, "/organization/costs", params, partial(_billed, Spans(window, DAY)))
+        attribution_keys = ("project_id", "api_key_id", "line_item")
+        params = [
+            *_window_params(window, "1d", MAX_DAYS),
+            *(("group_by[]", attribution_key) for attribution_key in attribution_keys),
+            *self._only,
+        ]
+        return await fetch_pages(
+            self._asker, "/organization/costs", params, partial(_read_costs, BucketValidator(window, DAY))
+        )
 
 
-def _times(window: Window, width: str, limit: int) -> list[tuple[str, str]]:
+def _window_params(window: Window, width: str, limit: int) -> list[tuple[str, str]]:
     return [
         ("start_time", str(int(window.start.timestamp()))),
         ("end_time", str(int(window.end.timestamp()))),
@@ -188,14 +205,16 @@ def _times(window: Window, width: str, limit: int) -> list[tuple[str, str]]:
     ]
 
 
-def _used(kind: _Kind, spans: Spans, answer: Answer) -> Leaf:
-    page = answer.read(_USAGE)
+def _read_usage(kind: _UsageKind, spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
+    page = answer.decode(_USAGE)
     rows: list[UsageRow] = []
     for span in page.data:
-        start, end = _span(span.start_time), _span(span.end_time)
-        spans.follow(answer, start, end)
+        start, end = _from_unix_time(span.start_time), _from_unix_time(span.end_time)
+        spans.check_next(answer, start, end)
         rows += () if kind.tokens is None else _rows(kind.tokens, span.results, start, end, answer)
-    return Leaf(rows, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+    return UsagePageContent(
+        rows, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+    )
 
 
 def _rows(
@@ -203,39 +222,45 @@ def _rows(
     results: Sequence[_Result],
     start: datetime,
     end: datetime,
-    answer: Answer,
+    answer: ProviderResponse,
 ) -> list[UsageRow]:
-    groups = Groups()
+    groups = GroupValidator()
     for one in results:
         groups.check(answer, start, one.model, one.api_key_id, one.project_id)
     return [_row(tokens_of, one, start, end, answer) for one in results]
 
 
 def _row(
-    tokens_of: Callable[[_Result], Tokens | None], one: _Result, start: datetime, end: datetime, answer: Answer
+    tokens_of: Callable[[_Result], Tokens | None],
+    one: _Result,
+    start: datetime,
+    end: datetime,
+    answer: ProviderResponse,
 ) -> UsageRow:
     tokens = tokens_of(one)
     if tokens is None:
-        raise answer.failed(FetchError.MALFORMED, f"lacks a count in the span from {start.isoformat()}")
+        raise answer.failure(FetchError.MALFORMED, f"lacks a count in the span from {start.isoformat()}")
     return UsageRow(start, end, tokens, one.model or "", one.api_key_id or "", one.project_id or "")
 
 
-def _billed(spans: Spans, answer: Answer) -> Leaf:
-    page = answer.read(_COSTS)
+def _read_costs(spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
+    page = answer.decode(_COSTS)
     costs: list[CostRow] = []
     for span in page.data:
-        start, end = _span(span.start_time), _span(span.end_time)
-        spans.follow(answer, start, end)
-        groups = Groups()
+        start, end = _from_unix_time(span.start_time), _from_unix_time(span.end_time)
+        spans.check_next(answer, start, end)
+        groups = GroupValidator()
         for one in span.results:
             if one.amount is None or one.amount.value is None:
-                raise answer.failed(FetchError.MALFORMED, f"lacks an amount on {start:%Y-%m-%d}")
-            amount, currency = money(one.amount.value, answer), (one.amount.currency or "usd").upper()
+                raise answer.failure(FetchError.MALFORMED, f"lacks an amount on {start:%Y-%m-%d}")
+            amount, currency = check_amount(one.amount.value, answer), (one.amount.currency or "usd").upper()
             groups.check(answer, start, currency, one.api_key_id, one.project_id, one.line_item)
-            lane = {"key": one.api_key_id or "", "project": one.project_id or ""}
-            costs.append(CostRow(start, end, amount, currency, **lane, item=one.line_item or ""))
-    return Leaf(costs=costs, following=spans.following(answer, has_more=page.has_more, next_page=page.next_page))
+            attribution_key = {"key": one.api_key_id or "", "project": one.project_id or ""}
+            costs.append(CostRow(start, end, amount, currency, **attribution_key, item=one.line_item or ""))
+    return UsagePageContent(
+        costs=costs, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+    )
 
 
-def _span(second: int) -> datetime:
+def _from_unix_time(second: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second)

@@ -11,7 +11,7 @@ from meruit.errors import AuthorError
 from meruit.model.metering import UsageAccount, UsageSource
 from meruit.registry import usage_sources
 from meruit.sources.retry import Sleep
-from meruit.usage.providers.asking import Surroundings, checked_options, variable
+from meruit.usage.providers.asking import UsageSourceContext, check_options, key_variable_of
 
 FINGERPRINT_DIGITS = 16
 
@@ -29,7 +29,7 @@ def open_source(
     A key that is not there is found out when it is needed: it may come while the account waits for it.
     """
     provider = usage_sources.get(account.provider)
-    checked_options(provider, account)
+    check_options(provider, account)
     if provider.is_file and not account.file:
         raise AuthorError(f"an account at {provider.name} reads a file; name it with file: …")
     unfit = [name for name, value in (("base_url", account.base_url), ("key_variable", account.key_variable)) if value]
@@ -39,11 +39,11 @@ def open_source(
         )
     if account.file and not provider.is_file:
         raise AuthorError(f"an account at {provider.name} is asked over HTTP and reads no file; leave out file")
-    return provider.open(provider, account, Surroundings(client, environment, clock, sleep))
+    return provider.open(provider, account, UsageSourceContext(client, environment, clock, sleep))
 
 
 def credential_fingerprint(account: UsageAccount, environment: Mapping[str, str]) -> str:
     """By which another key is told from the same one, and which tells nothing of it; empty where there is none."""
-    name = variable(usage_sources.get(account.provider), account)
+    name = key_variable_of(usage_sources.get(account.provider), account)
     secret = environment.get(name, "").strip() if name else ""
     return sha256(secret.encode()).hexdigest()[:FINGERPRINT_DIGITS] if secret else ""

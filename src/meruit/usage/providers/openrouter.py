@@ -7,14 +7,14 @@ from decimal import Decimal
 import msgspec
 
 from meruit.model.chat import MOST_TOKENS
-from meruit.model.metering import FetchFailed, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, FetchError, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
 from meruit.sources.http import NOT_FOUND
-from meruit.sources.retry import AT_ONCE
-from meruit.usage.providers.asking import Answer, Surroundings, UsageAsker, money
-from meruit.usage.providers.paging import DAY, failing, nothing
+from meruit.sources.retry import MAX_CONCURRENT
+from meruit.usage.providers.asking import ProviderResponse, UsageClient, UsageSourceContext, check_amount
+from meruit.usage.providers.paging import DAY, no_pages, raise_when_read
 
 
 class _Generation(Record, frozen=True):
@@ -30,34 +30,36 @@ class _Generation(Record, frozen=True):
     total_cost: Decimal | None = None
 
 
-class _Found(Record, frozen=True):
+class _GenerationReply(Record, frozen=True):
     data: _Generation
 
 
-_FOUND = msgspec.json.Decoder(_Found)
+_GENERATION_REPLY = msgspec.json.Decoder(_GenerationReply)
 
 
 @usage_sources.add("openrouter", base_url="https://openrouter.ai/api/v1", key_variable="OPENROUTER_API_KEY")
 class OpenRouterUsage:
     """OpenRouter's record of each call, with its cost."""
 
-    kinds = frozenset({LaneKind.REQUESTS})
+    kinds = frozenset({AttributionKind.REQUESTS})
     bucket = 0 * DAY
     longest = DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
-        self._asker = UsageAsker(provider, account, around)
+    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+        self._asker = UsageClient(provider, account, around)
 
     def usage(self, window: Window) -> AsyncIterator[Page]:
         """Raises FetchFailed: to say nothing would say that nothing was used."""
         said = f"OpenRouter tells of calls by their ids, and not what was used from {window.start.isoformat()} on"
-        return failing(FetchFailed(FetchError.MALFORMED, f"{said}; record runs with the lane `requests`"))
+        return raise_when_read(
+            FetchFailed(FetchError.MALFORMED, f"{said}; record runs with the attribution key `requests`")
+        )
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
         """What is known of these calls, a page each; one that is not known yet has no row. Raises FetchFailed."""
         wanted = [*dict.fromkeys(ids)]
-        for first in range(0, len(wanted), AT_ONCE):
-            several = [self._call(one) for one in wanted[first : first + AT_ONCE]]
+        for first in range(0, len(wanted), MAX_CONCURRENT):
+            several = [self._call(one) for one in wanted[first : first + MAX_CONCURRENT]]
             for found in await asyncio.gather(*several, return_exceptions=True):
                 if isinstance(found, BaseException):
                     raise found
@@ -65,7 +67,7 @@ class OpenRouterUsage:
 
     def costs(self, window: Window) -> AsyncIterator[Page]:
         """Nothing: each call's row has its cost."""
-        return nothing(window)
+        return no_pages(window)
 
     async def _call(self, call_id: str) -> Page:
         try:
@@ -77,11 +79,11 @@ class OpenRouterUsage:
         return Page(answer.at, () if row is None else (row,), raw=answer.raw)
 
 
-def _row(call_id: str, answer: Answer) -> UsageRow | None:
+def _row(call_id: str, answer: ProviderResponse) -> UsageRow | None:
     """The call's row; None while its tokens are not counted."""
-    found = answer.read(_FOUND).data
+    found = answer.decode(_GENERATION_REPLY).data
     if found.id != call_id:
-        raise answer.failed(FetchError.MALFORMED, f"tells of the call {found.id[:80]!r}")
+        raise answer.failure(FetchError.MALFORMED, f"tells of the call {found.id[:80]!r}")
     asked, answered = found.native_tokens_prompt, found.native_tokens_completion
     if asked is None or answered is None:
         return None
@@ -89,6 +91,6 @@ def _row(call_id: str, answer: Answer) -> UsageRow | None:
     if thoughts is not None and thoughts > answered:
         # Some hosts count their thoughts apart.
         answered = min(answered + thoughts, MOST_TOKENS)
-    cost = None if found.total_cost is None else money(found.total_cost, answer)
+    cost = None if found.total_cost is None else check_amount(found.total_cost, answer)
     tokens = Tokens(asked, answered, 1, found.native_tokens_cached, None, thoughts)
     return UsageRow(found.created_at, found.created_at, tokens, found.model or "", request_id=found.id, cost=cost)

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from meruit.errors import AuthorError
-from meruit.model.metering import FetchFailed, LaneKind, Page, UsageAccount, UsageRow, Window
+from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import FetchError
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import Surroundings
+from meruit.usage.providers.asking import UsageSourceContext
 from meruit.usage.providers.blocks import tokens_of
-from meruit.usage.providers.folders import Text, read
-from meruit.usage.providers.paging import DAY, nothing
+from meruit.usage.providers.folders import UsageText, read_texts
+from meruit.usage.providers.paging import DAY, no_pages
 
 ENDINGS = (".json", ".jsonl", ".ndjson")
 SUMS = frozenset({"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"})
@@ -24,7 +24,7 @@ SUMS = frozenset({"invoke_agent", "create_agent", "invoke_workflow", "execute_to
 _LAST_NS = 253_402_300_799 * 10**9
 _DIGITS = 21
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_USUAL = {"key": "", "project": "service.name", "session": "gen_ai.conversation.id"}
+_DEFAULT_ATTRIBUTES = {"key": "", "project": "service.name", "session": "gen_ai.conversation.id"}
 
 
 class _Attribute(Record, frozen=True):
@@ -32,7 +32,7 @@ class _Attribute(Record, frozen=True):
     value: dict[str, Any] | None = None
 
 
-class _Span(Record, frozen=True, rename="camel"):
+class _OtelSpan(Record, frozen=True, rename="camel"):
     trace_id: str = ""
     span_id: str = ""
     start_time_unix_nano: int | str = 0
@@ -40,7 +40,7 @@ class _Span(Record, frozen=True, rename="camel"):
 
 
 class _Scope(Record, frozen=True):
-    spans: tuple[_Span, ...] = ()
+    spans: tuple[_OtelSpan, ...] = ()
 
 
 class _Resource(Record, frozen=True):
@@ -65,8 +65,8 @@ _DOCUMENT = msgspec.json.Decoder(_Document)
     self_reported=True,
     options={
         "key": "The attribute that tells keys apart; usually none.",
-        "project": f"The attribute that tells projects apart; usually {_USUAL['project']}.",
-        "session": f"The attribute that tells sessions apart; usually {_USUAL['session']}.",
+        "project": f"The attribute that tells projects apart; usually {_DEFAULT_ATTRIBUTES['project']}.",
+        "session": f"The attribute that tells sessions apart; usually {_DEFAULT_ATTRIBUTES['session']}.",
     },
 )
 class OtelSpans:
@@ -75,42 +75,47 @@ class OtelSpans:
     bucket = 0 * DAY
     longest = 3650 * DAY
 
-    def __init__(self, _provider: UsageProvider, account: UsageAccount, around: Surroundings) -> None:
+    def __init__(self, _provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
         self._file = account.file or ""
         self._clock = around.clock
-        self._lanes = {lane: account.options.get(lane, usual) for lane, usual in _USUAL.items()}
-        told = {LaneKind(lane) for lane, attribute in self._lanes.items() if attribute}
-        self._kinds = frozenset({*told, LaneKind.REQUESTS, LaneKind.WINDOW})
+        self._key_attributes = {
+            attribution_key: account.options.get(attribution_key, usual)
+            for attribution_key, usual in _DEFAULT_ATTRIBUTES.items()
+        }
+        told = {
+            AttributionKind(attribution_key) for attribution_key, attribute in self._key_attributes.items() if attribute
+        }
+        self._kinds = frozenset({*told, AttributionKind.REQUESTS, AttributionKind.WINDOW})
 
     @property
-    def kinds(self) -> frozenset[LaneKind]:
+    def kinds(self) -> frozenset[AttributionKind]:
         """By what its attributes tell."""
         return self._kinds
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
         """The calls that began in a window, a page a file; raises FetchFailed."""
-        for text, rows in await self._all():
+        for text, rows in await self._read_all():
             found = tuple(row for row in rows if window.start <= row.start < window.end)
             yield Page(self._clock(), found, raw=text.content)
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
         """What the spans tell of these calls; raises FetchFailed."""
         wanted = frozenset(ids)
-        for text, rows in await self._all():
+        for text, rows in await self._read_all():
             yield Page(self._clock(), tuple(row for row in rows if row.request_id in wanted), raw=text.content)
 
     def costs(self, window: Window) -> AsyncIterator[Page]:
         """Nothing: spans tell of no money."""
-        return nothing(window)
+        return no_pages(window)
 
-    async def _all(self) -> list[tuple[Text, list[UsageRow]]]:
+    async def _read_all(self) -> list[tuple[UsageText, list[UsageRow]]]:
         seen: dict[tuple[str, str], UsageRow] = {}
-        found: list[tuple[Text, list[UsageRow]]] = []
-        for text in await read(self._file, ENDINGS, self._clock):
+        found: list[tuple[UsageText, list[UsageRow]]] = []
+        for text in await read_texts(self._file, ENDINGS, self._clock):
             rows: list[UsageRow] = []
             for place, document in _documents(text):
                 try:
-                    several = [*_rows(document, self._lanes)]
+                    several = [*_rows(document, self._key_attributes)]
                 except (AuthorError, ValueError) as problem:
                     raise FetchFailed(FetchError.MALFORMED, f"{place}: {problem}", at=self._clock()) from None
                 for name, row in several:
@@ -124,7 +129,7 @@ class OtelSpans:
         return found
 
 
-def _documents(text: Text) -> Iterator[tuple[str, _Document]]:
+def _documents(text: UsageText) -> Iterator[tuple[str, _Document]]:
     """One document, or one on each line."""
     try:
         whole = _DOCUMENT.decode(text.content)
@@ -145,23 +150,23 @@ def _documents(text: Text) -> Iterator[tuple[str, _Document]]:
         yield place, document
 
 
-def _rows(document: _Document, lanes: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], UsageRow]]:
+def _rows(document: _Document, attribution_keys: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], UsageRow]]:
     for part in document.resource_spans:
         about = _values(part.resource.attributes if part.resource else ())
         for span in (span for scope in part.scope_spans for span in scope.spans):
-            row = _row(span, about | _values(span.attributes), lanes)
+            row = _row(span, about | _values(span.attributes), attribution_keys)
             if row is not None:
                 yield (span.trace_id, span.span_id), row
 
 
-def _row(span: _Span, told: Mapping[str, Any], lanes: Mapping[str, str]) -> UsageRow | None:
+def _row(span: _OtelSpan, told: Mapping[str, Any], attribution_keys: Mapping[str, str]) -> UsageRow | None:
     """The span's row; None for one that tells of no usage, or of what others used."""
     tokens = None if told.get("gen_ai.operation.name") in SUMS else tokens_of(told, "otel")
     if tokens is None:
         return None
     at = _moment(span.start_time_unix_nano)
     model = told.get("gen_ai.response.model") or told.get("gen_ai.request.model") or ""
-    key, project, session = (str(told.get(lanes[name]) or "") for name in ("key", "project", "session"))
+    key, project, session = (str(told.get(attribution_keys[name]) or "") for name in ("key", "project", "session"))
     return UsageRow(at, at, tokens, str(model), key, project, session, str(told.get("gen_ai.response.id") or ""))
 
 

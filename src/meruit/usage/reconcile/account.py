@@ -12,23 +12,41 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import MeruitError
-from meruit.model.metering import CostRow, FetchFailed, LaneKind, MeteredRun, Page, UsageRecord, UsageSource, Window
+from meruit.model.metering import (
+    AttributionKind,
+    CostRow,
+    FetchFailed,
+    MeteredRun,
+    Page,
+    UsageRecord,
+    UsageSource,
+    Window,
+)
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
-from meruit.model.usage import Assurance, Attempt, FetchError, UsagePolicy, UsageStatus
+from meruit.model.usage import Assurance, FetchError, Observation, UsagePolicy, UsageStatus
 from meruit.store.store import Store
-from meruit.usage.attribution.cohorts import GUARD, LightRun, Neighbours, window_of
+from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, AttributionRun, window_of
 from meruit.usage.attribution.columns import OPEN
-from meruit.usage.attribution.project import Counted, Due, Fetch, missed
+from meruit.usage.attribution.project import DueUsageRun, Fetch, ProviderCounts, build_failed_observation
 from meruit.usage.followers import UsageWrite
 from meruit.usage.pricing import ledger_of, quotes_for
-from meruit.usage.reconcile.fetched import BY_DAY, Answered, Pages, failed_at
+from meruit.usage.reconcile.fetched import DAILY_COST_KINDS, AccountResponse, UsagePageCollector, failure_time
 from meruit.usage.schedule import Schedule
-from meruit.usage.store.accounts import KeepPages
-from meruit.usage.store.call_owners import claimed
-from meruit.usage.store.due import DAY, Asked, DayDue, Place, days_due, due_page, ended_page, newest
-from meruit.usage.store.read import LANES_BLOCK, LaneRow, of_account, several
-from meruit.usage.store.write import Look, Looked, Price, PriceStands
+from meruit.usage.store.accounts import StorePages
+from meruit.usage.store.call_owners import find_claimed_calls
+from meruit.usage.store.due import (
+    DAY,
+    AccountQuery,
+    DueDay,
+    UsageRunCursor,
+    account_page,
+    days_due,
+    due_page,
+    newest_seq,
+)
+from meruit.usage.store.read import ATTRIBUTION_BLOCK, AttributionRow, find_many, iterate_account
+from meruit.usage.store.write import PriceAlreadyFrozen, RecordObservations, RecordPrices, RunObservation
 from meruit.verify.sanitize import describe
 
 if TYPE_CHECKING:
@@ -41,17 +59,17 @@ BLOCK = 500
 CALLS_BLOCK = 50
 """The same where each call is asked for: what was asked is lost with whoever dies before it is written."""
 WITHIN_DAYS = 7
-"""How many days before and after their own are asked for, to tell runs from those that they share a lane with."""
+"""How many days before and after their own are asked for, to tell runs from those that they share an attribution key with."""
 COSTS_AFTER = timedelta(hours=6)
 """After the end of a day, until when its costs may not be told yet."""
-ITS_OWN = frozenset({FetchError.MALFORMED, FetchError.PARTIAL_PAGE})
+PER_CALL_ERRORS = frozenset({FetchError.MALFORMED, FetchError.PARTIAL_PAGE})
 """Why the record of one call cannot be read while those of others can."""
-CLAIMED = frozenset({UsageStatus.VERIFIED.value, UsageStatus.WARNING.value})
+CLAIMING_STATUSES = frozenset({UsageStatus.VERIFIED.value, UsageStatus.WARNING.value})
 """Statuses that claim something of a count, and so must not outlast it."""
 
 T = TypeVar("T")
 Watch = Callable[[str, str], None]
-Hold = Callable[[], Awaitable[None]]
+RenewLease = Callable[[], Awaitable[None]]
 """Keep an account to oneself for a while longer; raises where it is another's by now."""
 
 
@@ -67,7 +85,7 @@ class Account(NamedTuple):
     """Whether it tells only what callers say of themselves; nothing of that is ever verified."""
 
 
-class AccountPassed(Record, frozen=True):
+class AccountSummary(Record, frozen=True):
     """What came of asking one account."""
 
     tenant: str
@@ -86,30 +104,32 @@ class AccountPassed(Record, frozen=True):
     trouble: str = ""
 
 
-class Rules(NamedTuple):
+class ReconcileRules(NamedTuple):
     """By what runs are judged, and how often they are looked at."""
 
     policy: UsagePolicy = UsagePolicy()
     schedule: Schedule = Schedule()
 
 
-class _Together(NamedTuple):
+class _SharedWindow(NamedTuple):
     """Who shares minutes with whom, and what must be asked for to tell them apart."""
 
-    neighbours: Neighbours
+    cohorts: AccountCohorts
     window: Window
     known: int
     """The newest run among them; of a later one nobody knows whether it is alone."""
 
 
 class _NextPage(Protocol):
-    def __call__(self, connection: Connection, *, after: Place) -> list[LaneRow]: ...
+    def __call__(self, connection: Connection, *, after: UsageRunCursor) -> list[AttributionRow]: ...
 
 
-class Round:
+class AccountReconciliation:
     """All days of one account on which runs ended that are due."""
 
-    def __init__(self, store: Store, account: Account, asked: Asked, rules: Rules, watch: Watch, hold: Hold) -> None:
+    def __init__(
+        self, store: Store, account: Account, asked: AccountQuery, rules: ReconcileRules, watch: Watch, hold: RenewLease
+    ) -> None:
         self._store = store
         self._account = account
         self._asked = asked
@@ -121,136 +141,138 @@ class Round:
         """The end of the last whole minute."""
         self._costs: dict[Window, tuple[CostRow, ...]] = {}
         self.statuses: Counter[UsageStatus] = Counter()
-        self.passed = AccountPassed(asked.tenant, account.name)
+        self.summary = AccountSummary(asked.tenant, account.name)
 
-    async def look(self) -> None:
+    async def run(self) -> None:
         """Look at all that is due, and at that of which something else is counted than what is claimed."""
         for day in await self._read(partial(days_due, asked=self._asked)):
             await self._hold()
-            if self._account.source.kinds == {LaneKind.REQUESTS}:
-                await self._look_at_calls(day)
+            if self._account.source.kinds == {AttributionKind.REQUESTS}:
+                await self._observe_calls(day)
             else:
-                await self._look_at_window(day)
+                await self._observe_window(day)
 
-    async def _look_at_window(self, day: DayDue) -> None:
-        together = await self._read(partial(self._together, day))
+    async def _observe_window(self, day: DueDay) -> None:
+        together = await self._read(partial(self._find_shared_window, day))
         try:
-            answered = await self._ask(self._questions(together.window), together.window)
+            answered = await self._fetch(self._usage_pages(together.window), together.window)
         except FetchFailed as failed:
-            self._note(failed)
-            async for block in self._due(day, BLOCK):
-                await self._miss(failed, block)
+            self._note_failure(failed)
+            async for block in self._due_blocks(day, BLOCK):
+                await self._record_failure(failed, block)
             return
         async for block in self._candidates(day, together):
-            due = answered.counted.due(block, together.neighbours, self._now)
-            for some in _blocks((one for one in due if self._is_looked_at(one, day, answered)), BLOCK):
-                await self._keep(answered, some)
+            due = answered.counts.due_runs(block, together.cohorts, self._now)
+            for some in _blocks((one for one in due if self._is_observed(one, day, answered)), BLOCK):
+                await self._record_observations(answered, some)
 
-    async def _look_at_calls(self, day: DayDue) -> None:
+    async def _observe_calls(self, day: DueDay) -> None:
         """An account that is asked for one call after the other; not for more of them while it does not answer."""
         trouble: FetchFailed | None = None
-        async for block in self._due(day, CALLS_BLOCK):
+        async for block in self._due_blocks(day, CALLS_BLOCK):
             if trouble is None:
-                trouble = await self._called(block)
+                trouble = await self._observe_call_block(block)
             else:
-                await self._miss(trouble, block)
+                await self._record_failure(trouble, block)
 
-    async def _called(self, block: Sequence[LightRun]) -> FetchFailed | None:
+    async def _observe_call_block(self, block: Sequence[AttributionRun]) -> FetchFailed | None:
         """Ask for the calls of some runs; answers what keeps every call from being asked for, if something does."""
         runs = await self._runs(block)
         ids = [call.id for run in runs.values() for call in run.run.calls if call.id]
         try:
-            answered = await self._ask(self._calls(ids), None)
+            answered = await self._fetch(self._call_pages(ids), None)
         except FetchFailed as failed:
-            if failed.kind in ITS_OWN and len(block) > 1:
+            if failed.kind in PER_CALL_ERRORS and len(block) > 1:
                 # One answer of many is at fault, and one run waits for it.
                 middle = len(block) // 2
-                troubles = [await self._called(half) for half in (block[:middle], block[middle:])]
+                troubles = [await self._observe_call_block(half) for half in (block[:middle], block[middle:])]
                 return troubles[0] or troubles[1]
-            self._note(failed)
-            await self._miss(failed, block)
-            return None if failed.kind in ITS_OWN else failed
-        await self._keep(answered, [Due(one, None) for one in block])
+            self._note_failure(failed)
+            await self._record_failure(failed, block)
+            return None if failed.kind in PER_CALL_ERRORS else failed
+        await self._record_observations(answered, [DueUsageRun(one, None) for one in block])
         return None
 
-    def _candidates(self, day: DayDue, together: _Together) -> AsyncIterator[list[LightRun]]:
+    def _candidates(self, day: DueDay, together: _SharedWindow) -> AsyncIterator[list[AttributionRun]]:
         """Those that may have to be looked at: only what is due where some were chosen."""
-        if not self._asked.choice.is_open:
-            return self._due(day, LANES_BLOCK)
+        if not self._asked.run_filter.is_unfiltered:
+            return self._due_blocks(day, ATTRIBUTION_BLOCK)
         until = max(in_micros(together.window.end), day.last + 1)
-        page = partial(ended_page, asked=self._asked, until=until, known=together.known, limit=LANES_BLOCK)
-        return self._paged(page, Place(in_micros(together.window.start)))
+        page = partial(account_page, asked=self._asked, until=until, known=together.known, limit=ATTRIBUTION_BLOCK)
+        return self._read_blocks(page, UsageRunCursor(in_micros(together.window.start)))
 
-    def _due(self, day: DayDue, limit: int) -> AsyncIterator[list[LightRun]]:
-        return self._paged(partial(due_page, asked=self._asked, day=day.day, limit=limit), Place(0))
+    def _due_blocks(self, day: DueDay, limit: int) -> AsyncIterator[list[AttributionRun]]:
+        return self._read_blocks(partial(due_page, asked=self._asked, day=day.day, limit=limit), UsageRunCursor(0))
 
-    async def _paged(self, page: _NextPage, place: Place) -> AsyncIterator[list[LightRun]]:
+    async def _read_blocks(self, page: _NextPage, place: UsageRunCursor) -> AsyncIterator[list[AttributionRun]]:
         """Block by block, each read for itself: nothing is held open while others write."""
         while rows := await self._read(partial(page, after=place)):
             await self._hold()
-            yield [_light(one) for one in rows]
-            place = _place(rows[-1])
+            yield [_to_attribution_run(one) for one in rows]
+            place = _cursor_of(rows[-1])
 
-    def _is_due(self, run: LightRun) -> bool:
-        return run.next_look_at is not None and run.next_look_at <= self._asked.now
+    def _is_due(self, run: AttributionRun) -> bool:
+        return run.next_observation_at is not None and run.next_observation_at <= self._asked.now
 
-    def _is_looked_at(self, one: Due, day: DayDue, answered: Answered) -> bool:
+    def _is_observed(self, one: DueUsageRun, day: DueDay, answered: AccountResponse) -> bool:
         """A run that is due with its own day; one that is not, where more or less is counted than what is claimed.
 
-        Of those that share a lane, each new one changes what is counted for all: whoever claims nothing of it waits.
+        Of those that share an attribution key, each new one changes what is counted for all: whoever claims nothing of it waits.
         """
         if self._is_due(one.run):
             return one.run.ended_at is not None and one.run.ended_at // DAY == day.day
-        return self._is_whole(one, answered) and (one.shared is None or one.run.status in CLAIMED)
+        return self._is_window_complete(one, answered) and (
+            one.cohort_span is None or one.run.status in CLAIMING_STATUSES
+        )
 
-    def _is_whole(self, one: Due, answered: Answered) -> bool:
+    def _is_window_complete(self, one: DueUsageRun, answered: AccountResponse) -> bool:
         """Whether all was asked for that is counted so far, also of those that have not ended."""
-        if one.shared is None or one.shared.end < OPEN or answered.window is None:
+        if one.cohort_span is None or one.cohort_span.end < OPEN or answered.window is None:
             return True
         return answered.window.end >= self._until
 
-    def _together(self, day: DayDue, connection: Connection) -> _Together:
+    def _find_shared_window(self, day: DueDay, connection: Connection) -> _SharedWindow:
         """By whole days, as many as it takes, within limits: what is beyond them is told by no look."""
         window = self._whole_days(day, self._span(day))
-        neighbours = self._neighbours(connection, day, window)
+        neighbours = self._read_cohorts(connection, day, window)
         # Each time it grows by a day at least.
         for _ in range(2 * WITHIN_DAYS):
-            wider = self._whole_days(day, self._needed(connection, day, neighbours, window))
+            wider = self._whole_days(day, self._widen(connection, day, neighbours, window))
             if wider == window:
                 break
-            window, neighbours = wider, self._neighbours(connection, day, wider)
-        return _Together(neighbours, window, newest(connection, self._asked.tenant))
+            window, neighbours = wider, self._read_cohorts(connection, day, wider)
+        return _SharedWindow(neighbours, window, newest_seq(connection, self._asked.tenant))
 
-    def _neighbours(self, connection: Connection, day: DayDue, window: Window) -> Neighbours:
+    def _read_cohorts(self, connection: Connection, day: DueDay, window: Window) -> AccountCohorts:
         source, asked = self._account.source, self._asked
-        neighbours = Neighbours(source.bucket)
+        neighbours = AccountCohorts(source.bucket)
         # Whoever ended just before may still be counted in the first minutes.
         first, last = window.start - GUARD - source.bucket, max(window.end, self._span(day).end)
-        for block in _blocks(of_account(connection, asked.account, first, last), LANES_BLOCK):
-            neighbours.add([*map(_light, block)])
+        for block in _blocks(iterate_account(connection, asked.account, first, last), ATTRIBUTION_BLOCK):
+            neighbours.add([*map(_to_attribution_run, block)])
         return neighbours
 
-    def _needed(self, connection: Connection, day: DayDue, neighbours: Neighbours, window: Window) -> Window:
+    def _widen(self, connection: Connection, day: DueDay, neighbours: AccountCohorts, window: Window) -> Window:
         """The window, and what must be known beside it of those that share minutes with runs that are due."""
-        start, end, place = window.start, window.end, Place(0)
-        while rows := due_page(connection, self._asked, day.day, after=place, limit=LANES_BLOCK):
-            needed = neighbours.needed([_light(one) for one in rows], self._now) or window
+        start, end, place = window.start, window.end, UsageRunCursor(0)
+        while rows := due_page(connection, self._asked, day.day, after=place, limit=ATTRIBUTION_BLOCK):
+            needed = neighbours.window_for([_to_attribution_run(one) for one in rows], self._now) or window
             start, end = min(start, needed.start), max(end, needed.end)
-            place = _place(rows[-1])
+            place = _cursor_of(rows[-1])
         return Window(start, end)
 
-    def _span(self, day: DayDue) -> Window:
+    def _span(self, day: DueDay) -> Window:
         """The minutes in which those that are due may be counted."""
         return Window(*map(from_micros, window_of(day.first, day.last, self._account.source.bucket)))
 
-    def _whole_days(self, day: DayDue, window: Window) -> Window:
+    def _whole_days(self, day: DueDay, window: Window) -> Window:
         """The days that a window touches, not too many of them, up to now."""
         first = max(in_micros(window.start) // DAY, day.day - WITHIN_DAYS)
         last = min(-(-in_micros(window.end) // DAY), day.day + 1 + WITHIN_DAYS)
         start = from_micros(first * DAY)
         return Window(start, max(start, min(from_micros(last * DAY), self._until)))
 
-    async def _questions(self, window: Window) -> AsyncIterator[Page]:
+    async def _usage_pages(self, window: Window) -> AsyncIterator[Page]:
         """All that the account counts in a window, in as few questions as it takes; raises FetchFailed."""
         source, start = self._account.source, window.start
         while start < window.end:
@@ -259,28 +281,28 @@ class Round:
                 yield page
             start = end
 
-    async def _ask(self, pages: AsyncIterator[Page], window: Window | None) -> Answered:
+    async def _fetch(self, pages: AsyncIterator[Page], window: Window | None) -> AccountResponse:
         """What it answers, kept by its content; raises FetchFailed."""
-        taken = Pages(Counted(self._account.source.bucket, window))
-        async for page in self._told(pages):
+        taken = UsagePageCollector(ProviderCounts(self._account.source.bucket, window))
+        async for page in self._guard_source(pages):
             await self._hold()
-            taken.take(page, await self._claimed(page))
+            taken.add(page, await self._find_claims(page))
         at = taken.at or self._now
-        digest = await self._keep_pages(taken.raw, window or Window(at, at), at)
-        return taken.answered(self._account.name, self._now, digest, window)
+        digest = await self._store_pages(taken.raw, window or Window(at, at), at)
+        return taken.build_response(self._account.name, self._now, digest, window)
 
-    async def _claimed(self, page: Page) -> frozenset[str]:
-        """Calls of a page that runs have named: where lanes are told as well, nobody else is counted them."""
+    async def _find_claims(self, page: Page) -> frozenset[str]:
+        """Calls of a page that runs have named: where attribution keys are told as well, nobody else is counted them."""
         ids = [row.request_id for row in page.rows if row.request_id]
-        if not ids or LaneKind.REQUESTS not in self._account.source.kinds:
+        if not ids or AttributionKind.REQUESTS not in self._account.source.kinds:
             return frozenset()
-        return await self._read(partial(claimed, account=self._account.name, call_ids=ids))
+        return await self._read(partial(find_claimed_calls, account=self._account.name, call_ids=ids))
 
-    async def _calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
+    async def _call_pages(self, ids: Sequence[str]) -> AsyncIterator[Page]:
         async for page in self._account.source.calls(ids):
             yield page
 
-    async def _told(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
+    async def _guard_source(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
         """What a source tells: where it breaks, it has not answered, and nobody else's account waits for its author."""
         try:
             async for page in pages:
@@ -291,59 +313,61 @@ class Round:
             said = f"the source of account {self._account.name} broke: {describe(crash)}"
             raise FetchFailed(FetchError.MALFORMED, said) from crash
 
-    async def _keep_pages(self, raw: Sequence[bytes], window: Window, at: datetime) -> str:
+    async def _store_pages(self, raw: Sequence[bytes], window: Window, at: datetime) -> str:
         if not raw:
             return ""
-        self.passed = _added(self.passed, pages=len(raw))
-        keep = await asyncio.to_thread(KeepPages.of, self._asked.tenant, self._account.name, window, raw, at)
+        self.summary = _add_to(self.summary, pages=len(raw))
+        keep = await asyncio.to_thread(StorePages.pack, self._asked.tenant, self._account.name, window, raw, at)
         return await self._store.recorder.record(keep)
 
-    def _note(self, failed: FetchFailed) -> None:
+    def _note_failure(self, failed: FetchFailed) -> None:
         self._watch(self._account.name, str(failed))
-        self.passed = _added(self.passed, error=failed.kind, trouble=str(failed))
+        self.summary = _add_to(self.summary, error=failed.kind, trouble=str(failed))
 
-    async def _miss(self, failed: FetchFailed, block: Sequence[LightRun]) -> None:
+    async def _record_failure(self, failed: FetchFailed, block: Sequence[AttributionRun]) -> None:
         """That nothing was found out is kept too, for each run that was to be looked at."""
-        fetch = Fetch(self._account.name, failed_at(failed, self._now))
+        fetch = Fetch(self._account.name, failure_time(failed, self._now))
         runs = await self._runs(block)
-        await self._write([Looked(one, missed(one, fetch, failed.kind, str(failed))) for one in runs], runs)
+        await self._write(
+            [RunObservation(one, build_failed_observation(one, fetch, failed.kind, str(failed))) for one in runs], runs
+        )
 
-    async def _keep(self, answered: Answered, due: Sequence[Due]) -> None:
+    async def _record_observations(self, answered: AccountResponse, due: Sequence[DueUsageRun]) -> None:
         """Look at each in detail, and keep what is seen."""
         runs = await self._runs([one.run for one in due])
         there = [one for one in due if one.run.id in runs]
-        looked = [Looked(one.run.id, self._seen(answered, one, runs[one.run.id].run)) for one in there]
+        looked = [RunObservation(one.run.id, self._observe(answered, one, runs[one.run.id].run)) for one in there]
         await self._price(answered, await self._write(looked, runs))
 
-    def _seen(self, answered: Answered, one: Due, run: MeteredRun) -> Attempt:
+    def _observe(self, answered: AccountResponse, one: DueUsageRun, run: MeteredRun) -> Observation:
         kinds = self._account.source.kinds
-        if run.lane.kind not in kinds:
+        if run.attribution_key.kind not in kinds:
             said = f"account {self._account.name} tells runs apart by {', '.join(sorted(kinds))}, and not by "
-            said += f"{run.lane.kind}; record runs with a lane that it knows"
-            return missed(run.id, answered.fetch, FetchError.MALFORMED, said)
-        if not self._is_whole(one, answered):
-            said = f"it shares its lane with runs that are still open; more than {WITHIN_DAYS} days of that are not "
-            said += "asked for: end them, or give each run a lane of its own"
-            return missed(run.id, answered.fetch, FetchError.NOT_READY, said)
-        seen = answered.look(run, one.shared)
+            said += f"{run.attribution_key.kind}; record runs with an attribution key that it knows"
+            return build_failed_observation(run.id, answered.fetch, FetchError.MALFORMED, said)
+        if not self._is_window_complete(one, answered):
+            said = f"it shares its attribution key with runs that are still open; more than {WITHIN_DAYS} days of that are not "
+            said += "asked for: end them, or give each run an attribution key of its own"
+            return build_failed_observation(run.id, answered.fetch, FetchError.NOT_READY, said)
+        seen = answered.observe(run, one.cohort_span)
         return msgspec.structs.replace(seen, assurance=Assurance.LOCAL) if self._account.self_reported else seen
 
-    async def _runs(self, light: Sequence[LightRun]) -> dict[str, UsageRecord]:
+    async def _runs(self, light: Sequence[AttributionRun]) -> dict[str, UsageRecord]:
         ids = [one.id for one in light]
-        return await self._read(partial(several, tenant=self._asked.tenant, run_ids=ids))
+        return await self._read(partial(find_many, tenant=self._asked.tenant, run_ids=ids))
 
-    async def _write(self, looked: Sequence[Looked], before: Mapping[str, UsageRecord]) -> list[UsageRecord]:
+    async def _write(self, looked: Sequence[RunObservation], before: Mapping[str, UsageRecord]) -> list[UsageRecord]:
         """The runs as they stand after these looks."""
         if not looked:
             return []
-        look: "Write[list[UsageRecord]]" = Look(self._asked.tenant, looked, *self._rules, since=self._now)
+        look: "Write[list[UsageRecord]]" = RecordObservations(self._asked.tenant, looked, *self._rules, since=self._now)
         if any(one.run.contract_id for one in before.values()):
             look = UsageWrite(self._asked.tenant, BY, look)
         records = await self._store.recorder.record(look)
         kept = sum(one.attempts - before[one.run.id].attempts for one in records)
-        failed = sum(one.attempt.error is not None for one in looked)
-        self.passed = _added(
-            self.passed, looked=len(looked), kept=kept, early=max(0, len(looked) - kept), failed=failed
+        failed = sum(one.observation.error is not None for one in looked)
+        self.summary = _add_to(
+            self.summary, looked=len(looked), kept=kept, early=max(0, len(looked) - kept), failed=failed
         )
         for one in records:
             self.statuses[one.verdict.status] += 1
@@ -351,30 +375,32 @@ class Round:
                 self._watch(one.run.id, one.verdict.message)
         return records
 
-    async def _price(self, answered: Answered, records: Sequence[UsageRecord]) -> None:
+    async def _price(self, answered: AccountResponse, records: Sequence[UsageRecord]) -> None:
         """Prices are frozen with a run when it is first looked at; its costs are told once its tokens are verified."""
-        costs = await self._billed_by_day(answered) if any(map(_may_be_billed, records)) else ()
-        priced = [(self._priced(answered, record, costs), bool(record.run.contract_id)) for record in records]
+        costs = await self._daily_costs(answered) if any(map(_can_be_billed, records)) else ()
+        priced = [(self._build_prices(answered, record, costs), bool(record.run.contract_id)) for record in records]
         await asyncio.gather(*(self._freeze(one, is_contracts=is_its) for one, is_its in priced if one is not None))
 
-    def _priced(self, answered: Answered, record: UsageRecord, costs: Sequence[CostRow]) -> Price | None:
+    def _build_prices(
+        self, answered: AccountResponse, record: UsageRecord, costs: Sequence[CostRow]
+    ) -> RecordPrices | None:
         quotes = () if record.quotes else quotes_for(record.run, self._account.provider)
         known = msgspec.structs.replace(record, quotes=quotes) if quotes else record
-        billed = answered.billed(record, costs) if record.ledger.billed is None else None
+        billed = answered.amount_billed(record, costs) if record.ledger.billed is None else None
         ledger = ledger_of(known, billed=billed)
         if not quotes and ledger == record.ledger:
             return None
-        return Price(self._asked.tenant, record.run.id, quotes, ledger)
+        return RecordPrices(self._asked.tenant, record.run.id, quotes, ledger)
 
-    async def _freeze(self, price: Price, *, is_contracts: bool) -> None:
+    async def _freeze(self, price: RecordPrices, *, is_contracts: bool) -> None:
         try:
             # Contracts that pass costs through move with them; others ask for nothing here.
             await self._store.recorder.record(UsageWrite(self._asked.tenant, BY, price) if is_contracts else price)
-        except PriceStands as stands:
+        except PriceAlreadyFrozen as stands:
             # Somebody has priced it meanwhile, and what stands first stays.
             self._watch(price.run_id, str(stands))
 
-    async def _billed_by_day(self, answered: Answered) -> tuple[CostRow, ...]:
+    async def _daily_costs(self, answered: AccountResponse) -> tuple[CostRow, ...]:
         """What is billed for the days of an asking that are long over; without it tokens are told all the same."""
         window = answered.window
         over = from_micros(in_micros(self._now - COSTS_AFTER) // DAY * DAY)
@@ -387,38 +413,38 @@ class Round:
 
     async def _ask_costs(self, days: Window) -> tuple[CostRow, ...]:
         try:
-            pages = [page async for page in self._told(self._account.source.costs(days))]
+            pages = [page async for page in self._guard_source(self._account.source.costs(days))]
         except FetchFailed as failed:
             self._watch(self._account.name, f"its costs could not be read: {failed}")
             return ()
-        await self._keep_pages([page.raw for page in pages], days, self._now)
+        await self._store_pages([page.raw for page in pages], days, self._now)
         return tuple(cost for page in pages for cost in page.costs)
 
     async def _read(self, ask: Callable[[Connection], T]) -> T:
-        return await read_beside(self._store, ask)
+        return await read_in_thread(self._store, ask)
 
 
-async def read_beside(store: Store, ask: Callable[[Connection], T]) -> T:
+async def read_in_thread(store: Store, ask: Callable[[Connection], T]) -> T:
     """What the database says, asked beside the event loop."""
 
-    def beside() -> T:
+    def read() -> T:
         with store.database.reading() as connection:
             return ask(connection)
 
-    return await asyncio.to_thread(beside)
+    return await asyncio.to_thread(read)
 
 
-def _light(row: LaneRow) -> LightRun:
-    return LightRun(row.id, *row[2:])
+def _to_attribution_run(row: AttributionRow) -> AttributionRun:
+    return AttributionRun(row.id, *row[2:])
 
 
-def _place(row: LaneRow) -> Place:
-    return Place(row.ended_at or 0, row.seq)
+def _cursor_of(row: AttributionRow) -> UsageRunCursor:
+    return UsageRunCursor(row.ended_at or 0, row.seq)
 
 
-def _may_be_billed(record: UsageRecord) -> bool:
+def _can_be_billed(record: UsageRecord) -> bool:
     is_verified = record.verdict.status is UsageStatus.VERIFIED
-    return is_verified and record.ledger.billed is None and record.run.lane.kind in BY_DAY
+    return is_verified and record.ledger.billed is None and record.run.attribution_key.kind in DAILY_COST_KINDS
 
 
 def _blocks(several: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -428,7 +454,7 @@ def _blocks(several: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 # Any: a number is added to, anything else takes the place of what was there.
-def _added(passed: AccountPassed, **more: Any) -> AccountPassed:
+def _add_to(passed: AccountSummary, **more: Any) -> AccountSummary:
     together = {
         name: getattr(passed, name) + value if isinstance(value, int) else value for name, value in more.items()
     }

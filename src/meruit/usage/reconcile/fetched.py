@@ -6,57 +6,57 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from meruit.model.metering import CostRow, FetchFailed, LaneKind, MeteredRun, Page, UsageRecord, UsageRow, Window
+from meruit.model.metering import AttributionKind, CostRow, FetchFailed, MeteredRun, Page, UsageRecord, UsageRow, Window
 from meruit.model.outcome import in_micros
-from meruit.model.usage import Attempt, FetchError, Tokens, UsageStatus
-from meruit.usage.attribution.cohorts import Shared
-from meruit.usage.attribution.project import Counted, Fetch
-from meruit.usage.pricing import billed
+from meruit.model.usage import FetchError, Observation, Tokens, UsageStatus
+from meruit.usage.attribution.cohorts import CohortSpan
+from meruit.usage.attribution.project import Fetch, ProviderCounts
+from meruit.usage.pricing import amount_billed
 
-BY_DAY = frozenset({LaneKind.KEY, LaneKind.PROJECT, LaneKind.SESSION})
+DAILY_COST_KINDS = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION})
 """Lanes for which providers tell costs, by the day."""
 
 
-class Answered(NamedTuple):
+class AccountResponse(NamedTuple):
     """All pages of one asking."""
 
-    counted: Counted
+    counts: ProviderCounts
     fetch: Fetch
     window: Window | None
     """None where single calls were asked for."""
     calls: dict[str, UsageRow]
     """Those whose cost is known, by their ids."""
 
-    def look(self, run: MeteredRun, shared: Shared | None) -> Attempt:
-        """What was counted for the run, and for those that it shares its lane with."""
-        return self.counted.look(run, self.fetch, shared)
+    def observe(self, run: MeteredRun, shared: CohortSpan | None) -> Observation:
+        """What was counted for the run, and for those that it shares its attribution key with."""
+        return self.counts.observe(run, self.fetch, shared)
 
-    def billed(self, record: UsageRecord, costs: Sequence[CostRow] = ()) -> Decimal | None:
+    def amount_billed(self, record: UsageRecord, costs: Sequence[CostRow] = ()) -> Decimal | None:
         """What the provider bills for a run whose tokens are verified; None where that cannot be told."""
         run, tokens = record.run, record.verdict.tokens
         if record.verdict.status is not UsageStatus.VERIFIED or tokens is None:
             return None
         rows = [self.calls[call.id] for call in run.calls if call.id in self.calls]
-        return billed(run, tokens, rows=rows, costs=costs, in_lane=self._in_lane(run, costs))
+        return amount_billed(run, tokens, rows=rows, costs=costs, in_lane=self._tokens_of_key(run, costs))
 
-    def _in_lane(self, run: MeteredRun, costs: Iterable[CostRow]) -> Tokens | None:
-        """All that was used in the run's lane in the days whose costs may be the run's."""
-        if run.started_at is None or run.ended_at is None or run.lane.kind not in BY_DAY:
+    def _tokens_of_key(self, run: MeteredRun, costs: Iterable[CostRow]) -> Tokens | None:
+        """All that was used in the run's attribution key in the days whose costs may be the run's."""
+        if run.started_at is None or run.ended_at is None or run.attribution_key.kind not in DAILY_COST_KINDS:
             return None
         days = [one for one in costs if one.start <= run.ended_at and one.end > run.started_at]
-        if not days or self.counted.has_claimed:
+        if not days or self.counts.has_claimed:
             return None
         start, end = min(one.start for one in days), max(one.end for one in days)
-        lane = array("q", [self.counted.code(run.lane.kind, run.lane.value)])
-        columns = self.counted.totals(lane, array("q", [in_micros(start)]), array("q", [in_micros(end)]))
+        attribution_key = array("q", [self.counts.key_code(run.attribution_key.kind, run.attribution_key.value)])
+        columns = self.counts.totals(attribution_key, array("q", [in_micros(start)]), array("q", [in_micros(end)]))
         put_in, put_out = columns[0][0], columns[1][0]
         return Tokens(put_in, put_out) if min(put_in, put_out) >= 0 else None
 
 
-class Pages:
+class UsagePageCollector:
     """The pages of one asking, taken as they come."""
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: ProviderCounts) -> None:
         self.counted = counted
         self.raw: list[bytes] = []
         self.at: datetime | None = None
@@ -64,7 +64,7 @@ class Pages:
         self._watermark: datetime | None = None
         self._calls: dict[str, UsageRow] = {}
 
-    def take(self, page: Page, claimed: Container[str] = ()) -> None:
+    def add(self, page: Page, claimed: Container[str] = ()) -> None:
         """One page more, with the ids of calls that runs have claimed."""
         self.counted.add(page.rows, claimed)
         self._calls |= {one.request_id: one for one in page.rows if one.request_id and one.cost is not None}
@@ -73,12 +73,12 @@ class Pages:
         if page.watermark is not None:
             self._watermark = page.watermark if self._watermark is None else min(self._watermark, page.watermark)
 
-    def answered(self, account: str, now: datetime, digest: str, window: Window | None) -> Answered:
+    def build_response(self, account: str, now: datetime, digest: str, window: Window | None) -> AccountResponse:
         """All of them; without any, as of now."""
         fetch = Fetch(account, self.at or now, digest, self._watermark)
-        return Answered(self.counted, fetch, window, self._calls)
+        return AccountResponse(self.counted, fetch, window, self._calls)
 
 
-def failed_at(failed: FetchFailed, now: datetime) -> datetime:
+def failure_time(failed: FetchFailed, now: datetime) -> datetime:
     """When an asking failed; a clock that is itself what is wrong tells no time."""
     return now if failed.at is None or failed.kind is FetchError.CLOCK else failed.at

@@ -13,18 +13,18 @@ from meruit.model.metering import Window
 from meruit.model.outcome import from_micros, in_micros
 from meruit.store import tables
 from meruit.store.database import NotFound, StoreError
-from meruit.store.transaction import Merged, Writing
+from meruit.store.transaction import MergeRule, WriteTransaction
 
 _accounts, _fetches, _runs = tables.usage_accounts, tables.usage_fetches, tables.usage_runs
 
 
-class _Account(NamedTuple):
+class _LeaseRow(NamedTuple):
     owner: str = ""
     until: int = 0
     credential: str = ""
 
 
-class TakeAccount(NamedTuple):
+class AcquireAccountLease(NamedTuple):
     """Somebody wants to ask an account, alone."""
 
     tenant: str
@@ -32,7 +32,7 @@ class TakeAccount(NamedTuple):
     owner: str
     seconds: float
 
-    def __call__(self, writing: Writing) -> bool:
+    def __call__(self, writing: WriteTransaction) -> bool:
         """Have it for so long; False where somebody else has."""
         now, held = writing.now.micros, _load(writing, self.tenant, self.account)
         if held.until > now and held.owner not in ("", self.owner):
@@ -42,21 +42,21 @@ class TakeAccount(NamedTuple):
         return True
 
 
-class LeaveAccount(NamedTuple):
+class ReleaseAccountLease(NamedTuple):
     """Whoever asked an account has done with it."""
 
     tenant: str
     account: str
     owner: str
 
-    def __call__(self, writing: Writing) -> None:
+    def __call__(self, writing: WriteTransaction) -> None:
         """Let others have it; nothing where they have it already."""
         held = _load(writing, self.tenant, self.account)
         if held.owner == self.owner:
             _save(writing, self.tenant, self.account, held._replace(owner="", until=0))
 
 
-class NewCredential(NamedTuple):
+class ChangeCredential(NamedTuple):
     """An account is asked with this key from now on."""
 
     tenant: str
@@ -64,7 +64,7 @@ class NewCredential(NamedTuple):
     fingerprint: str
     """Of the key, never the key."""
 
-    def __call__(self, writing: Writing) -> int:
+    def __call__(self, writing: WriteTransaction) -> int:
         """Make those due that wait for another key than they were refused with; how many they were."""
         held = _load(writing, self.tenant, self.account)
         if held.credential == self.fingerprint:
@@ -76,7 +76,7 @@ class NewCredential(NamedTuple):
         return int(waiting)
 
 
-class KeepPages(NamedTuple):
+class StorePages(NamedTuple):
     """What a provider answered, to be kept once by its content."""
 
     tenant: str
@@ -88,22 +88,22 @@ class KeepPages(NamedTuple):
     at: datetime
 
     @classmethod
-    def of(cls, tenant: str, account: str, window: Window, pages: Sequence[bytes], at: datetime) -> "KeepPages":
+    def pack(cls, tenant: str, account: str, window: Window, pages: Sequence[bytes], at: datetime) -> "StorePages":
         """Pages as they came; packed by whoever asked, as everybody waits for the one who writes."""
         packed = msgspec.msgpack.encode([*pages])
         return cls(tenant, account, window, pages_digest(pages), zlib.compress(packed), at)
 
-    def __call__(self, writing: Writing) -> str:
+    def __call__(self, writing: WriteTransaction) -> str:
         """Keep it, unless it is; its digest."""
         window = (in_micros(self.window.start), in_micros(self.window.end))
         writing.merge(
-            *(tables.usage_fetches, Merged.KEPT, self.tenant, self.account, self.digest),
+            *(tables.usage_fetches, MergeRule.KEPT, self.tenant, self.account, self.digest),
             *(*window, in_micros(self.at), self.content),
         )
         return self.digest
 
 
-class Fetched(NamedTuple):
+class StoredFetch(NamedTuple):
     """What a provider answered."""
 
     window: Window
@@ -117,7 +117,7 @@ def pages_digest(pages: Sequence[bytes]) -> str:
     return sha256(b"".join(sha256(page).digest() for page in pages)).hexdigest()
 
 
-def fetched(connection: Connection, tenant: str, account: str, digest: str) -> Fetched:
+def find_fetch(connection: Connection, tenant: str, account: str, digest: str) -> StoredFetch:
     """What was answered, by its digest; raises NotFound, and StoreError where it is no longer what it was."""
     of = _fetches
     query = select(of).where(of.c.tenant == tenant, of.c.account == account, of.c.digest == digest)
@@ -130,20 +130,20 @@ def fetched(connection: Connection, tenant: str, account: str, digest: str) -> F
         pages = None
     if pages is None or pages_digest(pages) != digest:
         raise StoreError(f"the answer {digest} was changed after it was kept; restore it from a copy")
-    return Fetched(Window(from_micros(row.window_start), from_micros(row.window_end)), from_micros(row.at), pages)
+    return StoredFetch(Window(from_micros(row.window_start), from_micros(row.window_end)), from_micros(row.at), pages)
 
 
-def _load(writing: Writing, tenant: str, account: str) -> _Account:
-    known: _Account | None = writing.fresh.get(_key(tenant, account))
+def _load(writing: WriteTransaction, tenant: str, account: str) -> _LeaseRow:
+    known: _LeaseRow | None = writing.fresh.get(_key(tenant, account))
     if known is not None:
         return known
     rows = writing.fetch(_ACCOUNT, tenant, account)
-    return _Account._make(rows[0]) if rows else _Account()
+    return _LeaseRow._make(rows[0]) if rows else _LeaseRow()
 
 
-def _save(writing: Writing, tenant: str, account: str, held: _Account) -> None:
-    writing.merge(tables.usage_accounts, Merged.REPLACED, tenant, account, *held)
-    writing.learn(_key(tenant, account), held)
+def _save(writing: WriteTransaction, tenant: str, account: str, held: _LeaseRow) -> None:
+    writing.merge(tables.usage_accounts, MergeRule.REPLACED, tenant, account, *held)
+    writing.remember(_key(tenant, account), held)
 
 
 def _key(tenant: str, account: str) -> tuple[str, ...]:
@@ -157,4 +157,4 @@ _WAITS = (
     & (_runs.c.waits == "credential")
 )
 _WAITING = select(func.count()).select_from(_runs).where(_WAITS)
-_DUE_NOW = update(_runs).where(_WAITS).values(next_look_at=bindparam("now"), waits="")
+_DUE_NOW = update(_runs).where(_WAITS).values(next_observation_at=bindparam("now"), waits="")

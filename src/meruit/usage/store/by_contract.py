@@ -7,43 +7,43 @@ from sqlalchemy import Connection, Select, select
 
 from meruit.model.metering import MeteredRun, UsageRecord
 from meruit.store import tables
-from meruit.store.transaction import Writing
-from meruit.usage.store.rows import held_all, record_of
+from meruit.store.transaction import WriteTransaction
+from meruit.usage.store.rows import load_runs, record_of
 
 _runs = tables.usage_runs
 
 
-def of_contract(connection: Connection, tenant: str, contract_id: str) -> list[UsageRecord]:
+def find_by_contract(connection: Connection, tenant: str, contract_id: str) -> list[UsageRecord]:
     """The runs that name the contract, in the order in which they were recorded."""
-    return [record_of(row) for row in connection.execute(_naming(tenant, contract_id, _runs))]
+    return [record_of(row) for row in connection.execute(_select_runs(tenant, contract_id, _runs))]
 
 
-def as_written(writing: Writing, tenant: str, contract_id: str) -> list[UsageRecord]:
+def find_in_transaction(writing: WriteTransaction, tenant: str, contract_id: str) -> list[UsageRecord]:
     """The same as a transaction finds them, with those that it has recorded itself."""
-    found = [row.id for row in writing.read(_naming(tenant, contract_id, _runs.c.id))]
+    found = [row.id for row in writing.read(_select_runs(tenant, contract_id, _runs.c.id))]
     fresh: tuple[str, ...] = writing.fresh.get(_key(tenant, contract_id)) or ()
-    held = held_all(writing, tenant, [*found, *fresh])
+    held = load_runs(writing, tenant, [*found, *fresh])
     # One of them may just have gone over to another contract.
     return [one.record for one in held.values() if one.record.run.contract_id == contract_id]
 
 
-def remember(writing: Writing, tenant: str, records: Iterable[UsageRecord]) -> list[str]:
+def remember(writing: WriteTransaction, tenant: str, records: Iterable[UsageRecord]) -> list[str]:
     """Have the transaction know which contracts these runs name; answers them, and those that the runs have left."""
     runs = [one.run for one in records]
     for run in runs:
         if run.contract_id:
             key = _key(tenant, run.contract_id)
-            writing.learn(key, (*(writing.fresh.get(key) or ()), run.id))
-    left = (writing.fresh.get(_left_key(tenant, run.id)) or "" for run in runs)
+            writing.remember(key, (*(writing.fresh.get(key) or ()), run.id))
+    left = (writing.fresh.get(_former_contract_key(tenant, run.id)) or "" for run in runs)
     return [one for one in dict.fromkeys((*(run.contract_id for run in runs), *left)) if one]
 
 
-def leave(writing: Writing, tenant: str, run: MeteredRun) -> None:
+def remember_former_contract(writing: WriteTransaction, tenant: str, run: MeteredRun) -> None:
     """Have the transaction know that a run names its contract no more."""
-    writing.learn(_left_key(tenant, run.id), run.contract_id)
+    writing.remember(_former_contract_key(tenant, run.id), run.contract_id)
 
 
-def _left_key(tenant: str, run_id: str) -> tuple[str, ...]:
+def _former_contract_key(tenant: str, run_id: str) -> tuple[str, ...]:
     return ("usage_left_contract", tenant, run_id)
 
 
@@ -52,6 +52,6 @@ def _key(tenant: str, contract_id: str) -> tuple[str, ...]:
 
 
 # Any: whatever columns are asked for.
-def _naming(tenant: str, contract_id: str, *what: Any) -> Select[Any]:
+def _select_runs(tenant: str, contract_id: str, *what: Any) -> Select[Any]:
     query = select(*what).where(_runs.c.tenant == tenant, _runs.c.contract_id == contract_id)
     return query.order_by(_runs.c.seq)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from meruit.model.metering import NAMED, LaneKind, MeteredRun
+from meruit.model.metering import NAMED, AttributionKind, MeteredRun
 from meruit.model.outcome import from_micros, in_micros
-from meruit.store.transaction import Writing
-from meruit.usage.store.rows import Held, run_key, save
+from meruit.store.transaction import WriteTransaction
+from meruit.usage.store.rows import StoredUsageRun, run_key, save
 
 _MICROSECOND = timedelta(microseconds=1)
 NEAR = timedelta(minutes=5) // _MICROSECOND
@@ -21,85 +21,85 @@ OPEN = 2**62
 """The end of what has none."""
 
 
-class _Lane(NamedTuple):
+class _AccountKey(NamedTuple):
     account: str
     kind: str
     value: str = ""
 
 
-class _Span(NamedTuple):
+class _TimeSpan(NamedTuple):
     """A time, in microseconds, both ends included."""
 
     start: int
     end: int
 
 
-def disturb(writing: Writing, runs: Iterable[MeteredRun]) -> None:
+def invalidate_cohorts(writing: WriteTransaction, runs: Iterable[MeteredRun]) -> None:
     """Have those be due now that were looked at and are counted with one of these runs, whosever they are.
 
     Whoever was not looked at yet keeps its time: nothing is claimed of it.
     """
-    by_lane: dict[_Lane, list[_Span]] = {}
+    by_lane: dict[_AccountKey, list[_TimeSpan]] = {}
     for run in runs:
         span = _span(run)
         if span is not None:
-            for lane in _shared(run):
-                by_lane.setdefault(lane, []).append(span)
-    for lane, spans in by_lane.items():
-        _disturb_lane(writing, lane, _merged(spans))
+            for attribution_key in _keys_of(run):
+                by_lane.setdefault(attribution_key, []).append(span)
+    for attribution_key, spans in by_lane.items():
+        _invalidate_key(writing, attribution_key, _merge(spans))
 
 
-def _disturb_lane(writing: Writing, lane: _Lane, spans: list[_Span]) -> None:
+def _invalidate_key(writing: WriteTransaction, attribution_key: _AccountKey, spans: list[_TimeSpan]) -> None:
     """With one question for all spans, which are told apart here."""
     first, last = spans[0].start - NEAR, spans[-1].end + NEAR
     starts = [one.start for one in spans]
     # Also those that are due: somebody may be looking at them just now, who does not know of these.
-    for tenant, run_id, start, end in writing.fetch(_LOOKED_AT, *lane, first, last + LONGEST, last):
+    for tenant, run_id, start, end in writing.fetch(_OBSERVED_RUNS, *attribution_key, first, last + LONGEST, last):
         place = bisect_right(starts, end + NEAR) - 1
         if place >= 0 and spans[place].end >= start - NEAR:
-            _look_now(writing, tenant, run_id)
+            _make_due(writing, tenant, run_id)
 
 
-def _look_now(writing: Writing, tenant: str, run_id: str) -> None:
+def _make_due(writing: WriteTransaction, tenant: str, run_id: str) -> None:
     here, now = run_key(tenant, run_id), writing.now.micros
-    known: Held | None = writing.fresh.get(here) or writing.ahead.get(here)
+    known: StoredUsageRun | None = writing.fresh.get(here) or writing.prefetch_results.get(here)
     if known is None:
-        writing.rewrite(_LOOK_NOW, now, tenant, run_id)
+        writing.rewrite(_MAKE_DUE, now, tenant, run_id)
     else:
         # Others of this group go on from what they know of it.
-        record = msgspec.structs.replace(known.record, next_look_at=from_micros(now), waits="")
+        record = msgspec.structs.replace(known.record, next_observation_at=from_micros(now), waits="")
         save(writing, tenant, known._replace(record=record))
 
 
-def _shared(run: MeteredRun) -> Iterable[_Lane]:
-    """The lanes in which the run is counted: its own, and that of all who are told by nothing but the time."""
-    yield _Lane(run.source, LaneKind.WINDOW.value)
-    if run.lane.kind in NAMED:
-        yield _Lane(run.source, run.lane.kind.value, run.lane.value)
+def _keys_of(run: MeteredRun) -> Iterable[_AccountKey]:
+    """The attribution keys in which the run is counted: its own, and that of all who are told by nothing but the time."""
+    yield _AccountKey(run.source, AttributionKind.WINDOW.value)
+    if run.attribution_key.kind in NAMED:
+        yield _AccountKey(run.source, run.attribution_key.kind.value, run.attribution_key.value)
 
 
-def _span(run: MeteredRun) -> _Span | None:
+def _span(run: MeteredRun) -> _TimeSpan | None:
     """When the run used something; None where nobody says."""
     known = run.ended_at if run.started_at is None else run.started_at
     if known is None:
         return None
-    return _Span(in_micros(known), OPEN if run.ended_at is None else in_micros(run.ended_at))
+    return _TimeSpan(in_micros(known), OPEN if run.ended_at is None else in_micros(run.ended_at))
 
 
-def _merged(spans: Iterable[_Span]) -> list[_Span]:
+def _merge(spans: Iterable[_TimeSpan]) -> list[_TimeSpan]:
     """Those that touch as one, in order."""
-    found: list[_Span] = []
+    found: list[_TimeSpan] = []
     for one in sorted(spans):
         if found and one.start <= found[-1].end:
-            found[-1] = _Span(found[-1].start, max(found[-1].end, one.end))
+            found[-1] = _TimeSpan(found[-1].start, max(found[-1].end, one.end))
         else:
             found.append(one)
     return found
 
 
-_LOOKED_AT = (
+_OBSERVED_RUNS = (
     "SELECT tenant, id, COALESCE(started_at, ended_at), ended_at FROM usage_runs "
-    "WHERE account = ? AND lane_kind = ? AND lane = ? AND ended_at >= ? AND ended_at <= ? "
+    "WHERE account = ? AND attribution_kind = ? AND attribution key = ? AND ended_at >= ? AND ended_at <= ? "
     "AND COALESCE(started_at, ended_at) <= ? AND attempts > 0"
 )
-_LOOK_NOW = "UPDATE usage_runs SET next_look_at = ?, waits = '' WHERE tenant = ? AND id = ?"
+_MAKE_DUE = "UPDATE usage_runs SET next_observation_at = ?, waits = '' WHERE tenant = ? AND id = ?"

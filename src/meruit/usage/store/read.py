@@ -7,33 +7,33 @@ from sqlalchemy import Connection, select
 
 from meruit.model.metering import UsageRecord
 from meruit.model.outcome import in_micros
-from meruit.model.usage import Attempt, Moment, UsageStatus
+from meruit.model.usage import Moment, Observation, UsageStatus
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE, NotFound
-from meruit.usage.store.rows import BLOCK, kept_of, record_of
+from meruit.usage.store.rows import BLOCK, decode_observation, record_of
 
-LANES_BLOCK = 5_000
+ATTRIBUTION_BLOCK = 5_000
 """Light rows that are read at a time."""
-_runs, _attempts = tables.usage_runs, tables.usage_attempts
+_runs, _observations = tables.usage_runs, tables.usage_observations
 
 
-class LaneRow(NamedTuple):
+class AttributionRow(NamedTuple):
     """What projecting needs of a run; times in microseconds since 1970, None for what is not known."""
 
     id: str
     seq: int
-    lane_kind: str
-    lane: str
+    attribution_kind: str
+    attribution_key: str
     started_at: int | None
     ended_at: int | None
-    """None while it is open: it shares its lane all the same."""
+    """None while it is open: it shares its attribution key all the same."""
     local_input: int | None
     local_output: int | None
     local_requests: int | None
     last_input: int | None
     last_output: int | None
     last_requests: int | None
-    next_look_at: int | None
+    next_observation_at: int | None
     status: str
 
 
@@ -45,7 +45,7 @@ def find(connection: Connection, tenant: str, run_id: str) -> UsageRecord:
     return record_of(row)
 
 
-def several(connection: Connection, tenant: str, run_ids: Sequence[str]) -> dict[str, UsageRecord]:
+def find_many(connection: Connection, tenant: str, run_ids: Sequence[str]) -> dict[str, UsageRecord]:
     """Those of these runs that are there, by their ids."""
     found: dict[str, UsageRecord] = {}
     for first in range(0, len(run_ids), BLOCK):
@@ -55,29 +55,29 @@ def several(connection: Connection, tenant: str, run_ids: Sequence[str]) -> dict
     return found
 
 
-def attempts(connection: Connection, tenant: str, run_id: str) -> list[Attempt]:
+def find_observations(connection: Connection, tenant: str, run_id: str) -> list[Observation]:
     """The looks at a run, in the order in which they were added."""
-    of = _attempts
+    of = _observations
     query = select(of.c.body).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
-    return [kept_of(row.body).attempt for row in connection.execute(query)]
+    return [decode_observation(row.body).observation for row in connection.execute(query)]
 
 
-class SpokenFor(NamedTuple):
+class UsageCommitment(NamedTuple):
     """What the audit log commits to when it says something of a run."""
 
     salt: bytes
     run: bytes
-    looks: list[bytes]
+    observations: list[bytes]
     """In the order in which they were added, also those that it has not spoken of yet."""
 
 
-def spoken_for(connection: Connection, tenant: str, run_id: str) -> SpokenFor:
+def load_commitment(connection: Connection, tenant: str, run_id: str) -> UsageCommitment:
     """A run and the looks at it as the log stands for them, once it has said something of it; raises NotFound."""
     run = find(connection, tenant, run_id).run
     salt = connection.execute(select(_runs.c.salt).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).scalar_one()
-    of = _attempts
+    of = _observations
     query = select(of.c.body).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
-    return SpokenFor(bytes(salt), run.to_json(), [bytes(row.body) for row in connection.execute(query)])
+    return UsageCommitment(bytes(salt), run.to_json(), [bytes(row.body) for row in connection.execute(query)])
 
 
 def page(  # noqa: PLR0913 - one a thing that runs are chosen by
@@ -107,23 +107,23 @@ def page(  # noqa: PLR0913 - one a thing that runs are chosen by
     return [record_of(row) for row in rows]
 
 
-def of_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[LaneRow]:
+def iterate_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[AttributionRow]:
     """Every run of an account that may have used something in a span of time, open ones first; block by block.
 
     Of all tenants: the provider knows the account, and not who shares it.
     """
     first, last = in_micros(start), in_micros(end)
     place = 0
-    while rows := _fetch(connection, _OPEN_LANES, account, last, place, LANES_BLOCK):
-        yield from map(LaneRow._make, rows)
+    while rows := _fetch(connection, _OPEN_RUNS, account, last, place, ATTRIBUTION_BLOCK):
+        yield from map(AttributionRow._make, rows)
         place = rows[-1][1]
     ended, place = first, 0
-    while rows := _fetch(connection, _LANES, account, ended, place, last, LANES_BLOCK):
-        yield from map(LaneRow._make, rows)
+    while rows := _fetch(connection, _ENDED_RUNS, account, ended, place, last, ATTRIBUTION_BLOCK):
+        yield from map(AttributionRow._make, rows)
         ended, place = rows[-1][5], rows[-1][1]
 
 
-def everything(connection: Connection, tenant: str, framework: str | None = None) -> Iterator[UsageRecord]:
+def iterate_all(connection: Connection, tenant: str, framework: str | None = None) -> Iterator[UsageRecord]:
     """Every run, oldest first, block by block."""
     query = select(_runs).where(_runs.c.tenant == tenant).order_by(_runs.c.seq).limit(BLOCK)
     if framework is not None:
@@ -141,10 +141,10 @@ def _fetch(connection: Connection, statement: str, *values: Any) -> Sequence[Any
 
 
 # Names of our own table; values are bound.
-_LIGHT = f"SELECT {', '.join(LaneRow._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
-_OPEN_LANES = (
+_LIGHT = f"SELECT {', '.join(AttributionRow._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
+_OPEN_RUNS = (
     f"{_LIGHT} AND ended_at IS NULL AND (started_at IS NULL OR started_at < ?) AND seq > ? ORDER BY seq LIMIT ?"
 )
-_LANES = (
+_ENDED_RUNS = (
     f"{_LIGHT} AND (ended_at, seq) > (?, ?) AND (started_at IS NULL OR started_at < ?) ORDER BY ended_at, seq LIMIT ?"
 )

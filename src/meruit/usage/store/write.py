@@ -8,43 +8,43 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.errors import MeruitError
-from meruit.log.commitment import SALT_BYTES, commitment, committed
+from meruit.log.commitment import SALT_BYTES, commitment, usage_evidence_bytes
 from meruit.log.entries import UsageEntry
 from meruit.model.events import EventType
-from meruit.model.metering import LaneKind, MeteredRun, UsageRecord, why_no_lane
+from meruit.model.metering import AttributionKind, MeteredRun, UsageRecord, attribution_key_problem
 from meruit.model.outcome import from_micros
-from meruit.model.prices import Ledger, PriceQuote
-from meruit.model.usage import Acknowledgement, Attempt, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
-from meruit.outcomes.store.write import Idempotent, Replay, keep_reply, replayed
-from meruit.store.transaction import Writing
+from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.usage import Acknowledgement, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply
+from meruit.store.transaction import WriteTransaction
 from meruit.usage.decision import decide
-from meruit.usage.schedule import Schedule, is_early, next_look
-from meruit.usage.store.by_contract import leave
-from meruit.usage.store.call_owners import another_runs, keep_calls, read_calls
-from meruit.usage.store.invalidate import disturb
+from meruit.usage.schedule import Schedule, is_early, next_observation
+from meruit.usage.store.by_contract import remember_former_contract
+from meruit.usage.store.call_owners import find_call_of_other_run, read_call_owners, save_call_owners
+from meruit.usage.store.invalidate import invalidate_cohorts
 from meruit.usage.store.rows import (
-    Held,
-    Kept,
-    Told,
-    find_held,
-    held_all,
-    held_one,
-    insert_look,
+    EncodedObservation,
+    EncodedRun,
+    StoredUsageRun,
+    decode_observation,
+    find_run,
+    insert_observation,
     insert_run,
-    kept_of,
-    last_seen,
-    look_ahead,
-    reads_together,
+    last_count_of,
+    load_run,
+    load_runs,
+    prefetch_runs,
     replace_run,
     save,
     save_prices,
+    with_prefetch,
 )
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 """Between them a time can be reckoned with."""
 CREDENTIAL = "credential"
 """What a run waits for whose look was refused."""
-_SPECIFIED, _USUAL = UsagePolicy(), Schedule()
+_DEFAULT_POLICY, _DEFAULT_SCHEDULE = UsagePolicy(), Schedule()
 
 
 class UsageRunEnded(MeruitError):
@@ -59,23 +59,23 @@ class NothingToAcknowledge(MeruitError):
     """Only a count that fell can be accepted."""
 
 
-class BadUsage(MeruitError):
+class InvalidUsage(MeruitError):
     """What was handed in says nothing that can be kept."""
 
 
-class PriceStands(MeruitError):
+class PriceAlreadyFrozen(MeruitError):
     """A price that is frozen with a run is not replaced without a reason."""
 
 
-class _Recorded(NamedTuple):
+class _RecordedRun(NamedTuple):
     """A run that was written down."""
 
     record: UsageRecord
-    is_counted_anew: bool = False
-    """Whether others that share its lane may be counted otherwise now: it is new, has moved or has ended."""
+    has_changed_cohort: bool = False
+    """Whether others that share its attribution key may be counted otherwise now: it is new, has moved or has ended."""
 
 
-@reads_together
+@with_prefetch
 class RecordRun(NamedTuple):
     """A run as it is known by now: new, or the next state of one that is open."""
 
@@ -83,10 +83,10 @@ class RecordRun(NamedTuple):
     by: str
     run: MeteredRun
     quotes: tuple[PriceQuote, ...] = ()
-    once: Idempotent | None = None
+    once: IdempotentRequest | None = None
     render: Callable[[UsageRecord], bytes] = lambda _record: b""
-    policy: UsagePolicy = _SPECIFIED
-    schedule: Schedule = _USUAL
+    policy: UsagePolicy = _DEFAULT_POLICY
+    schedule: Schedule = _DEFAULT_SCHEDULE
     begins: bool = False
     """Whether it is new, so that one of its name must not be there."""
 
@@ -95,31 +95,31 @@ class RecordRun(NamedTuple):
         """Whose row it is."""
         return self.run.id
 
-    def __call__(self, writing: Writing) -> UsageRecord | Replay:
+    def __call__(self, writing: WriteTransaction) -> UsageRecord | IdempotentReplay:
         """Write it down; the same twice is once. Raises UsageRunEnded, UsageRunOpen, BadUsage."""
         if self.once is not None:
-            before = replayed(writing, self.tenant, self.once)
+            before = find_reply(writing, self.tenant, self.once)
             if before is not None:
                 return before
-        recorded = self.write(writing, _checked(self.run))
+        recorded = self.write(writing, _validate_run(self.run))
         record = recorded.record
-        if recorded.is_counted_anew:
-            disturb(writing, [record.run])
+        if recorded.has_changed_cohort:
+            invalidate_cohorts(writing, [record.run])
         if self.once is not None:
             keep_reply(writing, self.tenant, self.once._replace(reply=self.render(record)))
         return record
 
-    def write(self, writing: Writing, told: Told) -> _Recorded:
+    def write(self, writing: WriteTransaction, told: EncodedRun) -> _RecordedRun:
         """The run as it stands now, and whether others are to be looked at again for it."""
-        held = find_held(writing, self.tenant, told.run.id)
+        held = find_run(writing, self.tenant, told.run.id)
         if held is None:
-            return self._begun(writing, told)
-        quotes = (*held.record.quotes, *_unquoted(held.record.quotes, self.quotes))
+            return self._insert(writing, told)
+        quotes = (*held.record.quotes, *_first_quotes(held.record.quotes, self.quotes))
         if held.record.run == told.run:
             if quotes != held.record.quotes:
                 held = held._replace(record=msgspec.structs.replace(held.record, quotes=quotes))
                 save_prices(writing, self.tenant, held)
-            return _Recorded(held.record)
+            return _RecordedRun(held.record)
         if held.record.run.ended_at is not None:
             raise UsageRunEnded(
                 f"run {told.run.id} ended at {held.record.run.ended_at.isoformat()}, and differs from what is told of "
@@ -131,48 +131,50 @@ class RecordRun(NamedTuple):
                 "its process died, and begin another run under an id of its own"
             )
         if held.record.run.framework != told.run.framework:
-            raise BadUsage(
+            raise InvalidUsage(
                 f"run {told.run.id} is open, and of {held.record.run.framework!r}, not of {told.run.framework!r}; "
                 "record another run under an id of its own"
             )
-        return self._replaced(writing, told, quotes)
+        return self._update(writing, told, quotes)
 
-    def _begun(self, writing: Writing, told: Told) -> _Recorded:
+    def _insert(self, writing: WriteTransaction, told: EncodedRun) -> _RecordedRun:
         self._claim_calls(writing, told.run)
-        verdict = decide(told.judged, (), self.policy)
-        due = next_look(told.run.ended_at, verdict, (), self.policy, self.schedule)
+        verdict = decide(told.for_judging, (), self.policy)
+        due = next_observation(told.run.ended_at, verdict, (), self.policy, self.schedule)
         # Its place is that of the event that tells of it.
-        record = UsageRecord(told.run, writing.events + 1, 0, verdict, due.at, quotes=tuple(_unquoted((), self.quotes)))
-        _tell(writing, self.tenant, EventType.USAGE_RUN_RECORDED, record, "recorded")
-        insert_run(writing, self.tenant, self.by, told, Held(record))
+        record = UsageRecord(
+            told.run, writing.events + 1, 0, verdict, due.at, quotes=tuple(_first_quotes((), self.quotes))
+        )
+        _emit(writing, self.tenant, EventType.USAGE_RUN_RECORDED, record, "recorded")
+        insert_run(writing, self.tenant, self.by, told, StoredUsageRun(record))
         if told.run.ended_at is not None:
-            _tell(writing, self.tenant, EventType.USAGE_RUN_ENDED, record, "ended")
-        return _Recorded(record, is_counted_anew=True)
+            _emit(writing, self.tenant, EventType.USAGE_RUN_ENDED, record, "ended")
+        return _RecordedRun(record, has_changed_cohort=True)
 
-    def _replaced(self, writing: Writing, told: Told, quotes: tuple[PriceQuote, ...]) -> _Recorded:
-        before = held_one(writing, self.tenant, told.run.id, with_looks=True)
+    def _update(self, writing: WriteTransaction, told: EncodedRun, quotes: tuple[PriceQuote, ...]) -> _RecordedRun:
+        before = load_run(writing, self.tenant, told.run.id, with_looks=True)
         self._claim_calls(writing, told.run, before.record.run)
         now = before._replace(record=msgspec.structs.replace(before.record, run=told.run, quotes=quotes))
-        held = _judged(now, self.policy, self.schedule)
+        held = _decide_again(now, self.policy, self.schedule)
         if before.record.run.contract_id != told.run.contract_id:
-            leave(writing, self.tenant, before.record.run)
+            remember_former_contract(writing, self.tenant, before.record.run)
         if told.run.ended_at is not None:
-            _tell(writing, self.tenant, EventType.USAGE_RUN_ENDED, held.record, "ended")
-        held = _announced(writing, self.tenant, before.record, held)
+            _emit(writing, self.tenant, EventType.USAGE_RUN_ENDED, held.record, "ended")
+        held = _publish(writing, self.tenant, before.record, held)
         replace_run(writing, self.tenant, told)
         save(writing, self.tenant, held)
         save_prices(writing, self.tenant, held)
-        has_moved = _place(told.run) != _place(before.record.run)
-        return _Recorded(held.record, is_counted_anew=has_moved or told.run.ended_at is not None)
+        has_moved = _attribution_of(told.run) != _attribution_of(before.record.run)
+        return _RecordedRun(held.record, has_changed_cohort=has_moved or told.run.ended_at is not None)
 
-    def _claim_calls(self, writing: Writing, run: MeteredRun, before: MeteredRun | None = None) -> None:
-        taken = another_runs(writing, self.tenant, run)
+    def _claim_calls(self, writing: WriteTransaction, run: MeteredRun, before: MeteredRun | None = None) -> None:
+        taken = find_call_of_other_run(writing, self.tenant, run)
         if taken is not None:
-            raise BadUsage(
+            raise InvalidUsage(
                 f"run {run.id!r}: call {taken!r} is another run's already; a call is counted once: record it with the "
                 "run that made it, and with no other"
             )
-        keep_calls(writing, self.tenant, run, before)
+        save_call_owners(writing, self.tenant, run, before)
 
 
 class RecordRuns(NamedTuple):
@@ -181,85 +183,85 @@ class RecordRuns(NamedTuple):
     tenant: str
     by: str
     runs: Sequence[MeteredRun]
-    policy: UsagePolicy = _SPECIFIED
-    schedule: Schedule = _USUAL
+    policy: UsagePolicy = _DEFAULT_POLICY
+    schedule: Schedule = _DEFAULT_SCHEDULE
 
-    def __call__(self, writing: Writing) -> list[UsageRecord]:
+    def __call__(self, writing: WriteTransaction) -> list[UsageRecord]:
         """Write all of them down; raises what `RecordRun` does."""
         several = [
             RecordRun(self.tenant, self.by, run, policy=self.policy, schedule=self.schedule) for run in self.runs
         ]
-        look_ahead(writing, several)
-        told = [_checked(run) for run in self.runs]
-        read_calls(writing, [one.run for one in told])
+        prefetch_runs(writing, several)
+        told = [_validate_run(run) for run in self.runs]
+        read_call_owners(writing, [one.run for one in told])
         recorded = [one.write(writing, this) for one, this in zip(several, told, strict=True)]
-        disturb(writing, [one.record.run for one in recorded if one.is_counted_anew])
+        invalidate_cohorts(writing, [one.record.run for one in recorded if one.has_changed_cohort])
         return [one.record for one in recorded]
 
 
-class Looked(NamedTuple):
+class RunObservation(NamedTuple):
     """What one look at a run's count found."""
 
     run_id: str
-    attempt: Attempt
+    observation: Observation
 
 
-class Look(NamedTuple):
+class RecordObservations(NamedTuple):
     """What was found for many runs, to be added to what was found before."""
 
     tenant: str
-    looked: Sequence[Looked]
-    policy: UsagePolicy = _SPECIFIED
-    schedule: Schedule = _USUAL
+    observations: Sequence[RunObservation]
+    policy: UsagePolicy = _DEFAULT_POLICY
+    schedule: Schedule = _DEFAULT_SCHEDULE
     since: datetime | None = None
     """When it was read who shares what with whom; whoever was made due after that stays so."""
 
-    def __call__(self, writing: Writing) -> list[UsageRecord]:
+    def __call__(self, writing: WriteTransaction) -> list[UsageRecord]:
         """Add each look once, and decide again; the runs as they stand now, in the order given. Raises NotFound."""
-        held = held_all(writing, self.tenant, [one.run_id for one in self.looked], with_looks=True)
+        held = load_runs(writing, self.tenant, [one.run_id for one in self.observations], with_looks=True)
         before = dict(held)
-        for run_id, attempt in self.looked:
-            held[run_id] = self._taken(writing, held[run_id], attempt)
+        for run_id, attempt in self.observations:
+            held[run_id] = self._add_observation(writing, held[run_id], attempt)
         changed = {
-            run_id: self._still_due(writing, before[run_id], one)
+            run_id: self._keep_due(writing, before[run_id], one)
             for run_id, one in held.items()
             if one is not before[run_id]
         }
         entries = [one for one in changed if _is_logged(before[one].record, changed[one].record)]
-        _number(writing, self.tenant, entries)
+        _load_entry_numbers(writing, self.tenant, entries)
         for run_id, one in changed.items():
-            held[run_id] = _announced(writing, self.tenant, before[run_id].record, one)
+            held[run_id] = _publish(writing, self.tenant, before[run_id].record, one)
             save(writing, self.tenant, held[run_id])
-        return [held[run_id].record for run_id in dict.fromkeys(one.run_id for one in self.looked)]
+        return [held[run_id].record for run_id in dict.fromkeys(one.run_id for one in self.observations)]
 
-    def _still_due(self, writing: Writing, before: Held, after: Held) -> Held:
+    def _keep_due(self, writing: WriteTransaction, before: StoredUsageRun, after: StoredUsageRun) -> StoredUsageRun:
         """A run that is counted with others than this look knows of is looked at once more."""
-        due, now = before.record.next_look_at, from_micros(writing.now.micros)
+        due, now = before.record.next_observation_at, from_micros(writing.now.micros)
         if self.since is None or due is None or not self.since < due <= now:
             return after
-        return after._replace(record=msgspec.structs.replace(after.record, next_look_at=now, waits=""))
+        return after._replace(record=msgspec.structs.replace(after.record, next_observation_at=now, waits=""))
 
-    def _taken(self, writing: Writing, held: Held, attempt: Attempt) -> Held:
+    def _add_observation(self, writing: WriteTransaction, held: StoredUsageRun, attempt: Observation) -> StoredUsageRun:
         """The run after one more look."""
-        kept = _checked_look(attempt)
-        looks, record = held.looks or (), held.record
-        if any(one.attempt == kept.attempt for one in looks):
-            return held if attempt.error is not None else self._repeated(writing, held)
-        last = attempt.at if record.last_look_at is None else max(record.last_look_at, attempt.at)
+        kept = _validate_observation(attempt)
+        looks, record = held.observations or (), held.record
+        if any(one.observation == kept.observation for one in looks):
+            return held if attempt.error is not None else self._defer_repeat(writing, held)
+        last = attempt.at if record.last_observation_at is None else max(record.last_observation_at, attempt.at)
         if self._is_early(held, attempt):
             now = max(attempt.at, from_micros(writing.now.micros))
-            return held._replace(record=msgspec.structs.replace(self._put_off(held, now), last_look_at=last))
-        insert_look(writing, self.tenant, record.run.id, len(looks) + 1, kept)
-        return _judged(held._replace(looks=(*looks, kept)), self.policy, self.schedule, last_look_at=last)
+            return held._replace(record=msgspec.structs.replace(self._postpone(held, now), last_observation_at=last))
+        insert_observation(writing, self.tenant, record.run.id, len(looks) + 1, kept)
+        return _decide_again(held._replace(observations=(*looks, kept)), self.policy, self.schedule, last_observation_at=last)
 
-    def _repeated(self, writing: Writing, held: Held) -> Held:
+    def _defer_repeat(self, writing: WriteTransaction, held: StoredUsageRun) -> StoredUsageRun:
         """The same answer once more, its moment included, is kept already; who gives it is not asked all the time."""
-        record = self._put_off(held, from_micros(writing.now.micros))
+        record = self._postpone(held, from_micros(writing.now.micros))
         return held if record is held.record else held._replace(record=record)
 
-    def _is_early(self, held: Held, attempt: Attempt) -> bool:
+    def _is_early(self, held: StoredUsageRun, attempt: Observation) -> bool:
         """Whether it proves nothing, had it come in its time: also one that is late is measured by what was before."""
-        run, looks = held.record.run, _since_the_end(held)
+        run, looks = held.record.run, _observations_since_end(held)
         if not looks or run.ended_at is None or attempt.at < run.ended_at:
             return False
         if any(one.id == attempt.id for one in looks):
@@ -271,18 +273,18 @@ class Look(NamedTuple):
             stood = decide(run.for_judging, before, self.policy, held.record.acknowledged)
         return is_early(before, stood, attempt, self.policy)
 
-    def _put_off(self, held: Held, now: datetime) -> UsageRecord:
+    def _postpone(self, held: StoredUsageRun, now: datetime) -> UsageRecord:
         """Due when an equal look counts: whoever looks in vain would do so all the time."""
         record = held.record
         # A key that was refused works by now.
         waits = "" if record.waits == CREDENTIAL else record.waits
-        if waits == record.waits and (record.next_look_at is None or record.next_look_at > now):
+        if waits == record.waits and (record.next_observation_at is None or record.next_observation_at > now):
             return record
-        seen = [one for one in _since_the_end(held) if one.error is None]
+        seen = [one for one in _observations_since_end(held) if one.error is None]
         due = seen[-1].at + self.policy.interval if seen else now
         # By a clock of the provider's that is far behind ours, that would be now.
         return msgspec.structs.replace(
-            record, next_look_at=due if due > now else now + self.policy.interval, waits=waits
+            record, next_observation_at=due if due > now else now + self.policy.interval, waits=waits
         )
 
 
@@ -292,13 +294,13 @@ class Acknowledge(NamedTuple):
     tenant: str
     run_id: str
     ack: Acknowledgement
-    policy: UsagePolicy = _SPECIFIED
-    schedule: Schedule = _USUAL
+    policy: UsagePolicy = _DEFAULT_POLICY
+    schedule: Schedule = _DEFAULT_SCHEDULE
 
-    def __call__(self, writing: Writing) -> UsageRecord:
+    def __call__(self, writing: WriteTransaction) -> UsageRecord:
         """Decide again with the lower count; raises NothingToAcknowledge, BadUsage, NotFound."""
         _check_ack(self.ack)
-        before = held_one(writing, self.tenant, self.run_id, with_looks=True)
+        before = load_run(writing, self.tenant, self.run_id, with_looks=True)
         record = before.record
         if record.verdict.code is not UsageCode.DECREASED:
             if any((one.by, one.reason) == (self.ack.by, self.ack.reason) for one in record.acknowledged):
@@ -309,69 +311,69 @@ class Acknowledge(NamedTuple):
                 "accepted by a person"
             )
         # Who accepts has seen every look that is kept, and none that is still to come, whatever any clock says.
-        at = max(one.attempt.at for one in before.looks or ())
+        at = max(one.observation.at for one in before.observations or ())
         ack = msgspec.structs.replace(self.ack, at=at)
         record = msgspec.structs.replace(record, acknowledged=(*record.acknowledged, ack))
-        held = _judged(before._replace(record=record), self.policy, self.schedule)
+        held = _decide_again(before._replace(record=record), self.policy, self.schedule)
         what = f"acknowledged:{len(record.acknowledged)}"
-        _tell(writing, self.tenant, EventType.USAGE_ACKNOWLEDGED, held.record, what)
-        held = _announced(writing, self.tenant, before.record, held, ack)
+        _emit(writing, self.tenant, EventType.USAGE_ACKNOWLEDGED, held.record, what)
+        held = _publish(writing, self.tenant, before.record, held, ack)
         save(writing, self.tenant, held)
         return held.record
 
 
-class LookNow(NamedTuple):
+class ObserveNow(NamedTuple):
     """Somebody wants to know: these runs are due at once."""
 
     tenant: str
     run_ids: Sequence[str]
 
-    def __call__(self, writing: Writing) -> list[UsageRecord]:
+    def __call__(self, writing: WriteTransaction) -> list[UsageRecord]:
         """Make them due, those that are open aside: nobody looks at a run before its end. Raises NotFound."""
         now = from_micros(writing.now.micros)
-        held = held_all(writing, self.tenant, self.run_ids)
+        held = load_runs(writing, self.tenant, self.run_ids)
         for run_id, one in held.items():
             if one.record.run.ended_at is not None:
                 # Who is due already stays so: another who wants to know may be about to look.
-                due = one.record.next_look_at
+                due = one.record.next_observation_at
                 due = now if due is None else min(due, now)
-                record = msgspec.structs.replace(one.record, next_look_at=due, waits="")
+                record = msgspec.structs.replace(one.record, next_observation_at=due, waits="")
                 held[run_id] = one._replace(record=record)
                 save(writing, self.tenant, held[run_id])
         return [one.record for one in held.values()]
 
 
-@reads_together
-class Price(NamedTuple):
+@with_prefetch
+class RecordPrices(NamedTuple):
     """What a run's tokens cost: the prices that are frozen with it, and what came of them."""
 
     tenant: str
     run_id: str
     quotes: tuple[PriceQuote, ...] = ()
-    ledger: Ledger = Ledger()
+    ledger: RunCosts = RunCosts()
 
-    def __call__(self, writing: Writing) -> UsageRecord:
+    def __call__(self, writing: WriteTransaction) -> UsageRecord:
         """Add what is known by now; what is not told stays. Raises PriceStands, NotFound."""
-        held = held_one(writing, self.tenant, self.run_id)
+        held = load_run(writing, self.tenant, self.run_id)
         record = held.record
-        quotes = (*record.quotes, *self._new(record.quotes))
-        record = msgspec.structs.replace(record, quotes=quotes, ledger=self._added_to(record.ledger))
+        quotes = (*record.quotes, *self._new_quotes(record.quotes))
+        record = msgspec.structs.replace(record, quotes=quotes, ledger=self._merge_ledger(record.ledger))
         if record != held.record:
             save_prices(writing, self.tenant, held._replace(record=record))
         return record
 
-    def _new(self, frozen: tuple[PriceQuote, ...]) -> list[PriceQuote]:
-        known = {_priced(one) for one in frozen}
+    def _new_quotes(self, frozen: tuple[PriceQuote, ...]) -> list[PriceQuote]:
+        known = {_quote_key(one) for one in frozen}
         new = [one for one in self.quotes if one not in frozen]
         for one in new:
-            if _priced(one) in known and not one.reason:
-                raise PriceStands(
+            if _quote_key(one) in known and not one.reason:
+                raise PriceAlreadyFrozen(
                     f"run {self.run_id} has a price for {one.model} already; another one needs a reason, and stands "
                     "beside it"
                 )
         return new
 
-    def _added_to(self, ledger: Ledger) -> Ledger:
+    def _merge_ledger(self, ledger: RunCosts) -> RunCosts:
         told = {
             name: amount
             for name in ("quoted", "billed", "settled")
@@ -379,7 +381,9 @@ class Price(NamedTuple):
         }
         kept = [name for name in ("quoted", "billed", "settled") if getattr(ledger, name) is not None]
         if told and kept and ledger.currency != self.ledger.currency:
-            raise PriceStands(f"run {self.run_id} is reckoned in {ledger.currency}, and not in {self.ledger.currency}")
+            raise PriceAlreadyFrozen(
+                f"run {self.run_id} is reckoned in {ledger.currency}, and not in {self.ledger.currency}"
+            )
         return msgspec.structs.replace(ledger, **told, currency=self.ledger.currency) if told else ledger
 
 
@@ -388,51 +392,51 @@ def contract_of(run_id: str) -> str:
     return f"usage\t{run_id}"
 
 
-def _checked(run: MeteredRun) -> Told:
+def _validate_run(run: MeteredRun) -> EncodedRun:
     """The run as it can be read again; raises BadUsage."""
     try:
         body = run.to_json()
         found = MeteredRun.from_json(body)
     except (TypeError, ValueError) as problem:
-        raise BadUsage(f"run {run.id!r}: {problem}") from None
-    if any("\0" in text for text in _names(found)):
-        raise BadUsage(f"run {run.id!r} has a null character in a name; no database keeps one")
+        raise InvalidUsage(f"run {run.id!r}: {problem}") from None
+    if any("\0" in text for text in _text_columns(found)):
+        raise InvalidUsage(f"run {run.id!r} has a null character in a name; no database keeps one")
     ids = [step.id for step in found.steps]
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
-        raise BadUsage(f"run {run.id!r} has two steps {twice!r}; each needs an id of its own")
+        raise InvalidUsage(f"run {run.id!r} has two steps {twice!r}; each needs an id of its own")
     _check_time(f"run {run.id!r}", found.started_at, found.ended_at)
     if found.started_at is not None and found.ended_at is not None and found.ended_at < found.started_at:
-        raise BadUsage(f"run {run.id!r} ends before it starts")
+        raise InvalidUsage(f"run {run.id!r} ends before it starts")
     for step in found.steps:
         if step.started_at is not None and step.ended_at is not None and step.ended_at < step.started_at:
-            raise BadUsage(f"run {run.id!r}: step {step.id!r} ends before it starts")
-    why_not = why_no_lane(found.lane)
+            raise InvalidUsage(f"run {run.id!r}: step {step.id!r} ends before it starts")
+    why_not = attribution_key_problem(found.attribution_key)
     if why_not:
-        raise BadUsage(f"run {run.id!r}: {why_not}")
-    return Told(found, body, found.for_judging)
+        raise InvalidUsage(f"run {run.id!r}: {why_not}")
+    return EncodedRun(found, body, found.for_judging)
 
 
-def _names(run: MeteredRun) -> tuple[str, ...]:
+def _text_columns(run: MeteredRun) -> tuple[str, ...]:
     """What has a column of its own."""
-    calls = [call.id for call in run.calls] if run.lane.kind is LaneKind.REQUESTS else []
-    return (run.id, run.framework, run.source, run.lane.value, run.task, run.contract_id, *calls)
+    calls = [call.id for call in run.calls] if run.attribution_key.kind is AttributionKind.REQUESTS else []
+    return (run.id, run.framework, run.source, run.attribution_key.value, run.task, run.contract_id, *calls)
 
 
-def _place(run: MeteredRun) -> tuple[object, ...]:
+def _attribution_of(run: MeteredRun) -> tuple[object, ...]:
     """Where it is counted, and since when."""
-    return (run.source, run.lane, run.started_at)
+    return (run.source, run.attribution_key, run.started_at)
 
 
-def _checked_look(attempt: Attempt) -> Kept:
+def _validate_observation(attempt: Observation) -> EncodedObservation:
     """The look as it can be read again; raises BadUsage."""
     try:
-        kept = kept_of(attempt.to_json())
+        kept = decode_observation(attempt.to_json())
     except (TypeError, ValueError) as problem:
-        raise BadUsage(f"attempt {attempt.id!r}: {problem}") from None
-    if not kept.attempt.id or "\0" in kept.attempt.id:
-        raise BadUsage(f"attempt {attempt.id!r} needs an id of its own, without null characters")
-    _check_time(f"attempt {attempt.id!r}", kept.attempt.at)
+        raise InvalidUsage(f"attempt {attempt.id!r}: {problem}") from None
+    if not kept.observation.id or "\0" in kept.observation.id:
+        raise InvalidUsage(f"attempt {attempt.id!r} needs an id of its own, without null characters")
+    _check_time(f"attempt {attempt.id!r}", kept.observation.at)
     return kept
 
 
@@ -440,76 +444,82 @@ def _check_ack(ack: Acknowledgement) -> None:
     try:
         Acknowledgement.from_json(ack.to_json())
     except (TypeError, ValueError) as problem:
-        raise BadUsage(f"the acknowledgement of {ack.by!r}: {problem}") from None
+        raise InvalidUsage(f"the acknowledgement of {ack.by!r}: {problem}") from None
     if not ack.by.strip() or not ack.reason.strip():
-        raise BadUsage("who accepts a count that fell gives a name and a reason, which are recorded for good")
+        raise InvalidUsage("who accepts a count that fell gives a name and a reason, which are recorded for good")
     _check_time("an acknowledgement", ack.at)
 
 
 def _check_time(what: str, *moments: datetime | None) -> None:
     for one in moments:
         if one is not None and not EARLIEST <= one < LATEST:
-            raise BadUsage(f"{what} cannot have been at {one.isoformat()}; give the time with its year and zone")
+            raise InvalidUsage(f"{what} cannot have been at {one.isoformat()}; give the time with its year and zone")
 
 
-def _priced(quote: PriceQuote) -> tuple[str, ...]:
+def _quote_key(quote: PriceQuote) -> tuple[str, ...]:
     """What a quote is the price of."""
     return (quote.provider, quote.model, quote.tier, quote.band)
 
 
-def _unquoted(frozen: Sequence[PriceQuote], quotes: Iterable[PriceQuote]) -> Iterable[PriceQuote]:
+def _first_quotes(frozen: Sequence[PriceQuote], quotes: Iterable[PriceQuote]) -> Iterable[PriceQuote]:
     """Quotes of what has no price yet: the first one of each is the run's."""
-    known = {_priced(one) for one in frozen}
+    known = {_quote_key(one) for one in frozen}
     for one in quotes:
-        if _priced(one) not in known:
-            known.add(_priced(one))
+        if _quote_key(one) not in known:
+            known.add(_quote_key(one))
             yield one
 
 
-def _since_the_end(held: Held) -> list[Attempt]:
+def _observations_since_end(held: StoredUsageRun) -> list[Observation]:
     """The looks that count, in the order of time."""
     ended_at = held.record.run.ended_at
-    if ended_at is None or not held.looks:
+    if ended_at is None or not held.observations:
         return []
-    counting = [one.attempt for one in held.looks if one.attempt.at >= ended_at]
+    counting = [one.observation for one in held.observations if one.observation.at >= ended_at]
     return sorted(counting, key=lambda one: (one.at, one.id)) if len(counting) > 1 else counting
 
 
 # Any: the fields of a record.
-def _judged(held: Held, policy: UsagePolicy, schedule: Schedule, **more: Any) -> Held:
+def _decide_again(held: StoredUsageRun, policy: UsagePolicy, schedule: Schedule, **more: Any) -> StoredUsageRun:
     """What may be claimed of a run by all that is kept of it, and when to look again."""
-    record, looks = held.record, held.looks or ()
-    verdict = decide(record.run.for_judging, [one.attempt for one in looks], policy, record.acknowledged)
-    due = next_look(record.run.ended_at, verdict, _since_the_end(held), policy, schedule)
+    record, looks = held.record, held.observations or ()
+    verdict = decide(record.run.for_judging, [one.observation for one in looks], policy, record.acknowledged)
+    due = next_observation(record.run.ended_at, verdict, _observations_since_end(held), policy, schedule)
     record = msgspec.structs.replace(
         record,
         attempts=len(looks),
         verdict=verdict,
-        next_look_at=due.at,
+        next_observation_at=due.at,
         waits=due.waits,
         exhausted=due.exhausted,
         **more,
     )
-    return Held(record, last_seen(looks), held.salt, looks)
+    return StoredUsageRun(record, last_count_of(looks), held.salt, looks)
 
 
-def _announced(
-    writing: Writing, tenant: str, before: UsageRecord, held: Held, ack: Acknowledgement | None = None
-) -> Held:
+def _publish(
+    writing: WriteTransaction,
+    tenant: str,
+    before: UsageRecord,
+    held: StoredUsageRun,
+    ack: Acknowledgement | None = None,
+) -> StoredUsageRun:
     """Tell whoever listens what changed, and write down in the audit log what others rely on."""
     record, was = held.record, before.verdict
     verdict, what = record.verdict, f"{record.attempts}.{len(record.acknowledged)}"
     left = was.status is UsageStatus.VERIFIED and verdict.status is not UsageStatus.VERIFIED
     if left or verdict.withdrawn > was.withdrawn:
-        _tell(writing, tenant, EventType.USAGE_WITHDRAWN, record, f"{what}:withdrawn")
-    kind = _TOLD.get(verdict.status)
+        _emit(writing, tenant, EventType.USAGE_WITHDRAWN, record, f"{what}:withdrawn")
+    kind = _STATUS_EVENTS.get(verdict.status)
     if kind is not None and verdict.status is not was.status:
-        _tell(writing, tenant, kind, record, f"{what}:{verdict.status}")
+        _emit(writing, tenant, kind, record, f"{what}:{verdict.status}")
     if ack is None and not _is_logged(before, record):
         return held
     salt = held.salt or _new_salt(writing)
     number = writing.next_in_contract(tenant, contract_of(record.run.id))
-    evidence = commitment(salt, committed(record.run.to_json(), (one.body for one in held.looks or ())))
+    evidence = commitment(
+        salt, usage_evidence_bytes(record.run.to_json(), (one.body for one in held.observations or ()))
+    )
     by, reason = ("", "") if ack is None else (ack.by, ack.reason)
     writing.append(
         UsageEntry(
@@ -525,17 +535,17 @@ def _is_logged(before: UsageRecord, after: UsageRecord) -> bool:
     """Whether it came to be believed, is no longer believed, is believed otherwise, or contradicts itself."""
     old, new = before.verdict, after.verdict
     conflicting = new.code is UsageCode.CONFLICTING_EVIDENCE and old.code is not new.code
-    return conflicting or new.withdrawn > old.withdrawn or _believed(old) != _believed(new)
+    return conflicting or new.withdrawn > old.withdrawn or _claim_of(old) != _claim_of(new)
 
 
-def _believed(verdict: UsageVerdict) -> tuple[object, ...] | None:
+def _claim_of(verdict: UsageVerdict) -> tuple[object, ...] | None:
     """What others rely on, and may be paid by: also while a run stays verified, it may be on other grounds."""
     if verdict.status is not UsageStatus.VERIFIED:
         return None
-    return (verdict.tokens, verdict.told_by, verdict.interval_min)
+    return (verdict.tokens, verdict.reported_by, verdict.interval_min)
 
 
-def _number(writing: Writing, tenant: str, run_ids: Sequence[str]) -> None:
+def _load_entry_numbers(writing: WriteTransaction, tenant: str, run_ids: Sequence[str]) -> None:
     """Learn with one question how much the audit log says of each run."""
     contracts = [contract_of(one) for one in run_ids]
     if not contracts:
@@ -543,15 +553,15 @@ def _number(writing: Writing, tenant: str, run_ids: Sequence[str]) -> None:
     writing.look_up_contracts(tenant, contracts)
     for one in contracts:
         if writing.fresh.get(("contract", tenant, one)) is None:
-            writing.learn(("contract", tenant, one), 0)
+            writing.remember(("contract", tenant, one), 0)
 
 
-def _new_salt(writing: Writing) -> bytes:
+def _new_salt(writing: WriteTransaction) -> bytes:
     """Nobody can guess it: each id holds eighty random bits."""
     return sha256(f"{writing.new_id('salt')}{writing.new_id('salt')}".encode()).digest()[:SALT_BYTES]
 
 
-def _tell(writing: Writing, tenant: str, kind: EventType, record: UsageRecord, what: str) -> int:
+def _emit(writing: WriteTransaction, tenant: str, kind: EventType, record: UsageRecord, what: str) -> int:
     """Names, states and counts; nothing of what was done."""
     data: dict[str, Any] = {
         "run_id": record.run.id,
@@ -563,7 +573,7 @@ def _tell(writing: Writing, tenant: str, kind: EventType, record: UsageRecord, w
     return writing.emit(tenant, kind, record.run.id, f"usage:{record.run.id}:{what}", data)
 
 
-_TOLD = {
+_STATUS_EVENTS = {
     UsageStatus.VERIFIED: EventType.USAGE_VERIFIED,
     UsageStatus.WARNING: EventType.USAGE_WARNING,
     UsageStatus.DATA_NOT_AVAILABLE: EventType.USAGE_UNAVAILABLE,

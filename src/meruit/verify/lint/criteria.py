@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from meruit.errors import nearest
-from meruit.judge.compare import EXACT_INTEGERS, Interval, domain_of, wanted
-from meruit.judge.plan import Plan, Rule
+from meruit.judge.compare import EXACT_INTEGERS, FloatInterval, domain_of, items_to_contain
+from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Provenance
 from meruit.model.kinds import SHARES, YES_OR_NO, Aggregation
@@ -22,7 +22,7 @@ from meruit.registry import Metric, checks, metrics
 from meruit.verify.catalogue import Prepared
 from meruit.verify.custom_code import expr_owner
 from meruit.verify.engine import VerificationEngine
-from meruit.verify.lint.custom_code import OF_CODE, Trouble, try_out
+from meruit.verify.lint.custom_code import OF_CODE, CustomCodeProblem, try_out
 from meruit.verify.lint.mutations import Mutant, mutants
 
 
@@ -85,7 +85,7 @@ def lint(
     metadata = AT_ONCE if gold is None else gold.metadata
     tried_on = Work(input=given, output={} if gold is None else gold.output, metadata=metadata)
     troubles = try_out(prepared, tried_on, good=gold is not None)
-    findings.extend(_trouble_findings(prepared.plan, troubles))
+    findings.extend(_custom_code_findings(prepared.plan, troubles))
     for name, output in null_agents(given).items():
         result = engine.verify_sync("lint", given, output, prepared, metadata)
         verdicts[name] = str(result.verdict)
@@ -93,18 +93,18 @@ def lint(
             message = f"an agent that returns {name} passes; add a criterion that it fails"
             findings.append(LintFinding(Severity.ERROR, "null_agent_passes", message))
     if gold is None:
-        return LintReport(_clean(findings), findings, verdicts)
+        return LintReport(_has_no_errors(findings), findings, verdicts)
     result = engine.verify_sync("lint", given, gold.output, prepared, gold.metadata)
     findings.extend(_gold_findings(result))
     if any(trouble.cause is Cause.TIMEOUT for trouble in troubles):
         # Hundreds of mutants would each take as long, and prove nothing.
-        return LintReport(_clean(findings), findings, verdicts, str(result.verdict))
+        return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict))
     aimed = mutants(gold.output, gold.metadata, words=_words(prepared.plan, result), sizes=_sizes(prepared.plan))
     tried, failed_by = _try_mutants(engine, prepared, given, aimed)
     # What broke on the gold output has been told, and was not put to the test.
     broken = {judged.criterion_id for judged in result.criterion_results if judged.cause in OF_CODE}
     findings.extend(_survivors(prepared.plan, {*failed_by, *broken}))
-    return LintReport(_clean(findings), findings, verdicts, str(result.verdict), tried, failed_by)
+    return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), tried, failed_by)
 
 
 def null_agents(work_input: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -114,7 +114,7 @@ def null_agents(work_input: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {"{}": {}, "an empty text": {"text": ""}, "an echo of the input": {**seen, "text": echo}}
 
 
-def _clean(findings: Iterable[LintFinding]) -> bool:
+def _has_no_errors(findings: Iterable[LintFinding]) -> bool:
     return not any(finding.severity is Severity.ERROR for finding in findings)
 
 
@@ -154,7 +154,7 @@ def _about_names(criteria: SuccessCriteria) -> Iterator[LintFinding]:
             yield LintFinding(Severity.WARNING, "misleading_name", message, identity)
 
 
-def _trouble_findings(plan: Plan, troubles: Iterable[Trouble]) -> Iterator[LintFinding]:
+def _custom_code_findings(plan: Plan, troubles: Iterable[CustomCodeProblem]) -> Iterator[LintFinding]:
     """What the criteria's own code did when it was tried."""
     criterion_of = {expr_owner(rule.id): rule.id for rule in plan.rules if rule.criterion.expr is not None}
     for owner, cause, message in troubles:
@@ -163,21 +163,21 @@ def _trouble_findings(plan: Plan, troubles: Iterable[Trouble]) -> Iterator[LintF
         yield LintFinding(Severity.ERROR, str(cause), said, criterion)
 
 
-def _type_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:
+def _type_findings(rule: CriterionRule, metric: Metric | None) -> Iterator[LintFinding]:
     declared = rule.criterion.metric_type
     if metric is not None and declared in SHARES and metric.kind not in SHARES | YES_OR_NO:
         message = f"{rule.subject} is no share of anything; its metric_type is {metric.kind}, not {declared}"
         yield LintFinding(Severity.ERROR, "wrong_type", message, rule.id)
 
 
-def _range_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:
+def _range_findings(rule: CriterionRule, metric: Metric | None) -> Iterator[LintFinding]:
     if rule.bracket is None:
         return
     possible = rule.bracket.possible
     # A share that is not computed here may be on either scale.
     if metric is not None and (metric.provenance is Provenance.COMPUTED or metric.kind not in SHARES):
         natural = domain_of(metric.kind)
-        possible = Interval(max(possible.low, natural.low), min(possible.high, natural.high))
+        possible = FloatInterval(max(possible.low, natural.low), min(possible.high, natural.high))
     meets = rule.bracket.meets
     none_inside = not _overlap(meets, possible, whole=rule.bracket.whole)
     all_inside = meets.low <= possible.low and possible.high <= meets.high
@@ -188,14 +188,14 @@ def _range_findings(rule: Rule, metric: Metric | None) -> Iterator[LintFinding]:
         yield LintFinding(Severity.ERROR, "never_fails", f"every possible value of {rule.subject} meets this", rule.id)
 
 
-def _overlap(one: Interval, other: Interval, *, whole: bool) -> bool:
+def _overlap(one: FloatInterval, other: FloatInterval, *, whole: bool) -> bool:
     low, high = max(one.low, other.low), min(one.high, other.high)
     if whole and math.isfinite(low) and math.isfinite(high):
         return math.ceil(low) <= math.floor(high)
     return low <= high
 
 
-def _money_findings(rule: Rule) -> Iterator[LintFinding]:
+def _money_findings(rule: CriterionRule) -> Iterator[LintFinding]:
     if rule.provenance is Provenance.CLAIMED and rule.bonus:
         message = f"{rule.subject} is what the agent says of itself; a bonus on it pays for the claim"
         yield LintFinding(Severity.WARNING, "claimed_bonus", message, rule.id)
@@ -203,7 +203,7 @@ def _money_findings(rule: Rule) -> Iterator[LintFinding]:
 
 def _contradictions(plan: Plan) -> Iterator[LintFinding]:
     """Gates on one metric that no value can meet together."""
-    gates: dict[str, list[tuple[Interval, Rule]]] = {}
+    gates: dict[str, list[tuple[FloatInterval, CriterionRule]]] = {}
     whole: dict[str, bool] = {}
     for rule in plan.rules:
         if rule.gates and rule.bracket is not None:
@@ -224,7 +224,7 @@ def _contradictions(plan: Plan) -> Iterator[LintFinding]:
                 yield _contradiction(floor, rule)
 
 
-def _contradiction(one: Rule, other: Rule) -> LintFinding:
+def _contradiction(one: CriterionRule, other: CriterionRule) -> LintFinding:
     message = f"contradicts {other.id!r}: no value of {one.subject} meets both, and both are required"
     return LintFinding(Severity.ERROR, "contradictory", message, one.id)
 
@@ -263,7 +263,7 @@ def _gold_findings(result: VerificationResult) -> Iterator[LintFinding]:
 
 def _words(plan: Plan, gold: VerificationResult) -> list[str]:
     """What the criteria speak of: texts in thresholds, and what metrics looked for in the gold output in vain."""
-    spoken = [word for rule in plan.rules for word in wanted(rule.criterion)]
+    spoken = [word for rule in plan.rules for word in items_to_contain(rule.criterion)]
     lacking = [(judged.details or {}).get("missing") for judged in gold.criterion_results]
     spoken += [text for found in lacking if isinstance(found, list) for text in found if isinstance(text, str)]
     # Of a pattern, its words are what it is likely to match.

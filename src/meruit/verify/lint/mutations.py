@@ -41,24 +41,24 @@ def mutants(
     """
     for name, damage in _LEAF_DAMAGE.items():
         yield Mutant(f"every value {name}", _map_leaves(output, damage), metadata)
-    yield from _everywhere(output, metadata, _damaged)
+    yield from _everywhere(output, metadata, _mutations_of)
     for path in _places(output):
-        yield Mutant(f"{_spelled(path)} dropped", _dropped(output, path), metadata)
+        yield Mutant(f"{_path_text(path)} dropped", _drop_at(output, path), metadata)
     yield Mutant("with more fields", {**dict.fromkeys(("¤", *words), "¤"), **output}, metadata)
-    aimed = _everywhere(output, metadata, lambda value: _aimed(value, words, sizes))
+    aimed = _everywhere(output, metadata, lambda value: _mutations_aimed_at(value, words, sizes))
     yield from islice(aimed, MAX_AIMED)
 
 
 def _everywhere(output: Mapping[str, Any], metadata: Mapping[str, Any], damage: Damage) -> Iterator[Mutant]:
     for path in _places(output):
         for name, damaged in damage(_at(output, path)):
-            yield Mutant(f"{_spelled(path)} {name}", _replaced(output, path, damaged), metadata)
+            yield Mutant(f"{_path_text(path)} {name}", _replace_at(output, path, damaged), metadata)
     for key, value in metadata.items():
         for name, damaged in damage(value):
             yield Mutant(f"metadata.{key} {name}", output, {**metadata, key: damaged})
 
 
-def _damaged(value: Any) -> Iterator[tuple[str, Any]]:
+def _mutations_of(value: Any) -> Iterator[tuple[str, Any]]:
     """What can be done to one value."""
     match value:
         case bool():
@@ -74,7 +74,7 @@ def _damaged(value: Any) -> Iterator[tuple[str, Any]]:
             yield "cut in half", value[: len(value) // 2]
             yield "with its words reversed", " ".join(reversed(words))
             yield "replaced", " ".join("¤" * max(len(word), 1) for word in words) or "¤"
-            yield "blown up", _blown_up(value)
+            yield "blown up", _blow_up(value)
         case list():
             yield "emptied", []
             yield "cut in half", value[: len(value) // 2]
@@ -84,7 +84,7 @@ def _damaged(value: Any) -> Iterator[tuple[str, Any]]:
             yield "turned into text", "¤"
 
 
-def _aimed(value: Any, words: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, Any]]:
+def _mutations_aimed_at(value: Any, words: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, Any]]:
     """What can be done to one value because criteria speak of these words and sizes."""
     fitting = [size for size in sizes if 0 < size <= MAX_SIZE]
     match value:
@@ -105,7 +105,7 @@ def _aimed(value: Any, words: Sequence[str], sizes: Sequence[int]) -> Iterator[t
             pass
 
 
-def _blown_up(text: str) -> str:
+def _blow_up(text: str) -> str:
     unit = text + " ¤ "
     return unit * max(2, min(100, MAX_TEXT // len(unit)))
 
@@ -149,7 +149,7 @@ def _map_leaves(value: Any, damage: Callable[[Any], Any], depth: int = 0) -> Any
     return damage(value)
 
 
-def _spelled(path: Path) -> str:
+def _path_text(path: Path) -> str:
     return ".".join(map(str, path))
 
 
@@ -159,20 +159,20 @@ def _at(value: Any, path: Path) -> Any:
     return value
 
 
-def _replaced(value: Any, path: Path, new: Any) -> Any:
+def _replace_at(value: Any, path: Path, new: Any) -> Any:
     """A copy with one place changed; only what lies on the way is copied."""
     if not path:
         return new
     step, rest = path[0], path[1:]
     copy = dict(value) if isinstance(value, Mapping) else list(value)
     # The path was read off this very value, so its steps fit.
-    copy[step] = _replaced(value[step], rest, new)  # type: ignore[index]
+    copy[step] = _replace_at(value[step], rest, new)  # type: ignore[index]
     return copy
 
 
-def _dropped(value: Any, path: Path) -> Any:
+def _drop_at(value: Any, path: Path) -> Any:
     parent = _at(value, path[:-1])
     copy = dict(parent) if isinstance(parent, Mapping) else list(parent)
     # As above.
     del copy[path[-1]]  # type: ignore[arg-type]
-    return _replaced(value, path[:-1], copy)
+    return _replace_at(value, path[:-1], copy)

@@ -10,7 +10,7 @@ down_revision = "0002"
 def upgrade() -> None:
     """Add the tables of contracts and money."""
     op.create_table(
-        "agent_memories",
+        "agent_histories",
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("agent_id", sa.Text(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
@@ -20,9 +20,9 @@ def upgrade() -> None:
         "attempts",
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("agent_id", sa.Text(), nullable=False),
-        sa.Column("input_mark", sa.String(length=64), nullable=False),
+        sa.Column("input_hash", sa.String(length=64), nullable=False),
         sa.Column("sketches", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("tenant", "agent_id", "input_mark"),
+        sa.PrimaryKeyConstraint("tenant", "agent_id", "input_hash"),
     )
     op.create_table(
         "balances",
@@ -134,13 +134,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("tenant", "contract_id", "number"),
     )
     op.create_table(
-        "sightings",
+        "first_outputs",
         sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("output_mark", sa.String(length=64), nullable=False),
+        sa.Column("output_hash", sa.String(length=64), nullable=False),
         sa.Column("agent_id", sa.Text(), nullable=False),
-        sa.Column("input_mark", sa.String(length=64), nullable=False),
+        sa.Column("input_hash", sa.String(length=64), nullable=False),
         sa.Column("contract_id", sa.String(length=60), nullable=False),
-        sa.PrimaryKeyConstraint("tenant", "output_mark", "agent_id", "input_mark"),
+        sa.PrimaryKeyConstraint("tenant", "output_hash", "agent_id", "input_hash"),
     )
     op.create_table(
         "transfers",

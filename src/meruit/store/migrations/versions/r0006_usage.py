@@ -16,8 +16,8 @@ def upgrade() -> None:
         sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.Column("framework", sa.String(length=200), nullable=False),
         sa.Column("account", sa.String(length=200), nullable=False),
-        sa.Column("lane_kind", sa.String(length=20), nullable=False),
-        sa.Column("lane", sa.String(length=200), nullable=False),
+        sa.Column("attribution_kind", sa.String(length=20), nullable=False),
+        sa.Column("attribution_key", sa.String(length=200), nullable=False),
         sa.Column("task", sa.String(length=200), nullable=False),
         sa.Column("contract_id", sa.String(length=200), nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=True),
@@ -29,8 +29,8 @@ def upgrade() -> None:
         sa.Column("created_by", sa.Text(), nullable=False),
         sa.Column("status", sa.String(length=20), nullable=False),
         sa.Column("code", sa.String(length=40), nullable=False),
-        sa.Column("next_look_at", sa.BigInteger(), nullable=True),
-        sa.Column("last_look_at", sa.BigInteger(), nullable=True),
+        sa.Column("next_observation_at", sa.BigInteger(), nullable=True),
+        sa.Column("last_observation_at", sa.BigInteger(), nullable=True),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("exhausted", sa.Integer(), nullable=False),
         sa.Column("waits", sa.String(length=20), nullable=False),
@@ -49,13 +49,20 @@ def upgrade() -> None:
     op.create_index("usage_runs_by_contract", "usage_runs", ["tenant", "contract_id", "seq"], unique=False)
     op.create_index("usage_runs_by_framework", "usage_runs", ["tenant", "framework", "seq"], unique=False)
     op.create_index("usage_runs_by_status", "usage_runs", ["tenant", "status", "seq"], unique=False)
-    op.create_index("usage_runs_by_lane", "usage_runs", ["account", "lane_kind", "lane", "ended_at"], unique=False)
-    op.create_index("usage_runs_due", "usage_runs", ["tenant", "account", "next_look_at"], unique=False)
-    op.create_index("usage_runs_in_lanes", "usage_runs", ["tenant", "account", "ended_at", "seq"], unique=False)
-    op.create_index("usage_runs_of_account", "usage_runs", ["account", "ended_at", "seq"], unique=False)
+    op.create_index(
+        "usage_runs_by_attribution_key",
+        "usage_runs",
+        ["account", "attribution_kind", "attribution_key", "ended_at"],
+        unique=False,
+    )
+    op.create_index("usage_runs_due", "usage_runs", ["tenant", "account", "next_observation_at"], unique=False)
+    op.create_index(
+        "usage_runs_by_tenant_account", "usage_runs", ["tenant", "account", "ended_at", "seq"], unique=False
+    )
+    op.create_index("usage_runs_by_account", "usage_runs", ["account", "ended_at", "seq"], unique=False)
     op.create_index("usage_runs_in_order", "usage_runs", ["tenant", "seq"], unique=True)
     op.create_table(
-        "usage_attempts",
+        "usage_observations",
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("run_id", sa.String(length=200), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
