@@ -14,9 +14,9 @@ from pyx12.x12file import X12Reader
 
 from benchmarks.measure import Row, interleaved
 from meruit.model.criterion import Assertion
+from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks
 
 MESSAGE = "\r".join(

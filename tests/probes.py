@@ -15,7 +15,7 @@ MEASURED = Path(".coverage")
 SOURCE = ["src/meruit"]
 # Run only in processes of their own, the last three behind walls where nothing can be written.
 OMITTED = [
-    *("*/meruit/__main__.py", "*/meruit/sandbox/launch.py", "*/meruit/sandbox/stillness.py"),
+    *("*/meruit/__main__.py", "*/meruit/sandbox/launch.py", "*/meruit/sandbox/determinism.py"),
     "*/meruit/sandbox/zygote.py",
 ]
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")

@@ -151,7 +151,7 @@ async def build_reconciler(
     """What asks the accounts of the settings; raises ConfigError naming the one that cannot be asked."""
     import httpx
 
-    from meruit.usage.providers.opening import credential_fingerprint, open_source
+    from meruit.usage.providers.support.source_factory import credential_fingerprint, open_source
     from meruit.usage.reconcile.reconciler import Account, Reconciler
 
     async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:

@@ -13,13 +13,13 @@ from pydantic import BaseModel
 
 from meruit.errors import AssertionFaults, AuthorError, MeruitError, UnknownName, nearest
 from meruit.model.criterion import Assertion
+from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
 from meruit.model.governance import Action, Dossier, Suspicion
 from meruit.model.kinds import MetricType
 from meruit.model.metering import UsageSource
 from meruit.model.money import Line
 from meruit.model.work import Work
-from meruit.model.world import SourceKind
 
 Finding = Value | Measured | Missing
 Measure = Callable[[Work], Finding]

@@ -23,8 +23,8 @@ from meruit.api.server import ShutdownSignal
 from meruit.app import build_engine
 from meruit.config import BenchmarkSettings, ServiceSettings, Settings
 from meruit.model.access import DEFAULT_TENANT, Role
+from meruit.model.environment import SourceKind
 from meruit.model.task import TaskSource
-from meruit.model.world import SourceKind
 from meruit.store import tables
 from meruit.store.keys import NewKey
 from meruit.store.location import Location

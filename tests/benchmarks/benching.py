@@ -11,9 +11,9 @@ from meruit.app import build_benchmarks
 from meruit.benchmarks.service import Benchmarks
 from meruit.config import Settings
 from meruit.model.access import Scope
+from meruit.model.environment import EnvironmentState, Snapshot, SourceKind, make_item
 from meruit.model.task import Benchmark, Task
 from meruit.model.task_run import TaskRun
-from meruit.model.world import EnvironmentState, Snapshot, SourceKind, make_item
 from meruit.store.store import Store
 
 RUBRIC = "canary-72148"

@@ -26,9 +26,9 @@ from meruit.benchmarks.agent_process import (
 from meruit.benchmarks.rollouts import AgentLogs, Observer, Rollout, Rollouts
 from meruit.benchmarks.service import TaskRunStart
 from meruit.errors import AuthorError, Unreachable
+from meruit.model.environment import SourceKind
 from meruit.model.task import Reveal, TaskSource
 from meruit.model.task_run import RunStatus, TaskRun
-from meruit.model.world import SourceKind
 from meruit.sources.retry import BackoffSchedule
 from meruit.store.store import Store
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.benchmarks.mutations import GRAVE, OF_A_KIND, EnvironmentMutant, environment_mutants
-from meruit.model.world import EnvironmentState, Item, Snapshot, SourceKind, make_item
+from meruit.model.environment import EnvironmentState, Item, Snapshot, SourceKind, make_item
 
 FHIR, FILES, VOICE, HL7 = SourceKind.FHIR, SourceKind.FILES, SourceKind.VOICE, SourceKind.HL7
 

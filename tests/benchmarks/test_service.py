@@ -19,11 +19,11 @@ from meruit.config import Settings
 from meruit.errors import MeruitError, Unreachable
 from meruit.model.access import Scope
 from meruit.model.criterion import Assertion
+from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Fault
 from meruit.model.task import Benchmark
 from meruit.model.task_run import CriterionRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.model.world import SourceKind
 from meruit.playground.host import Host
 from meruit.playground.state import PlaygroundState
 from meruit.registry import Check, checks

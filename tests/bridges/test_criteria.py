@@ -28,9 +28,9 @@ from meruit.gate.store.runs import QueueRun
 from meruit.gate.verdict import CouldNotVerify, VerificationExhausted
 from meruit.gate.verifier import verifier_of
 from meruit.model.access import Scope
+from meruit.model.environment import EnvironmentState
 from meruit.model.task import Reveal
 from meruit.model.verdict import Verdict
-from meruit.model.world import EnvironmentState
 from meruit.outcomes.store import read as outcomes
 from meruit.playground.environment import seed_of
 from meruit.playground.fhir.resources import store_resource
@@ -234,7 +234,7 @@ class Clinic:
 
     def refute(self, note: str) -> str:
         """Mark the penicillin allergy as refuted."""
-        kind = meruit.model.world.SourceKind.FHIR
+        kind = meruit.model.environment.SourceKind.FHIR
         found = self.state.get(kind, PENICILLIN)
         assert found is not None
         system = "http://terminology.hl7.org/CodeSystem/allergyintolerance-"

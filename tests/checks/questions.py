@@ -5,10 +5,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from meruit.documents.authoring import parse_criteria
 from meruit.model.criterion import Assertion
+from meruit.model.environment import FACTS_KEY, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing, Skipped
 from meruit.model.verdict import CriterionResult
 from meruit.model.work import Work
-from meruit.model.world import FACTS_KEY, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks, faults_of
 from meruit.verify.engine import VerificationEngine
 

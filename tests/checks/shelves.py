@@ -13,9 +13,9 @@ from meruit.checks.framework.selection import FieldResult, decide
 from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
+from meruit.model.environment import FACTS_KEY, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import FACTS_KEY, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import Check
 
 if TYPE_CHECKING:

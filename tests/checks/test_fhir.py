@@ -8,9 +8,9 @@ import pytest
 
 from meruit.checks.fhir_types.cardinality import cardinality_error
 from meruit.model.criterion import Assertion
+from meruit.model.environment import Read, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Read, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks, faults_of
 
 ORDER = {

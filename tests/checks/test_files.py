@@ -18,8 +18,8 @@ from meruit.checks.values.errors import UnreadableContent
 from meruit.checks.values.globs import MAX_GLOB, glob
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
+from meruit.model.environment import Encoding, Item, Snapshot, SourceKind, make_item
 from meruit.model.evidence import Checked, Fault, Missing
-from meruit.model.world import Encoding, Item, Snapshot, SourceKind, make_item
 from meruit.registry import checks
 
 Files = Mapping[str, bytes | Item]

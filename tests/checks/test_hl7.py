@@ -15,9 +15,9 @@ from meruit.checks.formats.hl7v2 import read_batch
 from meruit.checks.hl7 import Hl7Document
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import AuthorError, CriteriaError
+from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.verdict import Status
-from meruit.model.world import SourceKind
 from meruit.registry import checks
 
 SIU = rb"""MSH|^~\&|MESA_OP|CLINIC|SCHEDAPP|HOSPITAL|20260303120000||SIU^S13^SIU_S12|2026030312|P|2.5.1

@@ -13,9 +13,9 @@ from tests.checks.questions import Holding, judged
 from meruit.checks.portal import MAX_COPIES, MAX_QUERY, compile_query
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
+from meruit.model.environment import Encoding, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Encoding, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks
 
 # Any: rows and assertions are JSON.

@@ -12,9 +12,9 @@ from tests.checks.shelves import SHELF, snapshot
 from meruit import Status, Verdict, VerificationEngine, VerificationResult
 from meruit.checks.unchanged import MAX_SHOWN
 from meruit.model.criterion import Assertion, SuccessCriteria
+from meruit.model.environment import Snapshot, SourceKind, as_work_part, compact_state
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, as_work_part, compact_state
 from meruit.registry import checks
 
 BEFORE = {"book/1": '{"by": "Ann"}', "book/2": '{"by": "Bea"}', "book/3": '{"by": "Cay"}'}

@@ -22,10 +22,10 @@ from meruit.checks.values.speech import (
     words,
 )
 from meruit.model.criterion import Assertion
+from meruit.model.environment import FACTS_KEY, Encoding, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing, Skipped
 from meruit.model.verdict import CriterionResult
 from meruit.model.work import Work
-from meruit.model.world import FACTS_KEY, Encoding, Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import checks, faults_of
 from meruit.verify.engine import VerificationEngine
 

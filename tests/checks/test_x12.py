@@ -18,10 +18,10 @@ from meruit.checks.formats.x12_guides import guide_violations, guides_of
 from meruit.checks.x12 import OUTCOMES, X12Document, X12Envelope
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import AuthorError, CriteriaError
+from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.verdict import Status
 from meruit.model.work import Work
-from meruit.model.world import SourceKind
 from meruit.registry import checks
 
 ISA = "ISA*00*          *00*          *ZZ*PAYER          *ZZ*CLINIC         *260301*1319*^*00501*000000907*0*P*:~"

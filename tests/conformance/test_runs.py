@@ -22,11 +22,11 @@ from meruit.benchmarks.store.read import RunFilter, TaskRunStateError
 from meruit.errors import Unreachable
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest
+from meruit.model.environment import as_work_part
 from meruit.model.outcome import in_micros
 from meruit.model.task import Benchmark
 from meruit.model.task_run import CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.model.world import as_work_part
 from meruit.outcomes.service import UnsupportedCriteria
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase

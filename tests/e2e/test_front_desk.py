@@ -21,10 +21,10 @@ from meruit.benchmarks.lint import TaskReport, lint_task
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
 from meruit.config import Settings, load_benchmark
 from meruit.model.access import Scope
+from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task
 from meruit.model.task_run import CriterionRun, CriterionStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.model.world import EnvironmentState
 from meruit.playground.environment import seed_of
 from meruit.playground.host import Host
 from meruit.store.location import Location

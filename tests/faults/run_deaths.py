@@ -27,9 +27,9 @@ from meruit.benchmarks.service import Benchmarks
 from meruit.config import Settings
 from meruit.log.merkle import Frontier
 from meruit.model.access import Scope
+from meruit.model.environment import EnvironmentState
 from meruit.model.task import Task
 from meruit.model.task_run import ENDED, RunStatus
-from meruit.model.world import EnvironmentState
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.store import Store

@@ -23,7 +23,7 @@ from meruit.model.usage import Tokens, UsagePolicy
 from meruit.playground.billing.server import ADMIN_KEY
 from meruit.store.location import Location
 from meruit.store.store import Store, utc_now
-from meruit.usage.providers.opening import open_source
+from meruit.usage.providers.support.source_factory import open_source
 from meruit.usage.reconcile import reconciler as reconcile
 from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.schedule import Schedule

@@ -33,7 +33,7 @@ from meruit.store import tables
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 from meruit.usage.decision import is_equal
-from meruit.usage.providers.opening import open_source
+from meruit.usage.providers.support.source_factory import open_source
 from meruit.usage.reconcile.reconciler import LEASE, Account, Reconciler, ReconcileSummary
 from meruit.usage.store.rows import decode_observation, record_of
 from meruit.usage.store.write import RecordObservations, RecordRuns

@@ -22,7 +22,7 @@ from meruit.playground.billing.server import ADMIN_KEY, ProviderServer
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
-from meruit.usage.providers.opening import credential_fingerprint, open_source
+from meruit.usage.providers.support.source_factory import credential_fingerprint, open_source
 from meruit.usage.reconcile.reconciler import Account, AccountSummary, Reconciler, ReconcileSummary
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.due import UsageRunFilter

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.environment import SourceKind
 from meruit.model.kinds import Aggregation
 from meruit.model.task import STANDARD_SOURCES, Benchmark, Reveal, Task, TaskSource, split_name
-from meruit.model.world import SourceKind
 
 CHECK = {"assert": "portal-state-match", "correlate_by": {"resource": "prior_auth"}}
 

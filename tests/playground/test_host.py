@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from meruit.errors import MeruitError
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground import host as hosting
 from meruit.playground import sftp
 from meruit.playground.fhir.resources import FhirRefusal

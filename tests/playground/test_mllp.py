@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meruit.checks.formats import hl7v2 as er7
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground import mllp
 from meruit.playground.mllp import END, START, Frames, Piece
 from meruit.playground.state import PlaygroundState

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.errors import MeruitError
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground import events
 from meruit.playground import phone_call as call
 from meruit.playground.http import PlaygroundRefusal

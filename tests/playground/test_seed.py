@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meruit.errors import DocumentError, MeruitError
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.seed import apply_seed, read_seed
 from meruit.playground.state import PlaygroundState
 

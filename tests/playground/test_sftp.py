@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.errors import MeruitError
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground import files as drop
 from meruit.playground import sftp
 from meruit.playground.files import FileDrop, key_of

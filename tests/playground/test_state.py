@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 import meruit.playground.state
 from meruit.errors import MeruitError, Unreachable
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.state import MAX_APPENDED, NAMES, REFUSED, SPARE_BYTES, PlaygroundFull, PlaygroundState
 
 NOON = datetime(2026, 3, 6, 12, 0, 0, 5, UTC)
@@ -29,7 +29,7 @@ CHECKPOINTS = st.sampled_from(["start", "later"])
 WRITER = """
 import sys
 from pathlib import Path
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.state import State
 
 state = State(Path(sys.argv[1]))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meruit.sandbox.contract import Failure, SandboxError
-from meruit.sandbox.stillness import NullTextStream
+from meruit.sandbox.determinism import NullTextStream
 from meruit.sandbox.zygote import LONGEST_MESSAGE, MetricRejected, _describe_failure, _run_metric, _to_json_value
 
 CONTEXT = b'{"input":{"a":1},"output":"text","metadata":{}}'

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.servers.lying import BASE, DATE, LyingFhir, behind, bundle, fhir, is_list, outcome, resource
 
 from meruit.errors import AuthorError
-from meruit.model.world import Snapshot
+from meruit.model.environment import Snapshot
 from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir import FhirSource
 from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy, read_until_settled

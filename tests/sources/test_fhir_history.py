@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.servers.lying import BASE, LyingFhir, behind, deleted, fhir, history, outcome, resource, written
 
-from meruit.model.world import Snapshot
+from meruit.model.environment import Snapshot
 from meruit.playground.fhir import app as playground
 from meruit.playground.state import PlaygroundState
 from meruit.sources import fhir as fhir_source

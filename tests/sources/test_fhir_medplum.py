@@ -10,7 +10,7 @@ import httpx
 import pytest
 from tests.servers.running import FhirServer
 
-from meruit.model.world import Snapshot
+from meruit.model.environment import Snapshot
 from meruit.sources.fhir import FhirSource
 from meruit.sources.retry import read_until_settled
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.servers.running import Emulator
 
 from meruit.errors import AuthorError
-from meruit.model.world import Encoding, Snapshot
+from meruit.model.environment import Encoding, Snapshot
 from meruit.sources import file_items as files
 from meruit.sources import objects
 from meruit.sources.credentials import SecretToken

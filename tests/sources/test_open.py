@@ -11,8 +11,8 @@ from tests.servers.lying import BASE, LyingFhir, resource
 from tests.servers.running import Emulator, SshServer
 
 from meruit.errors import AuthorError
+from meruit.model.environment import Snapshot, SourceKind
 from meruit.model.task import TaskSource
-from meruit.model.world import Snapshot, SourceKind
 from meruit.sources.open import open_source
 
 LOGIN = {"token_env": "PASSWORD", "known_hosts": "nobody knows"}

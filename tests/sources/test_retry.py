@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.world import Read, Snapshot, SourceKind, make_item
+from meruit.model.environment import Read, Snapshot, SourceKind, make_item
 from meruit.sources.retry import (
     MAX_READINGS,
     BackoffSchedule,

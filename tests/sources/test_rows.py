@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from meruit.model.world import Snapshot, SourceKind
+from meruit.model.environment import Snapshot, SourceKind
 from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy
 from meruit.sources.rows import EventsSource, RowsSource
 

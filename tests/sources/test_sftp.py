@@ -13,7 +13,7 @@ import pytest
 from tests.servers.running import SshServer
 
 from meruit.errors import AuthorError, MeruitError
-from meruit.model.world import Encoding, Snapshot
+from meruit.model.environment import Encoding, Snapshot
 from meruit.sources import file_items as files
 from meruit.sources import sftp
 from meruit.sources.credentials import SecretToken

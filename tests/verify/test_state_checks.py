@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.checks.shelves import SHELF, snapshot
 
 from meruit import Fault, Status, SuccessCriteria, Verdict, VerificationEngine, VerificationResult, rejudge
-from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
+from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.outcomes.rescore.reuse import EvidenceSources
 from meruit.registry import checks
 

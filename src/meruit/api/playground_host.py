@@ -21,8 +21,8 @@ from meruit.app import build_environments
 from meruit.benchmarks.environment import TaskEnvironment
 from meruit.config import Settings
 from meruit.errors import MeruitError
+from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task, TaskSource
-from meruit.model.world import EnvironmentState
 from meruit.playground.asgi import Receive, Scope, Send
 from meruit.playground.environment import PlaygroundProvider
 from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, AlreadyServed, Host, Playground, lock_directory

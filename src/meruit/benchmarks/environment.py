@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task
-from meruit.model.world import EnvironmentState
 
 
 class TaskEnvironment(Protocol):

@@ -10,10 +10,10 @@ from meruit.checks.framework.assertion import as_range
 from meruit.checks.matching.formulas import Formula, formulas_in
 from meruit.errors import AuthorError
 from meruit.judge.plan import CriterionRule
+from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state
 from meruit.model.record import Record
 from meruit.model.task import Task
 from meruit.model.verdict import Status, Verdict, VerificationResult
-from meruit.model.world import FACTS_KEY, EnvironmentState, as_work_part, compact_state
 from meruit.registry import checks
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.criteria import LintFinding, Severity

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.model.world import Encoding, EnvironmentState, Item, SourceKind, make_item
+from meruit.model.environment import Encoding, EnvironmentState, Item, SourceKind, make_item
 
 MAX_OF_AN_ITEM = 40
 """Fields, or parts of a message, of one item that are spoilt."""

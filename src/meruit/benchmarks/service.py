@@ -34,13 +34,13 @@ from meruit.errors import MeruitError, Unreachable
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import payload_bytes
+from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state, environment_in
 from meruit.model.evidence import Evidence
 from meruit.model.outcome import Labels, in_micros
 from meruit.model.task import Benchmark, Reveal, Task
 from meruit.model.task_run import ENDED, BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
-from meruit.model.world import FACTS_KEY, EnvironmentState, as_work_part, compact_state, environment_in
 from meruit.outcomes.service import CompiledCriteria, JudgedWork, Registrar, Submission
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import Discard

@@ -14,12 +14,12 @@ from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContex
 from meruit.gate.verdict import VerificationRejected
 from meruit.gate.verifier import VERSION
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state
 from meruit.model.evidence import Fault
 from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.record import Record
 from meruit.model.task import Reveal, Task
 from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
-from meruit.model.world import FACTS_KEY, EnvironmentState, as_work_part, compact_state
 from meruit.verify.engine import VerificationEngine
 
 NOT_MET, NOT_MEASURABLE = "criteria_not_met", "not_measurable"

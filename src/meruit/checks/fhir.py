@@ -26,9 +26,9 @@ from meruit.checks.matching.matchers import Dialect, holds_template
 from meruit.checks.values.decimals import format_decimal, numeral
 from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError, nearest
+from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_EXPRESSION = 2_000

@@ -18,9 +18,9 @@ from meruit.checks.matching.matchers import Dialect
 from meruit.checks.values.errors import UnreadableContent
 from meruit.checks.values.globs import glob, literal
 from meruit.errors import AuthorError, nearest
+from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 _DIGEST = re.compile("[0-9a-f]{64}")

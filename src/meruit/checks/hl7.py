@@ -13,9 +13,9 @@ from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import CheckContext
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect
+from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 NEGATIVE_ACKS = frozenset({"AE", "AR", "CE", "CR"})

@@ -33,9 +33,9 @@ from meruit.checks.framework.selection import (
 )
 from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AuthorError, nearest
+from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_QUERY = 2_000

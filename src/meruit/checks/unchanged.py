@@ -10,9 +10,9 @@ from meruit.checks.framework.assertion import EvidenceDisplay, ItemChange, State
 from meruit.checks.framework.compile import reader_of, state_check
 from meruit.checks.framework.context import CheckContext, WorkContext, for_evidence, missing_if_unread
 from meruit.errors import AuthorError
+from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_SHOWN = 20

@@ -15,9 +15,9 @@ from meruit.checks.framework.context import CheckContext, for_evidence
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect, matcher
 from meruit.errors import AuthorError, nearest
+from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, as_work_part, make_item
 from meruit.registry import CheckExample
 
 MAX_LISTED = 10

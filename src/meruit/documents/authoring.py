@@ -8,9 +8,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from meruit.documents.complaints import ABOUT_A_KEY, describe_error, describe_value, short
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, sort_and_limit_problems
 from meruit.documents.tree import DUPLICATE, Path, format_path
+from meruit.documents.validation_messages import ABOUT_A_KEY, describe_error, describe_value, short
 from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.contract import WorkSubmission
 from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion

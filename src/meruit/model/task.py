@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
+from meruit.model.environment import SourceKind
 from meruit.model.kinds import Aggregation
 from meruit.model.threshold import plain_json
-from meruit.model.world import SourceKind
 
 SLUG = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 PASSED_FROM = "0.9"

@@ -9,8 +9,8 @@ import httpx
 from meruit.checks.framework.assertion import SettleSettings
 from meruit.errors import AuthorError, MeruitError, Unreachable
 from meruit.model.criterion import Assertion
+from meruit.model.environment import EnvironmentState, Snapshot, SourceKind
 from meruit.model.task import Benchmark, Task, TaskSource
-from meruit.model.world import EnvironmentState, Snapshot, SourceKind
 from meruit.playground.host import Endpoints, Host, UnknownPlayground
 from meruit.playground.seed import Seed, read_seed
 from meruit.playground.state import NAMES

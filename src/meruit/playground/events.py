@@ -6,8 +6,8 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 from litestar.types import ASGIApp
 
+from meruit.model.environment import SourceKind
 from meruit.model.record import Record
-from meruit.model.world import SourceKind
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.seed import EVENT as SEED
 from meruit.playground.state import PlaygroundEvent, PlaygroundState

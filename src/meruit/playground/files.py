@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from meruit.model.world import Item, SourceKind
+from meruit.model.environment import Item, SourceKind
 from meruit.playground.state import MAX_EVENTS, PlaygroundEvent, PlaygroundState
 
 MAX_FILE_BYTES = 16 * 1024 * 1024

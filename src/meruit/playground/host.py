@@ -18,9 +18,9 @@ from urllib.parse import quote, urlsplit
 from uuid import UUID
 
 from meruit.errors import MeruitError, Unreachable
+from meruit.model.environment import EnvironmentState
 from meruit.model.outcome import in_micros
 from meruit.model.record import Record
-from meruit.model.world import EnvironmentState
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
 from meruit.playground.seed import Seed, apply_seed
 from meruit.playground.state import QUOTA_BYTES, START, Clock, PlaygroundState, utc_now

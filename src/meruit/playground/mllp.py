@@ -14,7 +14,7 @@ from typing import NamedTuple
 from meruit.checks.formats import hl7v2 as er7
 from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import MeruitError
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.state import Clock, PlaygroundFull, PlaygroundState
 
 START, END = b"\x0b", b"\x1c\r"

@@ -14,8 +14,8 @@ from meruit.checks.values.errors import UnreadableContent
 from meruit.documents.document import Document, parse, sort_and_limit_problems
 from meruit.documents.tree import Path, format_path
 from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, nearest
+from meruit.model.environment import SourceKind
 from meruit.model.record import Record
-from meruit.model.world import SourceKind
 from meruit.playground.fhir.bundles import resolve_references
 from meruit.playground.fhir.endpoint import query_of
 from meruit.playground.fhir.json import Json, write

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from meruit.errors import MeruitError, Unreachable
+from meruit.model.environment import EnvironmentState, Item, Snapshot, SourceKind, make_item
 from meruit.model.record import Record
-from meruit.model.world import EnvironmentState, Item, Snapshot, SourceKind, make_item
 
 NAMES = {
     "ehr": SourceKind.FHIR,

@@ -12,7 +12,7 @@ from meruit.errors import MeruitError
 from meruit.model.canonical import LARGEST_INTEGER, payload_bytes
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS, MAX_METRICS, MAX_NAME
-from meruit.sandbox.stillness import FROZEN_S, SEED
+from meruit.sandbox.determinism import FROZEN_S, SEED
 
 MAX_CONTEXT_BYTES = 16 * 1024 * 1024
 MAX_RESULT_BYTES = 64 * 1024

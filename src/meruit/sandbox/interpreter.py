@@ -28,7 +28,7 @@ from meruit.sandbox.contract import (
     read_answer,
     to_one_line,
 )
-from meruit.sandbox.stillness import SEED
+from meruit.sandbox.determinism import SEED
 
 if TYPE_CHECKING:
     import pydantic_monty

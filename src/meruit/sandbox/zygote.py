@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from meruit.sandbox import confine
-from meruit.sandbox.stillness import SEED, make_deterministic
+from meruit.sandbox.determinism import SEED, make_deterministic
 
 FORK, END, TELL = b"fork", b"end", b"tell"
 """Orders, each with the name of a child: make it; end it; end it and tell how it ended."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from meruit.errors import AuthorError
-from meruit.model.world import Item, Read, Snapshot, SourceKind
+from meruit.model.environment import Item, Read, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir_replies import (
     FhirCapabilities,

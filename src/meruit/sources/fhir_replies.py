@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from meruit.model.world import Item, make_item
+from meruit.model.environment import Item, make_item
 from meruit.sources import json_text as slices
 from meruit.sources.http import NOT_IMPLEMENTED, OK, SourceReply, invalid_json_error, quote_of
 from meruit.sources.retry import INCOMPLETE, SourceError

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from hashlib import md5, sha256
 from typing import Any
 
-from meruit.model.world import Item, make_item, too_large_item
+from meruit.model.environment import Item, make_item, too_large_item
 from meruit.sources.retry import SourceError, SourceReading
 
 MAX_BODY_BYTES = 4 * 1024 * 1024

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 
 from meruit.errors import AuthorError
-from meruit.model.world import Read
+from meruit.model.environment import Read
 from meruit.sources.credentials import SecretToken, redact
 from meruit.sources.http_guard import MAX_PORT, PORTS, OutboundFailed, OutboundRefused
 from meruit.sources.retry import (

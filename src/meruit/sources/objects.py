@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from meruit.errors import AuthorError
-from meruit.model.world import Item, Snapshot, SourceKind
+from meruit.model.environment import Item, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
 from meruit.sources.http import (

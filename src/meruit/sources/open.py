@@ -8,8 +8,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import httpx
 
 from meruit.errors import AuthorError
+from meruit.model.environment import SourceKind
 from meruit.model.task import TaskSource
-from meruit.model.world import SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir import FhirSource
 from meruit.sources.objects import GOOGLE, FolderSource, GcsSource

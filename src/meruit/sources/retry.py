@@ -13,8 +13,8 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 import msgspec
 
 from meruit.errors import MeruitError
+from meruit.model.environment import Item, Read, Snapshot, SourceKind
 from meruit.model.record import Record
-from meruit.model.world import Item, Read, Snapshot, SourceKind
 
 T = TypeVar("T")
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]

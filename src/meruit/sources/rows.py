@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from meruit.model.world import Snapshot, SourceKind, make_item
+from meruit.model.environment import Snapshot, SourceKind, make_item
 from meruit.sources import json_text as slices
 from meruit.sources.credentials import SecretToken
 from meruit.sources.http import OK, SourceClient, SourceReply, check_base_url, invalid_json_error, quote_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meruit.errors import AuthorError, MeruitError
-from meruit.model.world import Item, Snapshot, SourceKind
+from meruit.model.environment import Item, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken, redact
 from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
 from meruit.sources.http_guard import OutboundFailed, OutboundRefused

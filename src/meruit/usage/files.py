@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.documents.complaints import describe_value, short
 from meruit.documents.document import Document, parse
-from meruit.documents.places import DocumentReader
+from meruit.documents.document_reader import DocumentReader
 from meruit.documents.tree import Path
+from meruit.documents.validation_messages import describe_value, short
 from meruit.errors import DocumentError, Problem, nearest
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import MAX_STEPS, MeteredRun, UsageRecord

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from meruit.model.metering import MAX_NAME, CallState, MeteredCall
 from meruit.model.usage import Tokens
-from meruit.usage.providers.blocks import last_tokens_of
+from meruit.usage.providers.support.usage_blocks import last_tokens_of
 
 C = TypeVar("C")
 

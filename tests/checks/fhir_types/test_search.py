@@ -19,7 +19,7 @@ from meruit.checks.fhir_types.search import SHAPING, compile_search, parameters_
 from meruit.checks.fhir_types.search_parameters import parameters_by_name
 from meruit.checks.formats.json_path import compile_path
 from meruit.errors import AuthorError
-from meruit.model.world import Read
+from meruit.model.environment import Read
 
 LISTED = (
     "Patient Practitioner PractitionerRole Organization Location Appointment Schedule Slot Encounter Observation "

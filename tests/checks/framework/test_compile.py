@@ -11,9 +11,9 @@ from meruit.checks.framework.compile import Finding, reader_of
 from meruit.checks.framework.context import build_work_context
 from meruit.errors import AuthorError
 from meruit.model.criterion import Assertion
+from meruit.model.environment import Snapshot, SourceKind, as_work_part
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
 from meruit.model.work import Work
-from meruit.model.world import Snapshot, SourceKind, as_work_part
 from meruit.registry import checks
 
 BEFORE = {

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.checks.shelves import Shelf, run, scored, snapshot, work
 
 from meruit.checks.framework.assertion import MatchMode
+from meruit.model.environment import Encoding, Item, Read, Snapshot, SourceKind, make_item
 from meruit.model.evidence import Cause, Checked, Fault, Missing
-from meruit.model.world import Encoding, Item, Read, Snapshot, SourceKind, make_item
 
 ANN, BEA, CAY = '{"by": "Ann", "n": 1}', '{"by": "Bea", "n": 2}', '{"by": "Cay", "n": 3}'
 SHELF = {"book/1": ANN, "book/2": BEA, "book/3": CAY, "map/1": '{"by": "Ann"}'}

@@ -12,9 +12,9 @@ from tests.checks.shelves import scored, snapshot, work
 
 from meruit.checks.matching.matchers import Dialect, matcher
 from meruit.checks.values.confusables import LETTERS, MAX_DEPTH, is_plain, unmask, unmask_value
+from meruit.model.environment import SourceKind, as_work_part
 from meruit.model.evidence import Checked
 from meruit.model.work import Work
-from meruit.model.world import SourceKind, as_work_part
 
 ANYTHING = st.text(st.characters(exclude_categories=()))
 INVISIBLE = ["\u00ad", "\u034f", "\u200b", "\u200d", "\u202e", "\u2060", "\ufe0f", "\U000e0061", "\U000e0100", "\x00"]

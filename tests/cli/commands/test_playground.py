@@ -16,7 +16,7 @@ import httpx
 import pytest
 from tests.cli.clinic import PATIENT, put
 
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.host import FILE, lock_directory
 from meruit.playground.state import PlaygroundState
 

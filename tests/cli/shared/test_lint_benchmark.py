@@ -13,7 +13,7 @@ import pytest
 from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.config import Settings, load_benchmark
 from meruit.model.access import Scope
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.outcomes.store.erase import erase
 from meruit.playground.host import Host
 from meruit.store.location import Location

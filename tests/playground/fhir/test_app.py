@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.fhir import app as fhir
 from meruit.playground.fhir.json import ExactDecimal, parse, write
 from meruit.playground.fhir.json_patch import BadPatch, apply_patch

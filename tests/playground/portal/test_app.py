@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meruit.errors import MeruitError
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.portal import app as portal
 from meruit.playground.portal import forms as portal_forms
 from meruit.playground.portal import pages as portal_pages

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from meruit.checks.formats.x12 import TransactionSet, compile_path, flaws, read, values
 from meruit.checks.values.errors import UnreadableContent
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.http import PlaygroundRefusal
 from meruit.playground.portal import payer
 from meruit.playground.state import PlaygroundState

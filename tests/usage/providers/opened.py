@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from meruit.model.metering import FetchFailed, Page, UsageAccount, UsageRow, UsageSource, Window
 from meruit.model.usage import Tokens, sum_tokens
-from meruit.usage.providers.opening import open_source
+from meruit.usage.providers.support.source_factory import open_source
 
 NOW = datetime(2026, 9, 14, 12, 0, tzinfo=UTC)
 KEY = "sk-admin-test"

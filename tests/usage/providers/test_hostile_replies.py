@@ -34,9 +34,9 @@ from meruit.model.metering import FetchFailed, UsageAccount, Window
 from meruit.model.usage import FetchError, Tokens
 from meruit.registry import usage_sources
 from meruit.sources.retry import ReadLimits
-from meruit.usage.providers import paging
-from meruit.usage.providers.asking import UsageSourceContext
-from meruit.usage.providers.opening import open_source
+from meruit.usage.providers.support import paging
+from meruit.usage.providers.support.http_client import UsageSourceContext
+from meruit.usage.providers.support.source_factory import open_source
 
 Params = dict[str, str]
 

@@ -15,8 +15,8 @@ from tests.usage.providers.opened import HOUR, MINUTE, NOW, Clock, all_of, befor
 
 from meruit.model.metering import AttributionKind, FetchFailed, UsageAccount, UsageSource, Window
 from meruit.model.usage import FetchError, Tokens
-from meruit.usage.providers import folders
-from meruit.usage.providers.opening import open_source
+from meruit.usage.providers.support import file_reader as folders
+from meruit.usage.providers.support.source_factory import open_source
 
 AT = NOW - HOUR
 ROW = {"start": AT.isoformat(), "input": 10, "output": 5, "model": "gpt-6", "request_id": "r1", "cost": "0.25"}

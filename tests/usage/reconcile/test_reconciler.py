@@ -38,7 +38,7 @@ from meruit.playground.billing.faults import Dip, Faults, Outage, OutageKind
 from meruit.playground.billing.server import ADMIN_KEY, PLAIN_KEY
 from meruit.store.database import NotFound
 from meruit.store.location import Location
-from meruit.usage.providers.paging import no_pages
+from meruit.usage.providers.support.paging import no_pages
 from meruit.usage.reconcile import account as account_round
 from meruit.usage.reconcile.reconciler import LEASE, Account
 from meruit.usage.store.accounts import AcquireAccountLease

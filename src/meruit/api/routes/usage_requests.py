@@ -4,7 +4,7 @@ from meruit.api.routes.usage_wire import CallRequest, StepRequest, UsageRunReque
 from meruit.errors import AuthorError, MeruitError
 from meruit.model.metering import AttributionKey, MeteredCall, MeteredRun, MeteredStep
 from meruit.usage.meter import MeteringError, parse_attribution_key
-from meruit.usage.providers.blocks import tokens_of
+from meruit.usage.providers.support.usage_blocks import tokens_of
 
 
 class InvalidUsageReport(MeruitError):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from meruit.checks.fhir_types.resource_types import RESOURCE_TYPES
-from meruit.model.world import Read
+from meruit.model.environment import Read
 
 REFERENCE = re.compile(r"(https?://\S*/)?([A-Z][A-Za-z]*/[^/?#|\s]+)(?:/_history/[^/?#\s]+)?")
 """An address of a resource: perhaps a base, type and id, perhaps a version."""

@@ -12,8 +12,8 @@ from meruit.checks.framework.context import CheckContext, ItemReader
 from meruit.checks.framework.selection import More, decide
 from meruit.checks.values.errors import UnreadableContent
 from meruit.errors import AuthorError
+from meruit.model.environment import Item, Snapshot
 from meruit.model.evidence import Checked, Missing
-from meruit.model.world import Item, Snapshot
 
 
 # Any, in this file: a value in a document.

@@ -23,12 +23,12 @@ from meruit.checks.matching.formulas import Formula, UnknownFormulaValue, check_
 from meruit.checks.matching.matchers import holds_template
 from meruit.checks.values.dates import parse_date_or_time
 from meruit.checks.values.errors import UnreadableContent
-from meruit.documents.complaints import describe_error
+from meruit.documents.validation_messages import describe_error
 from meruit.errors import AssertionFaults, AuthorError
 from meruit.model.criterion import Assertion
+from meruit.model.environment import SourceKind
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
 from meruit.model.work import Work
-from meruit.model.world import SourceKind
 from meruit.registry import Check, CheckExample, checks
 
 A = TypeVar("A", bound=StateAssertion)

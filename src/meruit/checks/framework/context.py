@@ -12,9 +12,17 @@ from meruit.checks.framework.assertion import EvidenceDisplay, ItemChange
 from meruit.checks.values.decimals import json_number
 from meruit.checks.values.errors import UnreadableContent
 from meruit.model.canonical import digest
+from meruit.model.environment import (
+    FACTS_KEY,
+    EnvironmentState,
+    Item,
+    Snapshot,
+    SourceKind,
+    environment_in,
+    restore_state,
+)
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
 from meruit.model.work import Work
-from meruit.model.world import FACTS_KEY, EnvironmentState, Item, Snapshot, SourceKind, environment_in, restore_state
 
 MAX_ACTUAL = 2_000
 """Characters of one value in the evidence."""

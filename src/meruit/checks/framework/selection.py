@@ -26,8 +26,8 @@ from meruit.checks.framework.context import (
 )
 from meruit.checks.values.confusables import is_plain, unmask_value
 from meruit.checks.values.errors import UnreadableContent
+from meruit.model.environment import Encoding, Item
 from meruit.model.evidence import Cause, Checked, Fault, Missing
-from meruit.model.world import Encoding, Item
 
 NEAREST = 3
 """Candidates that are shown where nothing was selected."""

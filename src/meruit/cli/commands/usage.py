@@ -196,7 +196,7 @@ def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_
     """End a run whose process died, so that it can be looked at."""
     from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_runs
-    from meruit.documents.places import read_moment
+    from meruit.documents.document_reader import read_moment
     from meruit.usage.meter import end_run
 
     try:

@@ -15,7 +15,7 @@ from meruit.playground.billing.server import ADMIN_KEY, ProviderServer
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.meter import metered_run
-from meruit.usage.providers.opening import open_source
+from meruit.usage.providers.support.source_factory import open_source
 from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.store.read import iterate_all
 

@@ -18,11 +18,11 @@ from meruit.cli.terminal import ExitCode, escape_control_characters, paint, prin
 from meruit.config import Settings, load_benchmark
 from meruit.errors import MeruitError, nearest
 from meruit.model.access import Scope
+from meruit.model.environment import EnvironmentState, environment_in, restore_state
 from meruit.model.record import Record
 from meruit.model.task import Benchmark, Task
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.model.world import EnvironmentState, environment_in, restore_state
 from meruit.outcomes.store import read as outcomes
 from meruit.playground.host import Host
 from meruit.store.database import StoreError

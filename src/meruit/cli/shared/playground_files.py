@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from meruit.model.environment import SourceKind
 from meruit.model.record import Record
-from meruit.model.world import SourceKind
 from meruit.playground.host import FILE, FOLDER, ID, UnknownPlayground, new_id, new_secret, staging_file
 from meruit.playground.state import PlaygroundState, utc_now
 

@@ -12,7 +12,7 @@ import msgspec
 from meruit.cli.views.usage import UsageFileVerdict
 from meruit.config import read_bytes
 from meruit.documents.document import Document
-from meruit.documents.places import DocumentReader
+from meruit.documents.document_reader import DocumentReader
 from meruit.errors import DocumentError, MeruitError, Problem
 from meruit.model.metering import MeteredRun
 from meruit.model.usage import Observation, UsagePolicy

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from meruit.errors import MeruitError, nearest
-from meruit.model.world import SourceKind
+from meruit.model.environment import SourceKind
 from meruit.playground.fhir.json import Json, TooDeep, write
 from meruit.playground.state import ItemVersion, PlaygroundFull, PlaygroundState
 

@@ -14,8 +14,8 @@ import msgspec
 from meruit.checks.values.decimals import numeral
 from meruit.checks.values.speech import words
 from meruit.errors import MeruitError
+from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
-from meruit.model.world import Item, SourceKind
 from meruit.playground.fhir.json import decode_stored, write
 from meruit.playground.state import PlaygroundState, rfc3339
 

@@ -15,8 +15,8 @@ from litestar.types import ASGIApp
 
 from meruit.checks.formats.x12 import Group, Interchange, TransactionSet, read
 from meruit.checks.values.errors import UnreadableContent
+from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
-from meruit.model.world import Item, SourceKind
 from meruit.playground.http import Find, PlaygroundRefusal, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
 from meruit.playground.x12 import acknowledge as x12_acknowledging

@@ -10,9 +10,15 @@ from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, 
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import ProviderResponse, UsageClient, UsageSourceContext, check_amount, list_option
-from meruit.usage.providers.by_minutes import AskWindow, MinuteBucketSource
-from meruit.usage.providers.paging import (
+from meruit.usage.providers.support.http_client import (
+    ProviderResponse,
+    UsageClient,
+    UsageSourceContext,
+    check_amount,
+    list_option,
+)
+from meruit.usage.providers.support.minute_buckets import AskWindow, MinuteBucketSource
+from meruit.usage.providers.support.paging import (
     DAY,
     MINUTE,
     BucketValidator,

@@ -21,9 +21,9 @@ from meruit.usage.providers.anthropic import (
     to_dollars,
     window_params,
 )
-from meruit.usage.providers.asking import PagesChanged, ProviderResponse, UsageClient, UsageSourceContext
-from meruit.usage.providers.by_minutes import AskWindow, MinuteBucketSource
-from meruit.usage.providers.paging import (
+from meruit.usage.providers.support.http_client import PagesChanged, ProviderResponse, UsageClient, UsageSourceContext
+from meruit.usage.providers.support.minute_buckets import AskWindow, MinuteBucketSource
+from meruit.usage.providers.support.paging import (
     DAY,
     MINUTE,
     BucketValidator,

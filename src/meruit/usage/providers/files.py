@@ -15,9 +15,9 @@ from meruit.model.metering import AttributionKind, CostRow, FetchFailed, Page, U
 from meruit.model.record import Record
 from meruit.model.usage import Count, FetchError, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import MOST_MONEY, UsageSourceContext
-from meruit.usage.providers.folders import UsageText, read_texts
-from meruit.usage.providers.paging import DAY
+from meruit.usage.providers.support.file_reader import UsageText, read_texts
+from meruit.usage.providers.support.http_client import MOST_MONEY, UsageSourceContext
+from meruit.usage.providers.support.paging import DAY
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".csv")
 _COUNTS = ("input", "output", "requests", "cached", "cache_write", "reasoning")

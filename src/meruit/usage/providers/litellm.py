@@ -14,7 +14,7 @@ from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccou
 from meruit.model.record import Record
 from meruit.model.usage import Count, FetchError, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import (
+from meruit.usage.providers.support.http_client import (
     PagesChanged,
     ProviderResponse,
     ResponseTooLarge,
@@ -23,8 +23,8 @@ from meruit.usage.providers.asking import (
     check_amount,
     number_option,
 )
-from meruit.usage.providers.blocks import tokens_of
-from meruit.usage.providers.paging import DAY, align, ceiling, fetch_window, no_pages
+from meruit.usage.providers.support.paging import DAY, align, ceiling, fetch_window, no_pages
+from meruit.usage.providers.support.usage_blocks import tokens_of
 
 PATH = "/spend/logs/v2"
 PAGE_ROWS = 100

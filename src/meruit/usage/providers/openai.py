@@ -13,7 +13,7 @@ from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, 
 from meruit.model.record import Record
 from meruit.model.usage import Count, FetchError, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import (
+from meruit.usage.providers.support.http_client import (
     ProviderResponse,
     UsageClient,
     UsageSourceContext,
@@ -21,8 +21,8 @@ from meruit.usage.providers.asking import (
     list_option,
     number_option,
 )
-from meruit.usage.providers.by_minutes import AskWindow, MinuteBucketSource
-from meruit.usage.providers.paging import (
+from meruit.usage.providers.support.minute_buckets import AskWindow, MinuteBucketSource
+from meruit.usage.providers.support.paging import (
     DAY,
     MINUTE,
     BucketValidator,

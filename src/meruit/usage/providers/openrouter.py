@@ -13,8 +13,8 @@ from meruit.model.usage import Count, FetchError, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
 from meruit.sources.http import NOT_FOUND
 from meruit.sources.retry import MAX_CONCURRENT
-from meruit.usage.providers.asking import ProviderResponse, UsageClient, UsageSourceContext, check_amount
-from meruit.usage.providers.paging import DAY, no_pages, raise_when_read
+from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient, UsageSourceContext, check_amount
+from meruit.usage.providers.support.paging import DAY, no_pages, raise_when_read
 
 
 class _Generation(Record, frozen=True):

@@ -13,10 +13,10 @@ from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccou
 from meruit.model.record import Record
 from meruit.model.usage import FetchError
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.asking import UsageSourceContext
-from meruit.usage.providers.blocks import tokens_of
-from meruit.usage.providers.folders import UsageText, read_texts
-from meruit.usage.providers.paging import DAY, no_pages
+from meruit.usage.providers.support.file_reader import UsageText, read_texts
+from meruit.usage.providers.support.http_client import UsageSourceContext
+from meruit.usage.providers.support.paging import DAY, no_pages
+from meruit.usage.providers.support.usage_blocks import tokens_of
 
 ENDINGS = (".json", ".jsonl", ".ndjson")
 SUMS = frozenset({"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"})

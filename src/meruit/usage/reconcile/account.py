@@ -31,7 +31,7 @@ from meruit.usage.attribution.columns import OPEN
 from meruit.usage.attribution.project import DueUsageRun, Fetch, ProviderCounts, build_failed_observation
 from meruit.usage.followers import UsageWrite
 from meruit.usage.pricing import ledger_of, quotes_for
-from meruit.usage.reconcile.fetched import DAILY_COST_KINDS, AccountResponse, UsagePageCollector, failure_time
+from meruit.usage.reconcile.response import DAILY_COST_KINDS, AccountResponse, UsagePageCollector, failure_time
 from meruit.usage.schedule import Schedule
 from meruit.usage.store.accounts import StorePages
 from meruit.usage.store.call_owners import find_claimed_calls

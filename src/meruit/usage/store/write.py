@@ -252,7 +252,9 @@ class RecordObservations(NamedTuple):
             now = max(attempt.at, from_micros(writing.now.micros))
             return held._replace(record=msgspec.structs.replace(self._postpone(held, now), last_observation_at=last))
         insert_observation(writing, self.tenant, record.run.id, len(looks) + 1, kept)
-        return _decide_again(held._replace(observations=(*looks, kept)), self.policy, self.schedule, last_observation_at=last)
+        return _decide_again(
+            held._replace(observations=(*looks, kept)), self.policy, self.schedule, last_observation_at=last
+        )
 
     def _defer_repeat(self, writing: WriteTransaction, held: StoredUsageRun) -> StoredUsageRun:
         """The same answer once more, its moment included, is kept already; who gives it is not asked all the time."""

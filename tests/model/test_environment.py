@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.world import (
+from meruit.model.environment import (
     Encoding,
     Item,
     Snapshot,

@@ -11,7 +11,7 @@ from meruit.errors import AuthorError
 from meruit.model.metering import UsageAccount, UsageSource
 from meruit.registry import usage_sources
 from meruit.sources.retry import Sleep
-from meruit.usage.providers.asking import UsageSourceContext, check_options, key_variable_of
+from meruit.usage.providers.support.http_client import UsageSourceContext, check_options, key_variable_of
 
 FINGERPRINT_DIGITS = 16
 

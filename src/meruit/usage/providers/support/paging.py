@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from meruit.model.metering import CostRow, FetchFailed, Page, UsageRow, Window
 from meruit.model.usage import FetchError
-from meruit.usage.providers.asking import (
+from meruit.usage.providers.support.http_client import (
     PagesChanged,
     Params,
     ProviderRefused,

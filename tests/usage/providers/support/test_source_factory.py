@@ -12,8 +12,8 @@ from tests.usage.providers.opened import Clock
 from meruit.errors import AuthorError, MeruitError, UnknownName
 from meruit.model.metering import AttributionKind, UsageAccount, UsageSource
 from meruit.registry import UsageRegistry, usage_sources
-from meruit.usage.providers.asking import base_url_of
-from meruit.usage.providers.opening import credential_fingerprint, open_source
+from meruit.usage.providers.support.http_client import base_url_of
+from meruit.usage.providers.support.source_factory import credential_fingerprint, open_source
 
 HTTP = ("anthropic", "anthropic_analytics", "litellm", "openai", "openrouter")
 FILES = ("files", "otel")
@@ -137,7 +137,7 @@ def test_an_installed_package_adds_a_source(tmp_path: Path) -> None:
     (information / "entry_points.txt").write_text("[meruit.usage.providers]\ncounter = counter\n")
     code = (
         "from meruit.model.metering import UsageAccount\n"
-        "from meruit.usage.providers.opening import open_source\n"
+        "from meruit.usage.providers.support.source_factory import open_source\n"
         "print(open_source(UsageAccount(provider='counter'), client=None, environment={'a': 'b'}, clock=None))\n"
     )
     told = subprocess.run(

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from meruit.documents.complaints import describe_value
 from meruit.documents.document import Document, sort_and_limit_problems
 from meruit.documents.tree import Path, format_path
+from meruit.documents.validation_messages import describe_value
 from meruit.errors import DocumentError, Problem
 
 R = TypeVar("R", bound=msgspec.Struct)

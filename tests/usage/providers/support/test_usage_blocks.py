@@ -16,7 +16,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from meruit.errors import AuthorError, UnknownName
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.usage import Tokens
-from meruit.usage.providers.blocks import NORMALISERS, last_tokens_of, tokens_of
+from meruit.usage.providers.support.usage_blocks import NORMALISERS, last_tokens_of, tokens_of
 
 Block = dict[str, Any]
 

@@ -10,8 +10,17 @@ from tests.usage.providers.opened import NOW
 
 from meruit.model.metering import FetchFailed, Window
 from meruit.model.usage import FetchError
-from meruit.usage.providers.asking import ProviderResponse
-from meruit.usage.providers.paging import DAY, MINUTE, BucketValidator, align, ceiling, floor, rfc3339, split_window
+from meruit.usage.providers.support.http_client import ProviderResponse
+from meruit.usage.providers.support.paging import (
+    DAY,
+    MINUTE,
+    BucketValidator,
+    align,
+    ceiling,
+    floor,
+    rfc3339,
+    split_window,
+)
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 seconds = st.floats(631_152_000, 3_786_912_000)

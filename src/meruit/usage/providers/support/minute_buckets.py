@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from datetime import timedelta
 
 from meruit.model.metering import Page, Window
-from meruit.usage.providers.asking import UsageClient
-from meruit.usage.providers.paging import DAY, MINUTE, align, fetch_window, no_pages
+from meruit.usage.providers.support.http_client import UsageClient
+from meruit.usage.providers.support.paging import DAY, MINUTE, align, fetch_window, no_pages
 
 AskWindow = Callable[[Window], Awaitable[list[Page]]]
 

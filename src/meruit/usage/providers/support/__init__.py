@@ -1,0 +1,1 @@
+"""What several providers share: HTTP client, paging, files."""
