@@ -15,7 +15,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 # A disk that must keep each commit makes tests wait: they write to memory where it has room for gigabytes.
 MEMORY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'END { if ($$1 > 4000000) print "/dev/shm" }')
 
-.PHONY: help demo test check static servers bench thorough endurance mutants docs lock clean
+.PHONY: help demo test check golden static servers bench thorough endurance mutants docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ test: $(READY) servers  ## every test, in parallel, with coverage
 	@rm -rf .coverage
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -p tests.probes -n $(WORKERS) --dist worksteal $(ARGS)
 	@$(BIN)/python tests/coverage_floor.py
+
+golden: $(READY)  ## write the golden files of tests again; read the diff before you commit
+	@MERUIT_GOLDEN=write $(BIN)/python -m pytest -q -n auto -m golden tests
 
 static: $(READY)  ## format, lint, types, layers, generated docs
 	@$(BIN)/ruff format --check .

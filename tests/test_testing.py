@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel
 
-from meruit.gate.definition import AgentError
+from meruit.errors import AgentError
 from meruit.testing import verdict_of
 
 

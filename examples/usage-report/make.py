@@ -19,7 +19,8 @@ from meruit.model.metering import (
     UsageRecord,
 )
 from meruit.model.prices import PriceQuote, RunCosts
-from meruit.model.usage import Assurance, FetchError, Observation, Tokens, UsageStatus, sum_tokens
+from meruit.model.usage import Assurance, Observation, Tokens, UsageStatus, sum_tokens
+from meruit.errors import FetchError
 from meruit.usage.decision import decide
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)

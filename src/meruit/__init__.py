@@ -14,16 +14,24 @@ if TYPE_CHECKING:
     from meruit.contracts.client import Market
     from meruit.contracts.marketplace import Marketplace
     from meruit.documents.authoring import parse_criteria
-    from meruit.errors import ConfigError, CriteriaError, MeruitError, Unreachable
+    from meruit.errors import (
+        AgentError,
+        ConfigError,
+        CouldNotVerify,
+        CriteriaError,
+        MeruitError,
+        ModelRefused,
+        Unreachable,
+        VerificationExhausted,
+        VerificationRejected,
+    )
     from meruit.gate.agent import Agent, RunResult
-    from meruit.gate.chat.endpoint import ChatEndpoint, ModelRefused
+    from meruit.gate.chat.endpoint import ChatEndpoint
     from meruit.gate.context import AgentContext, ExecutionContext
-    from meruit.gate.definition import AgentError
     from meruit.gate.gate import Gate, Passed, Rejected
     from meruit.gate.state import VerificationOutcome, VerificationState
     from meruit.gate.team import Team, WorkItem
     from meruit.gate.tools import Deferred, Pause, tool
-    from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
     from meruit.governance.dossier import HandedIn
     from meruit.governance.evaluate import govern
     from meruit.governance.remote import RemoteGovernance

@@ -73,7 +73,7 @@ def build_engine(
 def open_store(location: Location, *, make: bool = False) -> "Store":
     """The records there; raises StoreError for a place that holds none, unless they are to be made."""
     # SQLAlchemy takes a moment to load, which commands that keep no records should not pay.
-    from meruit.store.database import StoreError
+    from meruit.errors import StoreError
     from meruit.store.store import Store
 
     if not make and location.url is None and not (location.folder / FILE).exists():
@@ -104,8 +104,9 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
     remote = None
     if chosen.url is not None:
         # Whatever speaks HTTP takes a moment to load.
+        from meruit.errors import OutboundRefused
         from meruit.governance.remote import RemoteGovernance
-        from meruit.sources.http_guard import OutboundRefused, check_url
+        from meruit.sources.http_guard import check_url
 
         try:
             check_url(chosen.url, chosen.networks)

@@ -1,27 +1,65 @@
-"""What can go wrong and whose mistake it is: the caller's errors, each saying what to do next.
+"""Every exception of Meruit, in one tree.
 
-A failed piece of work is a verdict and a broken world is an indeterminate criterion; neither is an exception.
+    MeruitError                     the caller asked for something that cannot be done; the message says what to do next
+    ├── UnknownName                 no such plugin
+    ├── AuthorError                 a criterion asks for what cannot be computed
+    ├── DocumentError               a file is wrong; lists every problem with its line
+    │   ├── ConfigError, CriteriaError
+    │   └── Unavailable, UnsupportedCriteria      the criteria are valid, but cannot run here
+    ├── Unreachable                 another system did not answer; retry
+    ├── StoreError                  the database: StoreUnavailable (retry), TooManyEntries
+    ├── SourceError                 a system that checks read from
+    ├── FetchFailed                 a provider's usage API
+    ├── NotFound, IdempotencyConflict, ApiProblem, BodyError      HTTP
+    └── one group per capability    contracts, benchmarks, usage, gate, audit, playground, reports
+    VerificationRejected            raised by an agent's own `verify`; not an error of the caller
+
+Each class has a `code` that never changes, for programs, and an HTTP `status`. Exceptions that one module raises and
+catches itself are private to that module. Failed work is a verdict and a system that is down makes a criterion
+indeterminate; neither is an exception.
 """
 
 import difflib
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, NamedTuple, Self
+
+HEAD_BYTES = 64
+"""How many bytes of unreadable content an error shows."""
+FIRST_EXIT_CODE = 10
+"""Exit code of `meruit audit verify` when its first step fails."""
 
 
 class MeruitError(Exception):
-    """Anything a caller did that we cannot act on."""
+    """The caller asked for something that cannot be done."""
+
+    code: str = "error"
+    """A stable slug that programs compare."""
+    status: int = 500
+    """The HTTP status of a reply about it; 500 for what no request should cause."""
 
 
 class UnknownName(MeruitError):
-    """A plugin was asked for that is not installed."""
+    """No plugin has this name."""
+
+    code = "unknown_name"
+    status = 422
 
 
 class AuthorError(MeruitError):
     """A criterion asks for something that cannot be computed as written."""
 
+    code = "author_error"
+    status = 422
+
 
 class AssertionFaults(AuthorError):
-    """An assertion does not say what its check understands; carries every fault and its place inside the assertion."""
+    """An assertion is not valid for its check; lists each fault with its path inside the assertion."""
+
+    code = "assertion_faults"
+    status = 422
 
     def __init__(self, faults: Iterable[tuple[tuple[str | int, ...], str]]) -> None:
         self.faults = tuple(faults)
@@ -32,6 +70,8 @@ class AssertionFaults(AuthorError):
 
 class ExtractorConflict(MeruitError):
     """Two extractors claim one metric name."""
+
+    code = "extractor_conflict"
 
 
 class Problem(NamedTuple):
@@ -49,7 +89,10 @@ class Problem(NamedTuple):
 
 
 class DocumentError(MeruitError):
-    """A file does not say what it must; carries every problem at once."""
+    """A file is not valid; lists every problem at once."""
+
+    code = "bad_document"
+    status = 400
 
     def __init__(self, name: str, problems: Iterable[Problem]) -> None:
         self.name = name
@@ -58,22 +101,663 @@ class DocumentError(MeruitError):
 
 
 class ConfigError(DocumentError):
-    """The configuration holds something this version does not honour."""
+    """The configuration sets something that this version does not support."""
+
+    code = "bad_config"
 
 
 class CriteriaError(DocumentError):
-    """The criteria hold something that cannot be judged."""
+    """The criteria ask for something that cannot be judged."""
+
+    code = "bad_criteria"
+    status = 400
 
 
 class Unreachable(MeruitError):
-    """The world did not answer; trying again may help."""
+    """Another system did not answer; a retry may help."""
+
+    code = "unreachable"
+    status = 503
 
 
 class Unavailable(CriteriaError):
-    """The criteria are sound, and ask for what this installation does not do."""
+    """The criteria are valid, but this installation cannot do what they ask."""
+
+    code = "unavailable_here"
+    status = 422
+
+
+class UnsupportedCriteria(CriteriaError):
+    """The criteria can be read, but their code or assertions do not run."""
+
+    code = "unsupported_criteria"
+    status = 422
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'accuracy'?)`, or nothing when no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+# Store and HTTP.
+
+
+class StoreError(MeruitError):
+    """The store cannot do this; the message says what to do next."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError, Unreachable):
+    """The database did not answer; a retry may help."""
+
+    code = "unavailable"
+    status = 503
+
+
+class TooManyEntries(StoreError):
+    """A contract has more log entries than a bundle can hold."""
+
+    code = "too_many_entries"
+    status = 409
+
+
+class NotFound(MeruitError):
+    """No such record, or the caller may not see it; the caller cannot tell which."""
+
+    code = "not_found"
+    status = 404
+
+
+class IdempotencyConflict(MeruitError):
+    """The idempotency key was used for another request."""
+
+    code = "idempotency_key_reused"
+    status = 422
+
+
+class BodyError(MeruitError):
+    """The request body is not the JSON that the route takes; names fields and positions, never values."""
+
+    code = "bad_body"
+    status = 400
+
+    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+        self.problems = tuple(problems)
+        super().__init__(message)
+
+
+class ApiProblem(MeruitError):
+    """A refused request, with everything that the reply says about it."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        title: str | None = None,
+        errors: Iterable[Problem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.status = status
+        self.code = code
+        """A short slug that programs compare; the reply's `type` is made of it."""
+        self.detail = detail
+        self.title = title if title is not None else HTTPStatus(status).phrase
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+        super().__init__(detail)
+
+
+class LeaseLost(MeruitError):
+    """Another process holds the delivery lease; it delivers what this one did not finish."""
+
+    code = "lease_lost"
+
+
+# Reading other systems.
+
+
+class SourceError(MeruitError):
+    """A system could not be read completely; the message says what, where and what to do."""
+
+    code = "source_error"
+    status = 503
+
+    def __init__(self, sentence: str, *, again: bool = False, wait_s: float | None = None) -> None:
+        super().__init__(sentence)
+        self.again = again
+        """Whether asking again may help."""
+        self.wait_s = wait_s
+        """How long the system asked us to wait before that."""
+
+
+class UnsupportedInteraction(SourceError):
+    """The server does not support the request."""
+
+    code = "unsupported_interaction"
+    status = 503
+
+
+class OutboundFailed(MeruitError):
+    """The other side did not answer; a retry may help."""
+
+    code = "outbound_failed"
+    status = 503
+
+
+class OutboundRefused(MeruitError):
+    """A URL that must never be called; a retry does not help."""
+
+    code = "outbound_refused"
+    status = 400
+
+
+class UnreadableContent(Exception):
+    """Content that is not valid in the format it was sent as."""
+
+    def __init__(self, why: str, offset: int, head: str) -> None:
+        super().__init__(f"{why}, at byte {offset}; it begins with {head!r}")
+        self.why = why
+        self.offset = offset
+        self.head = head
+        """The first bytes, the unprintable ones escaped."""
+
+    @classmethod
+    def at(cls, why: str, content: bytes, offset: int) -> Self:
+        """What is wrong with the content, and at which byte."""
+        return cls(why, offset, content[:HEAD_BYTES].decode("latin-1").encode("unicode_escape").decode("ascii"))
+
+
+class JsonSyntaxError(Exception):
+    """The text is not valid JSON."""
+
+    def __init__(self, message: str, line: int) -> None:
+        self.line = line
+        super().__init__(f"not valid JSON: {message}")
+
+
+class DocumentUnreadable(Exception):
+    """The document cannot be read any further."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        self.problem = Problem("", message, line)
+        super().__init__(message)
+
+
+# Judging.
+
+
+class VerificationRefusal(MeruitError):
+    """Work that cannot be judged at all; the result has the verdict `error`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class BatchUnsupported(MeruitError):
+    """These criteria or columns cannot be judged column by column; judge them one by one."""
+
+    code = "batch_unsupported"
+
+
+class ContextError(MeruitError):
+    """The work cannot be passed into a sandbox."""
+
+    code = "bad_context"
+    status = 422
+
+
+# Contracts and settlement.
+
+
+class WrongState(MeruitError):
+    """The contract's state does not allow this transition; nothing was changed."""
+
+    status = 409
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class AmountTooLarge(MeruitError):
+    """An amount of money is larger than an exact account can hold."""
+
+    code = "too_much"
+    status = 422
+
+
+class RuleFailed(MeruitError):
+    """A settlement rule raised an exception, or returned something that is not a bill line."""
+
+    code = "rule_failed"
+
+
+class CanaryShown(MeruitError):
+    """A canary string is visible to agents, so quoting it would prove nothing."""
+
+    code = "canary_shown"
+    status = 422
+
+
+class NullAgentPasses(MeruitError):
+    """An agent that does nothing meets the criteria."""
+
+    code = "null_agent_passes"
+    status = 422
+
+
+class RulesContradictTerms(UnknownName):
+    """The settlement rules would pay differently from the terms; the message names the missing rule."""
+
+    code = "unknown_rule"
+    status = 422
+
+
+# Benchmarks and reports.
+
+
+class BenchmarkTaken(MeruitError):
+    """Another benchmark was published under this name and version."""
+
+    code = "benchmark_taken"
+    status = 409
+
+
+class TaskRunStateError(MeruitError):
+    """The task run's state does not allow this."""
+
+    code = "wrong_state"
+    status = 409
+
+
+class ReportError(MeruitError):
+    """The report cannot be made."""
+
+    code = "bad_report"
+
+
+# Token usage.
+
+
+class FetchError(StrEnum):
+    """Why a request to a provider failed; it is recorded, but is not an observation."""
+
+    AUTH = "auth"
+    RATE_LIMITED = "rate_limited"
+    SERVER = "server"
+    TIMEOUT = "timeout"
+    PARTIAL_PAGE = "partial_page"
+    MALFORMED = "malformed"
+    CLOCK = "clock"
+    NOT_READY = "not_ready"
+    """The provider says that it has not counted this period yet."""
+
+
+class FetchFailed(MeruitError):
+    """A request to a provider did not complete; nothing that it returned is used."""
+
+    code = "fetch_failed"
+    status = 503
+
+    def __init__(self, kind: FetchError, detail: str, *, at: datetime | None = None) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.at = at
+        """By the provider's clock, where it said."""
+
+
+class PagesChanged(FetchFailed):
+    """The provider's data changed between two pages; reading from the first page again may help."""
+
+    code = "pages_changed"
+
+    def __init__(self, detail: str, *, at: datetime | None = None) -> None:
+        super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
+
+
+class ProviderRefused(FetchFailed):
+    """The provider rejected the request."""
+
+    code = "provider_refused"
+
+    def __init__(self, detail: str, *, at: datetime | None = None) -> None:
+        super().__init__(FetchError.MALFORMED, detail, at=at)
+
+
+class ResponseTooLarge(FetchFailed):
+    """The response is larger than is read; a shorter window may fit."""
+
+    code = "response_too_large"
+
+    def __init__(self, detail: str, *, at: datetime | None = None) -> None:
+        super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
+
+
+class MeteringError(MeruitError):
+    """A meter was used in a way that cannot be accounted for."""
+
+    code = "bad_metering"
+    status = 422
+
+
+class InvalidUsage(MeruitError):
+    """The usage record is not valid."""
+
+    code = "bad_usage"
+    status = 422
+
+
+class InvalidUsageReport(MeruitError):
+    """A field of a usage report is not valid; `where` is its path."""
+
+    code = "invalid"
+    status = 400
+
+    def __init__(self, where: str, message: str) -> None:
+        self.where, self.message = where, message
+        super().__init__(f"{where}: {message}")
+
+
+class UsageRunEnded(MeruitError):
+    """The run has ended and cannot be changed."""
+
+    code = "wrong_state"
+    status = 409
+
+
+class UsageRunOpen(MeruitError):
+    """The run is open and cannot begin again: that would lose what it recorded."""
+
+    code = "wrong_state"
+    status = 409
+
+
+class NothingToAcknowledge(MeruitError):
+    """Only a provider count that fell can be acknowledged."""
+
+    code = "wrong_state"
+    status = 409
+
+
+class PriceAlreadyFrozen(MeruitError):
+    """A price that was recorded with a run is replaced only with a reason."""
+
+    code = "price_frozen"
+    status = 409
+
+
+class AccountLeaseConflict(MeruitError):
+    """Another reconciler holds the lease on the account."""
+
+    code = "account_leased"
+    status = 409
+
+
+# The gate.
+
+
+class AgentError(MeruitError):
+    """The agent is not defined correctly."""
+
+    code = "bad_agent"
+    status = 422
+
+
+class BudgetError(MeruitError):
+    """The budget is not valid."""
+
+    code = "bad_budget"
+    status = 422
+
+
+class ToolError(MeruitError):
+    """The function cannot be used as a tool."""
+
+    code = "bad_tool"
+    status = 422
+
+
+class VerifierError(MeruitError):
+    """The verifier cannot be called as it is written."""
+
+    code = "bad_verifier"
+    status = 422
+
+
+class NotJsonSerializable(ValueError):
+    """A value that JSON cannot represent."""
+
+
+class CouldNotVerify(MeruitError):
+    """The verifier itself failed, so the candidate was not judged."""
+
+    code = "could_not_verify"
+    status = 503
+
+
+class VerificationExhausted(MeruitError):
+    """No candidate passed, and no more may be submitted."""
+
+    def __init__(self, reason: str, attempts_used: int, message: str = "", code: str | None = None) -> None:
+        super().__init__(f"verification ended without a pass ({reason}, {attempts_used} counted): {message}")
+        self.reason = reason
+        self.attempts_used = attempts_used
+        self.message = message
+        # None where the verifier gave no code.
+        self.code = code  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep every attribute when pickled."""
+        return type(self), (self.reason, self.attempts_used, self.message, self.code)
+
+
+class VerificationRejected(Exception):
+    """Raise it in `verify` for a candidate that is not good enough; the model gets the message."""
+
+    def __init__(
+        self,
+        message: str,
+        retryable: bool = True,  # noqa: FBT001, FBT002 - a positional argument of the public signature
+        code: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retryable = retryable
+        self.code = code
+        self.metadata = dict(metadata or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without `__init__`: an author's subclass may have other parameters."""
+        return _rebuild_rejection, (type(self), self.args), vars(self)
+
+
+def _rebuild_rejection(kind: type[VerificationRejected], args: tuple[Any, ...]) -> VerificationRejected:
+    return kind.__new__(kind, *args)
+
+
+class AgentRunConflict(MeruitError):
+    """The agent run's state does not allow this."""
+
+    code = "wrong_state"
+    status = 409
+
+
+class RunCancelled(MeruitError):
+    """The run was cancelled."""
+
+    code = "cancelled"
+    status = 409
+
+
+class RunFenced(MeruitError):
+    """Another worker owns the run; it repeats what this one did since."""
+
+    code = "fenced"
+    status = 409
+
+
+class OutOfTime(Exception):
+    """An author's function takes longer than its limit."""
+
+
+class WorkerRefused(MeruitError):
+    """The worker cannot start here; the message says why and what to do."""
+
+    code = "worker_refused"
+
+
+class ModelRefused(MeruitError):
+    """The model endpoint rejected the request; a retry does not help."""
+
+    code = "model_refused"
+
+
+class UnreadableChatReply(MeruitError):
+    """The reply is not one of a chat endpoint."""
+
+    code = "unreadable_reply"
+
+
+class ScriptOver(MeruitError):
+    """The scripted model has no more replies."""
+
+    code = "script_over"
+
+
+# Audit.
+
+
+class AuditStep(StrEnum):
+    """What is checked, in this order; each step may rely on those before it."""
+
+    BUNDLE = "bundle"
+    """It can be read at all."""
+    SIGNATURE = "signature"
+    """The checkpoints and the statement are signed by the key."""
+    INCLUSION = "inclusion"
+    """Every entry is in the log that the checkpoint signs."""
+    CONSISTENCY = "consistency"
+    """The log of today continues the log of then."""
+    SEQUENCE = "sequence"
+    """Nothing is left out, added or out of order."""
+    BLOBS = "blobs"
+    """Criteria, work and results are those that the entries commit to."""
+    METRICS = "metrics"
+    """The work has the values that the results say."""
+    JUDGE = "judge"
+    """The values lead to the verdicts."""
+    STATEMENT = "statement"
+    """The statement says what the latest verdict says."""
+    GOVERNANCE = "governance"
+    """What was known leads to the flags that were raised."""
+    SETTLEMENT = "settlement"
+    """The verdicts and the terms lead to what was paid, and no money was made or lost."""
+
+    @property
+    def exit_code(self) -> int:
+        """How `meruit audit verify` ends when this is the first step that fails."""
+        return FIRST_EXIT_CODE + [*AuditStep].index(self)
+
+
+class BundleFlaw(MeruitError):
+    """A bundle fails a check at this step."""
+
+    code = "bundle_flaw"
+
+    def __init__(self, step: AuditStep, what: str) -> None:
+        self.step = step
+        super().__init__(what)
+
+
+class StatementError(MeruitError):
+    """A statement or its envelope is not valid, or the expected key did not sign it."""
+
+    code = "bad_statement"
+
+
+class NoteError(MeruitError):
+    """A key, a note or a checkpoint is not valid, or the expected key did not sign it."""
+
+    code = "bad_note"
+
+
+# Playgrounds.
+
+
+class UnknownPlayground(MeruitError):
+    """No such playground."""
+
+    code = "not_found"
+    status = 404
+
+
+class AlreadyServed(MeruitError):
+    """Another process serves these playgrounds."""
+
+    code = "elsewhere"
+    status = 503
+
+
+class PlaygroundFull(MeruitError):
+    """The change does not fit into the playground's quota and was not made."""
+
+    code = "full"
+    status = 507
+
+    def __init__(self, quota_bytes: int, what: str) -> None:
+        self.quota_bytes = quota_bytes
+        self.what = what
+        """What was to be changed."""
+        super().__init__(
+            f"the playground is full: it may take {quota_bytes:,} bytes, with all that was ever in it, and {what} does "
+            "not fit any more; nothing was changed"
+        )
+
+
+class PlaygroundRefusal(MeruitError):
+    """A system of the playground rejected a request; carries the reply."""
+
+    def __init__(self, status: int, detail: str, **more: Any) -> None:
+        self.status = status
+        self.detail = detail
+        self.more = more
+        """What a program may want to know beside: an offset, a limit."""
+        super().__init__(detail)
+
+
+class ProviderRefusal(MeruitError):
+    """The billing provider of the playground rejected a request."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.provider_code = code
+
+
+class PriorAuthNotAllowed(MeruitError):
+    """The prior authorisation's status does not allow this."""
+
+    code = "not_allowed"
+    status = 409
+
+
+class BadPatch(MeruitError):
+    """The patch cannot be applied to the document."""
+
+    code = "bad_patch"
+    status = 422
+
+
+class TooDeep(MeruitError):
+    """The resource is nested too deeply."""
+
+    code = "too_deep"
+    status = 422

@@ -6,19 +6,15 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import MeruitError, nearest
+from meruit.errors import AgentError, ScriptOver, nearest
 from meruit.gate.ask_verifier import ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import OUTPUT_TOOL, AgentError, SchemaMismatch, output_type_of
+from meruit.gate.definition import OUTPUT_TOOL, SchemaMismatch, output_type_of
 from meruit.gate.verdict import VerifierVerdict
 from meruit.gate.verifier import INJECTED
 from meruit.model.chat import ModelAnswer, ToolCall, ToolSpec, Usage
 
 ScriptLine = ModelAnswer | Exception | Callable[[Sequence[dict[str, Any]]], ModelAnswer]
-
-
-class ScriptOver(MeruitError):
-    """The model was asked more often than its script has answers."""
 
 
 class ScriptedModel:

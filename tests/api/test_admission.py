@@ -16,8 +16,8 @@ from meruit.api import json_body as body
 from meruit.api.admission import AT_ONCE, MAX_WAITING, AdmissionSlot, BodyAdmission
 from meruit.api.idempotency import HEADER
 from meruit.api.json_body import LARGE_BYTES, StrictRequest
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
+from meruit.errors import ApiProblem
 from meruit.model.access import Role
 
 NOBODYS = f"con_{'0' * 34}"

@@ -13,17 +13,10 @@ from litestar import Litestar, Request, post
 from litestar.params import JSONBody
 from litestar.testing import TestClient
 
-from meruit.api.json_body import (
-    MAX_DEPTH,
-    MAX_DIGITS,
-    BodyError,
-    StrictRequest,
-    convert_body,
-    field_problem,
-    parse_strict_json,
-)
+from meruit.api.json_body import MAX_DEPTH, MAX_DIGITS, StrictRequest, convert_body, field_problem, parse_strict_json
 from meruit.api.json_body import _explain_invalid_json as why
 from meruit.api.problems import exception_handlers
+from meruit.errors import BodyError
 
 SCALARS = (
     st.none()

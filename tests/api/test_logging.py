@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from meruit.api import app as build
-from meruit.api.json_body import BodyError
 from meruit.api.logging import MAX_FRAMES, MAX_TEXT, configure_logs, describe, log
 from meruit.api.telemetry import Instruments
-from meruit.errors import CriteriaError, Problem
+from meruit.errors import BodyError, CriteriaError, OutboundFailed, OutboundRefused, Problem
 from meruit.model.access import Role
 from meruit.model.events import Event, EventType
-from meruit.sources.http_guard import OutboundFailed, OutboundRefused
 
 SECRET = "canary-1234"
 

@@ -19,8 +19,8 @@ from tests.api.conftest import Deployment
 
 from meruit.api.json_body import StrictRequest
 from meruit.api.logging import JsonFormatter, configure_logs
-from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, ApiProblem, exception_handlers
-from meruit.errors import CriteriaError, DocumentError, Problem, Unavailable
+from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, exception_handlers
+from meruit.errors import ApiProblem, CriteriaError, DocumentError, Problem, Unavailable
 
 SECRET = "canary-1234"
 

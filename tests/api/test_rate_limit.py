@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.api import rate_limit as throttle
-from meruit.api.problems import ApiProblem
 from meruit.api.rate_limit import Throttle, TokenBuckets
+from meruit.errors import ApiProblem
 
 
 class Clock:

@@ -16,9 +16,10 @@ from tests.faults.tampering import TENANT, Forgery, World, _consistency, _root, 
 
 from meruit.audit import bundle as bundles
 from meruit.audit.bundle import Bundle, ConsistencyProof, LoggedEntry, pack, pack_files, read, statement_about, unpack
-from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, Findings, StepFinding
+from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.statement import envelope
 from meruit.audit.verify.entries import check, findings
+from meruit.errors import AuditStep, BundleFlaw
 from meruit.log.entries import (
     PARTS,
     CriteriaEntry,

@@ -32,9 +32,10 @@ from meruit import CustomCode, MetricExtractor, SuccessCriteria, VerificationEng
 from meruit.audit import export as exporting
 from meruit.audit.bundle import read, unpack
 from meruit.audit.export import export, receipt
-from meruit.audit.findings import AuditStep, AuditStepState, Findings
+from meruit.audit.findings import AuditStepState, Findings
 from meruit.audit.verify import outcome as recheck
 from meruit.audit.verify.outcome import verify
+from meruit.errors import AuditStep, NotFound, StoreError, StoreUnavailable
 from meruit.judge.verdict import rejudge
 from meruit.log.entries import ErasureEntry, VerdictEntry, read_entry
 from meruit.log.merkle import is_included, leaf_hash
@@ -46,7 +47,6 @@ from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.erase import erase
 from meruit.store import log as audit
 from meruit.store import tables
-from meruit.store.database import NotFound, StoreError, StoreUnavailable
 from meruit.store.location import KEY_FILE, Location
 from meruit.store.store import ClockAndEntropy, Store
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 # The module, because pytest would take a `test_result` of its own for a test.
 from meruit.audit import statement
-from meruit.audit.statement import MAX_SIGNATURES, StatementError, envelope, open_envelope, pre_authentication
+from meruit.audit.statement import MAX_SIGNATURES, envelope, open_envelope, pre_authentication
+from meruit.errors import StatementError
 from meruit.log.note import SigningKey
 from meruit.model.verdict import Verdict
 

@@ -14,9 +14,8 @@ import pytest
 
 from meruit.app import build_benchmarks, build_environments
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
-from meruit.benchmarks.store.read import TaskRunStateError
 from meruit.config import Settings
-from meruit.errors import MeruitError, Unreachable
+from meruit.errors import MeruitError, TaskRunStateError, Unreachable
 from meruit.model.access import Scope
 from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from meruit.gate.verdict import VerificationRejected
+from meruit.errors import VerificationRejected
 
 ENOUGH = 3
 BROKEN = 99

@@ -15,7 +15,7 @@ from tests.bridges.outputs import at_once
 import meruit
 from meruit.bridges import Verified, criteria
 from meruit.config import load_benchmark
-from meruit.errors import CriteriaError, MeruitError
+from meruit.errors import CouldNotVerify, CriteriaError, MeruitError, VerificationExhausted
 from meruit.events.store import outbox
 from meruit.gate.agent import Agent, RunResult
 from meruit.gate.context import AgentContext
@@ -25,7 +25,6 @@ from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import QueueRun
-from meruit.gate.verdict import CouldNotVerify, VerificationExhausted
 from meruit.gate.verifier import verifier_of
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState

@@ -11,12 +11,16 @@ import pytest
 from tests.bridges.outputs import AgentOutput, FinalResult, at_once
 
 from meruit.bridges import gate
-from meruit.errors import MeruitError
-from meruit.gate.definition import AgentError
-from meruit.gate.limits import BudgetError
+from meruit.errors import (
+    AgentError,
+    BudgetError,
+    CouldNotVerify,
+    MeruitError,
+    VerificationExhausted,
+    VerificationRejected,
+)
 from meruit.gate.run import RunState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
 from meruit.store.store import Store
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from tests.bridges.outputs import AgentOutput, FinalResult
 
 from meruit.bridges.langchain_messages import ONE_ONLY
 from meruit.bridges.langgraph import GateState, gate_node
-from meruit.gate.definition import AgentError
+from meruit.errors import AgentError, CouldNotVerify, VerificationExhausted, VerificationRejected
 from meruit.gate.run import RunState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
 from meruit.store.store import Store
 
 # Any, here and below: LangGraph's states are mappings, and its graphs generic over four of them.

@@ -20,10 +20,9 @@ from pydantic import BaseModel
 from tests.bridges.outputs import AgentOutput, FinalResult
 
 from meruit.bridges.openai_agents import GatedRun, run_with_gate
-from meruit.gate.definition import AgentError
+from meruit.errors import AgentError, VerificationExhausted, VerificationRejected
 from meruit.gate.run import RunState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.verdict import VerificationExhausted, VerificationRejected
 from meruit.store.store import Store
 
 

@@ -20,13 +20,12 @@ from tests.bridges.outputs import AgentOutput, FinalResult
 
 from meruit.bridges import pydantic_ai as bridge
 from meruit.bridges.pydantic_ai import gate_output, gate_validator, most_retries
+from meruit.errors import AgentError, VerificationExhausted, VerificationRejected
 from meruit.gate.context import AgentContext
-from meruit.gate.definition import AgentError
 from meruit.gate.gate import Gate
 from meruit.gate.limits import GateLimits
 from meruit.gate.run import RunState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.verdict import VerificationExhausted, VerificationRejected
 from meruit.store.store import Store
 
 Says = Callable[[int], dict[str, Any]]

@@ -14,9 +14,8 @@ from tests.checks.questions import Holding, judged
 
 from meruit.checks.framework import file_formats as formats
 from meruit.checks.framework.file_formats import FileFormat, format_by_ending
-from meruit.checks.values.errors import UnreadableContent
 from meruit.checks.values.globs import MAX_GLOB, glob
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 from meruit.model.criterion import Assertion
 from meruit.model.environment import Encoding, Item, Snapshot, SourceKind, make_item
 from meruit.model.evidence import Checked, Fault, Missing

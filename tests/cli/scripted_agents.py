@@ -7,12 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from meruit.errors import Unreachable
+from meruit.errors import Unreachable, VerificationRejected
 from meruit.gate.agent import Agent
 from meruit.gate.definition import AgentDefinition
 from meruit.gate.team import Team, WorkItem
 from meruit.gate.tools import Deferred
-from meruit.gate.verdict import VerificationRejected
 from meruit.model.chat import ModelAnswer, ToolSpec
 from meruit.testing import ScriptedModel, calls, says, submits
 

@@ -17,7 +17,7 @@ from tests.conformance.counting import rows_of
 from tests.events.telling import Clock
 from tests.outcomes.making import together
 
-from meruit.errors import MeruitError
+from meruit.errors import AgentRunConflict, MeruitError, NotFound, RunCancelled, RunFenced
 from meruit.events.store import outbox
 from meruit.gate.accounting import SubmissionResult
 from meruit.gate.limits import GateLimits
@@ -27,7 +27,6 @@ from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, ForgetWorker, RecordHeartbeat
 from meruit.gate.store.runs import (
     MEMBERS,
-    AgentRunConflict,
     CancelRun,
     ClaimRun,
     EndRun,
@@ -36,9 +35,7 @@ from meruit.gate.store.runs import (
     QueueRun,
     RecordStep,
     ResumeRun,
-    RunCancelled,
     RunFailure,
-    RunFenced,
     WakeRun,
 )
 from meruit.gate.store.submissions import GiveUp, HostSubmit, Submit, commitment_content
@@ -48,7 +45,6 @@ from meruit.log.entries import GateEntry, read_entry
 from meruit.model.chat import Usage
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 

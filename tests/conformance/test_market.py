@@ -32,7 +32,6 @@ from tests.contracts.trading import (
 from tests.outcomes.making import together
 
 from meruit.contracts.invariants import find_violations
-from meruit.contracts.lifecycle import WrongState
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.postings import PLATFORM
 from meruit.contracts.store import ledger
@@ -40,13 +39,12 @@ from meruit.contracts.store import read as contracts
 from meruit.contracts.store.read import ContractSnapshot, terms_of
 from meruit.contracts.transitions import AwardContract, ExpireContracts
 from meruit.documents.authoring import parse_work
-from meruit.errors import MeruitError
+from meruit.errors import IdempotencyConflict, MeruitError, NotFound, WrongState
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.verdict import GovernanceStatus
 from meruit.outcomes.store.erase import Erase, erase
-from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay
+from meruit.outcomes.store.write import IdempotentReplay
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import ClockAndEntropy, Store

@@ -17,9 +17,9 @@ from tests.outcomes.making import together
 from meruit.benchmarks.store import published
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store import transitions as run_moves
-from meruit.benchmarks.store.published import BenchmarkTaken, BenchmarkView, PublishBenchmark
-from meruit.benchmarks.store.read import RunFilter, TaskRunStateError
-from meruit.errors import Unreachable
+from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark
+from meruit.benchmarks.store.read import RunFilter
+from meruit.errors import BenchmarkTaken, NotFound, StoreError, TaskRunStateError, Unreachable, UnsupportedCriteria
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest
 from meruit.model.environment import as_work_part
@@ -27,12 +27,10 @@ from meruit.model.outcome import in_micros
 from meruit.model.task import Benchmark
 from meruit.model.task_run import CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.outcomes.service import UnsupportedCriteria
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.write import NewOutcome
 from meruit.store import tables
-from meruit.store.database import NotFound, StoreError
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 

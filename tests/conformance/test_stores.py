@@ -37,7 +37,7 @@ from tests.outcomes.making import (
 )
 from tests.postgres import Server
 
-from meruit.errors import MeruitError
+from meruit.errors import IdempotencyConflict, MeruitError, NotFound, StoreError, StoreUnavailable
 from meruit.log.commitment import matches
 from meruit.log.entries import EvidenceEntry, VerdictEntry, criteria_digest_of, read_entry
 from meruit.log.merkle import Frontier, is_consistent, is_included, leaf_hash
@@ -51,7 +51,6 @@ from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 from meruit.outcomes.store.write import (
     AddVersions,
-    IdempotencyConflict,
     IdempotentReplay,
     IdempotentRequest,
     NewOutcome,
@@ -63,7 +62,7 @@ from meruit.outcomes.store.write import (
 from meruit.store import keys, recorder, tables
 from meruit.store import log as audit
 from meruit.store import migrate as opening
-from meruit.store.database import NotFound, StoreError, StoreUnavailable, connect
+from meruit.store.database import connect
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.store.transaction import WriteTransaction

@@ -16,14 +16,23 @@ from tests.events.telling import Clock
 from tests.outcomes.making import together
 from tests.usage.metering import BEGUN, BY_CALLS, ENDED, POLICY, USED, Place, attempt
 
-from meruit.errors import MeruitError
+from meruit.errors import (
+    FetchError,
+    IdempotencyConflict,
+    InvalidUsage,
+    MeruitError,
+    NotFound,
+    NothingToAcknowledge,
+    PriceAlreadyFrozen,
+    StoreError,
+    UsageRunEnded,
+)
 from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredStep, UsageRecord, Window
 from meruit.model.outcome import in_micros
 from meruit.model.prices import PriceQuote, RunCosts
-from meruit.model.usage import Acknowledgement, FetchError, Observation, Tokens, UsageCode, UsagePolicy, UsageStatus
-from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest
+from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageCode, UsagePolicy, UsageStatus
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store import tables
-from meruit.store.database import NotFound, StoreError
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.store.transaction import WriteTransaction
@@ -40,16 +49,12 @@ from meruit.usage.store.accounts import (
 from meruit.usage.store.read import AttributionRow
 from meruit.usage.store.write import (
     Acknowledge,
-    InvalidUsage,
-    NothingToAcknowledge,
     ObserveNow,
-    PriceAlreadyFrozen,
     RecordObservations,
     RecordPrices,
     RecordRun,
     RecordRuns,
     RunObservation,
-    UsageRunEnded,
 )
 
 MORE, LESS, NONE = Tokens(20, 5), Tokens(8, 5), Tokens(0, 0)

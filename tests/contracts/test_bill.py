@@ -19,8 +19,6 @@ from meruit.config import Settings
 from meruit.contracts.bill import (
     GUARD,
     MAX_LINES,
-    AmountTooLarge,
-    RuleFailed,
     bill,
     calculate_cost,
     chargeable_criteria,
@@ -30,8 +28,8 @@ from meruit.contracts.bill import (
     sum_of,
 )
 from meruit.contracts.payable import why_held
-from meruit.contracts.rule_order import RulesContradictTerms, check_rules
-from meruit.errors import MeruitError, UnknownName
+from meruit.contracts.rule_order import check_rules
+from meruit.errors import AmountTooLarge, MeruitError, RuleFailed, RulesContradictTerms, UnknownName
 from meruit.judge.verdict import apply_governance
 from meruit.model.contract import USUAL_RULES, BonusOnFailure, Terms
 from meruit.model.criterion import SuccessCriteria

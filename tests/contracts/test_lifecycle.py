@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.contracts import lifecycle
-from meruit.contracts.lifecycle import ALLOWED, Operation, WrongState, check
+from meruit.contracts.lifecycle import ALLOWED, Operation, check
+from meruit.errors import WrongState
 from meruit.model.contract import OPEN, Contract, ContractState, Escrow, Terms
 
 S = ContractState

@@ -13,10 +13,8 @@ import pytest
 from meruit.app import build_engine, build_marketplace
 from meruit.config import Settings
 from meruit.contracts import marketplace as work
-from meruit.contracts.bill import AmountTooLarge
 from meruit.contracts.invariants import find_violations
-from meruit.contracts.lifecycle import WrongState
-from meruit.contracts.marketplace import CanaryShown, Marketplace, NullAgentPasses, completion_fingerprint
+from meruit.contracts.marketplace import Marketplace, completion_fingerprint
 from meruit.contracts.store import ledger
 from meruit.contracts.store import work as works
 from meruit.contracts.store.read import ContractSnapshot
@@ -31,7 +29,17 @@ from meruit.contracts.transitions import (
     StartContract,
     VoidContract,
 )
-from meruit.errors import ConfigError, CriteriaError, MeruitError, UnknownName
+from meruit.errors import (
+    AmountTooLarge,
+    CanaryShown,
+    ConfigError,
+    CriteriaError,
+    MeruitError,
+    NotFound,
+    NullAgentPasses,
+    UnknownName,
+    WrongState,
+)
 from meruit.events.store.outbox import events_after
 from meruit.governance.dossier import HandedIn
 from meruit.log.commitment import SALT_BYTES
@@ -42,7 +50,6 @@ from meruit.model.money import Line, PricePart
 from meruit.model.verdict import GovernanceStatus, Verdict
 from meruit.outcomes.service import SMALL_BYTES, Registrar
 from meruit.registry import SettlementRule, settlement_rules
-from meruit.store.database import NotFound
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 

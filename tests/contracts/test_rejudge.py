@@ -8,10 +8,11 @@ import pytest
 from meruit import Market, open_market
 from meruit.audit.export import export
 from meruit.audit.verify.outcome import verify
-from meruit.contracts.lifecycle import Operation, WrongState
+from meruit.contracts.lifecycle import Operation
 from meruit.contracts.rejudge import rejudge
 from meruit.contracts.store.read import OPERATION_ORDER
 from meruit.contracts.store.transaction import Actor
+from meruit.errors import WrongState
 from meruit.model.access import Scope
 from meruit.outcomes.store.erase import erase
 

@@ -16,10 +16,8 @@ from tests.usage.test_cost import a_quote
 
 from meruit.audit.bundle import read, unpack
 from meruit.audit.export import export
-from meruit.audit.findings import AuditStep
 from meruit.audit.verify.outcome import verify
-from meruit.contracts.lifecycle import Decision, WrongState
-from meruit.contracts.rule_order import RulesContradictTerms
+from meruit.contracts.lifecycle import Decision
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.transitions import (
@@ -31,6 +29,7 @@ from meruit.contracts.transitions import (
     SettleContract,
     VoidContract,
 )
+from meruit.errors import AuditStep, RulesContradictTerms, WrongState
 from meruit.governance.dossier import HandedIn
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from tests.contracts.test_bill import Piece, adds_up, judged, written
 from tests.usage.test_cost import a_call, a_quote, a_run, verdict, whole
 
-from meruit.contracts.bill import RuleFailed, bill, hold_for
+from meruit.contracts.bill import bill, hold_for
 from meruit.contracts.payable import why_held
-from meruit.contracts.rule_order import RulesContradictTerms, check_rules
+from meruit.contracts.rule_order import check_rules
 from meruit.contracts.token_terms import describe_token_use, price_of, token_payments_by_run, token_use, why_usage_waits
+from meruit.errors import RuleFailed, RulesContradictTerms
 from meruit.model.contract import USUAL_RULES, Terms
 from meruit.model.metering import UsageRecord
 from meruit.model.money import Bill, ContractTokenUse, Line, PricePart

@@ -17,10 +17,9 @@ from tests.servers.running import Emulator, FhirServer, SshServer
 
 from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.benchmarks.service import Benchmarks
-from meruit.benchmarks.store.read import TaskRunStateError
 from meruit.config import Settings
 from meruit.documents.authoring import parse_benchmark
-from meruit.errors import AuthorError, Unreachable
+from meruit.errors import AuthorError, TaskRunStateError, Unreachable
 from meruit.model.access import Scope
 from meruit.model.evidence import Fault
 from meruit.model.task_run import CriterionRun, RunStatus, TaskRun

@@ -8,11 +8,12 @@ import pytest
 from pydantic import BaseModel, RootModel
 from tests.servers.chat import Break, Breaks, Call, ChatServer, Fails, Json, Play, Says, Script, TooMany
 
+from meruit.errors import AgentError, VerificationRejected
 from meruit.events.store import outbox
 from meruit.gate.agent import Agent
 from meruit.gate.chat.endpoint import ChatEndpoint
 from meruit.gate.context import AgentContext
-from meruit.gate.definition import OUTPUT_TOOL, AgentError
+from meruit.gate.definition import OUTPUT_TOOL
 from meruit.gate.loop import NUDGE, SECOND_OUTPUT
 from meruit.gate.run import AgentRun, GateSubmission, RunRequest, RunState
 from meruit.gate.runner import engine as durable
@@ -20,7 +21,6 @@ from meruit.gate.runner.engine import MAX_ERRORS, AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import QueueRun
-from meruit.gate.verdict import VerificationRejected
 from meruit.model.chat import Usage
 from meruit.model.events import EventType
 from meruit.store.location import Location

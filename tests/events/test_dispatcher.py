@@ -32,6 +32,7 @@ from tests.events.delivering import (
     until,
 )
 
+from meruit.errors import StoreUnavailable
 from meruit.events import dispatcher as dispatch
 from meruit.events import webhook_delivery as delivery
 from meruit.events.dispatcher import Dispatcher
@@ -41,7 +42,7 @@ from meruit.events.webhook_delivery import DeliveryResult
 from meruit.model.events import Event, EventType
 from meruit.sources.http_guard import Outbound
 from meruit.store import tables
-from meruit.store.database import Database, StoreUnavailable
+from meruit.store.database import Database
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from tests.faults.gate_killing import Killer, Say, Step
 from tests.faults.gate_stories import ITEMS, SHORT_TURNS, Move, Story, call_id
 
-from meruit.errors import Unreachable
+from meruit.errors import Unreachable, VerificationRejected
 from meruit.gate.agent import Agent
 from meruit.gate.context import AgentContext
 from meruit.gate.run import FINAL_STATES, AgentRun, RunRequest, RunState
@@ -24,7 +24,6 @@ from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import MEMBERS, CancelRun, QueueRun, ResumeRun
 from meruit.gate.team import Team, WorkItem
 from meruit.gate.tools import Deferred, Pause
-from meruit.gate.verdict import VerificationRejected
 from meruit.model.chat import ModelAnswer, ToolSpec
 from meruit.store.recorder import CommitNotice
 from meruit.store.store import Store

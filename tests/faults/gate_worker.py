@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from meruit.errors import VerificationRejected
 from meruit.gate.agent import Agent
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.polling import PollingIntervals
 from meruit.gate.runner.worker import work
 from meruit.gate.tools import Deferred, Pause
-from meruit.gate.verdict import VerificationRejected
 from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, calls, says, submits

@@ -32,8 +32,8 @@ from meruit.audit.bundle import (
     unpack,
 )
 from meruit.audit.export import export
-from meruit.audit.findings import AuditStep, BundleFlaw
 from meruit.audit.statement import envelope
+from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import rejudge
 from meruit.log.commitment import commitment, usage_evidence_bytes
 from meruit.log.entries import (

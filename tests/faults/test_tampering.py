@@ -17,8 +17,9 @@ import pytest
 from tests.faults.tampering import CONTRACTS, KINDS, LATENCY, Forgery, World, make_world, tampered
 
 from meruit.audit.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, pack_files, unpack
-from meruit.audit.findings import AuditStep, AuditStepState
+from meruit.audit.findings import AuditStepState
 from meruit.audit.verify.outcome import MAX_CRITERIA, verify
+from meruit.errors import AuditStep
 from meruit.log.entries import CriteriaEntry, Entry, VerdictEntry
 from meruit.model.canonical import canonical
 

@@ -14,7 +14,8 @@ from tests.faults.started import run
 from tests.faults.usage_week import MONDAY, Week, check, kept
 from tests.faults.usage_world import DAY, HOUR, MODEL, World
 
-from meruit.model.usage import FetchError, UsageStatus
+from meruit.errors import FetchError
+from meruit.model.usage import UsageStatus
 from meruit.playground.billing.server import ProviderServer
 from meruit.store.location import Location
 from meruit.store.store import Store, utc_now

@@ -16,6 +16,7 @@ from sqlalchemy import select
 from tests.faults.usage_world import ACCOUNT, DAY, HOUR, MINUTE, MODEL, NOON, TENANT, USED, World, at_once, key
 from tests.usage.oracle import Opinion, opinion
 
+from meruit.errors import FetchError
 from meruit.model.metering import (
     AttributionKey,
     AttributionKind,
@@ -27,7 +28,7 @@ from meruit.model.metering import (
     UsageRecord,
     Window,
 )
-from meruit.model.usage import FetchError, Observation, Tokens, UsagePolicy, UsageStatus
+from meruit.model.usage import Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.playground.billing.faults import Dip, Faults, Outage, OutageKind
 from meruit.store import tables
 from meruit.store.recorder import Write

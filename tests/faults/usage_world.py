@@ -103,7 +103,7 @@ class World:
 
     def round(
         self, *accounts: Account, choice: UsageRunFilter = UsageRunFilter(), said: list[tuple[str, str]] | None = None
-    ) -> ReconcileSummary:  # noqa: B008
+    ) -> ReconcileSummary:
         """One round now, by a process that has just been started."""
         heard = [] if said is None else said
         return asyncio.run(self.reconciler(*accounts).run_once(choice, lambda about, text: heard.append((about, text))))

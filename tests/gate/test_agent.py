@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from meruit.errors import AgentError, CouldNotVerify, ScriptOver, ToolError, VerificationExhausted, VerificationRejected
 from meruit.gate.agent import Agent, RunResult
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import OUTPUT_TOOL, AgentError
+from meruit.gate.definition import OUTPUT_TOOL
 from meruit.gate.loop import NUDGE, SECOND_OUTPUT
-from meruit.gate.tools import MAX_REPLY, Deferred, Pause, ToolError, reply_of, tool
-from meruit.gate.verdict import Acceptance, CouldNotVerify, VerificationExhausted, VerificationRejected
+from meruit.gate.tools import MAX_REPLY, Deferred, Pause, reply_of, tool
+from meruit.gate.verdict import Acceptance
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
-from meruit.testing import ScriptedModel, ScriptLine, ScriptOver, calls, says, submits, verdict_of
+from meruit.testing import ScriptedModel, ScriptLine, calls, says, submits, verdict_of
 
 
 class Final(BaseModel):

@@ -16,14 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel, SecretStr, computed_field, create_model, field_serializer
 
-from meruit.gate.candidate import (
-    NotJsonSerializable,
-    candidate_hash,
-    hash_of,
-    is_lossless,
-    to_json_value,
-    to_json_value_and_hash,
-)
+from meruit.errors import NotJsonSerializable
+from meruit.gate.candidate import candidate_hash, hash_of, is_lossless, to_json_value, to_json_value_and_hash
 
 SMALL = 2**53
 json_values: st.SearchStrategy[Any] = st.recursive(

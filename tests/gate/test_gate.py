@@ -9,16 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from meruit.errors import (
+    AgentError,
+    BudgetError,
+    CouldNotVerify,
+    RunCancelled,
+    RunFenced,
+    VerificationExhausted,
+    VerificationRejected,
+)
 from meruit.events.store import outbox
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import AgentError
 from meruit.gate.gate import Gate, Passed, Rejected
-from meruit.gate.limits import BudgetError
 from meruit.gate.run import RunRequest
 from meruit.gate.state import VerificationOutcome
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import CancelRun, QueueRun, RunCancelled, RunFenced
-from meruit.gate.verdict import CouldNotVerify, VerificationExhausted, VerificationRejected
+from meruit.gate.store.runs import CancelRun, QueueRun
 from meruit.store.store import Store
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from tests.events.telling import Clock
 from tests.outcomes.making import CRITERIA, ENGINE, body_of
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, RunFenced, VerificationRejected
 from meruit.events.store import outbox
 from meruit.gate.accounting import SubmissionResult
 from meruit.gate.agent import Agent
@@ -34,9 +34,9 @@ from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended, driv
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import SchemaErrorFound, VerificationState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import WAIT, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun, RunFailure, RunFenced
+from meruit.gate.store.runs import WAIT, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun, RunFailure
 from meruit.gate.tools import Deferred, tool
-from meruit.gate.verdict import Rejection, SystemErrorVerdict, VerificationRejected, VerifierVerdict
+from meruit.gate.verdict import Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.model.chat import ToolCall
 from meruit.model.outcome import from_micros
 from meruit.store.store import Store

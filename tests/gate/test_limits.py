@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.gate.limits import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, BudgetError, GateLimits, budget, validate_count
+from meruit.errors import BudgetError
+from meruit.gate.limits import DEFAULT_ATTEMPTS, MAX_ATTEMPTS, GateLimits, budget, validate_count
 
 counts = st.integers(1, MAX_ATTEMPTS)
 senseless = st.one_of(

@@ -7,17 +7,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from meruit.errors import AgentError, BudgetError, RunCancelled, VerificationRejected
 from meruit.events.store import outbox
 from meruit.gate.agent import Agent
-from meruit.gate.definition import AgentError
-from meruit.gate.limits import BudgetError
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import CancelRun, ClaimRun, QueueRun, RunCancelled
+from meruit.gate.store.runs import CancelRun, ClaimRun, QueueRun
 from meruit.gate.team import MAX_ITEMS, Signal, Team, WorkItem, drive_team, signal_of
-from meruit.gate.verdict import VerificationRejected
 from meruit.model.outcome import in_micros
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, ScriptLine, submits

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from meruit.gate.tools import OutOfTime, await_in_task, run_in_thread
+from meruit.errors import OutOfTime
+from meruit.gate.tools import await_in_task, run_in_thread
 
 
 def complaints(scenario: Any) -> list[str]:

@@ -9,15 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.gate.verdict import (
-    Acceptance,
-    Rejection,
-    SystemErrorVerdict,
-    VerificationExhausted,
-    VerificationRejected,
-    VerifierVerdict,
-    parse_verdict,
-)
+from meruit.errors import VerificationExhausted, VerificationRejected
+from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict, parse_verdict
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from tests.gate import postponed
 
+from meruit.errors import VerifierError
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.verifier import INJECTED, Verifier, VerifierError, inspect_parameters, verifier_from, verifier_of
+from meruit.gate.verifier import INJECTED, Verifier, inspect_parameters, verifier_from, verifier_of
 
 SUPPLY: dict[str, Any] = {
     "agent_ctx": AgentContext(run_id="r1"),

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meruit.judge.batch import BLOCK_ROWS, VERDICTS, BatchUnsupported, judge_columns
+from meruit.errors import BatchUnsupported
+from meruit.judge.batch import BLOCK_ROWS, VERDICTS, judge_columns
 from meruit.judge.plan import Plan
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.verdict import Verdict

@@ -15,13 +15,12 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, NoteError
 from meruit.log.merkle import EMPTY_ROOT, MAX_SIZE
 from meruit.log.note import (
     MAX_NOTE_BYTES,
     MAX_SIGNATURES,
     Checkpoint,
-    NoteError,
     SigningKey,
     VerifierKey,
     open_checkpoint,

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit import CustomExtractor, Failure, MeruitError, Sandbox, SuccessCriteria, VerificationEngine, Work
+from meruit.errors import ContextError
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
-from meruit.sandbox.contract import MAX_CONTEXT_BYTES, ContextError, SandboxResult
+from meruit.sandbox.contract import MAX_CONTEXT_BYTES, SandboxResult
 
 WORDS = "def metric(input, output, metadata):\n    return {'custom': len(output['text'].split()), 'other': 7}\n"
 EVIDENCE = {"tier": "python", "engine": "fake 1"}

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from meruit.errors import MeruitError
-from meruit.model.metering import CallState, FetchFailed, MeteredCall, MeteredRun, MeteredStep, UsageAccount
-from meruit.model.usage import FetchError, Tokens, UsageRun, UsageStep
+from meruit.errors import FetchError, FetchFailed, MeruitError
+from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep, UsageAccount
+from meruit.model.usage import Tokens, UsageRun, UsageStep
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE, TWO = Tokens(10, 1, 1), Tokens(20, 2, 1)

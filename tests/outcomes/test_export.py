@@ -13,7 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from meruit import SuccessCriteria, VerificationEngine
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
 from meruit.model.canonical import digest
 from meruit.model.outcome import Labels, OutcomeRecord
@@ -25,7 +25,6 @@ from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
-from meruit.store.database import StoreError
 from meruit.store.location import Location
 from meruit.store.store import Store
 

@@ -16,15 +16,15 @@ import asyncssh
 import httpx
 import pytest
 
-from meruit.errors import MeruitError
+from meruit.errors import AlreadyServed, MeruitError, PlaygroundFull, UnknownPlayground
 from meruit.model.environment import SourceKind
 from meruit.playground import host as hosting
 from meruit.playground import sftp
 from meruit.playground.fhir.resources import FhirRefusal
-from meruit.playground.host import AlreadyServed, Host, Playground, UnknownPlayground
+from meruit.playground.host import Host, Playground
 from meruit.playground.portal import app as portal
 from meruit.playground.seed import Seed
-from meruit.playground.state import QUOTA_BYTES, REFUSED, PlaygroundFull, PlaygroundState
+from meruit.playground.state import QUOTA_BYTES, REFUSED, PlaygroundState
 
 SEED = Seed(resources={"Patient/1": {"resourceType": "Patient"}}, files={"in/a.txt": b"a"})
 MESSAGE = b"\x0bMSH|^~\\&|A|B|C|D|20260306||ADT^A01|1|P|2.5.1\r\x1c\r"

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, PlaygroundRefusal
 from meruit.model.environment import SourceKind
 from meruit.playground import events
 from meruit.playground import phone_call as call
-from meruit.playground.http import PlaygroundRefusal
 from meruit.playground.phone_call import PhoneScript, read_script, replies
 from meruit.playground.state import PlaygroundState
 

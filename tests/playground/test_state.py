@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 import meruit.playground.state
-from meruit.errors import MeruitError, Unreachable
+from meruit.errors import MeruitError, PlaygroundFull, Unreachable
 from meruit.model.environment import SourceKind
-from meruit.playground.state import MAX_APPENDED, NAMES, REFUSED, SPARE_BYTES, PlaygroundFull, PlaygroundState
+from meruit.playground.state import MAX_APPENDED, NAMES, REFUSED, SPARE_BYTES, PlaygroundState
 
 NOON = datetime(2026, 3, 6, 12, 0, 0, 5, UTC)
 KINDS = st.sampled_from([SourceKind.FHIR, SourceKind.ROWS, SourceKind.FILES])

@@ -24,10 +24,10 @@ from tests.contracts.trading import BEGINNING, COPY, ENGINE, GOOD, LEAKED, REFER
 from tests.postgres import NewDatabase
 
 from meruit.contracts.invariants import find_violations
-from meruit.contracts.lifecycle import WrongState
 from meruit.contracts.store import ledger
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.transitions import AwardContract, ExpireContracts
+from meruit.errors import WrongState
 from meruit.outcomes.store.read import criteria_body, criteria_from
 from meruit.outcomes.store.write import AddVersions, IdempotentReplay, NewVersion
 from meruit.store import tables

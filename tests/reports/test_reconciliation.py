@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reports.worlds import NOON, recorded
 
+from meruit.errors import FetchError
 from meruit.model.metering import CallState, MeteredCall, MeteredStep, UsageRecord
-from meruit.model.usage import FetchError, Observation, Tokens, UsageChange, UsageCode, UsageStatus
+from meruit.model.usage import Observation, Tokens, UsageChange, UsageCode, UsageStatus
 from meruit.reports.reconciliation import (
     MOST_ROWS,
     MOST_STEPS,

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reports.worlds import NOON, recorded, worlds
 
+from meruit.errors import ReportError
 from meruit.model.metering import UsageRecord
 from meruit.model.task_run import ConfidenceInterval
 from meruit.model.usage import Tokens, UsageStatus
 from meruit.reports.agent_summary import AgentSummary, Measure
 from meruit.reports.compare import Comparison, Point, RunPopulation, pareto_front
 from meruit.reports.page import render
-from meruit.reports.population import CostKind, ReportError
+from meruit.reports.population import CostKind
 from meruit.reports.report import MOST_AGENTS, Report, build_report
 
 WARNING, VERIFIED = UsageStatus.WARNING, UsageStatus.VERIFIED

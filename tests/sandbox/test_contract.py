@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from meruit.errors import ContextError
 from meruit.model.evidence import Cause
 from meruit.model.kinds import Tier
 from meruit.model.limits import MAX_METRICS, MAX_NAME
@@ -18,7 +19,6 @@ from meruit.sandbox import contract
 from meruit.sandbox.contract import (
     MAX_MESSAGE,
     MAX_RESULT_BYTES,
-    ContextError,
     Failure,
     Limits,
     SandboxError,

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, SourceError
 from meruit.sources import credentials
 from meruit.sources.credentials import SecretToken, redact
-from meruit.sources.retry import SourceError
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 

@@ -17,15 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from meruit.errors import OutboundFailed, OutboundRefused
 from meruit.sources import http_guard as outbound
-from meruit.sources.http_guard import (
-    MAX_REPLY_BYTES,
-    Outbound,
-    OutboundFailed,
-    OutboundRefused,
-    OutboundReply,
-    check_url,
-)
+from meruit.sources.http_guard import MAX_REPLY_BYTES, Outbound, OutboundReply, check_url
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meruit.errors import SourceError
 from meruit.model.environment import Read, Snapshot, SourceKind, make_item
 from meruit.sources.retry import (
     MAX_READINGS,
     BackoffSchedule,
     ReadPolicy,
-    SourceError,
     SourceReading,
     describe_difference,
     for_each,

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.outcomes.making import outcome, recorded
 
+from meruit.errors import StoreError
 from meruit.model.access import Scope
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.write import NewOutcome
 from meruit.store import blobs
 from meruit.store.blobs import INLINE_BYTES
-from meruit.store.database import StoreError
 from meruit.store.location import Location
 from meruit.store.store import Store
 

@@ -11,9 +11,8 @@ from sqlalchemy import Table, select
 from tests.events.telling import read
 from tests.outcomes.making import together
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreError
 from meruit.store import tables
-from meruit.store.database import StoreError
 from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import Store

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tests.postgres import Server
 
+from meruit.errors import StoreError, StoreUnavailable
 from meruit.store import migrate as opening
-from meruit.store.database import FROZEN_MS, StoreError, StoreUnavailable, connect
+from meruit.store.database import FROZEN_MS, connect
 from meruit.store.location import FILE, KEY_FILE, Location
 from meruit.store.store import Store
 

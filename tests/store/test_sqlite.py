@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import event
 from tests.outcomes.making import outcome, recorded
 
+from meruit.errors import StoreUnavailable
 from meruit.model.access import Scope
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 from meruit.store import database
-from meruit.store.database import StoreUnavailable
 from meruit.store.location import Location
 from meruit.store.store import Store
 

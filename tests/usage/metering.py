@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
+from meruit.errors import FetchError
 from meruit.events.store import outbox
 from meruit.log.commitment import matches, usage_evidence_bytes
 from meruit.log.entries import UsageEntry, read_entry
 from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.outcome import in_micros
-from meruit.model.usage import Assurance, FetchError, Observation, Tokens, UsagePolicy, UsageStatus
+from meruit.model.usage import Assurance, Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.store import tables
 from meruit.store.store import Store
 from meruit.usage.decision import decide

@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
+from meruit.errors import FetchError
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.usage import (
     Acknowledgement,
     Anchor,
     Assurance,
-    FetchError,
     Observation,
     Tokens,
     UsageCode,

@@ -26,12 +26,12 @@ from tests.usage.oracle import (
     whole,
 )
 
+from meruit.errors import FetchError
 from meruit.model.usage import (
     Acknowledgement,
     Anchor,
     Assurance,
     Cohort,
-    FetchError,
     Observation,
     Tokens,
     UsageCode,

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.usage.oracle import ENDED, VERIFIED, WARNING, A, B, after, failed, opinion, run_of, split, whole
 
+from meruit.errors import FetchError
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.usage import (
     Acknowledgement,
     Anchor,
     Assurance,
     Cohort,
-    FetchError,
     Observation,
     Tokens,
     UsageCode,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meruit.documents.document import MAX_BYTES
-from meruit.errors import DocumentError
+from meruit.errors import DocumentError, FetchError
 from meruit.model.metering import (
     AttributionKey,
     AttributionKind,
@@ -27,7 +27,6 @@ from meruit.model.usage import (
     Acknowledgement,
     Assurance,
     Cohort,
-    FetchError,
     Observation,
     Tokens,
     UsageCode,

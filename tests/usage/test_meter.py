@@ -15,16 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meruit.errors import AuthorError, UnknownName
+from meruit.errors import AuthorError, MeteringError, NotFound, StoreError, UnknownName, UsageRunEnded, UsageRunOpen
 from meruit.model.metering import AttributionKey, AttributionKind, CallState, MeteredRun
 from meruit.model.usage import Tokens, UsageCode, UsageStatus, sum_tokens
-from meruit.store.database import NotFound, StoreError
 from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.usage import meter as metering
-from meruit.usage.meter import OUTSIDE, MeteringError, RunMeter, StepMeter, end_run, metered_run, parse_attribution_key
+from meruit.usage.meter import OUTSIDE, RunMeter, StepMeter, end_run, metered_run, parse_attribution_key
 from meruit.usage.store import read as usage_reading
-from meruit.usage.store.write import UsageRunEnded, UsageRunOpen
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -24,7 +24,8 @@ from tests.usage.oracle import (
     whole,
 )
 
-from meruit.model.usage import Anchor, FetchError, Observation, Tokens, UsageCode, UsagePolicy, UsageRun, UsageVerdict
+from meruit.errors import FetchError
+from meruit.model.usage import Anchor, Observation, Tokens, UsageCode, UsagePolicy, UsageRun, UsageVerdict
 from meruit.usage.decision import decide
 from meruit.usage.schedule import NextObservation, Schedule, is_early, next_observation
 

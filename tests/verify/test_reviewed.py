@@ -30,8 +30,8 @@ from meruit import (
     VerificationResult,
     rejudge,
 )
-from meruit.errors import MeruitError
-from meruit.judge.batch import BatchUnsupported, judge_columns
+from meruit.errors import BatchUnsupported, MeruitError
+from meruit.judge.batch import judge_columns
 from meruit.model.canonical import digest, payload_digest
 from meruit.registry import Check, checks, metrics
 

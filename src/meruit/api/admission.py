@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from typing import Any
 
-from meruit.api.problems import ApiProblem
+from meruit.errors import ApiProblem
 
 AT_ONCE = 2
 """Large bodies that are parsed and held; a parsed one takes some thirty times its size."""

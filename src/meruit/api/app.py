@@ -23,7 +23,7 @@ from meruit.api.idempotency import KeysInFlight
 from meruit.api.logging import log, log_each
 from meruit.api.openapi import Documentation
 from meruit.api.playground_host import PlaygroundHosting, is_playground_path
-from meruit.api.problems import ApiProblem, exception_handlers, problem_response, request_id_of
+from meruit.api.problems import exception_handlers, problem_response, request_id_of
 from meruit.api.query_params import reject_unknown_parameters
 from meruit.api.rate_limit import Throttle
 from meruit.api.request import ApiRequest, Service
@@ -50,25 +50,34 @@ from meruit.api.telemetry import Instruments, TelemetryMiddleware
 from meruit.app import build_benchmarks, build_engine, build_marketplace
 from meruit.benchmarks.service import needs_environment
 from meruit.benchmarks.store import read as task_runs
-from meruit.benchmarks.store.published import BenchmarkTaken
-from meruit.benchmarks.store.read import TaskRunStateError
 from meruit.config import Settings
-from meruit.contracts.bill import AmountTooLarge
-from meruit.contracts.lifecycle import WrongState
 from meruit.contracts.transitions import ExpireContracts
-from meruit.errors import MeruitError, Unavailable
+from meruit.errors import AgentRunConflict as AgentRunMoved
+from meruit.errors import (
+    AmountTooLarge,
+    ApiProblem,
+    BenchmarkTaken,
+    InvalidUsage,
+    MeruitError,
+    NotFound,
+    NothingToAcknowledge,
+    StoreUnavailable,
+    TaskRunStateError,
+    TooManyEntries,
+    Unavailable,
+    UnsupportedCriteria,
+    UsageRunEnded,
+    WrongState,
+)
 from meruit.events.commit_signal import first_of
 from meruit.events.dispatcher import Dispatcher
-from meruit.gate.store.runs import AgentRunConflict as AgentRunMoved
 from meruit.model.events import Event, EventType
-from meruit.outcomes.service import Registrar, UnsupportedCriteria
+from meruit.outcomes.service import Registrar
 from meruit.sandbox.selftest import examine
 from meruit.sources.http_guard import Outbound
-from meruit.store.database import MAX_PAGE, NotFound, StoreUnavailable
-from meruit.store.log import TooManyEntries
+from meruit.store.database import MAX_PAGE
 from meruit.store.recorder import CommitNotice
 from meruit.store.store import Store
-from meruit.usage.store.write import InvalidUsage, NothingToAcknowledge, UsageRunEnded
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 

@@ -13,9 +13,9 @@ from litestar.middleware import AbstractAuthenticationMiddleware, Authentication
 from litestar.types import ASGIApp
 
 from meruit.api.db_threads import run_in_reader_thread
-from meruit.api.problems import ApiProblem
 from meruit.api.rate_limit import Throttle
 from meruit.api.server import is_loopback
+from meruit.errors import ApiProblem
 from meruit.model.access import DEFAULT_TENANT, Caller, Role
 from meruit.store import keys
 from meruit.store.store import Store

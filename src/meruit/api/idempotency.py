@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from sqlalchemy import Connection, select
 
-from meruit.api.problems import ApiProblem
+from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store import tables

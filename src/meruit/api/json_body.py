@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, get_args
@@ -15,7 +15,7 @@ from litestar import Request
 from litestar.exceptions import HTTPException
 from litestar.types import Empty
 
-from meruit.errors import MeruitError, Problem
+from meruit.errors import BodyError, Problem
 
 MAX_DEPTH = 64
 """How deep lists and objects may nest; a lone list is 1 deep."""
@@ -39,14 +39,6 @@ _TOO_LONG = f"an integer may have {MAX_DIGITS} digits at most"
 # msgspec ends a complaint with the path, and quotes the value only where an enum or a tag was expected.
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?", re.DOTALL)
 _QUOTES_A_VALUE = re.compile(r"Invalid (?:enum )?value .*", re.DOTALL)
-
-
-class BodyError(MeruitError):
-    """A body that is not the JSON we ask for; names fields and positions, never values."""
-
-    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
-        self.problems = tuple(problems)
-        super().__init__(message)
 
 
 class StrictRequest(Request[Any, Any, Any]):

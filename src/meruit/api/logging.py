@@ -11,8 +11,7 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
-from meruit.sources.http_guard import OutboundFailed, OutboundRefused
-from meruit.store.database import StoreUnavailable
+from meruit.errors import OutboundFailed, OutboundRefused, StoreUnavailable
 
 Level = Literal["debug", "info", "warning", "error"]
 

@@ -16,19 +16,18 @@ import httpx
 from litestar import Request
 
 from meruit.api.logging import log
-from meruit.api.problems import ApiProblem, problem_response
+from meruit.api.problems import problem_response
 from meruit.app import build_environments
 from meruit.benchmarks.environment import TaskEnvironment
 from meruit.config import Settings
-from meruit.errors import MeruitError
+from meruit.errors import AlreadyServed, ApiProblem, MeruitError, NotFound
 from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task, TaskSource
 from meruit.playground.asgi import Receive, Scope, Send
 from meruit.playground.environment import PlaygroundProvider
-from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, AlreadyServed, Host, Playground, lock_directory
+from meruit.playground.host import FILE, FOLDER, LEFT_S, PREFIX, Host, Playground, lock_directory
 from meruit.playground.seed import Seed
 from meruit.playground.state import QUOTA_BYTES, PlaygroundState, rfc3339
-from meruit.store.database import NotFound
 
 _TENANT, _TASK_RUN = "tenant", "task_run"
 """What a playground's own settings say of whose it is."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -11,9 +11,9 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import ExceptionHandlersMap
 
-from meruit.api.json_body import BodyError, field_problem
+from meruit.api.json_body import field_problem
 from meruit.api.logging import log
-from meruit.errors import DocumentError, MeruitError, Problem
+from meruit.errors import ApiProblem, BodyError, DocumentError, Problem
 
 PROBLEM_TYPE = "application/problem+json"
 MAX_ERRORS = 100
@@ -36,29 +36,6 @@ _CODES: dict[int, tuple[str, str]] = {
 }
 _MISSING = re.compile(r"Missing required \w+ parameter '(?P<name>[^']+)'")
 _SAFE_MESSAGE = re.compile(r"(?:Expected `|Object missing |Object contains |Not one of the values known).*", re.DOTALL)
-
-
-class ApiProblem(MeruitError):
-    """A request that was refused, with everything the reply says about it."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        detail: str,
-        *,
-        title: str | None = None,
-        errors: Iterable[Problem] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.status = status
-        self.code = code
-        """A short slug that programs compare; the reply's `type` is made of it."""
-        self.detail = detail
-        self.title = title if title is not None else HTTPStatus(status).phrase
-        self.errors = tuple(errors)
-        self.headers = dict(headers or {})
-        super().__init__(detail)
 
 
 def problem_response(request: Request[Any, Any, Any], problem: ApiProblem) -> Response[bytes]:

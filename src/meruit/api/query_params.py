@@ -6,8 +6,7 @@ from typing import Any
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from meruit.api.problems import ApiProblem
-from meruit.errors import nearest
+from meruit.errors import ApiProblem, nearest
 from meruit.model.text import escape_control_characters
 
 MAX_SHOWN = 60

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from meruit.api.problems import ApiProblem
+from meruit.errors import ApiProblem
 
 SECONDS_A_MINUTE = 60.0
 MAX_BUCKETS = 10_000

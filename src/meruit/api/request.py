@@ -22,7 +22,6 @@ from meruit.api.idempotency import (
 )
 from meruit.api.json_body import SMALL_BYTES, StrictRequest
 from meruit.api.playground_host import PlaygroundHosting
-from meruit.api.problems import ApiProblem
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
 from meruit.api.wire import json_response
@@ -30,11 +29,12 @@ from meruit.benchmarks.service import Benchmarks
 from meruit.config import ServiceSettings
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.store.transaction import Actor
+from meruit.errors import ApiProblem, IdempotencyConflict
 from meruit.events.dispatcher import Dispatcher
 from meruit.model.access import Caller
 from meruit.model.usage import UsagePolicy
 from meruit.outcomes.service import Registrar
-from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest, find_reply, keep_reply
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply
 from meruit.sources.http_guard import Outbound
 from meruit.store.recorder import Write
 from meruit.store.store import Store

@@ -25,6 +25,7 @@ from meruit.audit.bundle import (
     statement_about,
 )
 from meruit.audit.statement import envelope
+from meruit.errors import NotFound, StoreError, StoreUnavailable
 from meruit.log.entries import OUR_CONTRACT, UsageEntry, VerdictEntry, read_entry
 from meruit.log.merkle import Subtree, consistency_proof, inclusion_proof
 from meruit.log.note import SigningKey
@@ -36,7 +37,6 @@ from meruit.outcomes.store.write import result_from
 from meruit.store import log as audit
 from meruit.store import tables
 from meruit.store.checkpoint import checkpoint, checkpoint_signed_by
-from meruit.store.database import NotFound, StoreError, StoreUnavailable
 from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store
 from meruit.usage.store.read import load_commitment

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from orjson import dumps
 
-from meruit.errors import MeruitError
+from meruit.errors import StatementError
 from meruit.log.note import SigningKey, VerifierKey, strict_base64
 from meruit.model.canonical import payload_bytes
 from meruit.model.record import Record
@@ -22,10 +22,6 @@ MAX_SIGNATURES = 100
 _SHA256_HEX = 64
 _STANDARD = str.maketrans("-_", "+/")
 """The other alphabet of base64, which every reader of envelopes must take as well."""
-
-
-class StatementError(MeruitError):
-    """A statement or its envelope is not what it must be, or is not signed by whom it must be."""
 
 
 class _Signature(Record, frozen=True):

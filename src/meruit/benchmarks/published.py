@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from meruit.benchmarks.store import published
 from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark, PublishedBenchmark
-from meruit.errors import Problem
+from meruit.errors import NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical, digest
 from meruit.model.task import Benchmark, Task, split_name
 from meruit.model.task_run import TaskRun
-from meruit.outcomes.service import CompiledCriteria, Registrar, UnsupportedCriteria
+from meruit.outcomes.service import CompiledCriteria, Registrar
 from meruit.registry import faults_of
-from meruit.store.database import NotFound
 from meruit.store.store import Store
 
 MAX_KNOWN = 256

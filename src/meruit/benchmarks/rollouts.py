@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from meruit.benchmarks.agent_process import AgentCommand, AgentExit, run_agent
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
-from meruit.benchmarks.store.read import TaskRunStateError
-from meruit.errors import AuthorError, MeruitError, Unreachable
+from meruit.errors import AuthorError, MeruitError, TaskRunStateError, Unreachable
 from meruit.model.access import Scope
 from meruit.model.record import Record
 from meruit.model.task_run import RunStatus, TaskRun

@@ -8,11 +8,11 @@ from meruit.benchmarks.evidence import completion, criterion_run
 from meruit.benchmarks.score import TaskRunOutcome, benchmark_score
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store.read import TaskRunRow
+from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, TaskRun
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store import read as outcomes
-from meruit.store.database import NotFound
 from meruit.store.store import Store
 
 

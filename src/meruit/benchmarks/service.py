@@ -15,7 +15,7 @@ from meruit.benchmarks.published import BenchmarkLibrary, select_tasks
 from meruit.benchmarks.run_reader import RunReader
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store.published import BenchmarkView, PublishedBenchmark
-from meruit.benchmarks.store.read import TaskRunRow, TaskRunStateError
+from meruit.benchmarks.store.read import TaskRunRow
 from meruit.benchmarks.store.transitions import (
     REREAD,
     BeginJudging,
@@ -30,7 +30,7 @@ from meruit.benchmarks.store.transitions import (
     StartRun,
     TimeOutRuns,
 )
-from meruit.errors import MeruitError, Unreachable
+from meruit.errors import MeruitError, StoreError, TaskRunStateError, Unreachable
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import payload_bytes
@@ -46,7 +46,6 @@ from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import Discard
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store.blobs import EvidencePart
-from meruit.store.database import StoreError
 from meruit.verify.catalogue import Prepared, Slot
 
 MAX_REPEATS = 100

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 from meruit.app import build_engine, build_task_engine
 from meruit.config import Settings, load_benchmark, load_criteria
 from meruit.documents.authoring import parse_criteria
-from meruit.errors import AuthorError, MeruitError, Unreachable, nearest
+from meruit.errors import AuthorError, MeruitError, Unreachable, VerificationRejected, nearest
 from meruit.gate.candidate import to_json_value
 from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContext
-from meruit.gate.verdict import VerificationRejected
 from meruit.gate.verifier import VERSION
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state

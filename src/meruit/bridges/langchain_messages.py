@@ -7,7 +7,8 @@ import msgspec
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from meruit.bridges.candidates import candidate_in
-from meruit.gate.definition import OUTPUT_TOOL, AgentError, OutputType
+from meruit.errors import AgentError
+from meruit.gate.definition import OUTPUT_TOOL, OutputType
 
 MARK = "meruit"
 """Of the messages that are the gate's."""

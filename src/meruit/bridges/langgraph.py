@@ -8,12 +8,12 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 import msgspec
 
 from meruit.bridges.function import call_off_event_loop
+from meruit.errors import AgentError, VerificationExhausted
 from meruit.gate.accounting import SubmissionResult, account
-from meruit.gate.definition import AgentError
 from meruit.gate.gate import Gate, Passed, PriorAnswer
 from meruit.gate.journal import AnsweredSubmission
 from meruit.gate.state import VerdictGiven, VerificationEnding, VerificationState
-from meruit.gate.verdict import SystemErrorVerdict, VerificationExhausted
+from meruit.gate.verdict import SystemErrorVerdict
 from meruit.model.record import Record
 
 try:

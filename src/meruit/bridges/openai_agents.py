@@ -3,8 +3,8 @@
 from typing import Any, NamedTuple
 
 from meruit.bridges.candidates import candidate_in
+from meruit.errors import AgentError
 from meruit.gate.context import AgentContext
-from meruit.gate.definition import AgentError
 from meruit.gate.gate import Gate, Passed
 
 try:

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from meruit.bridges.candidates import candidate_in
+from meruit.errors import AgentError
 from meruit.gate.context import AgentContext
-from meruit.gate.definition import OUTPUT_TOOL, AgentError
+from meruit.gate.definition import OUTPUT_TOOL
 from meruit.gate.gate import Gate, Passed
 from meruit.gate.limits import GateLimits
 

@@ -24,8 +24,7 @@ from meruit.checks.framework.context import BASE, CheckContext
 from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.matchers import Dialect, holds_template
 from meruit.checks.values.decimals import format_decimal, numeral
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError, UnreadableContent, nearest
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work

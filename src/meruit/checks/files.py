@@ -15,9 +15,8 @@ from meruit.checks.framework.file_formats import FORMATS, FileFormat, format_by_
 from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.formulas import TemplateText
 from meruit.checks.matching.matchers import Dialect
-from meruit.checks.values.errors import UnreadableContent
 from meruit.checks.values.globs import glob, literal
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError, UnreadableContent, nearest
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work

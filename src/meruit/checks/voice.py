@@ -25,7 +25,6 @@ from meruit.checks.matching.compare import TemplateValue
 from meruit.checks.matching.formulas import TemplateText
 from meruit.checks.values.confusables import is_plain, unmask
 from meruit.checks.values.decimals import format_decimal, numeral
-from meruit.checks.values.errors import UnreadableContent
 from meruit.checks.values.speech import (
     SpeechPause,
     SpeechSpan,
@@ -36,7 +35,7 @@ from meruit.checks.values.speech import (
     tokenize_speech,
     units,
 )
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError, UnreadableContent, nearest
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work

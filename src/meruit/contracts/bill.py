@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import AmountTooLarge, MeruitError, RuleFailed
 from meruit.model.contract import Execution, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Fault
@@ -26,14 +26,6 @@ MAX_LINES = 10_000
 """That one rule may write."""
 LARGEST_LINE = 2**62
 """In millionths; more is nobody's money, and no record could hold it."""
-
-
-class AmountTooLarge(MeruitError):
-    """More money than an exact account can hold."""
-
-
-class RuleFailed(MeruitError):
-    """A settlement rule raised, or gave something that is no part of a bill."""
 
 
 def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:

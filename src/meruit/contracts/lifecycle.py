@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import WrongState
 from meruit.model.contract import OPEN, Contract, ContractState, Escrow, Terms
 
 S = ContractState
@@ -50,14 +50,6 @@ ALLOWED: dict[Operation, frozenset[ContractState]] = {
     Operation.REVERSE: frozenset({S.SETTLED}),
     Operation.EXPIRE: frozenset({S.AWARDED, S.EXECUTING}),
 }
-
-
-class WrongState(MeruitError):
-    """A move that the contract's state does not allow; nothing was changed."""
-
-    def __init__(self, code: str, message: str) -> None:
-        self.code = code
-        super().__init__(message)
 
 
 def check(contract: Contract, operation: Operation) -> None:

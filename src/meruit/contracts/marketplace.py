@@ -13,7 +13,7 @@ from meruit.contracts.store.read import terms_of
 from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.store.work import SubmitWork, WorkRow
 from meruit.contracts.transitions import UNAVAILABLE, CompleteContract
-from meruit.errors import MeruitError
+from meruit.errors import CanaryShown, MeruitError, NullAgentPasses
 from meruit.governance.dossier import (
     CheatTraps,
     HandedIn,
@@ -50,14 +50,6 @@ MAX_KNOWN = 256
 """Works that are kept at hand."""
 PATIENCE_S = 10.0
 """How long somebody else's governance may take to answer; then a person must look."""
-
-
-class NullAgentPasses(MeruitError):
-    """Criteria that somebody passes by doing nothing."""
-
-
-class CanaryShown(MeruitError):
-    """A planted string that agents are shown, so that whoever quotes it would be caught."""
 
 
 class ContractWithWork(NamedTuple):

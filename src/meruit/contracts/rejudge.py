@@ -1,10 +1,10 @@
 """A contract's output judged once more by the contract's own criteria: what it takes to pay by a better verdict."""
 
-from meruit.contracts.lifecycle import WrongState
 from meruit.contracts.marketplace import NO_CRITERIA, Marketplace
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.store.transaction import Actor
+from meruit.errors import WrongState
 from meruit.outcomes.rescore.run import LocalRunner, Skip, rescore
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField, criteria_from
 

@@ -2,15 +2,11 @@
 
 from collections.abc import Iterator
 
-from meruit.errors import UnknownName
+from meruit.errors import RulesContradictTerms
 from meruit.model.contract import TOKENS_RULE, BonusOnFailure, Terms
 
 QUOTED_IN = "USD"
 """In which providers' prices are."""
-
-
-class RulesContradictTerms(UnknownName):
-    """Rules that would pay otherwise than the terms say; the rule that is missed is named."""
 
 
 def check_rules(terms: Terms) -> None:

@@ -10,15 +10,15 @@ from sqlalchemy import select
 
 from meruit.contracts import lifecycle
 from meruit.contracts import postings as ledger
-from meruit.contracts.bill import RuleFailed, bill
-from meruit.contracts.lifecycle import Operation, WrongState
+from meruit.contracts.bill import bill
+from meruit.contracts.lifecycle import Operation
 from meruit.contracts.payable import why_held, why_review_needed
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import ContractJudgement, terms_of
 from meruit.contracts.store.transaction import ContractTransaction, fingerprint
 from meruit.contracts.store.work import WorkRow, find_for_writing
 from meruit.contracts.token_terms import token_payments_by_run, why_usage_waits
-from meruit.errors import UnknownName
+from meruit.errors import RuleFailed, UnknownName, WrongState
 from meruit.governance.store import find_paid_contract, forget_paid_evidence, record_paid_evidence
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from meruit.contracts import lifecycle
 from meruit.contracts import postings as ledger
 from meruit.contracts.bill import hold_for
-from meruit.contracts.lifecycle import Decision, Operation, WrongState
+from meruit.contracts.lifecycle import Decision, Operation
 from meruit.contracts.payable import PAYABLE
 from meruit.contracts.settlement import (
     criteria_body,
@@ -39,6 +39,7 @@ from meruit.contracts.store.transaction import (
     run_idempotently,
 )
 from meruit.contracts.store.work import WorkRow, find_for_writing
+from meruit.errors import NotFound, WrongState
 from meruit.governance.evaluate import combine_results, govern, rule_versions
 from meruit.governance.history import SubmissionFingerprints
 from meruit.governance.store import add_history, record_history
@@ -55,7 +56,6 @@ from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, Verificat
 from meruit.outcomes.store.read import criteria_from
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.transaction import WriteTransaction
 
 UNAVAILABLE = "governance_unavailable"

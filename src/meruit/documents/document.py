@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from meruit.documents.json_events import JsonSyntaxError, json_events
-from meruit.documents.tree import DocumentUnreadable, Path, Tree, build
+from meruit.documents.json_events import json_events
+from meruit.documents.tree import Path, Tree, build
 from meruit.documents.yaml_events import yaml_events
-from meruit.errors import DocumentError, Problem
+from meruit.errors import DocumentError, DocumentUnreadable, JsonSyntaxError, Problem
 
 MAX_BYTES = 5_000_000
 """Of one file."""

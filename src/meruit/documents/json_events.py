@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from meruit.documents.tree import ParseEvent, ParseEventKind
+from meruit.errors import JsonSyntaxError
 from meruit.model.numbers import WRITTEN
 
 # A string ends at its first unescaped quote; possessive repeats make a missing one cost a single pass.
@@ -38,14 +39,6 @@ _IN_WORDS = {
     _REST_OF_LIST: "a comma or ]",
     _NOTHING: "the end of the file",
 }
-
-
-class JsonSyntaxError(Exception):
-    """The text breaks JSON's grammar."""
-
-    def __init__(self, message: str, line: int) -> None:
-        self.line = line
-        super().__init__(f"not valid JSON: {message}")
 
 
 class _Token(NamedTuple):

@@ -6,7 +6,7 @@ from decimal import Decimal
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from meruit.errors import Problem
+from meruit.errors import DocumentUnreadable, Problem
 from meruit.model.numbers import MAX_DIGITS, WRITTEN, Number, plain
 
 MAX_DEPTH = 64
@@ -54,14 +54,6 @@ class ParseEvent(NamedTuple):
     """Whether a scalar stands unquoted, so that it may be a number or a word such as true."""
     fault: str = ""
     """What is wrong with this node, where reading can go on."""
-
-
-class DocumentUnreadable(Exception):
-    """Reading cannot go on."""
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        self.problem = Problem("", message, line)
-        super().__init__(message)
 
 
 class Tree(NamedTuple):

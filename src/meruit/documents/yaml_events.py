@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from meruit.documents.tree import MAX_NODES, TOO_MANY, DocumentUnreadable, ParseEvent, ParseEventKind
+from meruit.documents.tree import MAX_NODES, TOO_MANY, ParseEvent, ParseEventKind
+from meruit.errors import DocumentUnreadable
 
 LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C parser where PyYAML was built with it; only its events are used, never its values."""

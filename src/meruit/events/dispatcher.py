@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
+from meruit.errors import LeaseLost
 from meruit.events.commit_signal import CommitSignal, first_of
 from meruit.events.store import deliveries, outbox, webhooks
 from meruit.events.store.deliveries import PendingRetry, PendingWebhook
-from meruit.events.store.outbox import LeaseLost
 from meruit.events.store.webhooks import Target
 from meruit.events.webhook_delivery import (
     DEFAULT_TIMING,

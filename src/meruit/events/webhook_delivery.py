@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from standardwebhooks import Webhook as Signer
 
+from meruit.errors import OutboundRefused
 from meruit.events.store.deliveries import BEHIND, Delivery, PendingRetry, SettleDeliveries
 from meruit.events.store.outbox import OutboxPage
 from meruit.events.store.webhooks import Target
 from meruit.model.events import Event, OutboxEvent
 from meruit.model.outcome import in_micros
-from meruit.sources.http_guard import OutboundRefused
 
 POLL_S = 1.0
 """How soon we see what other processes wrote."""

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from meruit.errors import AgentError, CouldNotVerify, VerificationExhausted
 from meruit.gate.context import ExecutionContext
-from meruit.gate.definition import AgentDefinition, AgentError
+from meruit.gate.definition import AgentDefinition
 from meruit.gate.journal import MemoryJournal
 from meruit.gate.loop import RunDone, RunFailed, drive
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import VerificationEnding, VerificationState
-from meruit.gate.verdict import CouldNotVerify, VerificationExhausted
 from meruit.model.chat import Usage
 from meruit.model.outcome import from_micros
 

@@ -5,20 +5,13 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from meruit.errors import AuthorError
-from meruit.gate.candidate import NotJsonSerializable, to_json_value
+from meruit.errors import AuthorError, NotJsonSerializable, OutOfTime, VerificationRejected
+from meruit.gate.candidate import to_json_value
 from meruit.gate.context import CriteriaJudgement, ExecutionContext
 from meruit.gate.definition import Candidate
 from meruit.gate.feedback import redact_metadata, redact_secrets
-from meruit.gate.tools import OutOfTime, await_in_task, call_author_function
-from meruit.gate.verdict import (
-    MAX_CODE,
-    Acceptance,
-    Rejection,
-    SystemErrorVerdict,
-    VerificationRejected,
-    VerifierVerdict,
-)
+from meruit.gate.tools import await_in_task, call_author_function
+from meruit.gate.verdict import MAX_CODE, Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.gate.verifier import Verifier
 from meruit.model.record import Record
 from meruit.verify.sanitize import describe, text_of

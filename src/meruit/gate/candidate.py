@@ -13,14 +13,11 @@ import msgspec
 from pydantic import BaseModel, RootModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from meruit.errors import NotJsonSerializable
 from meruit.model.canonical import canonical
 
 _VERSION = b"\x01"
 """Of the recipe below."""
-
-
-class NotJsonSerializable(ValueError):
-    """A value that JSON cannot hold."""
 
 
 def to_json_value(value: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 from pydantic import BaseModel, PydanticUserError, RootModel, TypeAdapter, ValidationError
 
-from meruit.errors import MeruitError
-from meruit.gate.candidate import NotJsonSerializable, is_lossless, to_json_value_and_hash
+from meruit.errors import AgentError, NotJsonSerializable
+from meruit.gate.candidate import is_lossless, to_json_value_and_hash
 from meruit.gate.context import AgentContext
 from meruit.gate.limits import ATTRIBUTE, GateLimits, budget, validate_count, validate_seconds
 from meruit.gate.run import AgentRun
@@ -23,10 +23,6 @@ WRAPPED = "output"
 """Where an output that is no object stands among the tool's arguments."""
 DEFAULT_TURNS = 30
 VERIFY_TIMEOUT_S = 600.0
-
-
-class AgentError(MeruitError):
-    """An agent that cannot be run as it is defined."""
 
 
 class Candidate(NamedTuple):

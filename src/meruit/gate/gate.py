@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from meruit.errors import AgentError, CouldNotVerify, NotFound, VerificationExhausted
 from meruit.gate.accounting import SubmissionResult, account
 from meruit.gate.ask_verifier import MAX_MESSAGE_CHARS, VerifierReport, ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import VERIFY_TIMEOUT_S, AgentError, Candidate, SchemaMismatch, output_type_of
+from meruit.gate.definition import VERIFY_TIMEOUT_S, Candidate, SchemaMismatch, output_type_of
 from meruit.gate.journal import AnsweredSubmission, outcome_of
 from meruit.gate.limits import GateLimits, budget, validate_count, validate_seconds
 from meruit.gate.run import RunRequest
@@ -27,17 +28,9 @@ from meruit.gate.state import advance as after
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import QueueRun
 from meruit.gate.store.submissions import HostSubmit, Submit
-from meruit.gate.verdict import (
-    Acceptance,
-    CouldNotVerify,
-    Rejection,
-    SystemErrorVerdict,
-    VerificationExhausted,
-    VerifierVerdict,
-)
+from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import DEFAULT_TENANT
-from meruit.store.database import NotFound
 from meruit.store.store import Store
 from meruit.verify.sanitize import text_of
 

@@ -3,7 +3,7 @@
 from math import inf
 from typing import Any
 
-from meruit.errors import MeruitError
+from meruit.errors import BudgetError
 from meruit.model.record import Record
 
 DEFAULT_ATTEMPTS = 5
@@ -11,10 +11,6 @@ MAX_ATTEMPTS = 1000
 """A budget beyond it is no budget."""
 ATTRIBUTE = "verify_max_attempts"
 """What an output model may say for itself."""
-
-
-class BudgetError(MeruitError):
-    """A budget that cannot be meant."""
 
 
 class GateLimits(Record, frozen=True):

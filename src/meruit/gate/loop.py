@@ -6,19 +6,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.errors import MeruitError, Unreachable
+from meruit.errors import AgentError, MeruitError, Unreachable
 from meruit.gate.accounting import SubmissionResult, account
 from meruit.gate.ask_verifier import VerifierReport, ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import (
-    OUTPUT_TOOL,
-    AgentDefinition,
-    AgentError,
-    Candidate,
-    OutputType,
-    SchemaMismatch,
-    dump_context,
-)
+from meruit.gate.definition import OUTPUT_TOOL, AgentDefinition, Candidate, OutputType, SchemaMismatch, dump_context
 from meruit.gate.journal import AnsweredSubmission, Journal
 from meruit.gate.run import RunFailureReason
 from meruit.gate.state import CandidateSubmitted, RecallRejection, SchemaErrorFound, VerdictGiven, VerificationState

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.gate.definition import AgentDefinition, AgentError
+from meruit.errors import AgentError
+from meruit.gate.definition import AgentDefinition
 from meruit.gate.limits import MAX_ATTEMPTS, GateLimits, validate_count
 from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended
 from meruit.gate.run import FINAL_STATES, AgentRun, RunFailureReason, RunRequest, RunState

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 
-from meruit.errors import MeruitError
-from meruit.gate.candidate import NotJsonSerializable, to_json_value
+from meruit.errors import NotJsonSerializable, OutOfTime, ToolError
+from meruit.gate.candidate import to_json_value
 from meruit.gate.verifier import FunctionParameter, inspect_parameters
 from meruit.model.chat import ToolCall, ToolSpec
 from meruit.verify.sanitize import describe
@@ -26,14 +26,6 @@ GRACE_S = 2.0
 """How long a coroutine that was cancelled may take to end; then nobody waits for it any more."""
 T = TypeVar("T")
 _in_author_code: ContextVar[bool] = ContextVar("meruit_authors_code", default=False)
-
-
-class ToolError(MeruitError):
-    """A function that cannot be a tool as it is written."""
-
-
-class OutOfTime(Exception):
-    """What an author wrote takes longer than it may."""
 
 
 class Deferred(NamedTuple):

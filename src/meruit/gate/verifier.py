@@ -7,7 +7,7 @@ from hashlib import sha256
 from types import CellType, CodeType, FunctionType, MethodType, NoneType, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
-from meruit.errors import MeruitError
+from meruit.errors import VerifierError
 from meruit.gate.context import AgentContext, ExecutionContext
 
 METHOD = "verify"
@@ -21,10 +21,6 @@ _NOTHING = inspect.Parameter.empty
 _LAMBDA = "<lambda>"
 _OPTIONAL = re.compile(r"\bOptional\[(.*)\]$")
 _NONE_WRITTEN = re.compile(r"\bNone\b|\bOptional\b")
-
-
-class VerifierError(MeruitError):
-    """A `verify` that cannot be called as it is written."""
 
 
 class FunctionParameter(NamedTuple):

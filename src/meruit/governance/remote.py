@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from meruit.errors import Unreachable
+from meruit.errors import OutboundFailed, OutboundRefused, Unreachable
 from meruit.model.governance import GovernanceResult
-from meruit.sources.http_guard import TIMEOUT_S, Network, Outbound, OutboundFailed, OutboundRefused
+from meruit.sources.http_guard import TIMEOUT_S, Network, Outbound
 
 OK = 200
 

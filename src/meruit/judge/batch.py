@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from meruit.errors import MeruitError
+from meruit.errors import BatchUnsupported
 from meruit.judge.aggregate import aggregate
 from meruit.judge.compare import EXACT_INTEGERS, Bracket, FloatInterval
 from meruit.judge.plan import CriterionRule, Plan
@@ -29,10 +29,6 @@ VERDICTS = (Verdict.FAIL, Verdict.PARTIAL, Verdict.PASS, Verdict.INCONCLUSIVE)
 
 Codes = npt.NDArray[Any]
 """Integers of whatever width suffices."""
-
-
-class BatchUnsupported(MeruitError):
-    """These criteria or columns cannot be judged as columns; judge them one by one."""
 
 
 class BatchResult(NamedTuple):

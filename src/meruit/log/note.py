@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from meruit.errors import MeruitError
+from meruit.errors import NoteError
 from meruit.log.merkle import EMPTY_ROOT, HASH_BYTES, MAX_SIZE
 from meruit.model.record import Record
 
@@ -33,10 +33,6 @@ _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
 _KEY_ID = re.compile(r"[0-9a-f]{8}")
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f]")
 """What no note may hold; lines end in a plain newline."""
-
-
-class NoteError(MeruitError):
-    """A key, a note or a checkpoint is not what it must be, or is not signed by whom it must be."""
 
 
 @dataclass(frozen=True, slots=True)

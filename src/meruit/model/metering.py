@@ -1,7 +1,7 @@
 """What a run did at its provider, by its own account; and what the provider says was done there."""
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Protocol
@@ -9,19 +9,9 @@ from typing import Annotated, Protocol
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from meruit.errors import MeruitError
 from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.record import Record
-from meruit.model.usage import (
-    Acknowledgement,
-    FetchError,
-    Moment,
-    Tokens,
-    UsageRun,
-    UsageStep,
-    UsageVerdict,
-    sum_tokens,
-)
+from meruit.model.usage import Acknowledgement, Moment, Tokens, UsageRun, UsageStep, UsageVerdict, sum_tokens
 
 MAX_STEPS = 10_000
 MAX_CALLS = 100_000
@@ -217,16 +207,6 @@ class Page(Record, frozen=True):
     """Up to when the provider says that it has counted."""
     raw: bytes = b""
     """As it came, to be kept by its content."""
-
-
-class FetchFailed(MeruitError):
-    """A provider could not be asked to the end; what it said until then counts for nothing."""
-
-    def __init__(self, kind: FetchError, detail: str, *, at: datetime | None = None) -> None:
-        super().__init__(detail)
-        self.kind = kind
-        self.at = at
-        """By the provider's clock, where it said."""
 
 
 class UsageAccount(BaseModel):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 
+from meruit.errors import FetchError
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.record import Record
 
@@ -49,20 +50,6 @@ class UsageCode(StrEnum):
     DISCREPANCY = "discrepancy"
     LOCAL_ONLY = "local_only"
     STABLE = "stable"
-
-
-class FetchError(StrEnum):
-    """Why a look found nothing out: evidence, never an observation."""
-
-    AUTH = "auth"
-    RATE_LIMITED = "rate_limited"
-    SERVER = "server"
-    TIMEOUT = "timeout"
-    PARTIAL_PAGE = "partial_page"
-    MALFORMED = "malformed"
-    CLOCK = "clock"
-    NOT_READY = "not_ready"
-    """The provider says itself that it has not counted so far yet."""
 
 
 class Assurance(StrEnum):

@@ -11,13 +11,12 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 from sqlalchemy import Connection
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
 from meruit.model.numbers import in_units
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store import batches
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, criteria_body, criteria_from
-from meruit.store.database import StoreError
 from meruit.store.store import Store
 
 MIXED = b"meruit.mixed_metrics"

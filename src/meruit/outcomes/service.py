@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from meruit.documents.authoring import parse_criteria
-from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable
+from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable, UnsupportedCriteria, VerificationRefusal
 from meruit.governance.dossier import public_input_fingerprint, text_of
 from meruit.governance.history import sketch
 from meruit.governance.store import OutputAttempt
@@ -32,17 +32,13 @@ from meruit.registry import faults_of
 from meruit.store.blobs import EvidencePart
 from meruit.store.store import Store
 from meruit.verify.catalogue import Prepared
-from meruit.verify.engine import VerificationEngine, VerificationRefusal
+from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
 
 MAX_READY, MAX_READY_BYTES = 256, 16 * 1024 * 1024
 """Sets of criteria that are kept compiled, and how large all of them together may be as they are written."""
 SMALL_BYTES = 64 * 1024
 """Work up to this size is judged where it arrives; larger work must not hold up everybody else."""
-
-
-class UnsupportedCriteria(CriteriaError):
-    """Criteria that can be read, and whose code or assertions do not do what they must."""
 
 
 class CompiledCriteria(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import httpx
 
 from meruit.checks.framework.assertion import SettleSettings
-from meruit.errors import AuthorError, MeruitError, Unreachable
+from meruit.errors import AuthorError, MeruitError, UnknownPlayground, Unreachable
 from meruit.model.criterion import Assertion
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind
 from meruit.model.task import Benchmark, Task, TaskSource
-from meruit.playground.host import Endpoints, Host, UnknownPlayground
+from meruit.playground.host import Endpoints, Host
 from meruit.playground.seed import Seed, read_seed
 from meruit.playground.state import NAMES
 from meruit.registry import checks

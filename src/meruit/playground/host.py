@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
-from meruit.errors import MeruitError, Unreachable
+from meruit.errors import AlreadyServed, MeruitError, UnknownPlayground, Unreachable
 from meruit.model.environment import EnvironmentState
 from meruit.model.outcome import in_micros
 from meruit.model.record import Record
@@ -62,14 +62,6 @@ _SCOPE_KEYS = (
 _UNAUTHORIZED = "send `Authorization: Bearer` and the playground's secret"
 
 _T = TypeVar("_T")
-
-
-class UnknownPlayground(MeruitError):
-    """A playground was asked for that is not there."""
-
-
-class AlreadyServed(MeruitError):
-    """Playgrounds that another process serves."""
 
 
 def new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:

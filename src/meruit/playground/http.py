@@ -11,25 +11,14 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, ExceptionHandlersMap
 
-from meruit.errors import MeruitError, Unreachable
-from meruit.playground.state import PlaygroundFull, PlaygroundState
+from meruit.errors import PlaygroundFull, PlaygroundRefusal, Unreachable
+from meruit.playground.state import PlaygroundState
 
 PROBLEM_TYPE = "application/problem+json"
 
 Find = Callable[[str], PlaygroundState | None]
 """The playground of an id, if there is one."""
 PlaygroundRequest = Request[Any, Any, Any]
-
-
-class PlaygroundRefusal(MeruitError):
-    """A request that a system of the playground does not serve, with what to say about it."""
-
-    def __init__(self, status: int, detail: str, **more: Any) -> None:
-        self.status = status
-        self.detail = detail
-        self.more = more
-        """What a program may want to know beside: an offset, a limit."""
-        super().__init__(detail)
 
 
 def serve(

@@ -12,10 +12,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from meruit.checks.formats import hl7v2 as er7
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, PlaygroundFull, UnreadableContent
 from meruit.model.environment import SourceKind
-from meruit.playground.state import Clock, PlaygroundFull, PlaygroundState
+from meruit.playground.state import Clock, PlaygroundState
 
 START, END = b"\x0b", b"\x1c\r"
 """What stands around a message."""

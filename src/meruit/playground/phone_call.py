@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from meruit.checks.values.speech import follows, words
 from meruit.documents.tree import Path, format_path
-from meruit.errors import MeruitError, nearest
+from meruit.errors import MeruitError, PlaygroundRefusal, nearest
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
-from meruit.playground.http import Find, PlaygroundRefusal, PlaygroundRequest, answer, playground_of, serve
+from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
 
 AGENT: Literal["agent"] = "agent"

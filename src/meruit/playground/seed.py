@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.checks.fhir_types.search import compile_search
-from meruit.checks.values.errors import UnreadableContent
 from meruit.documents.document import Document, parse, sort_and_limit_problems
 from meruit.documents.tree import Path, format_path
-from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, nearest
+from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, UnreadableContent, nearest
 from meruit.model.environment import SourceKind
 from meruit.model.record import Record
 from meruit.playground.fhir.bundles import resolve_references

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, PlaygroundFull
 from meruit.playground.files import MAX_BYTES, MAX_FILE_BYTES, FileDrop, key_of
-from meruit.playground.state import PlaygroundFull, PlaygroundState
+from meruit.playground.state import PlaygroundState
 
 if TYPE_CHECKING:
     import asyncssh

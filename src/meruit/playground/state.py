@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from meruit.errors import MeruitError, Unreachable
+from meruit.errors import MeruitError, PlaygroundFull, Unreachable
 from meruit.model.environment import EnvironmentState, Item, Snapshot, SourceKind, make_item
 from meruit.model.record import Record
 
@@ -77,19 +77,6 @@ def utc_now() -> datetime:
 def rfc3339(moment: datetime) -> str:
     """A moment in UTC, as everything in a playground writes it; later moments sort later."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-class PlaygroundFull(MeruitError):
-    """A change for which a playground has no room, and which therefore was not made."""
-
-    def __init__(self, quota_bytes: int, what: str) -> None:
-        self.quota_bytes = quota_bytes
-        self.what = what
-        """What was to be changed."""
-        super().__init__(
-            f"the playground is full: it may take {quota_bytes:,} bytes, with all that was ever in it, and {what} does "
-            "not fit any more; nothing was changed"
-        )
 
 
 class PlaygroundEvent(Record, frozen=True):

@@ -9,16 +9,12 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from meruit.errors import MeruitError
+from meruit.errors import ReportError
 from meruit.model.metering import UsageRecord
 from meruit.model.prices import RunCosts
 from meruit.model.record import Record
 from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus
 from meruit.reports.statistics import fisher, holm
-
-
-class ReportError(MeruitError):
-    """A report was asked for that cannot be made."""
 
 
 class CostKind(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import nearest
+from meruit.errors import ReportError, nearest
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import INTERVAL_MIN, Moment, Observation
@@ -29,7 +29,6 @@ from meruit.reports.population import (
     CostKind,
     ExcludedRun,
     ExclusionCount,
-    ReportError,
     ReportRow,
     by_agent,
     by_task,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from meruit.errors import MeruitError
+from meruit.errors import ContextError
 from meruit.model.canonical import LARGEST_INTEGER, payload_bytes
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS, MAX_METRICS, MAX_NAME
@@ -109,10 +109,6 @@ def to_one_line(text: str) -> str:
     # What moves a cursor, or turns the reading order, is spelled out.
     line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
-
-
-class ContextError(MeruitError):
-    """The work cannot cross into a sandbox."""
 
 
 def encode_context(context: Mapping[str, Any]) -> bytes:

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 from urllib.parse import quote
 
-from meruit.errors import AuthorError
-from meruit.sources.retry import SourceError
+from meruit.errors import AuthorError, SourceError
 
 COMMAND_S = 30.0
 """How long a command may take to print a token."""

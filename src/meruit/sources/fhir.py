@@ -10,14 +10,13 @@ from urllib.parse import quote
 
 import httpx
 
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, SourceError, UnsupportedInteraction
 from meruit.model.environment import Item, Read, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir_replies import (
     FhirCapabilities,
     FhirHistoryEntry,
     FhirSearchPage,
-    UnsupportedInteraction,
     is_gone,
     is_older,
     lag_of,
@@ -32,7 +31,6 @@ from meruit.sources.retry import (
     INCOMPLETE,
     UNSETTLED,
     ReadPolicy,
-    SourceError,
     SourceReading,
     for_each,
     format_keys,

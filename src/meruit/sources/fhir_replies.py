@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from meruit.errors import SourceError, UnsupportedInteraction
 from meruit.model.environment import Item, make_item
 from meruit.sources import json_text as slices
 from meruit.sources.http import NOT_IMPLEMENTED, OK, SourceReply, invalid_json_error, quote_of
-from meruit.sources.retry import INCOMPLETE, SourceError
+from meruit.sources.retry import INCOMPLETE
 
 MAX_VERSION_DIGITS = 20
 MARK_CHARS = 16
@@ -21,10 +22,6 @@ _NO_HISTORY = _UNSUPPORTED | {403, 410, NOT_IMPLEMENTED}
 _GONE = {404, 410}
 _BUNDLE = slices.object_of({"entry": slices.array_of(slices.object_of({"resource": slices.with_text}))})
 _KEY = re.compile(r"([A-Z][A-Za-z]{1,60}/[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?")
-
-
-class UnsupportedInteraction(SourceError):
-    """The server does not know what we ask for."""
 
 
 class FhirSearchPage(NamedTuple):

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 from hashlib import md5, sha256
 from typing import Any
 
+from meruit.errors import SourceError
 from meruit.model.environment import Item, make_item, too_large_item
-from meruit.sources.retry import SourceError, SourceReading
+from meruit.sources.retry import SourceReading
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """How large a file is kept; of a larger one only digest and size are known."""

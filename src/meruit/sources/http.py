@@ -11,19 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, OutboundFailed, OutboundRefused, SourceError
 from meruit.model.environment import Read
 from meruit.sources.credentials import SecretToken, redact
-from meruit.sources.http_guard import MAX_PORT, PORTS, OutboundFailed, OutboundRefused
-from meruit.sources.retry import (
-    INCOMPLETE,
-    MAX_WAIT_S,
-    ReadPolicy,
-    SourceError,
-    SourceReading,
-    time_limit,
-    with_retries,
-)
+from meruit.sources.http_guard import MAX_PORT, PORTS
+from meruit.sources.retry import INCOMPLETE, MAX_WAIT_S, ReadPolicy, SourceReading, time_limit, with_retries
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Self, TypeAlias
 
 import httpx
 
-from meruit.errors import MeruitError
+from meruit.errors import OutboundFailed, OutboundRefused
 from meruit.model.record import Record
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -46,14 +46,6 @@ _HOST_NAME = re.compile(r"(?=.{1,253}\.?$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})
 _AUTHORITY = re.compile(r"[^/?#]*")
 # The C library reads 2130706433, 0x7f.1 and 127.1 as addresses.
 _NUMERIC_NAME = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
-
-
-class OutboundRefused(MeruitError):
-    """A URL that we never call: trying again is of no use."""
-
-
-class OutboundFailed(MeruitError):
-    """The other side could not be reached or did not answer: trying again may help."""
 
 
 class OutboundReply(Record, frozen=True):

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import msgspec
 
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, SourceError
 from meruit.model.environment import Item, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
@@ -31,7 +31,6 @@ from meruit.sources.retry import (
     INCOMPLETE,
     UNSETTLED,
     ReadPolicy,
-    SourceError,
     SourceReading,
     for_each,
     take_snapshot,

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import SourceError
 from meruit.model.environment import Item, Read, Snapshot, SourceKind
 from meruit.model.record import Record
 
@@ -44,17 +44,6 @@ INCOMPLETE = "incomplete_read"
 """How a trouble begins when there was more than was read."""
 UNSETTLED = "unsettled"
 """How a trouble begins when the system moved while it was read."""
-
-
-class SourceError(MeruitError):
-    """Why a system could not be read whole: what, where, and what to do, in one sentence."""
-
-    def __init__(self, sentence: str, *, again: bool = False, wait_s: float | None = None) -> None:
-        super().__init__(sentence)
-        self.again = again
-        """Whether asking again may help."""
-        self.wait_s = wait_s
-        """How long the system asked us to wait before that."""
 
 
 class Source(Protocol):

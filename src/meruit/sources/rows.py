@@ -6,11 +6,12 @@ from typing import Any
 
 import httpx
 
+from meruit.errors import SourceError
 from meruit.model.environment import Snapshot, SourceKind, make_item
 from meruit.sources import json_text as slices
 from meruit.sources.credentials import SecretToken
 from meruit.sources.http import OK, SourceClient, SourceReply, check_base_url, invalid_json_error, quote_of
-from meruit.sources.retry import DEFAULT, INCOMPLETE, ReadPolicy, SourceError, SourceReading, take_snapshot
+from meruit.sources.retry import DEFAULT, INCOMPLETE, ReadPolicy, SourceReading, take_snapshot
 
 KINDS = {"hl7_outbound": SourceKind.HL7, "x12_response": SourceKind.X12, "voice_turn": SourceKind.VOICE}
 """What kind of item the events of a type are."""

@@ -4,17 +4,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meruit.errors import AuthorError, MeruitError
+from meruit.errors import AuthorError, MeruitError, OutboundFailed, OutboundRefused, SourceError
 from meruit.model.environment import Item, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken, redact
 from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
-from meruit.sources.http_guard import OutboundFailed, OutboundRefused
 from meruit.sources.retry import (
     DEFAULT,
     INCOMPLETE,
     UNSETTLED,
     ReadPolicy,
-    SourceError,
     SourceReading,
     take_snapshot,
     time_limit,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from meruit.errors import StoreError
 from meruit.store import tables
-from meruit.store.database import StoreError
 from meruit.store.location import Location
 from meruit.store.transaction import Blob
 

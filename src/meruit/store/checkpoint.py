@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
+from meruit.errors import NoteError, StoreError
 from meruit.log.merkle import Subtree, range_root
-from meruit.log.note import Checkpoint, NoteError, SigningKey, open_checkpoint
+from meruit.log.note import Checkpoint, SigningKey, open_checkpoint
 from meruit.model.outcome import in_micros
 from meruit.store import log as audit
-from meruit.store.database import StoreError
 from meruit.store.log import SignedCheckpoint
 from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store

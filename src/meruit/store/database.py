@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
-from meruit.errors import MeruitError, Unreachable
+from meruit.errors import NotFound, StoreError, StoreUnavailable
 from meruit.store.location import FILE, Location
 
 MAX_PAGE = 500
@@ -25,18 +25,6 @@ FROZEN_MS = 20_000
 MAX_READERS = 16
 MAX_SWITCHES, SWITCH_S = 300, 0.05
 """How often, and how far apart, a new database is asked to keep a write-ahead log while others open it too."""
-
-
-class StoreError(MeruitError):
-    """The store cannot be used as asked; says what to do next."""
-
-
-class StoreUnavailable(StoreError, Unreachable):
-    """The database did not answer; trying again may help."""
-
-
-class NotFound(MeruitError):
-    """There is no such record, or it is not the caller's to see; the two look alike."""
 
 
 class Database(NamedTuple):

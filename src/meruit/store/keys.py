@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select, update
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, NotFound
 from meruit.model.access import Caller, Role
 from meruit.model.events import EventType
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
 
 SECRET_BYTES = 32

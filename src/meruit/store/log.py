@@ -5,18 +5,14 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from meruit.errors import NotFound, TooManyEntries
 from meruit.log.merkle import consistency_proof, inclusion_proof
 from meruit.store import tables
-from meruit.store.database import NotFound, StoreError
 from meruit.store.log_tiles import Tiles
 from meruit.store.transaction import WriteTransaction
 
 MAX_WINDOW = 2_000
 """Entries of one contract that a bundle carries."""
-
-
-class TooManyEntries(StoreError):
-    """More entries than a bundle carries."""
 
 
 class SignedCheckpoint(NamedTuple):

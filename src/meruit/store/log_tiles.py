@@ -2,8 +2,9 @@
 
 from sqlalchemy import Connection
 
+from meruit.errors import StoreError
 from meruit.log.merkle import TILE_HEIGHT, node_hash
-from meruit.store.database import StoreError, in_style
+from meruit.store.database import in_style
 
 WIDTH = 1 << TILE_HEIGHT
 # As text: every 256th record asks, and building a query costs more than answering it.

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, inspect, select, text
 
+from meruit.errors import StoreError
 from meruit.model.record import Record
 from meruit.store import tables
-from meruit.store.database import Database, StoreError, connect, translate_driver_errors
+from meruit.store.database import Database, connect, translate_driver_errors
 from meruit.store.location import FILE, KEY_FILE, Location
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
+from meruit.errors import StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
 from meruit.model.outcome import in_micros, to_rfc3339
-from meruit.store.database import Database, StoreError, StoreUnavailable, translate_driver_errors
+from meruit.store.database import Database, translate_driver_errors
 from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 
 MAX_GROUP = 256

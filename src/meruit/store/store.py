@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from sqlalchemy import insert, select
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreError
 from meruit.log.entries import KeyEntry
 from meruit.log.merkle import Frontier
 from meruit.log.note import SigningKey
 from meruit.model.outcome import in_micros
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
-from meruit.store.database import Database, StoreError, translate_driver_errors
+from meruit.store.database import Database, translate_driver_errors
 from meruit.store.location import KEY_FILE, Location
 from meruit.store.migrate import open_database
 from meruit.store.recorder import Recorder

@@ -11,7 +11,7 @@ from meruit.documents.document import Document, parse
 from meruit.documents.document_reader import DocumentReader
 from meruit.documents.tree import Path
 from meruit.documents.validation_messages import describe_value, short
-from meruit.errors import DocumentError, Problem, nearest
+from meruit.errors import DocumentError, FetchError, Problem, nearest
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import MAX_STEPS, MeteredRun, UsageRecord
 from meruit.model.record import Record
@@ -20,7 +20,6 @@ from meruit.model.usage import (
     Assurance,
     Cohort,
     Count,
-    FetchError,
     Moment,
     Observation,
     Tokens,

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from meruit.errors import MeruitError, nearest
+from meruit.errors import MeruitError, MeteringError, nearest
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.metering import (
     MAX_CALLS,
@@ -42,10 +42,6 @@ C = TypeVar("C")
 # Any: what whoever keeps it answers is of no interest.
 SaveRun = Callable[[MeteredRun], Any]
 _step_here: ContextVar["StepMeter | None"] = ContextVar("meruit_step", default=None)
-
-
-class MeteringError(MeruitError):
-    """A meter is used in a way that nobody could account for."""
 
 
 def metered_run(  # noqa: PLR0913 - one a thing that is known of a run

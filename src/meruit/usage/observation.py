@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from meruit.model.usage import Assurance, FetchError, Observation, Tokens, UsagePolicy, UsageRun, sum_tokens
+from meruit.errors import FetchError
+from meruit.model.usage import Assurance, Observation, Tokens, UsagePolicy, UsageRun, sum_tokens
 
 INPUT, OUTPUT, REQUESTS = "input", "output", "requests"
 _SPLIT = ("cached", "cache_write", "reasoning")

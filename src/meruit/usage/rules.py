@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from meruit.errors import FetchError
 from meruit.model.usage import (
     INTERVAL_MIN,
     Assurance,
     Cohort,
-    FetchError,
     Observation,
     Tokens,
     UsageCode,

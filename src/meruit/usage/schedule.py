@@ -7,16 +7,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
+from meruit.errors import FetchError
 from meruit.model.record import Record
-from meruit.model.usage import (
-    LONGEST_MIN,
-    FetchError,
-    Observation,
-    UsageCode,
-    UsagePolicy,
-    UsageStatus,
-    UsageVerdict,
-)
+from meruit.model.usage import LONGEST_MIN, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
 from meruit.usage.observation import failure, is_equal, later, total_of
 
 Minutes = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_MIN)]

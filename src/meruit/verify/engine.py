@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from meruit.documents.authoring import read_model
 from meruit.documents.document import Document, sort_and_limit_problems
-from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable
+from meruit.errors import CriteriaError, Problem, Unavailable, VerificationRefusal
 from meruit.judge.verdict import Circumstances, apply_governance, conclude
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import MetricExtractor
@@ -49,14 +49,6 @@ MAX_PREPARED = 256
 def utc_now() -> datetime:
     """The time, with its zone."""
     return datetime.now(UTC)
-
-
-class VerificationRefusal(MeruitError):
-    """A request that cannot be judged at all; becomes a result with the verdict `error`."""
-
-    def __init__(self, code: ReasonCode, message: str) -> None:
-        self.code = code
-        super().__init__(message)
 
 
 class VerificationEngine:
@@ -307,7 +299,7 @@ class VerificationEngine:
         """The result of a request that could not be judged: no pass, no failure, and why."""
         match problem:
             case VerificationRefusal():
-                code, message = problem.code, str(problem)
+                code, message = ReasonCode(problem.code), str(problem)
             case CriteriaError():
                 code, message = ReasonCode.BAD_INPUT, "; ".join(map(str, problem.problems))
             case _:

@@ -27,7 +27,7 @@ from meruit.contracts.invariants import find_violations
 from meruit.contracts.store import ledger
 from meruit.contracts.store.work import SubmitWork
 from meruit.contracts.transitions import CompleteContract, ExpireContracts
-from meruit.errors import MeruitError, UnknownName
+from meruit.errors import MeruitError, StoreUnavailable, UnknownName
 from meruit.governance.dossier import OF_AGENTS
 from meruit.log.note import VerifierKey
 from meruit.model.access import DEFAULT_TENANT, Role
@@ -35,7 +35,6 @@ from meruit.model.contract import AgentContract
 from meruit.outcomes.store.erase import Erase
 from meruit.registry import settlement_rules
 from meruit.store import tables
-from meruit.store.database import StoreUnavailable
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy
 

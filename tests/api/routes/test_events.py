@@ -15,10 +15,10 @@ from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, settings_with
 from tests.api.test_auth import dead_letter, webhook_wish
 
 from meruit.api.server import run
+from meruit.errors import StoreUnavailable
 from meruit.events.store.webhooks import MAX_WEBHOOKS, AddWebhook
 from meruit.model.access import Role
 from meruit.model.events import EventType
-from meruit.store.database import StoreUnavailable
 
 PATIENCE_S = 30.0
 

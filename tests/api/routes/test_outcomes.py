@@ -7,8 +7,9 @@ import pytest
 from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment
 from tests.api.test_auth import rescored
 
-from meruit.audit.findings import AuditStep, AuditStepState
+from meruit.audit.findings import AuditStepState
 from meruit.audit.verify import outcome as recheck
+from meruit.errors import AuditStep
 from meruit.log.entries import VerdictEntry, read_entry
 from meruit.log.merkle import is_included, leaf_hash
 from meruit.log.note import VerifierKey, open_checkpoint

@@ -15,10 +15,11 @@ from tests.api.conftest import Deploy, Deployment, new_tenant
 from tests.api.routes.test_contracts import until
 from tests.usage.metering import BEGUN, ENDED, attempt
 
+from meruit.errors import FetchError
 from meruit.model.access import Role
 from meruit.model.metering import MAX_STEPS
 from meruit.model.prices import PriceQuote, RunCosts
-from meruit.model.usage import FetchError, Observation, Tokens
+from meruit.model.usage import Observation, Tokens
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy
 from meruit.usage.store.write import RecordObservations, RecordPrices, RunObservation

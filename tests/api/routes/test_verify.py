@@ -7,8 +7,8 @@ import pytest
 from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment
 
 from meruit.api.routes.verify import MAX_BATCH
+from meruit.errors import StoreUnavailable
 from meruit.model.access import Role
-from meruit.store.database import StoreUnavailable
 
 BAD = {"input": {"reference": "the cat sat"}, "output": {"text": "dogs run"}}
 CODE = "def metric(input, output, metadata):\n    return {'words': len(output.get('text', '').split())}\n"

@@ -7,9 +7,8 @@ from tests.api.conftest import CRITERIA, ROUGE, Deploy, Deployment, settings_wit
 
 from meruit.api.idempotency import HEADER, REPLAYED
 from meruit.config import Settings
-from meruit.errors import AuthorError, ExtractorConflict, MeruitError
+from meruit.errors import AuthorError, ExtractorConflict, MeruitError, StoreUnavailable
 from meruit.model.access import Role
-from meruit.store.database import StoreUnavailable
 
 REFERENCE = "the quick brown fox jumps over the lazy dog"
 PAID = {**ROUGE, "bonus": "0.02", "penalty": "0.01"}

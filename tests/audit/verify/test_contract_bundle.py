@@ -12,8 +12,8 @@ from tests.faults.tampering import TENANT, Forgery, Ticking, World, make_contrac
 
 from meruit.audit.bundle import CONTRACT, BundleManifest, ContractFile, SaltedContent, pack, pack_files, unpack
 from meruit.audit.export import export
-from meruit.audit.findings import AuditStep
 from meruit.audit.verify.entries import ContractHistory, check
+from meruit.errors import AuditStep, NotFound
 from meruit.log.entries import (
     NO_CRITERIA,
     AwardEntry,
@@ -31,7 +31,6 @@ from meruit.log.entries import (
 )
 from meruit.model.access import Scope
 from meruit.model.contract import ContractState
-from meruit.store.database import NotFound
 
 AT, OTHER = "2026-01-02T00:00:00Z", "0" * 64
 Change = Callable[[Forgery], Forgery]

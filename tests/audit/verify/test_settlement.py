@@ -10,11 +10,12 @@ from tests.audit.contract_bundles import CRITERIA, ENDINGS, HOLD_MICROS
 from tests.faults.tampering import Forgery, World, _with_result, make_contract_world
 
 from meruit import SuccessCriteria
-from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, Findings, StepFinding
+from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.verify.entries import check
 from meruit.audit.verify.outcome import verify
 from meruit.audit.verify.settlement import GOVERNANCE_STATUS, check_settlement
 from meruit.contracts.bill import fee_and_payout
+from meruit.errors import AuditStep, BundleFlaw
 from meruit.governance.evaluate import govern
 from meruit.judge.verdict import rejudge
 from meruit.log.entries import (

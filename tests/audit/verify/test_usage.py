@@ -10,11 +10,12 @@ from tests.faults.tampering import Forgery
 from tests.usage.metering import ENDED, POLICY
 
 from meruit.audit.bundle import Bundle, RunProof, UsageFile, pack, read, unpack
-from meruit.audit.findings import AuditStep, Findings
+from meruit.audit.findings import Findings
 from meruit.audit.verify import usage as usage_proof
 from meruit.audit.verify.outcome import verify
 from meruit.contracts.store import transaction as stepping
 from meruit.contracts.token_terms import token_use
+from meruit.errors import AuditStep
 from meruit.log.entries import GateEntry, SettlementEntry, UsageEntry
 from meruit.model.metering import MeteredRun, UsageRecord
 from meruit.model.money import Bill, ContractTokenUse

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from meruit.checks.formats import hl7v2 as er7
 from meruit.checks.formats.hl7v2 import HL7_NULL, Hl7Message, Value, compile_path, read, read_batch, values
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 
 ADT = rb"""MSH|^~\&|ADT1|GHH|GHH LAB|GHH|20260304112300-0600||ADT^A01^ADT_A01|MSG00001|P|2.5.1
 EVN|A01|20260304112300

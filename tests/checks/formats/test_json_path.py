@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meruit.checks.formats.json_path import MAX_NESTING, compile_path, raw, read_json, values
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 
 scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "a", "phone", "1"])
 keys = st.sampled_from(["a", "b", "c", "value", "valueQuantity"])

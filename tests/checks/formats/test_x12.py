@@ -23,8 +23,7 @@ from meruit.checks.formats.x12 import (
     read,
     values,
 )
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 
 USUAL = X12Delimiters("*", ":", "~", "^")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.tampering import Forgery
 
 from meruit.audit.bundle import pack_files, read, unpack
-from meruit.audit.findings import AuditStep
+from meruit.errors import AuditStep
 from meruit.log.merkle import is_included, leaf_hash
 from meruit.log.note import SigningKey, VerifierKey, open_checkpoint
 

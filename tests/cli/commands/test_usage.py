@@ -12,7 +12,8 @@ import pytest
 
 from meruit import open_records
 from meruit.cli.shared import usage_files
-from meruit.model.usage import Assurance, FetchError, Observation, Tokens
+from meruit.errors import FetchError
+from meruit.model.usage import Assurance, Observation, Tokens
 from meruit.store.store import Store
 from meruit.usage.meter import metered_run
 from meruit.usage.store.write import RecordObservations, RunObservation

@@ -17,7 +17,7 @@ from tests.e2e.serving import serving
 
 from meruit.cli.shared import load_agents as crew
 from meruit.cli.shared.load_agents import load_agents, load_roster
-from meruit.gate.definition import AgentError
+from meruit.errors import AgentError
 from meruit.gate.runner.local import hold_worker_lock
 from meruit.store.location import Location
 from meruit.store.store import Store

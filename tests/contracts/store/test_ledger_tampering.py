@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Table, text, update
 from tests.contracts.trading import GOOD, Hands, Trading
 
+from meruit.errors import StoreError
 from meruit.store import tables
-from meruit.store.database import StoreError
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 

@@ -4,11 +4,11 @@ import pytest
 from sqlalchemy import select
 from tests.events.telling import ME, OTHER, SECOND, Clock, add, emit, read
 
+from meruit.errors import LeaseLost, NotFound
 from meruit.events.store import deliveries, outbox
 from meruit.events.store.deliveries import BEHIND, Delivery, Redeliver, SettleDeliveries
-from meruit.events.store.outbox import Advance, LeaseLost, TakeLease
+from meruit.events.store.outbox import Advance, TakeLease
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.store import Store
 
 

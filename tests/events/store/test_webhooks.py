@@ -7,13 +7,12 @@ from sqlalchemy import select
 from tests.events.telling import ME, Clock, add, emit, read
 from tests.outcomes.making import together
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, NotFound
 from meruit.events.store import deliveries, webhooks
 from meruit.events.store.deliveries import BEHIND, Delivery, Redeliver, SettleDeliveries
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook
 from meruit.model.events import EventType
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 

@@ -29,17 +29,10 @@ from tests.servers.chat import (
     sse,
 )
 
-from meruit.errors import AuthorError, MeruitError, Unreachable
+from meruit.errors import AuthorError, MeruitError, ModelRefused, Unreachable, UnreadableChatReply
 from meruit.gate.chat import endpoint as chat
-from meruit.gate.chat.endpoint import MAX_WAIT_S, ChatEndpoint, ModelRefused
-from meruit.gate.chat.stream import (
-    MAX_ID_CHARS,
-    ChatAnswerBuilder,
-    UnreadableChatReply,
-    iter_event_data,
-    parse_json,
-    to_sendable_message,
-)
+from meruit.gate.chat.endpoint import MAX_WAIT_S, ChatEndpoint
+from meruit.gate.chat.stream import MAX_ID_CHARS, ChatAnswerBuilder, iter_event_data, parse_json, to_sendable_message
 from meruit.model.chat import ChatModel, ModelAnswer, ToolSpec, Usage
 from meruit.sources.credentials import SecretToken
 

@@ -17,15 +17,15 @@ from sqlalchemy import text
 from tests.faults.gate_crew import PACE, PATIENCE_S, Client, Nursery, alive, until
 from tests.faults.gate_worker import Effects, agents
 
+from meruit.errors import StoreUnavailable, WorkerRefused
 from meruit.gate.run import RunState
-from meruit.gate.runner.engine import AgentRoster, WorkerRefused
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.polling import PollingIntervals
 from meruit.gate.runner.worker import work
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, RecordHeartbeat
 from meruit.gate.store.runs import ClaimRun
 from meruit.model.events import EventType
-from meruit.store.database import StoreUnavailable
 from meruit.store.location import Location
 from meruit.store.store import Store
 

@@ -15,26 +15,32 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
+from meruit.errors import (
+    AgentError,
+    AgentRunConflict,
+    CouldNotVerify,
+    StoreError,
+    StoreUnavailable,
+    VerificationRejected,
+    WorkerRefused,
+)
 from meruit.gate.accounting import SubmissionResult
 from meruit.gate.agent import Agent
 from meruit.gate.context import ExecutionContext
-from meruit.gate.definition import AgentError
 from meruit.gate.journal import StoreJournal
 from meruit.gate.loop import drive
 from meruit.gate.run import AgentRun, RunRequest, RunState
-from meruit.gate.runner.engine import MAX_ERRORS, AgentRoster, RunLease, WorkerRefused
+from meruit.gate.runner.engine import MAX_ERRORS, AgentRoster, RunLease
 from meruit.gate.runner.local import InlineEngine, hold_worker_lock
 from meruit.gate.runner.polling import NOTHING_CAME, PollingIntervals
 from meruit.gate.runner.worker import work
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun
-from meruit.gate.store.runs import AgentRunConflict, CancelRun, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun
+from meruit.gate.store.runs import CancelRun, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun
 from meruit.gate.store.submissions import GiveUp
 from meruit.gate.team import Team, WorkItem
 from meruit.gate.tools import Deferred, call_author_function
-from meruit.gate.verdict import CouldNotVerify, VerificationRejected
 from meruit.model.chat import MOST_TOKENS, ModelAnswer, Usage
-from meruit.store.database import StoreError, StoreUnavailable
 from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, ScriptLine, calls, says, submits

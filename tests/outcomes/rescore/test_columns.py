@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meruit import SuccessCriteria, VerificationEngine
-from meruit.errors import MeruitError
-from meruit.judge.batch import BatchUnsupported
+from meruit.errors import BatchUnsupported, MeruitError
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.access import Scope
 from meruit.model.evidence import Evidence, Missing

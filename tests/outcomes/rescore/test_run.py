@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from meruit import SuccessCriteria, VerificationEngine
+from meruit.errors import VerificationRefusal
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical
@@ -36,7 +37,6 @@ from meruit.registry import Check, checks
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.store import Store
-from meruit.verify.engine import VerificationRefusal
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 LATENCY = {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000}

@@ -7,23 +7,16 @@ import pytest
 from sqlalchemy import select
 from tests.outcomes.making import outcome, recorded, together
 
+from meruit.errors import IdempotencyConflict, NotFound
 from meruit.log.entries import ErasureEntry, read_entry
 from meruit.model.access import Scope
 from meruit.model.events import EventType
 from meruit.model.outcome import Labels
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import Discard, Erase, erase
-from meruit.outcomes.store.write import (
-    AddVersions,
-    IdempotencyConflict,
-    IdempotentReplay,
-    IdempotentRequest,
-    NewVersion,
-    RecordAll,
-)
+from meruit.outcomes.store.write import AddVersions, IdempotentReplay, IdempotentRequest, NewVersion, RecordAll
 from meruit.store import log as audit
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.location import Location
 from meruit.store.store import Store
 

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from meruit.errors import BadPatch
 from meruit.model.environment import SourceKind
 from meruit.playground.fhir import app as fhir
 from meruit.playground.fhir.json import ExactDecimal, parse, write
-from meruit.playground.fhir.json_patch import BadPatch, apply_patch
+from meruit.playground.fhir.json_patch import apply_patch
 from meruit.playground.state import PlaygroundState
 
 BASE = "http://clinic.example/p/fhir"

@@ -20,13 +20,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, PriorAuthNotAllowed
 from meruit.model.environment import SourceKind
 from meruit.playground.portal import app as portal
 from meruit.playground.portal import forms as portal_forms
 from meruit.playground.portal import pages as portal_pages
 from meruit.playground.portal import payer
-from meruit.playground.portal.payer import PriorAuthDocument, PriorAuthNotAllowed, PriorAuthRequest
+from meruit.playground.portal.payer import PriorAuthDocument, PriorAuthRequest
 from meruit.playground.state import PlaygroundState
 
 SECRET = "s3cret-of-the-playground"

@@ -17,9 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meruit.checks.formats.x12 import TransactionSet, compile_path, flaws, read, values
-from meruit.checks.values.errors import UnreadableContent
+from meruit.errors import PlaygroundRefusal, UnreadableContent
 from meruit.model.environment import SourceKind
-from meruit.playground.http import PlaygroundRefusal
 from meruit.playground.portal import payer
 from meruit.playground.state import PlaygroundState
 from meruit.playground.x12 import app as x12

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from meruit.errors import FetchError
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import (
     AttributionKey,
@@ -23,7 +24,7 @@ from meruit.model.metering import (
     Window,
 )
 from meruit.model.outcome import from_micros, in_micros
-from meruit.model.usage import Assurance, Cohort, FetchError, Observation, Tokens, UsageCode, sum_tokens
+from meruit.model.usage import Assurance, Cohort, Observation, Tokens, UsageCode, sum_tokens
 from meruit.usage.attribution import cohorts as attribution_keys
 from meruit.usage.attribution import project as projecting
 from meruit.usage.attribution.cohorts import (

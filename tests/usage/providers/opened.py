@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from meruit.model.metering import FetchFailed, Page, UsageAccount, UsageRow, UsageSource, Window
+from meruit.errors import FetchFailed
+from meruit.model.metering import Page, UsageAccount, UsageRow, UsageSource, Window
 from meruit.model.usage import Tokens, sum_tokens
 from meruit.usage.providers.support.source_factory import open_source
 

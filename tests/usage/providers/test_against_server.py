@@ -21,8 +21,9 @@ from tests.usage.providers.opened import (
     sum_of,
 )
 
+from meruit.errors import FetchError
 from meruit.model.metering import Window
-from meruit.model.usage import FetchError, Tokens, sum_tokens
+from meruit.model.usage import Tokens, sum_tokens
 from meruit.playground.billing.faults import Faults, Outage, OutageKind
 from meruit.playground.billing.server import ProviderServer
 

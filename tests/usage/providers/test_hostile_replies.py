@@ -29,9 +29,9 @@ from tests.usage.providers.opened import (
     sum_of,
 )
 
-from meruit.errors import AuthorError
-from meruit.model.metering import FetchFailed, UsageAccount, Window
-from meruit.model.usage import FetchError, Tokens
+from meruit.errors import AuthorError, FetchError, FetchFailed
+from meruit.model.metering import UsageAccount, Window
+from meruit.model.usage import Tokens
 from meruit.registry import usage_sources
 from meruit.sources.retry import ReadLimits
 from meruit.usage.providers.support import paging

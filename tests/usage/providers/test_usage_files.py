@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.usage.providers.opened import HOUR, MINUTE, NOW, Clock, all_of, before, failure_of, rows_of, sum_of
 
-from meruit.model.metering import AttributionKind, FetchFailed, UsageAccount, UsageSource, Window
-from meruit.model.usage import FetchError, Tokens
+from meruit.errors import FetchError, FetchFailed
+from meruit.model.metering import AttributionKind, UsageAccount, UsageSource, Window
+from meruit.model.usage import Tokens
 from meruit.usage.providers.support import file_reader as folders
 from meruit.usage.providers.support.source_factory import open_source
 

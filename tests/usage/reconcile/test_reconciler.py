@@ -21,11 +21,11 @@ from tests.faults.usage_world import (
     key,
 )
 
+from meruit.errors import FetchError, FetchFailed, NotFound
 from meruit.model.metering import (
     AttributionKey,
     AttributionKind,
     CallState,
-    FetchFailed,
     MeteredCall,
     MeteredRun,
     MeteredStep,
@@ -33,10 +33,9 @@ from meruit.model.metering import (
     Window,
 )
 from meruit.model.prices import RunCosts
-from meruit.model.usage import Assurance, FetchError, Tokens, UsagePolicy, UsageStatus
+from meruit.model.usage import Assurance, Tokens, UsagePolicy, UsageStatus
 from meruit.playground.billing.faults import Dip, Faults, Outage, OutageKind
 from meruit.playground.billing.server import ADMIN_KEY, PLAIN_KEY
-from meruit.store.database import NotFound
 from meruit.store.location import Location
 from meruit.usage.providers.support.paging import no_pages
 from meruit.usage.reconcile import account as account_round

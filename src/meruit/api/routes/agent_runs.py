@@ -12,7 +12,6 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
 from meruit.api.routes.agent_runs_wire import (
     AgentRunBrief,
@@ -31,7 +30,7 @@ from meruit.api.routes.agent_runs_wire import (
     to_own_run,
 )
 from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
-from meruit.errors import Problem, nearest
+from meruit.errors import ApiProblem, NotFound, Problem, nearest
 from meruit.events.store import outbox
 from meruit.gate.limits import DEFAULT_ATTEMPTS, GateLimits
 from meruit.gate.run import AgentRun, RunRequest, RunState
@@ -41,7 +40,6 @@ from meruit.model.access import Scope
 from meruit.model.events import OutboxEvent
 from meruit.model.outcome import in_micros
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
-from meruit.store.database import NotFound
 
 RUN_ID = anchor_pattern("[A-Za-z0-9][A-Za-z0-9._:@~-]{0,199}")
 AgentRunId = Annotated[str, PathParameter(pattern=RUN_ID)]

@@ -7,8 +7,8 @@ from litestar import get
 from litestar.params import QueryParameter
 
 from meruit.api.auth import ANYONE
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
+from meruit.errors import ApiProblem
 from meruit.model.record import Record
 from meruit.store import log as audit
 from meruit.store.checkpoint import checkpoint

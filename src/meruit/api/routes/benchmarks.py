@@ -10,20 +10,18 @@ from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
-from meruit.api.problems import MAX_ERRORS, ApiProblem
+from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import Body, Key, Limit, PageCursor, anchor_pattern, json_response
 from meruit.benchmarks.store import published as benchmarks
 from meruit.benchmarks.store.published import BenchmarkView
 from meruit.documents.authoring import parse_benchmark
-from meruit.errors import DocumentError, Problem
+from meruit.errors import ApiProblem, DocumentError, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical
 from meruit.model.record import Record
 from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, SLUG, Benchmark, Task, TaskSource
-from meruit.outcomes.service import UnsupportedCriteria
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.playground.environment import CONFIGURED, seed_of
-from meruit.store.database import NotFound
 
 _SLUG = SLUG.strip("^$")
 MAX_BENCHMARK_VERSION = 1_000_000

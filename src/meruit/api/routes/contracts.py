@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS, ApiConnection, allow
 from meruit.api.db_threads import run_in_reader_thread
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import (
     CONTRACT_ID,
@@ -32,7 +31,7 @@ from meruit.api.wire import (
     json_response,
 )
 from meruit.contracts import lifecycle
-from meruit.contracts.lifecycle import Decision, Operation, WrongState
+from meruit.contracts.lifecycle import Decision, Operation
 from meruit.contracts.marketplace import ContractWithWork, Marketplace, completion_fingerprint
 from meruit.contracts.rejudge import rejudge as judge_again
 from meruit.contracts.store import read as contracts
@@ -49,7 +48,18 @@ from meruit.contracts.transitions import (
     StartContract,
     VoidContract,
 )
-from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, UnknownName
+from meruit.errors import (
+    ApiProblem,
+    AuthorError,
+    DocumentError,
+    IdempotencyConflict,
+    MeruitError,
+    NotFound,
+    Problem,
+    StoreError,
+    UnknownName,
+    WrongState,
+)
 from meruit.governance.dossier import OF_AGENTS, HandedIn
 from meruit.model.access import Role
 from meruit.model.canonical import payload_bytes
@@ -58,8 +68,7 @@ from meruit.model.numbers import Number
 from meruit.model.record import Record
 from meruit.model.threshold import money
 from meruit.outcomes.service import SMALL_BYTES
-from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest
-from meruit.store.database import NotFound, StoreError
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store.recorder import Write
 
 PARTIES = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)

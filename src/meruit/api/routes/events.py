@@ -11,17 +11,15 @@ from litestar.response import Stream
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
 from meruit.api.wire import PRINTABLE, Body, Limit, PageCursor, anchor_pattern, json_response
-from meruit.errors import MeruitError
+from meruit.errors import ApiProblem, MeruitError, StoreError
 from meruit.events.store import deliveries, outbox, webhooks
 from meruit.events.store.deliveries import DeadLetter, Redeliver
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
 from meruit.model.events import EventType, OutboxEvent
 from meruit.model.record import Record
 from meruit.sources.http_guard import check_url
-from meruit.store.database import StoreError
 
 STREAM = "text/event-stream"
 MAX_URL = 2_000

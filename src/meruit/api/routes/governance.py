@@ -12,11 +12,10 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS
-from meruit.api.json_body import BodyError, field_problem
-from meruit.api.problems import ApiProblem
+from meruit.api.json_body import field_problem
 from meruit.api.request import ApiRequest
 from meruit.api.wire import Body, Label, json_response
-from meruit.errors import Problem
+from meruit.errors import ApiProblem, BodyError, Problem
 from meruit.governance.dossier import moment, number, numbers
 from meruit.governance.evaluate import find_excesses, govern
 from meruit.model.evidence import Provenance

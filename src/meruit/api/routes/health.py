@@ -9,11 +9,11 @@ from meruit import __version__
 from meruit.api.auth import PUBLIC, READERS
 from meruit.api.request import ApiRequest
 from meruit.api.wire import json_response
+from meruit.errors import StoreError
 from meruit.gate.run import FINAL_STATES, RunState
 from meruit.gate.store import read as agent_reading
 from meruit.model.record import Record
 from meruit.store import tables
-from meruit.store.database import StoreError
 
 PROMETHEUS = "text/plain; version=0.0.4"
 """In UTF-8, as Litestar adds by itself."""

@@ -8,9 +8,9 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.auth import ADMINS
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
 from meruit.api.wire import Body, Label, Limit, anchor_pattern, json_response
+from meruit.errors import ApiProblem
 from meruit.model.access import Role
 from meruit.model.record import Record
 from meruit.store import keys

@@ -9,11 +9,11 @@ from litestar.params import FromQuery, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, READERS
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
 from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, PageCursor, VersionQuery, anchor_pattern, json_response
 from meruit.audit.bundle import Receipt
 from meruit.audit.export import export, receipt
+from meruit.errors import ApiProblem
 from meruit.model.access import Role
 from meruit.model.difference import Difference, difference
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion

@@ -15,18 +15,17 @@ from msgspec import Meta
 from meruit.api.auth import OPERATORS
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.playground_host import PlaygroundHosting
-from meruit.api.problems import MAX_ERRORS, ApiProblem
+from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest
 from meruit.api.wire import Body, Limit, anchor_pattern, json_response
-from meruit.errors import DocumentError, MeruitError
+from meruit.errors import ApiProblem, DocumentError, MeruitError, NotFound, PlaygroundFull
 from meruit.model.access import Scope
 from meruit.model.record import Record
 from meruit.model.task_run import ENDED
 from meruit.playground.events import EventPage, page
 from meruit.playground.host import ID, Endpoints, Playground
 from meruit.playground.seed import Seed, read_seed
-from meruit.playground.state import START, PlaygroundFull
-from meruit.store.database import NotFound
+from meruit.playground.state import START
 
 PLAYGROUND_ID = anchor_pattern(ID)
 PlaygroundId = Annotated[str, PathParameter(pattern=PLAYGROUND_ID)]

@@ -14,7 +14,6 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.db_threads import run_in_reader_thread
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
 from meruit.api.routes.benchmarks import BENCHMARK_SLUG
 from meruit.api.routes.contracts import PARTIES, validate_reason
@@ -38,16 +37,25 @@ from meruit.api.routes.task_runs_wire import (
 )
 from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.benchmarks.store import read as runs
-from meruit.benchmarks.store.published import BenchmarkTaken
-from meruit.benchmarks.store.read import RunFilter, TaskRunStateError
+from meruit.benchmarks.store.read import RunFilter
 from meruit.benchmarks.store.transitions import CreateRuns
-from meruit.errors import DocumentError, MeruitError, Unreachable
+from meruit.errors import (
+    ApiProblem,
+    BenchmarkTaken,
+    DocumentError,
+    IdempotencyConflict,
+    MeruitError,
+    NotFound,
+    StoreError,
+    StoreUnavailable,
+    TaskRunStateError,
+    Unreachable,
+)
 from meruit.model.access import Role, Scope
 from meruit.model.task import Reveal
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.outcomes.store.write import IdempotencyConflict, IdempotentReplay, IdempotentRequest
-from meruit.store.database import NotFound, StoreError, StoreUnavailable
+from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 
 TASK_RUN_ID, BENCHMARK_RUN_ID, CRITERION_RUN_ID = (
     anchor_pattern(f"{kind}_[0-9a-f]{{34}}") for kind in ("trn", "brn", "crn")

@@ -12,9 +12,8 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.json_body import SMALL_BYTES
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest
-from meruit.api.routes.usage_requests import InvalidUsageReport, parse_run, parse_step
+from meruit.api.routes.usage_requests import parse_run, parse_step
 from meruit.api.routes.usage_wire import (
     AcknowledgeRequest,
     EndRequest,
@@ -27,7 +26,7 @@ from meruit.api.routes.usage_wire import (
     to_detail,
 )
 from meruit.api.wire import PRINTABLE, Key, LabelQuery, Limit, PageCursor, json_response
-from meruit.errors import Problem
+from meruit.errors import ApiProblem, InvalidUsage, InvalidUsageReport, Problem
 from meruit.model.metering import MAX_NAME, MAX_STEPS, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
@@ -36,7 +35,7 @@ from meruit.store.transaction import WriteTransaction
 from meruit.usage.followers import UsageWrite
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.rows import find_run, load_run
-from meruit.usage.store.write import Acknowledge, InvalidUsage, ObserveNow, RecordRun
+from meruit.usage.store.write import Acknowledge, ObserveNow, RecordRun
 
 UsageRunId = Annotated[str, PathParameter(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
 STATUSES = [status.value for status in UsageStatus]

@@ -1,18 +1,10 @@
 """Runs as callers tell them, over the wire or in a file: checked, their usage blocks read by each provider's rules."""
 
 from meruit.api.routes.usage_wire import CallRequest, StepRequest, UsageRunRequest
-from meruit.errors import AuthorError, MeruitError
+from meruit.errors import AuthorError, InvalidUsageReport, MeteringError
 from meruit.model.metering import AttributionKey, MeteredCall, MeteredRun, MeteredStep
-from meruit.usage.meter import MeteringError, parse_attribution_key
+from meruit.usage.meter import parse_attribution_key
 from meruit.usage.providers.support.usage_blocks import tokens_of
-
-
-class InvalidUsageReport(MeruitError):
-    """What was told of a run cannot be; `where` is the place of it."""
-
-    def __init__(self, where: str, message: str) -> None:
-        self.where, self.message = where, message
-        super().__init__(f"{where}: {message}")
 
 
 def parse_run(data: UsageRunRequest, run_id: str) -> MeteredRun:

@@ -11,10 +11,9 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.auth import allow
-from meruit.api.problems import ApiProblem
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import Body, Key, Label, anchor_pattern
-from meruit.errors import Unavailable
+from meruit.errors import ApiProblem, Unavailable
 from meruit.log.entries import OUR_CONTRACT
 from meruit.model.access import Caller, Role
 from meruit.model.outcome import Labels

@@ -10,17 +10,23 @@ from msgspec import Meta
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
-from meruit.api.problems import MAX_ERRORS, ApiProblem
+from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, Limit, PageCursor, Reason, json_response
-from meruit.contracts.bill import AmountTooLarge
-from meruit.contracts.marketplace import NullAgentPasses
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store import work as works
 from meruit.contracts.store.transaction import Actor
 from meruit.contracts.store.work import SubmitWork, WorkRow, WorkView
 from meruit.documents.authoring import parse_work
-from meruit.errors import DocumentError, MeruitError, UnknownName
+from meruit.errors import (
+    AmountTooLarge,
+    ApiProblem,
+    DocumentError,
+    MeruitError,
+    NullAgentPasses,
+    StoreError,
+    UnknownName,
+)
 from meruit.model.access import Role
 from meruit.model.contract import (
     MAX_CANARIES,
@@ -36,7 +42,6 @@ from meruit.model.contract import (
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
-from meruit.store.database import StoreError
 
 WorkId = Annotated[str, PathParameter(pattern=WORK_ID)]
 Share = Annotated[float | int | str, Meta(description="From 0 to 1; as a number, or exactly as decimal text.")]

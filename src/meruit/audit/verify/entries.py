@@ -20,10 +20,10 @@ from meruit.audit.bundle import (
     short,
     unpack,
 )
-from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, Findings, StepFinding
+from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.statement import open_envelope
 from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
-from meruit.errors import MeruitError
+from meruit.errors import AuditStep, BundleFlaw, MeruitError
 from meruit.log.commitment import matches, salt_of
 from meruit.log.entries import (
     GOVERNANCE,

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.audit.bundle import Bundle, statement_about
-from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, Findings, StepFinding
+from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.verify.entries import OutcomeHistory, VerifiedSignatures, check, findings, step_ok
 from meruit.audit.verify.settlement import check_governance, check_settlement
+from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import evidence_of, rejudge
 from meruit.log.entries import PARTS, VerdictEntry
 from meruit.log.note import VerifierKey

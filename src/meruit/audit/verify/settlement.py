@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.audit.bundle import Bundle, ContractFile, short
-from meruit.audit.findings import AuditStep, AuditStepState, BundleFlaw, StepFinding
+from meruit.audit.findings import AuditStepState, StepFinding
 from meruit.audit.verify.entries import ContractHistory, ContractTransition, OutcomeHistory, step_ok
 from meruit.audit.verify.usage import UsageProofs
-from meruit.contracts.bill import RuleFailed, bill, fee_and_payout, hold_for
+from meruit.contracts.bill import bill, fee_and_payout, hold_for
 from meruit.contracts.invariants import Books, Settlement, find_violations
 from meruit.contracts.lifecycle import Decision
 from meruit.contracts.payable import PAYABLE, why_review_needed
 from meruit.contracts.postings import Parties
 from meruit.contracts.replay import transfer_from_entry
 from meruit.contracts.token_terms import why_usage_waits
-from meruit.errors import UnknownName
+from meruit.errors import AuditStep, BundleFlaw, RuleFailed, UnknownName
 from meruit.governance.dossier import CheatTraps, OutcomeIdentity, dossier_of
 from meruit.governance.evaluate import combine_results, govern
 from meruit.log.entries import (

@@ -6,7 +6,7 @@ from itertools import product
 from typing import NamedTuple, TypeAlias
 
 from meruit.audit.bundle import USAGE, Annotations, RunProof, UsageFile, short
-from meruit.audit.findings import AuditStep, BundleFlaw
+from meruit.errors import AuditStep, BundleFlaw
 from meruit.log.commitment import SALT_BYTES, commitment_to, salt_of
 from meruit.log.entries import Entry, UsageEntry
 from meruit.model.chat import MOST_TOKENS

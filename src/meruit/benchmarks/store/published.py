@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from meruit.errors import MeruitError
+from meruit.errors import BenchmarkTaken, NotFound
 from meruit.model.canonical import from_canonical
 from meruit.model.events import EventType
 from meruit.model.outcome import from_micros
@@ -13,12 +13,8 @@ from meruit.model.record import Record
 from meruit.model.task import Benchmark
 from meruit.outcomes.store.write import commit_criteria
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
-
-
-class BenchmarkTaken(MeruitError):
-    """A name and version under which something else was published."""
 
 
 class BenchmarkView(Record, frozen=True):

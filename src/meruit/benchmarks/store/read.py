@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, func, or_, select
 
-from meruit.errors import MeruitError
+from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
@@ -14,17 +14,13 @@ from meruit.model.task import Reveal
 from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import AxisScore, Bounds, Verdict
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 
 OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
 MAX_OVERDUE = 500
 """Runs that are declared timed out at a time."""
 JUDGING_S = 900
 """How long after its deadline a run may still be judged that was completed in time; then whoever judged it has died."""
-
-
-class TaskRunStateError(MeruitError):
-    """The run is in a state from which that cannot be done."""
 
 
 class TaskRunResult(Record, frozen=True):

@@ -7,14 +7,8 @@ import msgspec
 from sqlalchemy import Update, bindparam, func, select, update
 
 from meruit.benchmarks.score import highest_score
-from meruit.benchmarks.store.read import (
-    OPEN,
-    JudgingRequest,
-    TaskRunResult,
-    TaskRunRow,
-    TaskRunStateError,
-    task_run_from_row,
-)
+from meruit.benchmarks.store.read import OPEN, JudgingRequest, TaskRunResult, TaskRunRow, task_run_from_row
+from meruit.errors import NotFound, TaskRunStateError
 from meruit.model.events import EventType
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.task import Reveal
@@ -24,7 +18,6 @@ from meruit.outcomes.store.erase import release
 from meruit.outcomes.store.write import AddVersions, NewOutcome, RecordedVersion
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
-from meruit.store.database import NotFound
 from meruit.store.transaction import WriteTransaction
 
 REREAD = "reread"

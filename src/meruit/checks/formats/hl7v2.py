@@ -11,8 +11,7 @@ from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 
 BOM = b"\xef\xbb\xbf"
 EDGES = "\n\x0b\x1c"

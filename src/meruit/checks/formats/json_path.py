@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from meruit.checks.values.decimals import numeral
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 from meruit.model.numbers import MAX_DIGITS
 
 MAX_PATH = 500

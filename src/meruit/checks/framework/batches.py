@@ -10,8 +10,7 @@ from meruit.checks.framework.assertion import Fields, SelectionAssertion
 from meruit.checks.framework.compile import validate_settings
 from meruit.checks.framework.context import CheckContext, ItemReader
 from meruit.checks.framework.selection import More, decide
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 from meruit.model.environment import Item, Snapshot
 from meruit.model.evidence import Checked, Missing
 

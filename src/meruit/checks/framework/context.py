@@ -10,7 +10,7 @@ import msgspec
 from meruit.checks.fhir_types.reference import base_of
 from meruit.checks.framework.assertion import EvidenceDisplay, ItemChange
 from meruit.checks.values.decimals import json_number
-from meruit.checks.values.errors import UnreadableContent
+from meruit.errors import UnreadableContent
 from meruit.model.canonical import digest
 from meruit.model.environment import (
     FACTS_KEY,

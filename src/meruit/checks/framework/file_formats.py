@@ -12,8 +12,7 @@ from meruit.checks.formats import hl7v2 as er7
 from meruit.checks.formats import json_path as dotted
 from meruit.checks.formats import x12 as interchange
 from meruit.checks.matching.matchers import Dialect
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnreadableContent
 
 MAX_ROWS = 100_000
 """Rows of a CSV file, or lines of another; nobody who is asked for a file means one of millions."""

@@ -25,7 +25,7 @@ from meruit.checks.framework.context import (
     sanitize_value,
 )
 from meruit.checks.values.confusables import is_plain, unmask_value
-from meruit.checks.values.errors import UnreadableContent
+from meruit.errors import UnreadableContent
 from meruit.model.environment import Encoding, Item
 from meruit.model.evidence import Cause, Checked, Fault, Missing
 

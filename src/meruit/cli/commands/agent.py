@@ -41,7 +41,7 @@ def _open_existing_store(data: str | None, database_url: str | None) -> "Iterato
     """The records there, closed in the end; where there are none, says what makes some."""
     from meruit.app import open_store
     from meruit.config import location_of
-    from meruit.store.database import StoreError
+    from meruit.errors import StoreError
     from meruit.store.location import FILE
 
     location = location_of(data, database_url)
@@ -100,7 +100,7 @@ def run(  # noqa: PLR0913 - one an option
     from meruit.cli.shared.contracts import command_line_actor
     from meruit.cli.shared.load_agents import load_agents
     from meruit.config import location_of
-    from meruit.gate.definition import AgentError
+    from meruit.errors import AgentError
     from meruit.gate.run import RunRequest
     from meruit.gate.runner.engine import AgentRoster
     from meruit.gate.store.runs import QueueRun
@@ -163,7 +163,7 @@ def _is_driven_elsewhere(store: "Store", name: str) -> bool:
     """Whether another process has the records and knows the agent; raises WorkerRefused where it does not."""
     from meruit.cli.shared.agent_run import has_worker
     from meruit.cli.shared.load_agents import check_no_other_worker
-    from meruit.gate.runner.engine import WorkerRefused
+    from meruit.errors import WorkerRefused
 
     try:
         check_no_other_worker(store)

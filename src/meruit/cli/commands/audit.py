@@ -152,7 +152,8 @@ def receipt(*, outcome_id: str, version: int | None, data: str | None, database_
 
 def _load_key(given: str) -> "VerifierKey":
     """A key as it is published, or the file that holds it."""
-    from meruit.log.note import MAX_NOTE_BYTES, NoteError, VerifierKey
+    from meruit.errors import NoteError
+    from meruit.log.note import MAX_NOTE_BYTES, VerifierKey
 
     try:
         return VerifierKey.parse(given)

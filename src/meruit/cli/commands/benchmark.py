@@ -426,8 +426,8 @@ def cancel(
 
     from meruit.cli.shared.benchmark_runs import run_until_interrupted
     from meruit.cli.shared.benchmark_session import RUN_PREFIX, open_session
+    from meruit.errors import AlreadyServed
     from meruit.model.task_run import ENDED
-    from meruit.playground.host import AlreadyServed
 
     with open_session(StoreAddress(data, database_url, tenant), config) as at:
         of_benchmark = run_id.startswith(RUN_PREFIX)

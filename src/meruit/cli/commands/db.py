@@ -77,7 +77,7 @@ def replace_key(*, data: str | None, database_url: str | None, as_json: bool) ->
     import msgspec
 
     from meruit.config import location_of
-    from meruit.store.database import StoreError
+    from meruit.errors import StoreError
     from meruit.store.location import KEY_FILE
     from meruit.store.store import Store
 

@@ -180,10 +180,10 @@ def diff(
     as_json: bool,
 ) -> int:
     """Compare two versions of the verdict on an outcome, criterion by criterion."""
+    from meruit.errors import StoreError
     from meruit.model.access import Scope
     from meruit.model.difference import difference
     from meruit.outcomes.store.read import summary, version
-    from meruit.store.database import StoreError
 
     scope = Scope(tenant)
     with open_records(data, database_url) as store, store.database.reading() as connection:

@@ -216,7 +216,7 @@ def _run_reconciler(
 
 def _check_known(store: "Store", choice: "UsageRunFilter") -> None:
     """Raise NotFound for a run that is not recorded, and for a framework of which none is or that is not the run's."""
-    from meruit.store.database import NotFound
+    from meruit.errors import NotFound
     from meruit.usage.store.due import UsageRunFilter, find_runs
     from meruit.usage.store.read import find
 
@@ -289,7 +289,8 @@ def _print_summary(passed: "ReconcileSummary") -> None:
 
 
 def _exit_code(store: "Store", choice: "UsageRunFilter", passed: "ReconcileSummary") -> int:
-    from meruit.model.usage import FetchError, UsageStatus
+    from meruit.errors import FetchError
+    from meruit.model.usage import UsageStatus
     from meruit.usage.store.read import find
 
     if any(one.error is FetchError.AUTH for one in passed.accounts):

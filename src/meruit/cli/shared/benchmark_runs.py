@@ -39,12 +39,11 @@ from meruit.cli.views.benchmark import (
     version_judged_by,
     worst_run,
 )
-from meruit.errors import nearest
+from meruit.errors import NotFound, StoreError, nearest
 from meruit.model.task import Benchmark, TaskSource
 from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.playground.environment import seed_of
-from meruit.store.database import NotFound, StoreError
 
 _T = TypeVar("_T")
 MAX_UNJUDGED = 3

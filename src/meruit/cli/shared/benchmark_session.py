@@ -12,10 +12,9 @@ import httpx
 from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.benchmarks.rollouts import AgentLogs
 from meruit.benchmarks.service import Benchmarks, needs_environment
-from meruit.benchmarks.store.published import BenchmarkTaken
 from meruit.cli.terminal import StoreAddress
 from meruit.config import Settings, load_benchmark, location_of
-from meruit.errors import MeruitError
+from meruit.errors import BenchmarkTaken, MeruitError
 from meruit.model.access import Scope
 from meruit.model.task import Benchmark, split_name
 from meruit.model.task_run import TaskRun

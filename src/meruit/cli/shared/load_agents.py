@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from meruit.errors import MeruitError, nearest
-from meruit.gate.definition import AgentDefinition, AgentError
+from meruit.errors import AgentError, MeruitError, nearest
+from meruit.gate.definition import AgentDefinition
 from meruit.gate.runner.engine import AgentRoster, find_agents
 from meruit.gate.runner.local import hold_worker_lock
 from meruit.gate.runner.worker import CONCURRENCY, work

@@ -8,9 +8,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from meruit.errors import UnknownPlayground
 from meruit.model.environment import SourceKind
 from meruit.model.record import Record
-from meruit.playground.host import FILE, FOLDER, ID, UnknownPlayground, new_id, new_secret, staging_file
+from meruit.playground.host import FILE, FOLDER, ID, new_id, new_secret, staging_file
 from meruit.playground.state import PlaygroundState, utc_now
 
 _FOLDER_PATTERNS = ("", "brn_*/")

@@ -192,8 +192,9 @@ def _read_runs(path: str) -> list[RecordableRun]:
 def _parse_api_run(places: DocumentReader, path: str) -> MeteredRun:
     """A run in the shape that the HTTP API takes, read as strictly; raises DocumentError."""
     # Only this shape needs what the service is made of.
-    from meruit.api.routes.usage_requests import InvalidUsageReport, parse_run
+    from meruit.api.routes.usage_requests import parse_run
     from meruit.api.routes.usage_wire import UsageRunRequest
+    from meruit.errors import InvalidUsageReport
 
     told = places.record((), UsageRunRequest)
     places.raise_if_invalid()

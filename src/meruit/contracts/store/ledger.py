@@ -12,13 +12,13 @@ from meruit.contracts.invariants import Books, Settlement, Transfer
 from meruit.contracts.postings import Parties, Posting
 from meruit.contracts.replay import transfer_from_entry
 from meruit.contracts.store.read import contract_from
+from meruit.errors import StoreError
 from meruit.log.entries import AwardEntry, MoneyEntry, SettlementEntry, VerdictEntry, read_entry
 from meruit.model.contract import Contract
 from meruit.model.money import Bill
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.store import tables
-from meruit.store.database import StoreError
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 MAX_LINES = 1_000_000

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, select
 
+from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.contract import AgentContract, Contract, ContractState, Escrow, Terms
@@ -19,7 +20,7 @@ from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 
 OPERATION_ORDER = (
     *("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select, update
 
-from meruit.contracts.lifecycle import Operation, WrongState
+from meruit.contracts.lifecycle import Operation
 from meruit.contracts.store.read import FIND, ContractJudgement, ContractSnapshot, contract_from_rows, row_of, terms_of
 from meruit.contracts.token_terms import token_use
+from meruit.errors import NotFound, WrongState
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.contract import Contract
@@ -18,7 +19,6 @@ from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.outcome import from_micros
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply, result_from
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.store.by_contract import find_in_transaction
 

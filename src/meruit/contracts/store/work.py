@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from meruit.contracts.store.read import format_terms
+from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.contract import AgentWork, WorkSubmission, parse_stored_work, work_body
@@ -21,7 +22,7 @@ from meruit.outcomes.store.read import criteria_body
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply
 from meruit.store import tables
 from meruit.store.blobs import BlobStore, EvidencePart
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
 
 

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, or_, select, update
 
+from meruit.errors import NotFound
 from meruit.events.store import webhooks
 from meruit.events.store.outbox import check_holder, outbox_event_from
 from meruit.model.events import Event, OutboxEvent
 from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
 
 MAX_ERROR_CHARS = 300

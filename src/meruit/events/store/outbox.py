@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, select, update
 
-from meruit.errors import MeruitError
+from meruit.errors import LeaseLost
 from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, OutboxEvent
 from meruit.model.outcome import from_micros, to_rfc3339
 from meruit.store import tables
@@ -17,10 +17,6 @@ LEASE = "deliver"
 
 _MICROS = 1_000_000
 _events, _leases = tables.events, tables.leases
-
-
-class LeaseLost(MeruitError):
-    """Somebody else delivers by now; what was not settled is theirs to deliver again."""
 
 
 class OutboxPage(NamedTuple):

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, select
 
-from meruit.errors import MeruitError, nearest
+from meruit.errors import MeruitError, NotFound, nearest
 from meruit.model.events import EventType
 from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
 
 MAX_WEBHOOKS = 100

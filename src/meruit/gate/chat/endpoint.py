@@ -13,19 +13,12 @@ from typing import Any
 import httpx
 import msgspec
 
-from meruit.errors import AuthorError, MeruitError, Unreachable
-from meruit.gate.chat.stream import (
-    ChatAnswerBuilder,
-    UnreadableChatReply,
-    error_in,
-    iter_event_data,
-    parse_json,
-    to_sendable_message,
-)
+from meruit.errors import AuthorError, ModelRefused, SourceError, Unreachable, UnreadableChatReply
+from meruit.gate.chat.stream import ChatAnswerBuilder, error_in, iter_event_data, parse_json, to_sendable_message
 from meruit.model.chat import ModelAnswer, ToolSpec
 from meruit.sources.credentials import SecretToken, redact
 from meruit.sources.http import SourceReply, check_base_url, excerpt_of, invalid_json_error, quote_of
-from meruit.sources.retry import BackoffSchedule, ReadPolicy, Sleep, SourceError, time_limit, with_retries
+from meruit.sources.retry import BackoffSchedule, ReadPolicy, Sleep, time_limit, with_retries
 
 TIMEOUT_S = 600.0
 """How long one answer may take, from the name to its last byte; models think long."""
@@ -51,10 +44,6 @@ _ERRORS = range(400, 600)
 _QUOTA_EXHAUSTED = "insufficient_quota"
 """How a provider says that no waiting helps, with the status that otherwise asks for it."""
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
-
-
-class ModelRefused(MeruitError):
-    """The endpoint does not answer questions such as this one: asking again is of no use."""
 
 
 class ChatEndpoint:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import UnreadableChatReply
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
 
 DONE = b"[DONE]"
@@ -21,10 +21,6 @@ MAX_CALLS = 256
 MAX_ID_CHARS = 200
 MAX_NAME_CHARS = 64
 _NAMELESS = re.compile(r"[^a-zA-Z0-9_-]")
-
-
-class UnreadableChatReply(MeruitError):
-    """What came is no answer of a chat endpoint."""
 
 
 class _Function(msgspec.Struct):

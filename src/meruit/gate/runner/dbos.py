@@ -22,8 +22,9 @@ from uuid import uuid4
 import msgspec
 from sqlalchemy import create_engine
 
+from meruit.errors import WorkerRefused
 from meruit.gate.loop import MAX_LINE
-from meruit.gate.runner.engine import AgentRoster, WorkerRefused
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.polling import PollingEngine, PollingIntervals
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, ForgetWorker

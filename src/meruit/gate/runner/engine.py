@@ -7,30 +7,18 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from meruit.errors import MeruitError, nearest
+from meruit.errors import AgentError, AgentRunConflict, RunCancelled, RunFenced, StoreUnavailable, nearest
 from meruit.gate.context import ExecutionContext
-from meruit.gate.definition import AgentDefinition, AgentError
+from meruit.gate.definition import AgentDefinition
 from meruit.gate.journal import StepFunction, StoreJournal
 from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended, drive
 from meruit.gate.run import FINAL_STATES, AgentRun, RunFailureReason, RunState
 from meruit.gate.state import pause_s
 from meruit.gate.store.read import DueRun
-from meruit.gate.store.runs import (
-    AgentRunConflict,
-    ClaimRun,
-    EndRun,
-    JournalWrite,
-    ParkRun,
-    RecordWrite,
-    RunCancelled,
-    RunFailure,
-    RunFenced,
-    remaining_s,
-)
+from meruit.gate.store.runs import ClaimRun, EndRun, JournalWrite, ParkRun, RecordWrite, RunFailure, remaining_s
 from meruit.gate.team import Team, drive_team
 from meruit.model.outcome import in_micros
 from meruit.model.record import Record
-from meruit.store.database import StoreUnavailable
 from meruit.store.store import Store
 from meruit.verify.sanitize import describe
 
@@ -65,10 +53,6 @@ class AgentRoster:
     def names(self) -> tuple[str, ...]:
         """Every name."""
         return tuple(sorted(self.by_name))
-
-
-class WorkerRefused(MeruitError):
-    """A worker cannot work here; says why, and what to do next."""
 
 
 class RunLease(NamedTuple):

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from meruit.gate.runner.engine import AgentRoster, WorkerRefused
+from meruit.errors import WorkerRefused
+from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.polling import PollingEngine, PollingIntervals
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun

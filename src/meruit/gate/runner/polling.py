@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from meruit.gate.runner.engine import AgentRoster, DurableEngine, WorkerRefused
+from meruit.errors import StoreUnavailable, WorkerRefused
+from meruit.gate.runner.engine import AgentRoster, DurableEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, ForgetWorker, OverdueWait, RecordHeartbeat
 from meruit.gate.store.runs import WakeRun
 from meruit.gate.tools import contain_exits
 from meruit.model.outcome import in_micros
-from meruit.store.database import StoreUnavailable
 from meruit.store.recorder import CommitNotice
 from meruit.store.store import Store
 from meruit.verify.sanitize import describe

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select, update
 
+from meruit.errors import NotFound
 from meruit.gate.accounting import SubmissionResult
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState
 from meruit.gate.store.rows import run_of
@@ -14,7 +15,7 @@ from meruit.gate.store.submissions import submission_of, submission_result_of
 from meruit.gate.verdict import VerifierVerdict, parse_verdict
 from meruit.model.outcome import from_micros
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 _runs, _steps, _submissions, _workers = tables.agent_runs, tables.agent_steps, tables.submissions, tables.workers

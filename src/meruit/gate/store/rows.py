@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from meruit.errors import NotFound
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import VerificationState
 from meruit.model.chat import Usage
 from meruit.model.outcome import from_micros, in_micros
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.recorder import PREFETCH
 from meruit.store.transaction import WriteTransaction
 

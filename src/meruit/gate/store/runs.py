@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from sqlalchemy import select
 
-from meruit.errors import MeruitError
+from meruit.errors import AgentRunConflict, RunCancelled, RunFenced
 from meruit.gate.limits import GateLimits
 from meruit.gate.run import FINAL_STATES, AgentRun, RunRequest, RunState
 from meruit.gate.state import VerificationEnding, VerificationState
@@ -39,18 +39,6 @@ MEMBERS = "members"
 """What a team run waits for."""
 R = TypeVar("R", bound=Record)
 R_co = TypeVar("R_co", bound=Record, covariant=True)
-
-
-class AgentRunConflict(MeruitError):
-    """The run is in a state from which that cannot be done."""
-
-
-class RunFenced(MeruitError):
-    """Somebody else owns the run by now; what was done since is theirs to do again."""
-
-
-class RunCancelled(MeruitError):
-    """Somebody wants the run to stop."""
 
 
 @batch_reads

@@ -4,17 +4,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import AgentRunConflict, MeruitError, RunCancelled, RunFenced
 from meruit.gate.accounting import SubmissionResult, account, give_up
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState, SubmissionOutcome
 from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationEnding, VerificationState
 from meruit.gate.store.rows import AgentRunRow, batch_reads, find_run_row, learn_pass, load_run_row, save_verification
 from meruit.gate.store.runs import (
-    AgentRunConflict,
     QueueRun,
-    RunCancelled,
     RunFailure,
-    RunFenced,
     check_owner,
     emit_verification_started,
     end_run,

@@ -19,8 +19,8 @@ import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from meruit.errors import MeruitError
-from meruit.judge.batch import VERDICTS, BatchResult, BatchUnsupported, judge_columns
+from meruit.errors import BatchUnsupported, MeruitError
+from meruit.judge.batch import VERDICTS, BatchResult, judge_columns
 from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.record import Record

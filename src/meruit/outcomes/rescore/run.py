@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, cast
 import msgspec
 from sqlalchemy import Connection
 
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, StoreError
 from meruit.judge.verdict import Circumstances, apply_governance, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
@@ -27,7 +27,6 @@ from meruit.outcomes.store import batches
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from, latest_results
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
 from meruit.outcomes.store.write import AddVersions, NewVersion
-from meruit.store.database import StoreError
 from meruit.store.store import Store
 from meruit.verify.catalogue import Prepared
 from meruit.verify.engine import VerificationEngine

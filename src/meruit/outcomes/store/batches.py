@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
+from meruit.errors import StoreError
 from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, forward, page
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
-from meruit.store.database import StoreError
 
 BATCH = 500
 """Outcomes read at a time."""

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, delete, select, update
 
+from meruit.errors import NotFound
 from meruit.log.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
-from meruit.store.database import NotFound
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, select
 
+from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
@@ -17,7 +18,7 @@ from meruit.model.verdict import Verdict, VerificationResult
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 
 
 class OutcomeFilterField(StrEnum):

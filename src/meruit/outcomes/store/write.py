@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, select, update
 
-from meruit.errors import MeruitError
+from meruit.errors import IdempotencyConflict, StoreError
 from meruit.governance.store import OutputAttempt, record_attempt
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
@@ -14,15 +14,10 @@ from meruit.model.outcome import Labels, in_micros
 from meruit.model.verdict import VerificationResult
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
-from meruit.store.database import StoreError
 from meruit.store.transaction import WriteTransaction
 
 SALTS = 4
 """One each for input, output, metadata and the result."""
-
-
-class IdempotencyConflict(MeruitError):
-    """A key that was used for another request."""
 
 
 class IdempotentRequest(NamedTuple):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 
+from meruit.errors import ProviderRefusal
 from meruit.playground.billing.base import (
     DAY_S,
     HOUR_S,
@@ -21,7 +22,6 @@ from meruit.playground.billing.base import (
     Facts,
     Json,
     ProviderApi,
-    ProviderRefusal,
     TimeBucket,
     bucket_page,
     moment,

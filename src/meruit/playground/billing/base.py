@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import ProviderRefusal
 from meruit.playground.billing.calls import MINUTE_S, CallCostLine, CallLedger, CallVisibility, Group, ProviderCall
 
 HOUR_S, DAY_S = 60 * MINUTE_S, 24 * 60 * MINUTE_S
@@ -19,17 +19,6 @@ MAX_CACHED = 200_000
 
 # Any: documents in each provider's own shape.
 Json = dict[str, Any]
-
-
-class ProviderRefusal(MeruitError):
-    """A question that a provider does not answer."""
-
-    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
-        self.code = code
 
 
 @dataclass(frozen=True)

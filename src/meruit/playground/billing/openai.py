@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from functools import partial
 
+from meruit.errors import ProviderRefusal
 from meruit.playground.billing.base import (
     DAY_S,
     HOUR_S,
@@ -18,7 +19,6 @@ from meruit.playground.billing.base import (
     Facts,
     Json,
     ProviderApi,
-    ProviderRefusal,
     TimeBucket,
     bearer,
     bucket_page,
@@ -98,7 +98,7 @@ class OpenAI(ProviderApi):
         """`error`, with four fields."""
         kind = {429: "requests", 500: "server_error", 503: "server_error"}.get(refused.status, "invalid_request_error")
         return {
-            "error": {"message": refused.message, "type": kind, "param": refused.param, "code": refused.code},
+            "error": {"message": refused.message, "type": kind, "param": refused.param, "code": refused.provider_code},
         }
 
     def no_key(self, shown: str) -> ProviderRefusal:

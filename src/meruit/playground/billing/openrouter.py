@@ -6,7 +6,8 @@ GET /api/v1/generation?id=
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from meruit.playground.billing.base import BillingRequest, Endpoint, Json, ProviderApi, ProviderRefusal, bearer
+from meruit.errors import ProviderRefusal
+from meruit.playground.billing.base import BillingRequest, Endpoint, Json, ProviderApi, bearer
 from meruit.playground.billing.calls import ProviderCall
 
 GENERATION = "/api/v1/generation"

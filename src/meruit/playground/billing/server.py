@@ -20,10 +20,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from meruit.errors import ProviderRefusal
 from meruit.model.metering import Window
 from meruit.model.usage import Tokens
 from meruit.playground.billing.anthropic import Anthropic
-from meruit.playground.billing.base import BillingRequest, ProviderApi, ProviderRefusal
+from meruit.playground.billing.base import BillingRequest, ProviderApi
 from meruit.playground.billing.calls import MINUTE_S, CallLedger, CallVisibility, Counts, ProviderCall, total
 from meruit.playground.billing.faults import Faults, OutageKind, is_triggered
 from meruit.playground.billing.litellm import LiteLLM

@@ -5,14 +5,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from meruit.checks.values.errors import UnreadableContent
-from meruit.errors import Unreachable
+from meruit.errors import PlaygroundFull, Unreachable, UnreadableContent
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
 from meruit.playground.fhir.bundles import execute_bundle
 from meruit.playground.fhir.endpoint import FhirCall, FhirEndpoint, FhirReply, query_of
 from meruit.playground.fhir.json import parse, write
 from meruit.playground.fhir.resources import FhirRefusal, storage_refusal
-from meruit.playground.state import PlaygroundFull, PlaygroundState
+from meruit.playground.state import PlaygroundState
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Of one request."""

@@ -7,11 +7,11 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from meruit.errors import PlaygroundFull
 from meruit.playground.fhir.endpoint import FhirCall, FhirEndpoint, FhirReply, query_of
 from meruit.playground.fhir.json import Json, Verbatim
 from meruit.playground.fhir.resources import FhirRefusal, require_type, storage_refusal
 from meruit.playground.fhir.search import only_match
-from meruit.playground.state import PlaygroundFull
 
 ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
 """In which order a transaction is done, whatever order it is written in."""

@@ -6,17 +6,13 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from meruit.checks.formats.json_path import read_json
-from meruit.errors import MeruitError
+from meruit.errors import TooDeep
 
 MAX_DEPTH = 64
 """Objects and lists of a resource inside one another: so that whoever reads it among others still can."""
 
 # Any, here and below: JSON holds values of every type.
 Json = dict[str, Any]
-
-
-class TooDeep(MeruitError):
-    """A resource whose parts stand too deep inside one another."""
 
 
 class ExactDecimal(Decimal):

@@ -4,8 +4,8 @@ import copy
 import reprlib
 from typing import Any
 
-from meruit.errors import MeruitError
-from meruit.playground.fhir.json import TooDeep, write
+from meruit.errors import BadPatch, TooDeep
+from meruit.playground.fhir.json import write
 
 MAX_OPERATIONS = 1_000
 """Of one patch."""
@@ -14,10 +14,6 @@ MAX_COPIED_BYTES = 16 * 1024 * 1024
 
 # Any, in this file: a document is whatever JSON can say.
 _NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": "path"}
-
-
-class BadPatch(MeruitError):
-    """A patch that cannot be applied to the document."""
 
 
 def apply_patch(document: Any, operations: Any) -> Any:

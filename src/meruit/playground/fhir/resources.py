@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from meruit.errors import MeruitError, nearest
+from meruit.errors import MeruitError, PlaygroundFull, TooDeep, nearest
 from meruit.model.environment import SourceKind
-from meruit.playground.fhir.json import Json, TooDeep, write
-from meruit.playground.state import ItemVersion, PlaygroundFull, PlaygroundState
+from meruit.playground.fhir.json import Json, write
+from meruit.playground.state import ItemVersion, PlaygroundState
 
 FHIR = SourceKind.FHIR
 _TYPES = """

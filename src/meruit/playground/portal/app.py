@@ -14,8 +14,8 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ASGIApp
 
-from meruit.errors import Unreachable
-from meruit.playground.http import Find, PlaygroundRefusal, PlaygroundRequest, playground_of, serve
+from meruit.errors import PlaygroundFull, PlaygroundRefusal, PriorAuthNotAllowed, Unreachable
+from meruit.playground.http import Find, PlaygroundRequest, playground_of, serve
 from meruit.playground.portal import payer
 from meruit.playground.portal.forms import (
     MAX_FIELD,
@@ -47,8 +47,8 @@ from meruit.playground.portal.pages import (
     templates,
     unavailable_page,
 )
-from meruit.playground.portal.payer import PriorAuthNotAllowed, PriorAuthStatus, Row, text
-from meruit.playground.state import PlaygroundFull, PlaygroundState
+from meruit.playground.portal.payer import PriorAuthStatus, Row, text
+from meruit.playground.state import PlaygroundState
 
 MAX_BODY_BYTES = 24 * 1024 * 1024
 PAGE = 25

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from litestar.datastructures import UploadFile
 
-from meruit.playground.http import PlaygroundRefusal, PlaygroundRequest
+from meruit.errors import PlaygroundRefusal
+from meruit.playground.http import PlaygroundRequest
 from meruit.playground.portal import payer
 from meruit.playground.portal.pages import ERROR_MESSAGES, USER
 from meruit.playground.portal.payer import PriorAuthDocument, PriorAuthRequest

@@ -14,10 +14,10 @@ from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
 
 from meruit.checks.values.decimals import numeral
-from meruit.errors import MeruitError, Unreachable
-from meruit.playground.http import PlaygroundRefusal, PlaygroundRequest, playground_id_of, playground_of
+from meruit.errors import MeruitError, PlaygroundFull, PlaygroundRefusal, Unreachable
+from meruit.playground.http import PlaygroundRequest, playground_id_of, playground_of
 from meruit.playground.portal import payer
-from meruit.playground.state import PlaygroundFull, PlaygroundState
+from meruit.playground.state import PlaygroundState
 
 if TYPE_CHECKING:
     import jinja2

@@ -13,7 +13,7 @@ import msgspec
 
 from meruit.checks.values.decimals import numeral
 from meruit.checks.values.speech import words
-from meruit.errors import MeruitError
+from meruit.errors import PriorAuthNotAllowed
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.fhir.json import decode_stored, write
@@ -53,10 +53,6 @@ DECISIONS = {
     "pended": PriorAuthStatus.PENDING,
 }
 """What a rule's `decision` makes of a request."""
-
-
-class PriorAuthNotAllowed(MeruitError):
-    """Something was asked that a prior authorisation's status does not allow."""
 
 
 class PriorAuthDocument(Record, frozen=True):

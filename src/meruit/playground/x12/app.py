@@ -14,10 +14,10 @@ from litestar.params import FromPath
 from litestar.types import ASGIApp
 
 from meruit.checks.formats.x12 import Group, Interchange, TransactionSet, read
-from meruit.checks.values.errors import UnreadableContent
+from meruit.errors import PlaygroundRefusal, UnreadableContent
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
-from meruit.playground.http import Find, PlaygroundRefusal, PlaygroundRequest, answer, playground_of, serve
+from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
 from meruit.playground.x12 import acknowledge as x12_acknowledging
 from meruit.playground.x12 import authorization as x12_authorization

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from meruit.checks.formats.x12 import Loop, Segment, TransactionSet
+from meruit.errors import PriorAuthNotAllowed
 from meruit.playground.portal import payer
-from meruit.playground.portal.payer import PriorAuthNotAllowed, PriorAuthRequest, PriorAuthStatus, Row, text
+from meruit.playground.portal.payer import PriorAuthRequest, PriorAuthStatus, Row, text
 from meruit.playground.state import PlaygroundState
 from meruit.playground.x12.eligibility import Person, find_subscriber, first_segment, name_lines, traces, tree
 from meruit.playground.x12.write import Line

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from msgspec.structs import astuple, replace
 
+from meruit.errors import FetchError
 from meruit.model.canonical import digest
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import AttributionKind, CallState, MeteredRun, UsageRow, Window
 from meruit.model.outcome import from_micros, in_micros, to_rfc3339
-from meruit.model.usage import Assurance, Cohort, FetchError, Observation, Tokens
+from meruit.model.usage import Assurance, Cohort, Observation, Tokens
 from meruit.usage.attribution.cohorts import (
     ATTRIBUTABLE_KINDS,
     GUARD,

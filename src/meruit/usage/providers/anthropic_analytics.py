@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, FetchError, PagesChanged
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
-from meruit.model.usage import Count, FetchError, Moment
+from meruit.model.usage import Count, Moment
 from meruit.registry import UsageProvider, usage_sources
 from meruit.usage.providers.anthropic import (
     BASE_URL,
@@ -21,7 +21,7 @@ from meruit.usage.providers.anthropic import (
     to_dollars,
     window_params,
 )
-from meruit.usage.providers.support.http_client import PagesChanged, ProviderResponse, UsageClient, UsageSourceContext
+from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient, UsageSourceContext
 from meruit.usage.providers.support.minute_buckets import AskWindow, MinuteBucketSource
 from meruit.usage.providers.support.paging import (
     DAY,

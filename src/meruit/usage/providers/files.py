@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.model.metering import AttributionKind, CostRow, FetchFailed, Page, UsageAccount, UsageRow, Window
+from meruit.errors import FetchError, FetchFailed
+from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
-from meruit.model.usage import Count, FetchError, Moment, Tokens
+from meruit.model.usage import Count, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
 from meruit.usage.providers.support.file_reader import UsageText, read_texts
 from meruit.usage.providers.support.http_client import MOST_MONEY, UsageSourceContext

@@ -9,15 +9,13 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import AuthorError
-from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccount, UsageRow, Window
+from meruit.errors import AuthorError, FetchError, FetchFailed, PagesChanged, ResponseTooLarge
+from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
-from meruit.model.usage import Count, FetchError, Tokens
+from meruit.model.usage import Count, Tokens
 from meruit.registry import UsageProvider, usage_sources
 from meruit.usage.providers.support.http_client import (
-    PagesChanged,
     ProviderResponse,
-    ResponseTooLarge,
     UsageClient,
     UsageSourceContext,
     check_amount,

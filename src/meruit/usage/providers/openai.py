@@ -8,10 +8,10 @@ from typing import Annotated
 
 import msgspec
 
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError, FetchError, nearest
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
-from meruit.model.usage import Count, FetchError, Tokens
+from meruit.model.usage import Count, Tokens
 from meruit.registry import UsageProvider, usage_sources
 from meruit.usage.providers.support.http_client import (
     ProviderResponse,

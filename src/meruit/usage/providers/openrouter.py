@@ -6,10 +6,11 @@ from decimal import Decimal
 
 import msgspec
 
+from meruit.errors import FetchError, FetchFailed
 from meruit.model.chat import MOST_TOKENS
-from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccount, UsageRow, Window
+from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
-from meruit.model.usage import Count, FetchError, Moment, Tokens
+from meruit.model.usage import Count, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
 from meruit.sources.http import NOT_FOUND
 from meruit.sources.retry import MAX_CONCURRENT

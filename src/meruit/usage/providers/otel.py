@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import AuthorError
-from meruit.model.metering import AttributionKind, FetchFailed, Page, UsageAccount, UsageRow, Window
+from meruit.errors import AuthorError, FetchError, FetchFailed
+from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
-from meruit.model.usage import FetchError
 from meruit.registry import UsageProvider, usage_sources
 from meruit.usage.providers.support.file_reader import UsageText, read_texts
 from meruit.usage.providers.support.http_client import UsageSourceContext

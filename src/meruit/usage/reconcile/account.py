@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import msgspec
 from sqlalchemy import Connection
 
-from meruit.errors import MeruitError
-from meruit.model.metering import (
-    AttributionKind,
-    CostRow,
-    FetchFailed,
-    MeteredRun,
-    Page,
-    UsageRecord,
-    UsageSource,
-    Window,
-)
+from meruit.errors import FetchError, FetchFailed, MeruitError, PriceAlreadyFrozen
+from meruit.model.metering import AttributionKind, CostRow, MeteredRun, Page, UsageRecord, UsageSource, Window
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
-from meruit.model.usage import Assurance, FetchError, Observation, UsagePolicy, UsageStatus
+from meruit.model.usage import Assurance, Observation, UsagePolicy, UsageStatus
 from meruit.store.store import Store
 from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, AttributionRun, window_of
 from meruit.usage.attribution.columns import OPEN
@@ -46,7 +37,7 @@ from meruit.usage.store.due import (
     newest_seq,
 )
 from meruit.usage.store.read import ATTRIBUTION_BLOCK, AttributionRow, find_many, iterate_account
-from meruit.usage.store.write import PriceAlreadyFrozen, RecordObservations, RecordPrices, RunObservation
+from meruit.usage.store.write import RecordObservations, RecordPrices, RunObservation
 from meruit.verify.sanitize import describe
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import AccountLeaseConflict
 from meruit.model.outcome import in_micros
 from meruit.model.record import Record
 from meruit.model.usage import UsagePolicy, UsageStatus
@@ -39,10 +39,6 @@ class ReconcileSummary(Record, frozen=True):
     """Of the runs that were looked at."""
 
 
-class AccountLeaseConflict(MeruitError):
-    """Another reconciler asks the account."""
-
-
 class Reconciler:
     """Asks the accounts, and keeps what they say of every run that is due."""
 
@@ -61,7 +57,7 @@ class Reconciler:
 
     async def run_once(
         self, choice: UsageRunFilter = UsageRunFilter(), watch: Watch = lambda _about, _said: None
-    ) -> ReconcileSummary:  # noqa: B008
+    ) -> ReconcileSummary:
         """One round over all that is due; a single run is looked at whether it is due or not. Raises NotFound."""
         if choice.run_id is not None and choice.tenant is not None:
             await self._store.recorder.record(ObserveNow(choice.tenant, [choice.run_id]))

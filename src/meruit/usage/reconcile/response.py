@@ -6,9 +6,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from meruit.model.metering import AttributionKind, CostRow, FetchFailed, MeteredRun, Page, UsageRecord, UsageRow, Window
+from meruit.errors import FetchError, FetchFailed
+from meruit.model.metering import AttributionKind, CostRow, MeteredRun, Page, UsageRecord, UsageRow, Window
 from meruit.model.outcome import in_micros
-from meruit.model.usage import FetchError, Observation, Tokens, UsageStatus
+from meruit.model.usage import Observation, Tokens, UsageStatus
 from meruit.usage.attribution.cohorts import CohortSpan
 from meruit.usage.attribution.project import Fetch, ProviderCounts
 from meruit.usage.pricing import amount_billed

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection, bindparam, func, select, update
 
+from meruit.errors import NotFound, StoreError
 from meruit.model.metering import Window
 from meruit.model.outcome import from_micros, in_micros
 from meruit.store import tables
-from meruit.store.database import NotFound, StoreError
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 _accounts, _fetches, _runs = tables.usage_accounts, tables.usage_fetches, tables.usage_runs

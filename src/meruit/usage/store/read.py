@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
+from meruit.errors import NotFound
 from meruit.model.metering import UsageRecord
 from meruit.model.outcome import in_micros
 from meruit.model.usage import Moment, Observation, UsageStatus
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE, NotFound
+from meruit.store.database import MAX_PAGE
 from meruit.usage.store.rows import BLOCK, decode_observation, record_of
 
 ATTRIBUTION_BLOCK = 5_000

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from meruit.errors import NotFound
 from meruit.model.metering import MeteredRun, UsageRecord
 from meruit.model.outcome import from_micros, in_micros
 from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageRun, UsageVerdict, sum_tokens
 from meruit.store import tables
-from meruit.store.database import NotFound
 from meruit.store.recorder import PREFETCH
 from meruit.store.transaction import WriteTransaction
 

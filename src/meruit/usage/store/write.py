@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.errors import MeruitError
+from meruit.errors import (
+    InvalidUsage,
+    NothingToAcknowledge,
+    PriceAlreadyFrozen,
+    UsageRunEnded,
+    UsageRunOpen,
+)
 from meruit.log.commitment import SALT_BYTES, commitment, usage_evidence_bytes
 from meruit.log.entries import UsageEntry
 from meruit.model.events import EventType
@@ -45,26 +51,6 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo
 CREDENTIAL = "credential"
 """What a run waits for whose look was refused."""
 _DEFAULT_POLICY, _DEFAULT_SCHEDULE = UsagePolicy(), Schedule()
-
-
-class UsageRunEnded(MeruitError):
-    """A run that has ended is what it is."""
-
-
-class UsageRunOpen(MeruitError):
-    """A run that is open does not begin once more: what it recorded would be lost."""
-
-
-class NothingToAcknowledge(MeruitError):
-    """Only a count that fell can be accepted."""
-
-
-class InvalidUsage(MeruitError):
-    """What was handed in says nothing that can be kept."""
-
-
-class PriceAlreadyFrozen(MeruitError):
-    """A price that is frozen with a run is not replaced without a reason."""
 
 
 class _RecordedRun(NamedTuple):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.usage.providers.opened import NOW
 
-from meruit.model.metering import FetchFailed, Window
-from meruit.model.usage import FetchError
+from meruit.errors import FetchError, FetchFailed
+from meruit.model.metering import Window
 from meruit.usage.providers.support.http_client import ProviderResponse
 from meruit.usage.providers.support.paging import (
     DAY,

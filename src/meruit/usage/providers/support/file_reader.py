@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from meruit.model.metering import FetchFailed
-from meruit.model.usage import FetchError
+from meruit.errors import FetchError, FetchFailed
 from meruit.sources.retry import MAX_BYTES
 
 MAX_FILES = 10_000

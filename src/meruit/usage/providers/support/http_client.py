@@ -12,13 +12,21 @@ from typing import NamedTuple, TypeVar
 import httpx
 import msgspec
 
-from meruit.errors import AuthorError, nearest
-from meruit.model.metering import FetchFailed, UsageAccount
-from meruit.model.usage import FetchError
+from meruit.errors import (
+    AuthorError,
+    FetchError,
+    FetchFailed,
+    PagesChanged,
+    ProviderRefused,
+    ResponseTooLarge,
+    SourceError,
+    nearest,
+)
+from meruit.model.metering import UsageAccount
 from meruit.registry import UsageProvider
 from meruit.sources.credentials import SecretToken, redact
 from meruit.sources.http import NOT_FOUND, NOT_IMPLEMENTED, OK, SourceReply, check_base_url, check_status, quote_of
-from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy, Sleep, SourceError, with_retries
+from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy, Sleep, with_retries
 
 T = TypeVar("T")
 Params = Sequence[tuple[str, str]]
@@ -72,27 +80,6 @@ class ProviderResponse(NamedTuple):
     def failure(self, kind: FetchError, what: str) -> FetchFailed:
         """The failure that this answer is."""
         return FetchFailed(kind, self.hide(f"{self.where} {what}"), at=self.at)
-
-
-class ResponseTooLarge(FetchFailed):
-    """There is more in one answer than is read; a shorter window may fit."""
-
-    def __init__(self, detail: str, *, at: datetime | None = None) -> None:
-        super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
-
-
-class PagesChanged(FetchFailed):
-    """The provider's data changed between two pages; from the first page on they may fit together."""
-
-    def __init__(self, detail: str, *, at: datetime | None = None) -> None:
-        super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
-
-
-class ProviderRefused(FetchFailed):
-    """The provider does not take the question as it was put."""
-
-    def __init__(self, detail: str, *, at: datetime | None = None) -> None:
-        super().__init__(FetchError.MALFORMED, detail, at=at)
 
 
 class _RequestFailure(SourceError):

@@ -4,16 +4,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from meruit.model.metering import CostRow, FetchFailed, Page, UsageRow, Window
-from meruit.model.usage import FetchError
-from meruit.usage.providers.support.http_client import (
-    PagesChanged,
-    Params,
-    ProviderRefused,
-    ProviderResponse,
-    ResponseTooLarge,
-    UsageClient,
-)
+from meruit.errors import FetchError, FetchFailed, PagesChanged, ProviderRefused, ResponseTooLarge
+from meruit.model.metering import CostRow, Page, UsageRow, Window
+from meruit.usage.providers.support.http_client import Params, ProviderResponse, UsageClient
 
 MAX_RESTARTS = 2
 """How often pages that changed while they were read are begun anew."""
