@@ -43,7 +43,7 @@ check: static test  ## all that CI runs
 servers: $(FHIR_SERVER)/node_modules/.ready $(SSHD) $(CHROMIUM)  ## what some tests use: npm's FHIR server, sshd, a browser
 
 bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same run
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m speed $(ARGS)
 
 thorough: $(READY) servers  ## the properties with many more examples (an hour or so)
 	@$(BIN)/python -m pytest -n auto --hypothesis-profile=thorough $(ARGS)

@@ -17,7 +17,7 @@ LONG = ("outcomes/rescore/test_ray.py", "faults/test_", "e2e/test_", "test_docs.
 
 pytest_plugins = ["tests.at_hand", "tests.migrating", "tests.postgres", "tests.servers.running", "tests.fixtures"]
 
-# A loaded machine is no bug: speed lives in benchmarks/, never in a test. The same examples each time, so that a change
+# A loaded machine is no bug: speed is measured in speed/, never in a test. The same examples each time, so that a change
 # is judged by what it changes; `make thorough` looks for new ones.
 settings.register_profile(
     "meruit",

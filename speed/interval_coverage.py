@@ -1,4 +1,4 @@
-"""How often the intervals of a report hold the truth: `python -m benchmarks.interval_coverage [WORLDS]`."""
+"""How often the intervals of a report hold the truth: `python -m speed.interval_coverage [WORLDS]`."""
 
 import math
 import sys

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import orjson
 
-from benchmarks.measure import Row, interleaved
+from speed.measure import Row, interleaved
 from meruit.metrics.content import contains_keywords, matches_schema
 from meruit.model.evidence import Measured
 from meruit.model.work import Work

@@ -1,4 +1,4 @@
-"""The servers that `benchmarks.service` compares, each in a process of its own."""
+"""The servers that `speed.service` compares, each in a process of its own."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ def ordinary(folder: str, url: str | None) -> None:
     from sqlalchemy import JSON, Boolean, String, create_engine, event
     from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-    from benchmarks import specified
+    from speed import specified
 
     class Base(DeclarativeBase):
         pass

@@ -22,7 +22,7 @@ NAMES = (
 
 
 def main(chosen: list[str]) -> None:
-    modules = [import_module(f"benchmarks.{name}") for name in chosen or NAMES]
+    modules = [import_module(f"speed.{name}") for name in chosen or NAMES]
     print(f"{'benchmark':44}{'ours':>12}{'baseline':>14}{'ratio':>9}{'target':>8}   baseline is")
     for module in modules:
         for row in module.rows():

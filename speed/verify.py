@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks import specified
-from benchmarks.measure import Row, interleaved
+from speed import specified
+from speed.measure import Row, interleaved
 from meruit.model.criterion import SuccessCriteria
 from meruit.verify.engine import VerificationEngine
 

@@ -12,7 +12,7 @@ import hl7
 import jmespath
 from pyx12.x12file import X12Reader
 
-from benchmarks.measure import Row, interleaved
+from speed.measure import Row, interleaved
 from meruit.model.criterion import Assertion
 from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from benchmarks.measure import Row
+from speed.measure import Row
 
 TRIES = 7
 

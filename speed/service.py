@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from benchmarks.measure import Row
-from benchmarks.serving import NOTHING
+from speed.measure import Row
+from speed.serving import NOTHING
 
 CONNECTIONS = 64
 BLOCK_REQUESTS = 3_000
@@ -90,7 +90,7 @@ def growth() -> Iterator[tuple[str, int, float]]:
 
 def block(url: str, path: str, requests: int = BLOCK_REQUESTS) -> Block:
     """A block of requests from a process of its own, so that the load does not run where it is measured."""
-    command = [sys.executable, "-m", "benchmarks.service", url, path, str(requests)]
+    command = [sys.executable, "-m", "speed.service", url, path, str(requests)]
     done = subprocess.run(command, check=True, capture_output=True)
     return Block(*json.loads(done.stdout))
 
@@ -104,7 +104,7 @@ def server(name: str, database_url: str | None = None) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         settings = json.dumps({"folder": folder, "url": database_url})
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.serving", name, settings], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "speed.serving", name, settings], stdout=subprocess.PIPE, text=True
         )
         try:
             assert process.stdout is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Row
+from speed.measure import Row
 from meruit.judge.batch import judge_columns
 from meruit.judge.plan import Trait, compile_plan
 from meruit.model.criterion import SuccessCriteria

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from benchmarks.measure import Row
+from speed.measure import Row
 from meruit.model.metering import AttributionKind, UsageRow
 from meruit.model.outcome import in_micros
 from meruit.model.usage import Tokens

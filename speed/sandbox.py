@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks.measure import Row
+from speed.measure import Row
 from meruit.model.kinds import Tier
 from meruit.sandbox.sandbox import Sandbox
 

@@ -10,7 +10,7 @@ from typing import Any
 from rouge_score import rouge_scorer
 from sacrebleu import corpus_bleu
 
-from benchmarks.measure import Row, interleaved
+from speed.measure import Row, interleaved
 from meruit.metrics.text import bleu_score, rouge1, rouge2, rouge_longest
 from meruit.model.work import Work
 

@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import orjson
 
-from benchmarks.measure import Row
-from benchmarks.schema import DOCUMENT, SCHEMA
+from speed.measure import Row
+from speed.schema import DOCUMENT, SCHEMA
 from meruit.model.criterion import SuccessCriteria
 from meruit.outcomes.rescore.run import LocalRunner, RescoreSummary, rescore
 from meruit.outcomes.service import Registrar, Submission

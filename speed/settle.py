@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks.measure import Row
+from speed.measure import Row
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.store.transaction import Actor, ContractRequest

@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score
 
-from benchmarks.measure import Row, interleaved
+from speed.measure import Row, interleaved
 from meruit.metrics import labels
 from meruit.model.work import Work
 

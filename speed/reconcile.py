@@ -1,7 +1,7 @@
 """Rounds of the reconciler through the store: every run of a day is due, looked at twice, and verified.
 
 The provider answers from memory, so what is measured is ours: reading runs, telling neighbours apart, deciding, and
-writing each look with its entry in the audit log. `python -m benchmarks.reconcile 1000000` asks for any size.
+writing each look with its entry in the audit log. `python -m speed.reconcile 1000000` asks for any size.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.measure import Row
+from speed.measure import Row
 from meruit.model.metering import (
     AttributionKey,
     AttributionKind,
