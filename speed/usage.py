@@ -16,13 +16,13 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from speed.measure import Row
 from meruit.model.metering import AttributionKind, UsageRow
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.model.usage import Tokens
 from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, AttributionRun, column_arithmetic
 from meruit.usage.attribution.columns import Column, ColumnArithmetic, ReferenceColumns
 from meruit.usage.attribution.project import ProviderCounts
+from speed.measure import Row
 
 RUNS = 1_000_000
 SIZES = (100_000, 1_000_000)
@@ -34,7 +34,7 @@ DUE_EVERY = 100
 TRIES = 3
 BLOCK = 10_000
 _DAY = datetime(2026, 7, 1, tzinfo=UTC)
-_FIRST = in_micros(_DAY)
+_FIRST = to_micros(_DAY)
 _SECOND = 1_000_000
 _MINUTE = 60 * _SECOND
 _GUARD = GUARD // timedelta(microseconds=1)

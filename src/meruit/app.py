@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from meruit.config import CUSTOM, ExtractorSettings, Settings, location_of
+from meruit.documents.sanitize import describe
 from meruit.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.metrics.content import ContainsExtractor
 from meruit.metrics.labels import ClassificationExtractor
@@ -26,7 +27,6 @@ from meruit.registry import metrics, usage_sources
 from meruit.store.location import FILE, Location
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
-from meruit.verify.sanitize import describe
 
 if TYPE_CHECKING:
     import httpx

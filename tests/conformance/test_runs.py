@@ -23,9 +23,9 @@ from meruit.errors import BenchmarkTaken, NotFound, StoreError, TaskRunStateErro
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest
 from meruit.model.environment import as_work_part
-from meruit.model.outcome import in_micros
 from meruit.model.task import Benchmark
 from meruit.model.task_run import CriterionStatus, RunStatus, TaskRun
+from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
@@ -486,7 +486,7 @@ def test_a_run_whose_judge_died_may_be_completed_for_a_while_and_is_then_timed_o
         saved, lost = await here.started(), await here.started()
         for run in (saved, lost):
             here.ground.act(run)
-            in_time = in_micros(clock())
+            in_time = to_micros(clock())
             here.store.recorder.write(run_moves.BeginJudging(here.tenant, run.id, in_time))
         clock.pass_s(60 + runs.JUDGING_S)
         assert await here.benchmarks.sweep(here.tenant) == 0

@@ -28,8 +28,8 @@ from meruit.errors import (
     UsageRunEnded,
 )
 from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredStep, UsageRecord, Window
-from meruit.model.outcome import in_micros
 from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.time import to_micros
 from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageCode, UsagePolicy, UsageStatus
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store import tables
@@ -1005,8 +1005,8 @@ def test_a_row_of_a_lane_says_what_projecting_needs(here: Place) -> None:
     record = here.found()
     assert record.next_observation_at is not None
     assert known == AttributionRow(
-        *("r", record.seq, "session", "x", in_micros(BEGUN), in_micros(ENDED), 20, 10, None, 20, 10, 3),
-        *(in_micros(record.next_observation_at), "pending"),
+        *("r", record.seq, "session", "x", to_micros(BEGUN), to_micros(ENDED), 20, 10, None, 20, 10, 3),
+        *(to_micros(record.next_observation_at), "pending"),
     )
     assert (unknown.id, unknown.ended_at, unknown.last_input, unknown.next_observation_at) == ("open", None, None, None)
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook
 from meruit.model.events import EventType
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
@@ -28,7 +28,7 @@ class Clock:
 
     @property
     def micros(self) -> int:
-        return in_micros(self.now)
+        return to_micros(self.now)
 
     def pass_s(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

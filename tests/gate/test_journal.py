@@ -38,7 +38,7 @@ from meruit.gate.store.runs import WAIT, ClaimRun, EndRun, ParkRun, QueueRun, Re
 from meruit.gate.tools import Deferred, tool
 from meruit.gate.verdict import Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.model.chat import ToolCall
-from meruit.model.outcome import from_micros
+from meruit.model.time import from_micros
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, ScriptLine, calls, says, submits
 

@@ -16,7 +16,7 @@ from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import CancelRun, ClaimRun, QueueRun
 from meruit.gate.team import MAX_ITEMS, Signal, Team, WorkItem, drive_team, signal_of
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, ScriptLine, submits
 
@@ -50,7 +50,7 @@ class Place:
         self.store.recorder.write(QueueRun(self.tenant, "me", "t", team.name, request, team.limits(**more)))
 
     def due(self, names: Iterable[str]) -> list[agent_reading.DueRun]:
-        now = in_micros(self.store.surroundings.clock())
+        now = to_micros(self.store.surroundings.clock())
         with self.store.database.reading() as connection:
             found = agent_reading.due_runs(connection, now, [*names], 200)
         return [one for one in found if one.tenant == self.tenant]

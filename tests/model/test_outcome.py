@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.model.access import Caller, Role, Scope
-from meruit.model.outcome import from_micros, in_micros, to_rfc3339
+from meruit.model.time import from_micros, to_micros, to_rfc3339
 
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 
 
 @given(MOMENTS)
 def test_a_moment_survives_being_kept(moment: datetime) -> None:
-    assert from_micros(in_micros(moment)) == moment
+    assert from_micros(to_micros(moment)) == moment
 
 
 @given(MOMENTS, st.integers(-12, 12))

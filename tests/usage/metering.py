@@ -10,7 +10,7 @@ from meruit.events.store import outbox
 from meruit.log.commitment import matches, usage_evidence_bytes
 from meruit.log.entries import UsageEntry, read_entry
 from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.model.usage import Assurance, Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.store import tables
 from meruit.store.store import Store
@@ -116,7 +116,7 @@ class Place(NamedTuple):
         assert record.attempts == len(kept)
         assert (row.status, row.code) == (record.verdict.status.value, record.verdict.code.value)
         assert row.withdrawn == record.verdict.withdrawn
-        assert row.ended_at == (None if record.run.ended_at is None else in_micros(record.run.ended_at))
+        assert row.ended_at == (None if record.run.ended_at is None else to_micros(record.run.ended_at))
         if not record.run.for_judging.uses_none:
             assert (row.local_input, row.local_output, row.local_requests) == _columns(record.run.local)
         last = max((one for one in kept if one.total is not None), key=lambda one: (one.at, one.id), default=None)

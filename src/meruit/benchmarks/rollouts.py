@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from meruit.benchmarks.agent_process import AgentCommand, AgentExit, run_agent
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
+from meruit.documents.sanitize import describe
 from meruit.errors import AuthorError, MeruitError, TaskRunStateError, Unreachable
 from meruit.model.access import Scope
 from meruit.model.record import Record
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.sources.retry import BackoffSchedule
-from meruit.verify.sanitize import describe
 
 RETRY = BackoffSchedule(tries=3, first_wait_s=0.5)
 """How often a world that does not answer is tried before its run is left for later."""

@@ -36,9 +36,10 @@ from meruit.model.access import Scope
 from meruit.model.canonical import payload_bytes
 from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state, environment_in
 from meruit.model.evidence import Evidence
-from meruit.model.outcome import Labels, in_micros
+from meruit.model.outcome import Labels
 from meruit.model.task import Benchmark, Reveal, Task
 from meruit.model.task_run import ENDED, BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.outcomes.service import CompiledCriteria, JudgedWork, Registrar, Submission
@@ -243,7 +244,7 @@ class Benchmarks(RunReader):
         `judged` hears the verdict, where this is who gave it.
         """
         # The agent's time ends here; how long we take to look is not its fault.
-        asked_at = in_micros(self.store.surroundings.clock())
+        asked_at = to_micros(self.store.surroundings.clock())
         async with self._judging.exclusive(scope.tenant, run_id):
             run = await asyncio.to_thread(self.run, scope, run_id)
             if run.status in ENDED:
@@ -372,7 +373,7 @@ class Benchmarks(RunReader):
         return len(ended)
 
     def _overdue(self, tenant: str | None) -> list[tuple[str, str]]:
-        now = in_micros(self.store.surroundings.clock())
+        now = to_micros(self.store.surroundings.clock())
         with self.store.database.reading() as connection:
             return runs.overdue(connection, now, tenant)
 

@@ -13,6 +13,7 @@ from meruit.contracts.store.read import terms_of
 from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.store.work import SubmitWork, WorkRow
 from meruit.contracts.transitions import UNAVAILABLE, CompleteContract
+from meruit.documents.sanitize import describe
 from meruit.errors import CanaryShown, MeruitError, NullAgentPasses
 from meruit.governance.dossier import (
     CheatTraps,
@@ -43,7 +44,6 @@ from meruit.outcomes.service import SMALL_BYTES, CompiledCriteria, JudgedWork, R
 from meruit.outcomes.store.write import IdempotentRequest
 from meruit.registry import settlement_rules
 from meruit.verify.lint.criteria import AT_ONCE, null_agents
-from meruit.verify.sanitize import describe
 
 NO_CRITERIA = SuccessCriteria(criteria=())
 MAX_KNOWN = 256

@@ -23,7 +23,7 @@ from meruit.events.webhook_delivery import (
     WebhookTurn,
 )
 from meruit.model.events import Event, OutboxEvent
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store.store import Store
 
 LOG_CONSUMER = "log"
@@ -171,7 +171,7 @@ class Dispatcher:
 
     async def _start_pending_work(self) -> None:
         """See what there is to do, and begin as much of it as may be done at the same time."""
-        now, after, running = in_micros(self._clock()), self._after, list(self._turns)
+        now, after, running = to_micros(self._clock()), self._after, list(self._turns)
 
         def find_pending_work(connection: Connection) -> _PendingWork:
             return _PendingWork(
@@ -195,7 +195,7 @@ class Dispatcher:
 
     async def _hold_lease(self, seen: outbox.Lease | None) -> bool:
         """Whether we are the one who delivers; renewed in good time, taken when nobody else is."""
-        now = in_micros(self._clock())
+        now = to_micros(self._clock())
         if seen is not None and seen.holder != self._holder and seen.until > now:
             self._lease_until = 0
             return False
@@ -205,7 +205,7 @@ class Dispatcher:
         return self._can_continue()
 
     def _can_continue(self) -> bool:
-        return not self._closing and self._lease_until > in_micros(self._clock())
+        return not self._closing and self._lease_until > to_micros(self._clock())
 
     def _begin(self, found: _PendingWork, after: str) -> str:
         """Answers after which webhook the next look begins."""
@@ -279,7 +279,7 @@ class Dispatcher:
 
     async def _serve(self, one: PendingWebhook) -> _TurnResult:
         """A webhook's turn: what waited first, then a page of what is new."""
-        now = in_micros(self._clock())
+        now = to_micros(self._clock())
 
         def begin(connection: Connection) -> tuple[Target | None, list[PendingRetry]]:
             waited = deliveries.due_retries(connection, one.id, now, limit=PAGE) if one.due else []

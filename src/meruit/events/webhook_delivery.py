@@ -15,7 +15,7 @@ from meruit.events.store.deliveries import BEHIND, Delivery, PendingRetry, Settl
 from meruit.events.store.outbox import OutboxPage
 from meruit.events.store.webhooks import Target
 from meruit.model.events import Event, OutboxEvent
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 
 POLL_S = 1.0
 """How soon we see what other processes wrote."""
@@ -223,7 +223,7 @@ class WebhookTurn:
             return None
         self.failed += 1
         self._in_a_row += 1
-        now = in_micros(self._means.clock())
+        now = to_micros(self._means.clock())
         if failure.final or before >= len(pace.retries_s):
             counters.count_attempt(DeliveryResult.DEAD)
             counters.count_dead_letter()

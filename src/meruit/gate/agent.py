@@ -14,7 +14,7 @@ from meruit.gate.loop import RunDone, RunFailed, drive
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.model.chat import Usage
-from meruit.model.outcome import from_micros
+from meruit.model.time import from_micros
 
 
 class RunResult(NamedTuple):

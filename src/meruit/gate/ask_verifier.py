@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from meruit.documents.sanitize import describe, text_of
 from meruit.errors import AuthorError, NotJsonSerializable, OutOfTime, VerificationRejected
 from meruit.gate.candidate import to_json_value
 from meruit.gate.context import CriteriaJudgement, ExecutionContext
@@ -14,7 +15,6 @@ from meruit.gate.tools import await_in_task, call_author_function
 from meruit.gate.verdict import MAX_CODE, Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.gate.verifier import Verifier
 from meruit.model.record import Record
-from meruit.verify.sanitize import describe, text_of
 
 MAX_MESSAGE_CHARS = 10_000
 """Characters of a rejection's message that are kept; the model is told fewer."""

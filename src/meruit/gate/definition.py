@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from pydantic import BaseModel, PydanticUserError, RootModel, TypeAdapter, ValidationError
 
+from meruit.documents.sanitize import describe
 from meruit.errors import AgentError, NotJsonSerializable
 from meruit.gate.candidate import is_lossless, to_json_value_and_hash
 from meruit.gate.context import AgentContext
@@ -15,7 +16,6 @@ from meruit.gate.run import AgentRun
 from meruit.gate.tools import Tool, tool
 from meruit.gate.verifier import Verifier, verifier_from, verifier_of
 from meruit.model.chat import ChatModel, ToolSpec
-from meruit.verify.sanitize import describe
 
 OUTPUT_TOOL = "agent_output"
 """What the model calls to say that it is done."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from meruit.documents.sanitize import text_of
 from meruit.errors import AgentError, CouldNotVerify, NotFound, VerificationExhausted
 from meruit.gate.accounting import SubmissionResult, account
 from meruit.gate.ask_verifier import MAX_MESSAGE_CHARS, VerifierReport, ask_verifier
@@ -32,7 +33,6 @@ from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, Verif
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import DEFAULT_TENANT
 from meruit.store.store import Store
-from meruit.verify.sanitize import text_of
 
 MAX_NAME = 200
 """Characters of a submission's name."""

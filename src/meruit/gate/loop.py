@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from meruit.documents.sanitize import escape_unencodable
 from meruit.errors import AgentError, MeruitError, Unreachable
 from meruit.gate.accounting import SubmissionResult, account
 from meruit.gate.ask_verifier import VerifierReport, ask_verifier
@@ -21,7 +22,6 @@ from meruit.gate.tools import Deferred, Pause
 from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
 from meruit.model.record import Record
-from meruit.verify.sanitize import escape_unencodable
 
 NUDGE = f"Call the tool {OUTPUT_TOOL} to hand in the final output; text alone ends nothing."
 SECOND_OUTPUT = f"Only the first {OUTPUT_TOOL} of a turn counts; this one was not looked at."

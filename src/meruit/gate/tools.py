@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 
+from meruit.documents.sanitize import describe
 from meruit.errors import NotJsonSerializable, OutOfTime, ToolError
 from meruit.gate.candidate import to_json_value
 from meruit.gate.verifier import FunctionParameter, inspect_parameters
 from meruit.model.chat import ToolCall, ToolSpec
-from meruit.verify.sanitize import describe
 
 MAX_REPLY = 100_000
 """Characters of a reply that a model is told."""

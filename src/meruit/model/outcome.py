@@ -1,6 +1,6 @@
 """An outcome as it is kept: what was asked, what was done, what was decided, and every version of that."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -91,22 +91,3 @@ class OutcomeRecord(BaseModel):
     criteria_digest: str
     work_input: dict[str, Any] | None
     work_output: dict[str, Any] | None
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-def in_micros(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970, as stores keep it."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def from_micros(micros: int) -> datetime:
-    """The moment that `in_micros` wrote."""
-    return _EPOCH + micros * _MICROSECOND
-
-
-def to_rfc3339(moment: datetime) -> str:
-    """A moment as RFC 3339 text in UTC, one text for one moment."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

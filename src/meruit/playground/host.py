@@ -19,8 +19,8 @@ from uuid import UUID
 
 from meruit.errors import AlreadyServed, MeruitError, UnknownPlayground, Unreachable
 from meruit.model.environment import EnvironmentState
-from meruit.model.outcome import in_micros
 from meruit.model.record import Record
+from meruit.model.time import to_micros
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
 from meruit.playground.seed import Seed, apply_seed
 from meruit.playground.state import QUOTA_BYTES, START, Clock, PlaygroundState, utc_now
@@ -66,7 +66,7 @@ _T = TypeVar("_T")
 
 def new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
     """An id that no playground has."""
-    return f"pg_{in_micros(clock()):014x}{entropy(5).hex()}"
+    return f"pg_{to_micros(clock()):014x}{entropy(5).hex()}"
 
 
 def new_secret(entropy: Callable[[int], bytes]) -> str:

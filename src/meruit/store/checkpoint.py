@@ -6,7 +6,7 @@ from collections.abc import Callable
 from meruit.errors import NoteError, StoreError
 from meruit.log.merkle import Subtree, range_root
 from meruit.log.note import Checkpoint, SigningKey, open_checkpoint
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store import log as audit
 from meruit.store.log import SignedCheckpoint
 from meruit.store.log_tiles import Tiles
@@ -20,7 +20,7 @@ def checkpoint(
     """A checkpoint of at least that many entries, or of all, by this store's key; signed now where there is none."""
     with store.database.reading() as connection:
         size = audit.log_size(connection) if covering is None else covering
-        age = audit.checkpoint_age_micros(connection, in_micros(store.surroundings.clock()))
+        age = audit.checkpoint_age_micros(connection, to_micros(store.surroundings.clock()))
     found = _covering(store, size)
     if found is None and 0 <= age < CHECKPOINT_EVERY_MICROS:
         sleep((CHECKPOINT_EVERY_MICROS - age) / 1_000_000)

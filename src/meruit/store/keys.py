@@ -13,8 +13,8 @@ from sqlalchemy import Connection, select, update
 from meruit.errors import MeruitError, NotFound
 from meruit.model.access import Caller, Role
 from meruit.model.events import EventType
-from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
@@ -61,7 +61,7 @@ class NewKey(NamedTuple):
         check_new_key(self)
         key_id = f"mk_{self.entropy(_ID_BYTES).hex()}"
         secret = urlsafe_b64encode(self.entropy(SECRET_BYTES)).rstrip(b"=").decode()
-        expires = None if self.expires_at is None else in_micros(self.expires_at)
+        expires = None if self.expires_at is None else to_micros(self.expires_at)
         writing.insert(
             tables.keys,
             *(key_id, _hash_secret(secret), self.tenant, self.role.value, self.name, self.agent_id),
@@ -122,7 +122,7 @@ def caller(connection: Connection, presented: str, now: datetime) -> Caller | No
     right = hmac.compare_digest(_hash_secret(parts[2]), kept)
     if row is None or not right or row.revoked_at is not None:
         return None
-    if row.expires_at is not None and in_micros(now) >= row.expires_at:
+    if row.expires_at is not None and to_micros(now) >= row.expires_at:
         return None
     return Caller(row.tenant, Role(row.role), row.id, row.agent_id)
 

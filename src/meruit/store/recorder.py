@@ -13,7 +13,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from meruit.errors import StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
-from meruit.model.outcome import in_micros, to_rfc3339
+from meruit.model.time import to_micros, to_rfc3339
 from meruit.store.database import Database, translate_driver_errors
 from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 
@@ -158,7 +158,7 @@ class Recorder:
         now = self._clock()
         with translate_driver_errors(self._database.location), self._database.writer.begin() as connection:
             state = read_state(connection)
-            moment = WriteMoment(in_micros(now), to_rfc3339(now))
+            moment = WriteMoment(to_micros(now), to_rfc3339(now))
             writing = WriteTransaction(connection, state, moment, self._entropy, self._remembered)
             _prefetch(group, writing)
             answers = [_run_write(one.write, writing) for one in group]

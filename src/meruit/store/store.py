@@ -13,7 +13,7 @@ from meruit.errors import MeruitError, StoreError
 from meruit.log.entries import KeyEntry
 from meruit.log.merkle import Frontier
 from meruit.log.note import SigningKey
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import Database, translate_driver_errors
@@ -67,7 +67,7 @@ class ClockAndEntropy(NamedTuple):
 
     def new_id(self, kind: str) -> str:
         """An id nobody else has, in the order of time: `out_0065…`."""
-        return id_of(kind, in_micros(self.clock()), self.entropy)
+        return id_of(kind, to_micros(self.clock()), self.entropy)
 
 
 class Store:

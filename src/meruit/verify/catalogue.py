@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from meruit.documents.sanitize import describe
 from meruit.errors import AuthorError, ExtractorConflict, nearest
 from meruit.judge.compare import items_to_contain
 from meruit.judge.plan import COMPUTED_HERE, Plan, Trait, compile_plan
@@ -15,7 +16,6 @@ from meruit.model.kinds import CONTAINMENT
 from meruit.model.work import Work
 from meruit.registry import Ask, Metric, checks, metrics
 from meruit.verify.custom_code import CriteriaCode, CustomCode, Sandboxes, expr_owner, prepare_criteria_code
-from meruit.verify.sanitize import describe
 
 ENGINE_VERSION = "1"
 """Changes when the same work would be measured or judged otherwise."""

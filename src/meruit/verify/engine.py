@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from meruit.documents.authoring import read_model
 from meruit.documents.document import Document, sort_and_limit_problems
+from meruit.documents.sanitize import describe, escape_unencodable
 from meruit.errors import CriteriaError, Problem, Unavailable, VerificationRefusal
 from meruit.judge.verdict import Circumstances, apply_governance, conclude
 from meruit.metrics.custom import CustomExtractor
@@ -35,7 +36,6 @@ from meruit.verify.cache import ResultCache
 from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, Prepared
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.measure import Digests, fill_in, is_complete, measure, missing_answer
-from meruit.verify.sanitize import describe, escape_unencodable
 
 DEFAULT_TTL_S = 300.0
 DEFAULT_PATIENCE_S = 60.0

@@ -6,11 +6,11 @@ A metric that fails costs its own criteria and nothing else.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from meruit.documents.sanitize import describe, sanitize
 from meruit.model.evidence import Cause, Evidence, Fault, Missing
 from meruit.model.work import Work
 from meruit.verify.cache import ResultCache
 from meruit.verify.catalogue import Prepared, Slot
-from meruit.verify.sanitize import describe, sanitize
 
 
 class Digests(NamedTuple):

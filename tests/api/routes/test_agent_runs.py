@@ -16,7 +16,7 @@ from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.model.access import Role
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 
 PAGE = 2
 
@@ -175,7 +175,7 @@ def at_work(desk: Desk) -> Iterator[None]:
 
     def living() -> list[agent_reading.LiveWorker]:
         with desk.deployment.store.database.reading() as connection:
-            return agent_reading.live_workers(connection, in_micros(desk.deployment.store.surroundings.clock()))
+            return agent_reading.live_workers(connection, to_micros(desk.deployment.store.surroundings.clock()))
 
     async def end() -> None:
         stopping.set()

@@ -8,7 +8,7 @@ from tests.outcomes.making import together
 from meruit.events.store import outbox
 from meruit.events.store.outbox import Advance, Lease, ReleaseLease, TakeLease
 from meruit.model.events import Event, EventType
-from meruit.model.outcome import to_rfc3339
+from meruit.model.time import to_rfc3339
 from meruit.store.store import Store
 
 

@@ -23,7 +23,7 @@ from meruit.model.metering import (
     UsageRow,
     Window,
 )
-from meruit.model.outcome import from_micros, in_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Assurance, Cohort, Observation, Tokens, UsageCode, sum_tokens
 from meruit.usage.attribution import cohorts as attribution_keys
 from meruit.usage.attribution import project as projecting
@@ -96,7 +96,7 @@ def _three(tokens: Tokens | None) -> tuple[int | None, int | None, int | None]:
 
 
 def _micros(moment: datetime | None) -> int | None:
-    return None if moment is None else in_micros(moment)
+    return None if moment is None else to_micros(moment)
 
 
 def counted(*rows: UsageRow, bucket: timedelta = MINUTE, window: Window | None = None) -> ProviderCounts:
@@ -517,7 +517,7 @@ def test_more_than_was_asked_for_is_not_ready_rather_than_too_little() -> None:
     still_open = provider.observe(run(at(0), None), FETCH)
     assert still_open.total is not None
     assert still_open.total.input == 20
-    before = CohortSpan(in_micros(at(-5)), OPEN, Cohort(2))
+    before = CohortSpan(to_micros(at(-5)), OPEN, Cohort(2))
     assert "to now" in provider.observe(run(at(0), at(3)), FETCH, before).detail
 
 
@@ -835,7 +835,7 @@ def test_runs_that_overlap_a_span_are_those_that_a_loop_over_all_finds(
     windows = [plain_window(one, MINUTE) for one in runs if one.attribution_key in lanes_]
     expected = sum(begun < last and (ended is None or ended > first) for begun, ended in windows)
     asked = [(one.kind, one.value) for one in lanes_]
-    assert neighbours.count_overlapping(asked, in_micros(first), in_micros(last)) == expected
+    assert neighbours.count_overlapping(asked, to_micros(first), to_micros(last)) == expected
     assert neighbours.has_mixed_kinds == (
         len({one.attribution_key.kind for one in runs} - {AttributionKind.WINDOW}) > 1
     )
@@ -902,7 +902,7 @@ def test_a_look_is_named_by_what_it_found_for_whom_and_when() -> None:
         provider.observe(one, FETCH._replace(at=LATER + MINUTE)),
         provider.observe(one, FETCH._replace(digest="d2")),
         provider.observe(run(at(2), at(3), name="r2"), FETCH),
-        provider.observe(one, FETCH, CohortSpan(in_micros(at(2)), in_micros(at(5)), Cohort(2))),
+        provider.observe(one, FETCH, CohortSpan(to_micros(at(2)), to_micros(at(5)), Cohort(2))),
         build_failed_observation("r1", FETCH, FetchError.SERVER, "502"),
         build_failed_observation("r1", FETCH, FetchError.TIMEOUT, "502"),
     ]

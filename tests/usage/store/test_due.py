@@ -14,7 +14,7 @@ from tests.events.telling import Clock
 from tests.usage.metering import BEGUN, ENDED, metered
 from tests.usage.metering import Place as Tenant
 
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.store.accounts import AcquireAccountLease, ChangeCredential
@@ -37,7 +37,7 @@ from meruit.usage.store.write import RecordRuns
 
 T = TypeVar("T")
 A_DAY = timedelta(days=1)
-LATER = in_micros(ENDED + 400 * A_DAY)
+LATER = to_micros(ENDED + 400 * A_DAY)
 ACCOUNT = "main"
 
 
@@ -64,10 +64,10 @@ def record(here: Tenant, run_id: str, after: timedelta = timedelta(0), **more: A
 def test_only_runs_that_have_ended_and_whose_time_has_come_are_due(here: Tenant) -> None:
     record(here, "a")
     record(here, "open", ended_at=None)
-    first = in_micros(ENDED + timedelta(minutes=10))
+    first = to_micros(ENDED + timedelta(minutes=10))
     assert read(here, lambda one: days_due(one, asked(here, first - 1))) == []
     (day,) = read(here, lambda one: days_due(one, asked(here, first)))
-    assert day == DueDay(first // DAY, in_micros(BEGUN), in_micros(ENDED), 1)
+    assert day == DueDay(first // DAY, to_micros(BEGUN), to_micros(ENDED), 1)
     assert read(here, lambda one: accounts_due(one, first - 1, UsageRunFilter())) == []
     assert read(here, lambda one: accounts_due(one, first, UsageRunFilter())) == [("acme", ACCOUNT)]
     assert read(here, lambda one: accounts_due(one, first, UsageRunFilter(tenant="other"))) == []
@@ -79,9 +79,9 @@ def test_days_are_told_apart_by_the_ends_of_runs_the_oldest_first(here: Tenant) 
     record(here, "long", 3 * A_DAY, started_at=BEGUN - A_DAY)
     record(here, "unknown", started_at=None)
     days = read(here, lambda one: days_due(one, asked(here)))
-    assert [(day.day - in_micros(ENDED) // DAY, day.runs) for day in days] == [(0, 3), (3, 3)]
-    assert (days[0].first, days[0].last) == (in_micros(BEGUN), in_micros(ENDED + timedelta(hours=2)))
-    assert days[1].first == in_micros(BEGUN - A_DAY)
+    assert [(day.day - to_micros(ENDED) // DAY, day.runs) for day in days] == [(0, 3), (3, 3)]
+    assert (days[0].first, days[0].last) == (to_micros(BEGUN), to_micros(ENDED + timedelta(hours=2)))
+    assert days[1].first == to_micros(BEGUN - A_DAY)
 
 
 def test_what_somebody_chose_is_all_that_is_due(here: Tenant) -> None:
@@ -156,7 +156,7 @@ def test_pages_hold_every_run_once_in_the_order_of_their_ends(
     ]
     here.write(RecordRuns(here.tenant, "me", runs))
     known = read(here, lambda one: newest_seq(one, here.tenant))
-    moment = in_micros(BEGUN + timedelta(minutes=until))
+    moment = to_micros(BEGUN + timedelta(minutes=until))
     ordered = sorted(range(len(ends)), key=lambda number: (ends[number], number))
 
     def walked(page: Callable[..., list[AttributionRow]]) -> list[str]:
@@ -173,7 +173,7 @@ def test_pages_hold_every_run_once_in_the_order_of_their_ends(
     assert all_of_them == [f"r{number}" for number in ordered if ends[number] < until]
     for day in read(here, lambda one: days_due(one, asked(here))):
         due = walked(partial(due_page, asked=asked(here), day=day.day, limit=size))
-        mine = [number for number in ordered if in_micros(ENDED + timedelta(minutes=ends[number])) // DAY == day.day]
+        mine = [number for number in ordered if to_micros(ENDED + timedelta(minutes=ends[number])) // DAY == day.day]
         assert due == [f"r{number}" for number in mine]
         assert day.runs == len(mine)
 

@@ -38,7 +38,7 @@ from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import CancelRun, QueueRun, ResumeRun
 from meruit.model.access import Scope
 from meruit.model.events import OutboxEvent
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 
 RUN_ID = anchor_pattern("[A-Za-z0-9][A-Za-z0-9._:@~-]{0,199}")
@@ -228,7 +228,7 @@ def _parse_state(status: str | None) -> RunState | None:
 
 
 def _now(request: ApiRequest) -> int:
-    return in_micros(request.service.store.surroundings.clock())
+    return to_micros(request.service.store.surroundings.clock())
 
 
 def _find_visible_run(connection: Connection, scope: Scope, run_id: str) -> AgentRun:

@@ -19,8 +19,9 @@ from meruit.errors import ApiProblem, Problem
 from meruit.model.access import Caller, Role
 from meruit.model.money import CURRENCIES
 from meruit.model.numbers import in_units
-from meruit.model.outcome import MAX_LABEL, from_micros, in_micros, to_rfc3339
+from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
+from meruit.model.time import from_micros, to_micros, to_rfc3339
 from meruit.store import tables
 
 MAX_LINES = 10_000
@@ -166,9 +167,9 @@ def _next_page_start(
     table = tables.postings
     query = select(table.c.at).where(table.c.tenant == tenant, table.c.account == account, table.c.currency == currency)
     if begin is not None:
-        query = query.where(table.c.at >= in_micros(begin))
+        query = query.where(table.c.at >= to_micros(begin))
     if end is not None:
-        query = query.where(table.c.at < in_micros(end))
+        query = query.where(table.c.at < to_micros(end))
     query = query.order_by(table.c.at, table.c.leaf)
     beyond = connection.execute(query.offset(MAX_LINES).limit(1)).scalar()
     if beyond is None:

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, select
 from meruit.errors import BenchmarkTaken, NotFound
 from meruit.model.canonical import from_canonical
 from meruit.model.events import EventType
-from meruit.model.outcome import from_micros
 from meruit.model.record import Record
 from meruit.model.task import Benchmark
+from meruit.model.time import from_micros
 from meruit.outcomes.store.write import commit_criteria
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE

@@ -8,10 +8,10 @@ from sqlalchemy import Connection, Row, Select, func, or_, select
 
 from meruit.errors import NotFound
 from meruit.model.access import Scope
-from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
 from meruit.model.task import Reveal
 from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import AxisScore, Bounds, Verdict
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
@@ -57,7 +57,7 @@ class TaskRunRow(NamedTuple):
         if self.run.status is not RunStatus.RUNNING or self.run.deadline is None:
             return False
         more = 0 if self.asked_at is None else JUDGING_S * 1_000_000
-        return in_micros(self.run.deadline) + more < now_micros
+        return to_micros(self.run.deadline) + more < now_micros
 
 
 def task_run_from_row(row: Row[Any]) -> TaskRunRow:

@@ -10,9 +10,9 @@ from meruit.benchmarks.score import highest_score
 from meruit.benchmarks.store.read import OPEN, JudgingRequest, TaskRunResult, TaskRunRow, task_run_from_row
 from meruit.errors import NotFound, TaskRunStateError
 from meruit.model.events import EventType
-from meruit.model.outcome import from_micros, in_micros
 from meruit.model.task import Reveal
 from meruit.model.task_run import ENDED, CriterionStatus, RunStatus, TaskRun
+from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.erase import release
 from meruit.outcomes.store.write import AddVersions, NewOutcome, RecordedVersion
@@ -435,9 +435,9 @@ def _save(writing: WriteTransaction, tenant: str, row: TaskRunRow) -> None:
         of_tenant=tenant,
         of_id=run.id,
         new_status=run.status.value,
-        new_started=None if run.started_at is None else in_micros(run.started_at),
-        new_deadline=None if run.deadline is None else in_micros(run.deadline),
-        new_ended=None if run.ended_at is None else in_micros(run.ended_at),
+        new_started=None if run.started_at is None else to_micros(run.started_at),
+        new_deadline=None if run.deadline is None else to_micros(run.deadline),
+        new_ended=None if run.ended_at is None else to_micros(run.ended_at),
         new_playground=run.playground_id,
         new_input=row.input_address,
         new_outcome=run.outcome_id,

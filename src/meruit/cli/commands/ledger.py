@@ -130,7 +130,7 @@ def statement(  # noqa: PLR0913 - one an option
 def _lines(found: "Statement") -> list[dict[str, str | int]]:
     """The lines of a statement, amounts as decimal text."""
     from meruit.model.numbers import in_units
-    from meruit.model.outcome import to_rfc3339
+    from meruit.model.time import to_rfc3339
 
     return [
         {

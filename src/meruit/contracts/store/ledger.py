@@ -16,8 +16,8 @@ from meruit.errors import StoreError
 from meruit.log.entries import AwardEntry, MoneyEntry, SettlementEntry, VerdictEntry, read_entry
 from meruit.model.contract import Contract
 from meruit.model.money import Bill
-from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.transaction import MergeRule, WriteTransaction
 
@@ -119,14 +119,14 @@ def statement(
     """What moved on an account from a moment to before another."""
     table, transfers = tables.postings, tables.transfers
     mine = (table.c.tenant == tenant, table.c.account == account, table.c.currency == currency)
-    inside = [table.c.at >= in_micros(since)] if since is not None else []
-    inside += [table.c.at < in_micros(until)] if until is not None else []
+    inside = [table.c.at >= to_micros(since)] if since is not None else []
+    inside += [table.c.at < to_micros(until)] if until is not None else []
     opening = 0
     if since is not None:
         # From today backwards: most statements are about the recent past.
         of = tables.balances
         today = select(of.c.micros).where(of.c.tenant == tenant, of.c.currency == currency, of.c.account == account)
-        later = select(func.sum(table.c.micros)).where(*mine, table.c.at >= in_micros(since))
+        later = select(func.sum(table.c.micros)).where(*mine, table.c.at >= to_micros(since))
         opening = int(connection.execute(today).scalar() or 0) - int(connection.execute(later).scalar() or 0)
     query = (
         select(table.c.leaf, table.c.micros, table.c.at, transfers.c.contract_id, transfers.c.operation)

@@ -15,8 +15,8 @@ from meruit.model.canonical import canonical, from_canonical
 from meruit.model.contract import AgentContract, Contract, ContractState, Escrow, Terms
 from meruit.model.money import Bill, as_micros
 from meruit.model.numbers import Number, in_units
-from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables
@@ -192,7 +192,7 @@ def row_of(contract: Contract) -> dict[str, Any]:
     """The columns of a contract, the tenant left out."""
     found = {name: getattr(contract, name) for name in COLUMNS}
     for name in TIMESTAMP_COLUMNS:
-        found[name] = None if found[name] is None else in_micros(found[name])
+        found[name] = None if found[name] is None else to_micros(found[name])
     for name in ("state", "escrow", "disputed_from"):
         found[name] = None if found[name] is None else str(found[name])
     return found

@@ -16,7 +16,7 @@ from meruit.model.access import Scope
 from meruit.model.contract import Contract
 from meruit.model.events import EventType
 from meruit.model.money import Bill, ContractTokenUse
-from meruit.model.outcome import from_micros
+from meruit.model.time import from_micros
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply, result_from
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction

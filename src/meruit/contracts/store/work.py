@@ -15,8 +15,8 @@ from meruit.model.contract import AgentWork, WorkSubmission, parse_stored_work, 
 from meruit.model.events import EventType
 from meruit.model.money import as_micros
 from meruit.model.numbers import in_units
-from meruit.model.outcome import from_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros
 from meruit.model.work import PRIVATE_INPUTS
 from meruit.outcomes.store.read import criteria_body
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply

@@ -10,8 +10,8 @@ from meruit.errors import NotFound
 from meruit.events.store import webhooks
 from meruit.events.store.outbox import check_holder, outbox_event_from
 from meruit.model.events import Event, OutboxEvent
-from meruit.model.outcome import from_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Select, bindparam, select, update
 
 from meruit.errors import LeaseLost
 from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, OutboxEvent
-from meruit.model.outcome import from_micros, to_rfc3339
+from meruit.model.time import from_micros, to_rfc3339
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction

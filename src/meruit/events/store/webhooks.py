@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, select
 
 from meruit.errors import MeruitError, NotFound, nearest
 from meruit.model.events import EventType
-from meruit.model.outcome import from_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction

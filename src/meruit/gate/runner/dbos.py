@@ -22,6 +22,7 @@ from uuid import uuid4
 import msgspec
 from sqlalchemy import create_engine
 
+from meruit.documents.sanitize import describe
 from meruit.errors import WorkerRefused
 from meruit.gate.loop import MAX_LINE
 from meruit.gate.runner.engine import AgentRoster
@@ -29,7 +30,6 @@ from meruit.gate.runner.polling import PollingEngine, PollingIntervals
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, ForgetWorker
 from meruit.store.store import Store
-from meruit.verify.sanitize import describe
 
 try:
     from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from meruit.documents.sanitize import describe
 from meruit.errors import StoreUnavailable, WorkerRefused
 from meruit.gate.runner.engine import AgentRoster, DurableEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, ForgetWorker, OverdueWait, RecordHeartbeat
 from meruit.gate.store.runs import WakeRun
 from meruit.gate.tools import contain_exits
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store.recorder import CommitNotice
 from meruit.store.store import Store
-from meruit.verify.sanitize import describe
 
 CLOSING_S = 10.0
 NOTHING_CAME = b'"nothing came in time"'
@@ -134,7 +134,7 @@ class PollingEngine(DurableEngine):
 
     def now(self) -> int:
         """The time, in microseconds."""
-        return in_micros(self.store.surroundings.clock())
+        return to_micros(self.store.surroundings.clock())
 
     async def _poll(self) -> None:
         """Take what is due, wake what has waited in vain, end what nobody wants."""

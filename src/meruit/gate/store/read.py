@@ -13,7 +13,7 @@ from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState
 from meruit.gate.store.rows import run_of
 from meruit.gate.store.submissions import submission_of, submission_result_of
 from meruit.gate.verdict import VerifierVerdict, parse_verdict
-from meruit.model.outcome import from_micros
+from meruit.model.time import from_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import MergeRule, WriteTransaction

@@ -11,7 +11,7 @@ from meruit.errors import NotFound
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import VerificationState
 from meruit.model.chat import Usage
-from meruit.model.outcome import from_micros, in_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.recorder import PREFETCH
 from meruit.store.transaction import WriteTransaction
@@ -222,7 +222,7 @@ def _moment(micros: int | None) -> datetime | None:
 
 def micros_of(moment: datetime | None) -> int | None:
     """A moment as its column keeps it."""
-    return None if moment is None else in_micros(moment)
+    return None if moment is None else to_micros(moment)
 
 
 # As text: they are part of every submission, and building a query costs more than answering it.

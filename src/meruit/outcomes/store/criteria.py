@@ -7,8 +7,8 @@ from sqlalchemy import Connection, func, select
 
 from meruit.errors import NotFound
 from meruit.model.events import EventType
-from meruit.model.outcome import from_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE

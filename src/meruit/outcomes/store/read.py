@@ -13,7 +13,8 @@ from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
-from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion, from_micros
+from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
+from meruit.model.time import from_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables

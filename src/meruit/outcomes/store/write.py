@@ -10,7 +10,8 @@ from meruit.governance.store import OutputAttempt, record_attempt
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
 from meruit.model.events import EventType
-from meruit.model.outcome import Labels, in_micros
+from meruit.model.outcome import Labels
+from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
@@ -91,7 +92,7 @@ class NewOutcome(NamedTuple):
         writing.insert(
             tables.outcomes,
             *(tenant, self.id, writing.next_outcome(), contract, labels.agent_id, labels.consumer_id, labels.domain),
-            *(in_micros(result.verified_at), evidence_index),
+            *(to_micros(result.verified_at), evidence_index),
             *(self.input.address, salts[0], self.output.address, salts[1], self.metadata.address, salts[2]),
             *(1, result.verdict.value, int(result.success), result.score, criteria_digest, self.idempotency_key),
         )
@@ -310,7 +311,7 @@ def _write_version(
     writing.insert(
         tables.verdicts,
         *(tenant, version.outcome_id, version.version, version.criteria_digest, result.verdict.value),
-        *(int(result.success), result.score, version.reason, in_micros(result.verified_at), leaf, salt, kept),
+        *(int(result.success), result.score, version.reason, to_micros(result.verified_at), leaf, salt, kept),
     )
     return leaf
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from meruit.model.metering import AttributionKind, Window
-from meruit.model.outcome import from_micros, in_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Cohort, Tokens
 from meruit.usage.attribution.columns import (
     OPEN,
@@ -162,7 +162,7 @@ class AccountCohorts:
         if not runs:
             return None
         spans = self.spans(runs)
-        return Window(from_micros(min(spans.starts)), from_micros(min(max(spans.ends), in_micros(now))))
+        return Window(from_micros(min(spans.starts)), from_micros(min(max(spans.ends), to_micros(now))))
 
     def _windows(self, runs: Sequence[AttributionRun]) -> tuple[Column, Column]:
         starts = [(run.ended_at or 0) if run.started_at is None else run.started_at for run in runs]

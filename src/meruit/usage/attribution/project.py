@@ -16,7 +16,7 @@ from meruit.errors import FetchError
 from meruit.model.canonical import digest
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import AttributionKind, CallState, MeteredRun, UsageRow, Window
-from meruit.model.outcome import from_micros, in_micros, to_rfc3339
+from meruit.model.time import from_micros, to_micros, to_rfc3339
 from meruit.model.usage import Assurance, Cohort, Observation, Tokens
 from meruit.usage.attribution.cohorts import (
     ATTRIBUTABLE_KINDS,
@@ -69,8 +69,8 @@ class ProviderCounts:
 
     def __init__(self, bucket: timedelta, window: Window | None = None, by: ColumnArithmetic | None = None) -> None:
         self._bucket, self._width = bucket, width_of(bucket)
-        self._from = -OPEN if window is None else in_micros(window.start)
-        self._until = OPEN if window is None else in_micros(window.end)
+        self._from = -OPEN if window is None else to_micros(window.start)
+        self._until = OPEN if window is None else to_micros(window.end)
         self._by = by or column_arithmetic()
         self._moments, self._model_of = array("q"), array("q")
         self._counts = tuple(array("q") for _ in Tokens.__struct_fields__)
@@ -96,7 +96,7 @@ class ProviderCounts:
         before, moment = None, 0
         for row in rows:
             if row.start is not before:
-                before, moment = row.start, in_micros(row.start)
+                before, moment = row.start, to_micros(row.start)
             self._append(row, moment, is_claimed=bool(row.request_id) and row.request_id in claimed)
 
     @property
@@ -121,7 +121,7 @@ class ProviderCounts:
         attribution_keys = array("q", [self.key_code(run.kind, run.attribution_key) for run in runs])
         last = self._last_counts(runs, spans.starts, spans.ends)
         changed = {*self._by.find_differences(last, self.totals(attribution_keys, spans.starts, spans.ends))}
-        moment = in_micros(now)
+        moment = to_micros(now)
         return [
             DueUsageRun(
                 run,
@@ -139,8 +139,8 @@ class ProviderCounts:
             return self._observe_calls(run, fetch)
         if run.started_at is None:
             return build_failed_observation(run.id, fetch, FetchError.MALFORMED, _NO_START)
-        ended_at = None if run.ended_at is None else in_micros(run.ended_at)
-        alone = window_of(in_micros(run.started_at), ended_at, self._bucket)
+        ended_at = None if run.ended_at is None else to_micros(run.ended_at)
+        alone = window_of(to_micros(run.started_at), ended_at, self._bucket)
         start, end = alone if shared is None else (shared.start, shared.end)
         if not self._covers(start, end):
             return build_failed_observation(

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from meruit.model.metering import MeteredStep
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.usage.attribution.columns import OPEN
 
 SEVERAL = -1
@@ -28,8 +28,8 @@ def spans_of(steps: Sequence[MeteredStep]) -> list[StepSpan] | None:
     for place, step in enumerate(steps):
         if step.started_at is None or step.ended_at is None:
             return None
-        start = in_micros(step.started_at)
-        found.append(StepSpan(start, max(in_micros(step.ended_at), start + 1), place))
+        start = to_micros(step.started_at)
+        found.append(StepSpan(start, max(to_micros(step.ended_at), start + 1), place))
     return sorted(found)
 
 

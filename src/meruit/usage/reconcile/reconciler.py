@@ -8,8 +8,8 @@ from functools import partial
 import msgspec
 
 from meruit.errors import AccountLeaseConflict
-from meruit.model.outcome import in_micros
 from meruit.model.record import Record
+from meruit.model.time import to_micros
 from meruit.model.usage import UsagePolicy, UsageStatus
 from meruit.store.store import Store
 from meruit.usage.reconcile.account import (
@@ -70,7 +70,7 @@ class Reconciler:
 
     async def _accounts_to_ask(self, choice: UsageRunFilter) -> list[tuple[str, str]]:
         """Tenants and accounts that are to be asked: something is due there, or may be by another key."""
-        now = in_micros(self._clock())
+        now = to_micros(self._clock())
         fingerprints = {one.name: one.fingerprint for one in self._accounts.values()}
         due = await read_in_thread(self._store, partial(accounts_due, now=now, choice=choice))
         rekeyed = await read_in_thread(
@@ -92,7 +92,7 @@ class Reconciler:
             async with lease:
                 await self._store.recorder.record(ChangeCredential(tenant, name, account.fingerprint))
                 # Whoever waited for another key is due from then on.
-                asked = AccountQuery(tenant, name, in_micros(self._clock()), choice)
+                asked = AccountQuery(tenant, name, to_micros(self._clock()), choice)
                 turn = AccountReconciliation(self._store, account, asked, self._rules, watch, lease.renew)
                 await turn.run()
                 return turn.summary

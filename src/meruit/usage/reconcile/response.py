@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from meruit.errors import FetchError, FetchFailed
 from meruit.model.metering import AttributionKind, CostRow, MeteredRun, Page, UsageRecord, UsageRow, Window
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.model.usage import Observation, Tokens, UsageStatus
 from meruit.usage.attribution.cohorts import CohortSpan
 from meruit.usage.attribution.project import Fetch, ProviderCounts
@@ -49,7 +49,7 @@ class AccountResponse(NamedTuple):
             return None
         start, end = min(one.start for one in days), max(one.end for one in days)
         attribution_key = array("q", [self.counts.key_code(run.attribution_key.kind, run.attribution_key.value)])
-        columns = self.counts.totals(attribution_key, array("q", [in_micros(start)]), array("q", [in_micros(end)]))
+        columns = self.counts.totals(attribution_key, array("q", [to_micros(start)]), array("q", [to_micros(end)]))
         put_in, put_out = columns[0][0], columns[1][0]
         return Tokens(put_in, put_out) if min(put_in, put_out) >= 0 else None
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, func, select, tuple_
 
 from meruit.model.metering import UsageRecord
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store import tables
 from meruit.usage.store.read import AttributionRow
 from meruit.usage.store.rows import record_of
@@ -40,9 +40,9 @@ class UsageRunFilter(NamedTuple):
         if self.run_id is not None:
             found.append(_runs.c.id == self.run_id)
         if self.ended_since is not None:
-            found.append(_runs.c.ended_at >= in_micros(self.ended_since))
+            found.append(_runs.c.ended_at >= to_micros(self.ended_since))
         if self.ended_until is not None:
-            found.append(_runs.c.ended_at <= in_micros(self.ended_until))
+            found.append(_runs.c.ended_at <= to_micros(self.ended_until))
         return found
 
 

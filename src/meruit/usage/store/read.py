@@ -7,7 +7,7 @@ from sqlalchemy import Connection, select
 
 from meruit.errors import NotFound
 from meruit.model.metering import UsageRecord
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.model.usage import Moment, Observation, UsageStatus
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
@@ -113,7 +113,7 @@ def iterate_account(connection: Connection, account: str, start: Moment, end: Mo
 
     Of all tenants: the provider knows the account, and not who shares it.
     """
-    first, last = in_micros(start), in_micros(end)
+    first, last = to_micros(start), to_micros(end)
     place = 0
     while rows := _fetch(connection, _OPEN_RUNS, account, last, place, ATTRIBUTION_BLOCK):
         yield from map(AttributionRow._make, rows)

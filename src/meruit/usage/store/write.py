@@ -18,8 +18,8 @@ from meruit.log.commitment import SALT_BYTES, commitment, usage_evidence_bytes
 from meruit.log.entries import UsageEntry
 from meruit.model.events import EventType
 from meruit.model.metering import AttributionKind, MeteredRun, UsageRecord, attribution_key_problem
-from meruit.model.outcome import from_micros
 from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.time import from_micros
 from meruit.model.usage import Acknowledgement, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply
 from meruit.store.transaction import WriteTransaction
