@@ -79,7 +79,7 @@ def submits(call_id: str = "call_1", **output: Any) -> ModelAnswer:
 
 
 def verdict_of(output: Any, **supply: Any) -> VerifierVerdict:
-    """What an output's own verifier says of it, as the gate would hear it: Accepted, Rejection or Breakage.
+    """What an output's own verifier says of it, as the gate would hear it: Acceptance, Rejection or SystemErrorVerdict.
 
     `supply` is given to the verifier where it asks for it: `attempt`, `deps`, `agent_ctx` and so on.
     """

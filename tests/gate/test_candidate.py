@@ -297,7 +297,7 @@ def test_sets_stand_in_one_order_wherever_they_are() -> None:
     code = (
         "from tests.gate.test_candidate import *\n"
         "one = Labelled(labels=set('abcdefgh'), more=[frozenset('xyzuvw')])\n"
-        "print(candidate_hash(one), jsonable(one))"
+        "print(candidate_hash(one), to_json_value(one))"
     )
     said = {
         subprocess.run(

@@ -1,4 +1,4 @@
-"""pydantic-ai behind the gate: `Agent(model, output_type=gated(AgentOutput, max_attempts=3))`."""
+"""pydantic-ai behind the gate: `Agent(model, output_type=gate_output(AgentOutput, max_attempts=3))`."""
 
 import weakref
 from collections.abc import Awaitable, Callable

@@ -79,7 +79,7 @@ class StoreJournal:
         return self._steps.get(key)
 
     async def step(self, key: str, work: StepFunction, started: DescribeStart | None = None) -> bytes:
-        """What the step gave; raises Fenced where somebody else drives the run by now."""
+        """What the step gave; raises RunFenced where somebody else drives the run by now."""
         known = self._steps.get(key)
         if known is None:
             gave = await work()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
+from meruit.documents.sanitize import describe
 from meruit.errors import AgentError, AgentRunConflict, RunCancelled, RunFenced, StoreUnavailable, nearest
 from meruit.gate.context import ExecutionContext
 from meruit.gate.definition import AgentDefinition
@@ -17,10 +18,9 @@ from meruit.gate.state import pause_s
 from meruit.gate.store.read import DueRun
 from meruit.gate.store.runs import ClaimRun, EndRun, JournalWrite, ParkRun, RecordWrite, RunFailure, remaining_s
 from meruit.gate.team import Team, drive_team
-from meruit.model.outcome import in_micros
 from meruit.model.record import Record
+from meruit.model.time import to_micros
 from meruit.store.store import Store
-from meruit.verify.sanitize import describe
 
 MAX_ERRORS = 5
 """Errors in a row after which a run is given up."""
@@ -156,7 +156,7 @@ class DurableEngine(ABC):
             task.cancel()
 
     async def _claim(self, due: DueRun, *, takeover: bool) -> RunLease:
-        """The run in our hands; raises RunMoved. Who is cancelled meanwhile lets go of what is claimed by then."""
+        """The run in our hands; raises AgentRunConflict. Who is cancelled meanwhile lets go of what is claimed by then."""
         owner = self.store.surroundings.new_id("own")
         found = self.agents.by_name.get(due.agent)
         claim = ClaimRun(
@@ -265,7 +265,7 @@ class DurableEngine(ABC):
                 await asyncio.sleep(STORE_PAUSE_S)
 
     def _micros_from_now(self, seconds: float) -> int:
-        return in_micros(self.store.surroundings.clock() + timedelta(seconds=seconds))
+        return to_micros(self.store.surroundings.clock() + timedelta(seconds=seconds))
 
 
 def _describe_end(run: AgentRun) -> str:

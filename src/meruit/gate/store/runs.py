@@ -25,8 +25,8 @@ from meruit.gate.store.rows import (
 )
 from meruit.model.chat import Usage
 from meruit.model.events import EventType
-from meruit.model.outcome import from_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction
@@ -125,7 +125,7 @@ class ClaimRun(NamedTuple):
     """What the agent lets a run use up, given the run's own word; whoever queued it need not know the agent."""
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """Own it; raises RunMoved where it is not to be had."""
+        """Own it; raises AgentRunConflict where it is not to be had."""
         held = load_run_row(writing, self.tenant, self.id)
         if held.cancel and held.run.status not in FINAL_STATES:
             return end_run(writing, self.tenant, held, RunState.CANCELLED)
@@ -370,7 +370,7 @@ class JournalWrite(NamedTuple, Generic[R]):
     kind: type[R]
 
     def __call__(self, writing: WriteTransaction) -> R:
-        """Do it, or answer what it answered; raises Fenced also then, where the run is somebody else's by now."""
+        """Do it, or answer what it answered; raises RunFenced also then, where the run is somebody else's by now."""
         check_owner(load_run_row(writing, self.tenant, self.id), self.owner)
         known = find_step(writing, self.tenant, self.id, self.key)
         if known is not None:
@@ -448,7 +448,7 @@ def _clear_errors(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> 
 
 
 def check_owner(held: AgentRunRow, owner: str) -> None:
-    """Go on only as the one who owns the run; raises Fenced, or RunCancelled."""
+    """Go on only as the one who owns the run; raises RunFenced, or RunCancelled."""
     if held.owner != owner:
         raise RunFenced(f"run {held.run.id} was taken over by another worker")
     if held.cancel:

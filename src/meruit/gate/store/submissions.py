@@ -21,7 +21,7 @@ from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, Verif
 from meruit.log.commitment import commitment
 from meruit.log.entries import GateEntry
 from meruit.model.events import EventType
-from meruit.model.outcome import from_micros
+from meruit.model.time import from_micros
 from meruit.outcomes.store.write import NewOutcome
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction
@@ -169,7 +169,7 @@ class GiveUp(NamedTuple):
 
 
 def _check_host(held: AgentRunRow) -> None:
-    """Go on only where the host's own loop has the run; raises Fenced, RunMoved or RunCancelled."""
+    """Go on only where the host's own loop has the run; raises RunFenced, AgentRunConflict or RunCancelled."""
     if held.run.status is RunState.CANCELLED:
         raise RunCancelled(f"run {held.run.id} was cancelled")
     if held.run.status in FINAL_STATES and held.run.verification.ended is None:
