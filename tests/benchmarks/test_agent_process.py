@@ -133,8 +133,8 @@ def test_an_agent_that_will_not_stop_is_stopped(tmp_path: Path, monkeypatch: pyt
 def test_an_agent_that_stops_when_asked_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "GRACE_S", 30.0)
     code = (
-        "import signal, sys, time; signal.signal(15, lambda *_: (print(1, flush=True), sys.exit(0))); "
-        "print(0, flush=True); time.sleep(60)"
+        'import os, signal, sys, time; signal.signal(15, lambda *_: (os.write(1, b"1\\n"), sys.exit(0))); '
+        'os.write(1, b"0\\n"); time.sleep(60)'
     )
     found = ran(code, tmp_path / "log", 0.0)
     assert (found.exit_code, Path(found.log).read_text()) == (None, "0\n1\n")

@@ -30,9 +30,9 @@ WRITER = """
 import sys
 from pathlib import Path
 from meruit.model.environment import SourceKind
-from meruit.playground.state import State
+from meruit.playground.state import PlaygroundState
 
-state = State(Path(sys.argv[1]))
+state = PlaygroundState(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(int(sys.argv[3])):
