@@ -1,8 +1,10 @@
 """Writes the pages that come from the code: metrics, assertions, rules, commands, schema. `--check` only compares."""
 
+import inspect
 import json
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -98,8 +100,43 @@ def rules_page() -> Iterator[str]:
         yield f"| `{rule.name}` | {rule.summary.replace('|', '/')} |"
 
 
+FACES = {
+    "meruit": "What most programs need.",
+    "meruit.plugins": "What a plugin imports: the registries, and the values that plugins take and return.",
+    "meruit.gate": "The gate: an agent's output is verified before the agent may stop.",
+    "meruit.bridges": "The gate inside loops that other frameworks own.",
+    "meruit.usage": "Token usage: meter a run, and decide what may be claimed about its tokens.",
+    "meruit.contracts": "Contracts, terms, bills and settlement.",
+    "meruit.outcomes": "Recorded outcomes.",
+    "meruit.audit": "Check a bundle without trusting who made it.",
+    "meruit.reports": "Reports on verified runs.",
+    "meruit.judge": "Judge many rows at once, or judge stored evidence again.",
+    "meruit.playground": "Systems that an agent can act on, for tests and benchmarks.",
+    "meruit.testing": "Tests of agents and verifiers.",
+}
+
+
+def public_names_page() -> Iterator[str]:
+    yield HEAD + "# Public names\n"
+    yield "Import from these modules. Everything else in the package may change without notice.\n"
+    for face, purpose in FACES.items():
+        module = import_module(face)
+        yield f"## `{face}`\n\n{purpose}\n\n| name | what it is |\n|---|---|"
+        for name in module.__all__:
+            yield f"| `{name}` | {first_line(getattr(module, name))} |"
+        yield ""
+
+
+def first_line(thing: object) -> str:
+    """What a name is, from its docstring; values without one are described by their type."""
+    described = isinstance(thing, type) or inspect.isroutine(thing)
+    text = inspect.getdoc(thing if described else type(thing)) or ""
+    return text.split("\n", 1)[0].replace("|", "/")
+
+
 def pages() -> dict[Path, str]:
     return {
+        DOCS / "public-names.md": "\n".join(public_names_page()).rstrip() + "\n",
         DOCS / "metrics.md": "\n".join(metrics_page()).rstrip() + "\n",
         DOCS / "assertions.md": "\n".join(assertions_page()).rstrip() + "\n",
         DOCS / "rules.md": "\n".join(rules_page()).rstrip() + "\n",

@@ -1,10 +1,12 @@
 """The public surface: what can be imported, what that costs, and the schema that editors use."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
 import typing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +32,60 @@ CUSTOM = {"metrics": ["mine"], "code": "def metric(input, output, metadata):\n  
 
 # Names.
 
-
-@pytest.mark.parametrize("name", meruit.__all__)
-def test_every_public_name_can_be_had_and_says_what_it_is(name: str) -> None:
-    thing = getattr(meruit, name)
-    documentation = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
-    assert documentation
-    assert documentation.strip()[0].isupper()
-    assert getattr(meruit, name) is thing
-
-
-def test_dir_lists_exactly_the_public_names() -> None:
-    assert dir(meruit) == sorted(meruit.__all__) == meruit.__all__
+FACES = (
+    *("meruit", "meruit.plugins", "meruit.gate", "meruit.bridges", "meruit.usage", "meruit.contracts"),
+    *("meruit.outcomes", "meruit.audit", "meruit.reports", "meruit.judge", "meruit.playground", "meruit.testing"),
+)
+"""The modules that programs import from; everything else may change."""
+PUBLIC = [(face, name) for face in FACES for name in import_module(face).__all__]
+FRAMEWORKS = ("meruit.bridges.langgraph", "meruit.bridges.openai_agents", "meruit.bridges.pydantic_ai")
+"""A bridge to a framework is imported by its own name, so that no other framework comes along."""
+ROOT = Path(__file__).parents[1]
+IMPORT = re.compile(r"^\s*(?:from (meruit[\w.]*) import|import (meruit[\w.]*))", re.MULTILINE)
 
 
-def test_every_public_name_has_one_home_and_every_home_is_public() -> None:
-    assert {*meruit._HOME_OF} == {*meruit.__all__}
-    assert sum(map(len, meruit._HOMES.values())) == len(meruit.__all__)
+@pytest.mark.parametrize(("face", "name"), PUBLIC)
+def test_every_public_name_can_be_had_and_says_what_it_is(face: str, name: str) -> None:
+    module = import_module(face)
+    thing = getattr(module, name)
+    assert getattr(module, name) is thing
+    if isinstance(thing, type) or callable(thing):
+        documentation = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
+        assert documentation
+        assert documentation.strip()[0].isupper() or documentation.strip()[0] == "`"
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_dir_lists_exactly_the_public_names(face: str) -> None:
+    module = import_module(face)
+    assert {*module.__all__} <= {*dir(module)}
+    assert sorted(module.__all__) == [*module.__all__]
+
+
+def test_every_public_name_has_one_home() -> None:
+    named = [name for names in meruit._HOMES.values() for name in names]
+    assert sorted(named) == sorted(meruit.__all__) == dir(meruit)
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules of ours that a page or an example imports from."""
+    return {one or other for one, other in IMPORT.findall(path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_docs_and_examples_import_public_names_only(path: Path) -> None:
+    assert imports_of(path) <= {*FACES, *FRAMEWORKS}
+
+
+@pytest.mark.parametrize(("face", "name"), PUBLIC)
+def test_every_public_name_is_explained_in_a_page(face: str, name: str) -> None:
+    page = (ROOT / "docs" / "public-names.md").read_text(encoding="utf-8")
+    section = page.split(f"\n## `{face}`\n")[1].split("\n## ")[0]
+    assert f"\n| `{name}` | " in section
 
 
 def test_the_specified_names_are_public() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from meruit import SuccessCriteria, VerificationEngine
-from meruit.judge.batch import VERDICTS, judge_columns
+from meruit.judge import VERDICTS, judge_columns
 
 CRITERIA = SuccessCriteria.model_validate(
     {

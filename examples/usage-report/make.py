@@ -9,19 +9,24 @@ from decimal import Decimal
 
 import msgspec
 
-from meruit.model.metering import (
+from meruit.usage import (
+    Assurance,
     AttributionKey,
     AttributionKind,
     CallState,
+    FetchError,
     MeteredCall,
     MeteredRun,
     MeteredStep,
+    Observation,
+    PriceQuote,
+    RunCosts,
+    Tokens,
     UsageRecord,
+    UsageStatus,
+    decide,
+    sum_tokens,
 )
-from meruit.model.prices import PriceQuote, RunCosts
-from meruit.model.usage import Assurance, Observation, Tokens, UsageStatus, sum_tokens
-from meruit.errors import FetchError
-from meruit.usage.decision import decide
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 TASKS = ("billing-1", "billing-2", "intake-1", "intake-2", "prior-auth-1", "prior-auth-2", "referral-1", "referral-2")

@@ -1,13 +1,16 @@
 """Meruit: proves whether an AI agent's work was done, how well, what it cost, and what is owed.
 
-Every public name can be imported from here; each is loaded when first used, so that `import meruit` is cheap.
+Import what most programs need from here. Each name is loaded when it is first used, so that `import meruit` is cheap.
+Other public packages: `meruit.plugins`, `meruit.gate`, `meruit.bridges`, `meruit.usage`, `meruit.contracts`,
+`meruit.outcomes`, `meruit.audit`, `meruit.reports`, `meruit.judge`, `meruit.playground`, `meruit.testing`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from meruit._lazy import lazy_names
+
 if TYPE_CHECKING:
-    from meruit.app import open_market, open_records
+    from meruit.app import build_engine, open_market, open_records
     from meruit.bridges.criteria_verifier import Verified, criteria
     from meruit.config import Settings, load_criteria
     from meruit.contracts.bill import calculate_cost
@@ -77,7 +80,7 @@ if TYPE_CHECKING:
     from meruit.verify.engine import VerificationEngine
 
 _HOMES = {
-    "app": ("open_market", "open_records"),
+    "app": ("build_engine", "open_market", "open_records"),
     "bridges.criteria_verifier": ("Verified", "criteria"),
     "gate.agent": ("Agent", "RunResult"),
     "gate.gate": ("Gate", "Passed", "Rejected"),
@@ -146,7 +149,6 @@ _HOMES = {
     "governance.evaluate": ("govern",),
     "usage.decision": ("decide",),
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Agent",
@@ -253,6 +255,7 @@ __all__ = [
     "Work",
     "WorkItem",
     "WorkSubmission",
+    "build_engine",
     "calculate_cost",
     "criteria",
     "decide",
@@ -267,19 +270,13 @@ __all__ = [
 ]
 
 
+_load, __dir__ = lazy_names(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name from its home, once."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("meruit")
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'meruit' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"meruit.{home}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    """Every public name."""
-    return sorted(__all__)
+    return _load(name)

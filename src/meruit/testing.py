@@ -14,6 +14,8 @@ from meruit.gate.verdict import VerifierVerdict
 from meruit.gate.verifier import INJECTED
 from meruit.model.chat import ModelAnswer, ToolCall, ToolSpec, Usage
 
+__all__ = ["ScriptedModel", "calls", "says", "submits", "verdict_of"]
+
 ScriptLine = ModelAnswer | Exception | Callable[[Sequence[dict[str, Any]]], ModelAnswer]
 
 

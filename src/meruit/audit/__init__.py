@@ -1,1 +1,24 @@
 """Bundles that let a third party check an outcome and its payment: written, signed, read."""
+
+from typing import TYPE_CHECKING
+
+from meruit._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from meruit.audit.findings import Findings
+    from meruit.audit.verify.outcome import verify_bundle
+    from meruit.errors import AuditStep
+
+__all__ = [
+    "AuditStep",
+    "Findings",
+    "verify_bundle",
+]
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "audit.findings": ("Findings",),
+        "audit.verify.outcome": ("verify_bundle",),
+        "errors": ("AuditStep",),
+    },
+)

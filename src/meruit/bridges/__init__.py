@@ -1,7 +1,8 @@
 """The gate inside loops that others own: plain functions, criteria files, and the frameworks people use."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from meruit._lazy import lazy_names
 
 if TYPE_CHECKING:
     from meruit.bridges.criteria_verifier import Verified, criteria
@@ -9,11 +10,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Verified", "criteria", "gate"]
 # No module has the name of what it gives: Python would put the module in its place.
-_HOMES = {"Verified": "criteria_verifier", "criteria": "criteria_verifier", "gate": "function"}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a bridge when it is first used: none brings another's framework along."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'meruit.bridges' has no attribute {name!r}")
-    return getattr(import_module(f"meruit.bridges.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(
+    __name__, {"bridges.criteria_verifier": ("Verified", "criteria"), "bridges.function": ("gate",)}
+)

@@ -11,6 +11,7 @@ from meruit.audit.bundle import Bundle, statement_about
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.verify.entries import OutcomeHistory, VerifiedSignatures, check, findings, step_ok
 from meruit.audit.verify.settlement import check_governance, check_settlement
+from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import evidence_of, rejudge
 from meruit.log.entries import PARTS, VerdictEntry
@@ -22,7 +23,6 @@ from meruit.model.verdict import CriterionResult, VerificationResult
 from meruit.verify.catalogue import Slot
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
-from meruit.verify.sanitize import describe
 
 MAX_CRITERIA = 1_000
 """Of one set: more would take longer to prepare than anyone waits."""
@@ -43,7 +43,7 @@ class _VerdictRecord(NamedTuple):
         return f"version {self.entry.version}"
 
 
-def verify(
+def verify_bundle(
     data: bytes, *, key: VerifierKey | None = None, checkpoint: str | None = None, run_code: bool = False
 ) -> Findings:
     """Check a bundle, step by step until one fails; never raises, whatever it holds.

@@ -15,7 +15,7 @@ CONCURRENCY = 16
 """Runs that one worker drives at a time, where nobody says otherwise."""
 
 
-async def work(  # noqa: PLR0913 - each is a setting of its own
+async def run_worker(  # noqa: PLR0913 - each is a setting of its own
     store: Store,
     crew: AgentRoster,
     *,
