@@ -180,7 +180,7 @@ def _over(location: Location, past: int) -> float:
 # Each table with what tells the copies apart; {id} is a text of 34 digits, {i} its number.
 COPIES = {
     "contracts": {"id": "'con_' || {id}", "seq": "-{i}", "outcome_id": "'out_' || {id}"},
-    "moves": {"contract_id": "'con_' || {id}"},
+    "contract_transitions": {"contract_id": "'con_' || {id}"},
     "settlements": {"contract_id": "'con_' || {id}", "leaf": "-({i} * 100 + t.leaf)"},
     "transfers": {"contract_id": "'con_' || {id}", "leaf": "-({i} * 100 + t.leaf)"},
     "postings": {"leaf": "-({i} * 100 + t.leaf)"},
@@ -190,7 +190,7 @@ COPIES = {
     "events": {"seq": "-({i} * 100 + t.seq)"},
     "log_leaves": {"seq": "-({i} * 100 + t.seq)", "contract_id": "'con_' || {id}"},
     "first_outputs": {"output_hash": "'x' || {id}", "input_hash": "'x' || {id}"},
-    "attempts": {"input_hash": "'x' || {id}"},
+    "output_sketches": {"input_hash": "'x' || {id}"},
     "settled_evidence": {"evidence": "'x' || {id}"},
     "balances": {"account": "'escrow:con_' || {id}"},
 }

@@ -7,7 +7,7 @@
     │   ├── ConfigError, CriteriaError
     │   └── Unavailable, UnsupportedCriteria      the criteria are valid, but cannot run here
     ├── Unreachable                 another system did not answer; retry
-    ├── StoreError                  the database: StoreUnavailable (retry), TooManyEntries
+    ├── StoreError                  the database: StoreUnavailable (retry), UnknownLayout, TooManyEntries
     ├── SourceError                 a system that checks read from
     ├── FetchFailed                 a provider's usage API
     ├── NotFound, IdempotencyConflict, ApiProblem, BodyError      HTTP
@@ -41,11 +41,24 @@ class MeruitError(Exception):
     """The HTTP status of a reply about it; 500 for what no request should cause."""
 
 
+class MissingExtra(MeruitError):
+    """An optional package is not installed; the message names the extra to install."""
+
+    code = "missing_extra"
+    status = 501
+
+
 class UnknownName(MeruitError):
     """No plugin has this name."""
 
     code = "unknown_name"
     status = 422
+
+
+class PluginSignature(MeruitError):
+    """A plugin's function does not take the arguments that it is called with."""
+
+    code = "plugin_signature"
 
 
 class AuthorError(MeruitError):
@@ -156,6 +169,12 @@ class StoreUnavailable(StoreError, Unreachable):
     status = 503
 
 
+class UnknownLayout(StoreError):
+    """The tables have a layout that this version neither uses nor can upgrade."""
+
+    code = "unknown_layout"
+
+
 class TooManyEntries(StoreError):
     """A contract has more log entries than a bundle can hold."""
 
@@ -232,6 +251,38 @@ class SourceError(MeruitError):
         """Whether asking again may help."""
         self.wait_s = wait_s
         """How long the system asked us to wait before that."""
+
+
+class HttpFailure(StrEnum):
+    """At which point a request over HTTP failed."""
+
+    ADDRESS = "address"
+    """The URL is not valid or must not be called."""
+    CREDENTIAL = "credential"
+    """The token could not be fetched or cannot be sent."""
+    CONNECTION = "connection"
+    TIMEOUT = "timeout"
+    BROKEN_OFF = "broken_off"
+    """The connection ended in the middle of the reply."""
+    TOO_LARGE = "too_large"
+    ENCODED = "encoded"
+    """The reply is compressed although the request forbids it."""
+    UNAUTHORIZED = "unauthorized"
+    REDIRECT = "redirect"
+    BUSY = "busy"
+    """A status that asks to try again later."""
+
+
+class HttpError(SourceError):
+    """A request over HTTP did not succeed."""
+
+    code = "http_error"
+
+    def __init__(
+        self, reason: HttpFailure, sentence: str, *, again: bool = False, wait_s: float | None = None
+    ) -> None:
+        super().__init__(sentence, again=again, wait_s=wait_s)
+        self.reason = reason
 
 
 class UnsupportedInteraction(SourceError):

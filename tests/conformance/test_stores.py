@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, func, inspect, select, text
+from sqlalchemy import Connection, func, inspect, select
 from tests.conformance.counting import rows_of
 from tests.outcomes.making import (
     CRITERIA,
@@ -36,8 +36,9 @@ from tests.outcomes.making import (
     written,
 )
 from tests.postgres import Server
+from tests.store.layouts import LATER, LATER_TABLE, stamp, use_later_layout
 
-from meruit.errors import IdempotencyConflict, MeruitError, NotFound, StoreError, StoreUnavailable
+from meruit.errors import IdempotencyConflict, MeruitError, NotFound, StoreError, StoreUnavailable, UnknownLayout
 from meruit.log.commitment import matches
 from meruit.log.entries import EvidenceEntry, VerdictEntry, criteria_digest_of, read_entry
 from meruit.log.merkle import Frontier, is_consistent, is_included, leaf_hash
@@ -62,13 +63,14 @@ from meruit.outcomes.store.write import (
 from meruit.store import keys, recorder, tables
 from meruit.store import log as audit
 from meruit.store import migrate as opening
-from meruit.store.database import connect
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.store.transaction import WriteTransaction
 
 NewTenant = Callable[[], str]
 AT_ONCE = 8
+OLDER = opening.HEAD
+"""The layout before `use_later_layout`."""
 EXAMPLES = settings(max_examples=25)
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -167,8 +169,10 @@ import os, sys
 from pathlib import Path
 from meruit.store.location import Location
 from meruit.store.store import Store
-import meruit.store.migrate, alembic.command
-folder, url, number = sys.argv[1:]
+from meruit.store import migrate
+import alembic.command
+folder, url, number, migrate.MIGRATIONS, *migrate.REVISIONS = sys.argv[1:]
+migrate.HEAD = migrate.REVISIONS[-1]
 begun, begin = os.pipe()
 for _ in range(int(number)):
     if not os.fork():
@@ -185,7 +189,8 @@ sys.exit(any([os.wait()[1] for _ in range(int(number))]))
 
 def opened_by_processes(location: Location, number: int) -> list[str]:
     """The vkey that each of several processes found, all opening at one moment; forks, for importing takes longest."""
-    command = [sys.executable, "-c", OPENING, str(location.folder), location.url or "", str(number)]
+    layout = (str(opening.MIGRATIONS), *opening.REVISIONS)
+    command = [sys.executable, "-c", OPENING, str(location.folder), location.url or "", str(number), *layout]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     found = done.stdout.split()
     assert (done.returncode, len(found)) == (0, number), done
@@ -203,55 +208,27 @@ def test_a_death_while_the_first_key_was_made_keeps_nobody_out(store_location: L
     Store.open(store_location).close()
 
 
-def at_revision(location: Location, revision: str) -> None:
-    """A database whose tables are as they were then."""
-    from alembic import command
-    from alembic.config import Config
-
-    location.folder.mkdir(parents=True, exist_ok=True)
-    config = Config()
-    config.set_main_option("script_location", str(Path(opening.__file__).parent / "migrations"))
-    database = connect(location)
-    with database.writer.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    database.close()
-
-
-def older(location: Location, source: Store) -> None:
-    """A store of the first revision that holds what the source does."""
-    at_revision(location, "0001")
-    database = connect(location)
-    with database.writer.begin() as target, source.database.reading() as connection:
-        known = inspect(target).get_table_names()
-        for table in tables.metadata.sorted_tables:
-            rows = [row._asdict() for row in connection.execute(select(table))] if table.name in known else []
-            if rows:
-                target.execute(table.insert(), rows)
-        # There was no outbox then.
-        target.execute(tables.log_state.update().values(events=0))
-    database.close()
-    key = "audit-key.pem"
-    (location.folder / key).write_bytes((source.database.location.folder / key).read_bytes())
-
-
 @pytest.fixture
-def older_location(empty_location: Location, tmp_path: Path) -> tuple[Location, NewOutcome]:
-    source = Store.open(Location(tmp_path / "source"))
-    kept = outcome(source, labels=Labels("c1", "a1"), work_output={"text": "the cat", "pad": "x" * 1000})
-    recorded(source, kept, outcome(source, "other"))
-    older(empty_location, source)
-    source.close()
+def older_location(
+    empty_location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Location, NewOutcome]:
+    """A store with two outcomes, one layout older than what this process uses from here on."""
+    store = Store.open(empty_location)
+    kept = outcome(store, labels=Labels("c1", "a1"), work_output={"text": "the cat", "pad": "x" * 1000})
+    recorded(store, kept, outcome(store, "other"))
+    store.close()
+    use_later_layout(monkeypatch, tmp_path)
     return empty_location, kept
 
 
 def test_an_older_store_is_upgraded_with_its_data(older_location: tuple[Location, NewOutcome]) -> None:
     location, kept = older_location
-    assert opening.status(location).revision == "0001"
+    assert (opening.status(location).revision, opening.status(location).is_known) == (OLDER, True)
     store = Store.open(location)
     try:
         assert opening.status(location).is_current
         with store.database.reading() as connection:
+            assert inspect(connection).has_table(LATER_TABLE)
             found = outcomes.full_record(connection, Scope("acme"), kept.id, store.blobs)
             assert found.work_output == json.loads(kept.output.content)
             assert found.verification_result == kept.result
@@ -268,7 +245,7 @@ def test_an_older_store_is_upgraded_with_its_data(older_location: tuple[Location
 def test_a_sqlite_file_is_kept_as_it_was_before_an_upgrade(older_location: tuple[Location, NewOutcome]) -> None:
     location, _kept = older_location
     done = opening.upgrade(location)
-    assert (done.before, done.after) == ("0001", opening.HEAD)
+    assert (done.before, done.after) == (OLDER, LATER)
     if location.kind == "postgresql":
         assert done.backup is None
         return
@@ -276,9 +253,9 @@ def test_a_sqlite_file_is_kept_as_it_was_before_an_upgrade(older_location: tuple
     restored = Location(location.folder / "restored")
     restored.folder.mkdir()
     done.backup.rename(restored.folder / "meruit.db")
-    assert opening.status(restored).revision == "0001"
+    assert opening.status(restored).revision == OLDER
     assert opening.status(restored).outcomes == 2
-    assert opening.upgrade(location) == (opening.HEAD, opening.HEAD, None)
+    assert opening.upgrade(location) == (LATER, LATER, None)
 
 
 def test_processes_that_upgrade_a_store_at_once_do_it_once(older_location: tuple[Location, NewOutcome]) -> None:
@@ -296,15 +273,18 @@ def test_threads_that_upgrade_a_store_at_once_do_it_once(older_location: tuple[L
     assert opening.status(location).is_current
 
 
-def test_a_newer_store_is_refused_with_what_to_do(store_location: Location) -> None:
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005", "0006", "9999", LATER])
+def test_a_layout_that_is_not_known_is_refused(store_location: Location, revision: str) -> None:
     Store.open(store_location).close()
-    database = connect(store_location)
-    with database.writer.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    database.close()
-    with pytest.raises(StoreError, match=r"newer Meruit.*9999.*upgrade Meruit"):
-        Store.open(store_location)
-    assert not opening.status(store_location).is_current
+    stamp(store_location, revision)
+    for use in (Store.open, opening.upgrade):
+        with pytest.raises(UnknownLayout) as refused:
+            use(store_location)
+        assert all(part in str(refused.value) for part in (store_location.display_name, revision, opening.HEAD))
+        # What to do: save the records with the version that made them.
+        assert "meruit outcome export" in str(refused.value)
+    found = opening.status(store_location)
+    assert (found.revision, found.is_current, found.is_known, found.outcomes) == (revision, False, False, 0)
 
 
 def test_the_migrations_make_the_tables_of_this_version(store: Store) -> None:
@@ -312,7 +292,17 @@ def test_the_migrations_make_the_tables_of_this_version(store: Store) -> None:
     from alembic.migration import MigrationContext
 
     with store.database.reader.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+        found = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(found, tables.metadata) == []
+        # What Alembic does not compare.
+        schema = inspect(connection)
+        for table in tables.metadata.sorted_tables:
+            columns = schema.get_columns(table.name)
+            assert [one["name"] for one in columns] == [one.name for one in table.columns], table.name
+            key = schema.get_pk_constraint(table.name)["constrained_columns"]
+            assert key == [one.name for one in table.primary_key.columns], table.name
+        (check,) = schema.get_check_constraints("balances")
+        assert check["name"] == "balances_are_exact"
 
 
 # Recording and reading back

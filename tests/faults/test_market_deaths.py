@@ -18,13 +18,23 @@ SQLITE_DEATHS = 1_255 if IN_FULL else 155
 POSTGRES_DEATHS = 305 if IN_FULL else 50
 PATIENCE_S = 900
 WRITTEN = (
-    *("agent_histories", "attempts", "balances", "blobs", "checkpoints", "contracts", "criteria", "dealings", "events"),
-    *("governance_checks", "idempotency", "log_leaves", "moves", "outcomes", "postings", "settled_evidence"),
+    *("agent_histories", "balances", "blobs", "checkpoints", "contract_transitions", "contracts", "criteria"),
+    *("dealings", "events", "governance_checks", "idempotency", "log_leaves", "outcomes", "output_sketches"),
+    *("postings", "settled_evidence"),
     *("settlements", "first_outputs", "transfers", "verdicts", "works"),
 )
 CHANGED = ("contracts", "log_state", "outcomes", "settled_evidence")
 READ = (
-    *("agent_histories", "attempts", "contracts", "criteria", "dealings", "idempotency", "log_leaves", "log_state"),
+    *(
+        "agent_histories",
+        "output_sketches",
+        "contracts",
+        "criteria",
+        "dealings",
+        "idempotency",
+        "log_leaves",
+        "log_state",
+    ),
     *("outcomes", "settled_evidence", "settlements", "first_outputs", "verdicts", "works"),
 )
 STATEMENTS = {

@@ -14,7 +14,7 @@ from meruit.store.database import FROZEN_MS, connect
 from meruit.store.location import FILE, KEY_FILE, Location
 from meruit.store.store import Store
 
-VERSIONS = Path(opening.__file__).parent / "migrations" / "versions"
+VERSIONS = opening.MIGRATIONS / "versions"
 
 
 def test_every_migration_is_a_known_revision_and_follows_the_one_before() -> None:

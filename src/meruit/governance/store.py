@@ -194,7 +194,7 @@ _SIGHTED = "SELECT agent_id, contract_id FROM first_outputs WHERE tenant = ? AND
 _REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT 1"
 _SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT 1"
 _SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ?"
-_SKETCHES = "SELECT sketches FROM attempts WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
+_SKETCHES = "SELECT sketches FROM output_sketches WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
 _DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="
 # Four looks by the whole key; a condition with OR would look at every row.
 _DEALINGS = " UNION ALL ".join(

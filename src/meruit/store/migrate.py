@@ -1,4 +1,4 @@
-"""Opening a data directory: made when new, upgraded when older, refused when newer."""
+"""Open a data directory: create it when new, upgrade it when older, refuse a layout that this version does not know."""
 
 import os
 from pathlib import Path
@@ -6,21 +6,22 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, inspect, select, text
 
-from meruit.errors import StoreError
+from meruit.errors import StoreError, UnknownLayout
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.store.database import Database, connect, translate_driver_errors
 from meruit.store.location import FILE, KEY_FILE, Location
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
-"""Every state that the tables have had, oldest first; each has a file under migrations/versions."""
+MIGRATIONS = Path(__file__).parent / "migrations"
+REVISIONS = ("schema_0001",)
+"""Every layout of the tables that can be upgraded, oldest first; each has a file under migrations/versions."""
 HEAD = REVISIONS[-1]
 _LOCK = 0x4D455255
-"""Ours among the advisory locks of a Postgres server."""
+"""The number of our advisory lock on a Postgres server."""
 
 
 class DatabaseStatus(Record, frozen=True):
-    """What stands in the database, and what this version needs."""
+    """The state of a database, and the layout that this version needs."""
 
     location: str
     exists: bool
@@ -35,6 +36,11 @@ class DatabaseStatus(Record, frozen=True):
         """Whether it can be used as it is."""
         return self.revision == self.head
 
+    @property
+    def is_known(self) -> bool:
+        """Whether this version uses the layout or can upgrade it; an empty database counts."""
+        return self.revision is None or self.revision in REVISIONS
+
 
 class UpgradeResult(NamedTuple):
     """What an upgrade did."""
@@ -42,17 +48,17 @@ class UpgradeResult(NamedTuple):
     before: str | None
     after: str
     backup: Path | None
-    """The file as it was, where one was kept."""
+    """The copy of the SQLite file as it was, if one was made."""
 
 
 def open_database(location: Location) -> Database:
-    """The database, its tables those of this version; raises StoreError when it is newer than we are."""
+    """Upgrade the database and connect to it; raises UnknownLayout when this version cannot use its tables."""
     upgrade(location)
     return connect(location)
 
 
 def upgrade(location: Location) -> UpgradeResult:
-    """Bring the tables to this version. Several may try at once; one does it and the others wait."""
+    """Bring the tables to this version. Of several processes at once, one does it and the others wait."""
     _make_folder(location.folder)
     if location.url is None:
         _make_file(location.folder / FILE)
@@ -64,13 +70,13 @@ def upgrade(location: Location) -> UpgradeResult:
                 return UpgradeResult(before, HEAD, None)
             if before is None:
                 _refuse_emptied(location)
-            _refuse_newer(location, before)
+            _refuse_unknown(location, before)
             backup = _backup(location, before)
             with database.writer.begin() as connection:
                 _lock_for_migration(connection)
-                # Somebody may have upgraded while we waited for the lock.
+                # Another process may have upgraded while we waited for the lock.
                 found = _revision(connection)
-                _refuse_newer(location, found)
+                _refuse_unknown(location, found)
                 if found != HEAD:
                     _migrate(connection)
             return UpgradeResult(before, HEAD, backup)
@@ -79,7 +85,7 @@ def upgrade(location: Location) -> UpgradeResult:
 
 
 def status(location: Location) -> DatabaseStatus:
-    """What stands there; nothing is made or changed."""
+    """Read the state of a database; creates and changes nothing."""
     if location.url is None and not (location.folder / FILE).exists():
         return DatabaseStatus(
             location.display_name, exists=False, revision=None, head=HEAD, outcomes=0, log_size=0, events=0
@@ -114,7 +120,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _make_file(file: Path) -> None:
-    """An empty database that nobody else may read; SQLite's other files take their rights from it."""
+    """Create an empty database that only its owner may read; SQLite copies these rights to its other files."""
     try:
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -136,37 +142,38 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _refuse_emptied(location: Location) -> None:
-    """A key without records means that there were some; a fresh start would hide that they are gone."""
+    """Refuse a signing key without records: there were some, and a fresh start would hide that they are gone."""
     if location.url is None and (location.folder / KEY_FILE).exists():
         raise StoreError(
-            f"{location.display_name} holds nothing, and yet there is a signing key beside it: the database was removed or "
-            "emptied; restore it from a copy, or give another data directory"
+            f"{location.display_name} is empty, but a signing key stands beside it: the database was removed or "
+            "emptied. Restore it from a copy, or give another data directory"
         )
 
 
-def _refuse_newer(location: Location, revision: str | None) -> None:
+def _refuse_unknown(location: Location, revision: str | None) -> None:
     if revision is not None and revision not in REVISIONS:
-        raise StoreError(
-            f"{location.display_name} was made by a newer Meruit (its tables are at {revision}, this version knows up to "
-            f"{HEAD}); upgrade Meruit, or give another data directory"
+        raise UnknownLayout(
+            f"{location.display_name} was made by another version of Meruit: its tables are at {revision}, "
+            f"this version uses {HEAD} and cannot upgrade them. Use the version that made it "
+            "(`meruit outcome export` saves its outcomes to a file), or give another data directory"
         )
 
 
 def _lock_for_migration(connection: Connection) -> None:
-    """SQLite's writer is alone already; Postgres is asked for a lock that ends with the transaction."""
+    """Take a lock that ends with the transaction on Postgres; SQLite has a single writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
 
 def _backup(location: Location, revision: str | None) -> Path | None:
-    """The SQLite file as it was; a server's database is its operator's to back up."""
+    """Copy the SQLite file as it is; the operator backs up a database server."""
     if location.url is not None or revision is None:
         return None
     copy = location.folder / f"{FILE}.before-{HEAD}"
     if not copy.exists():
         import sqlite3
 
-        # Of several that upgrade at once, each makes a copy of its own, and the last one stays: they are alike.
+        # Of several processes at once, each makes its own copy and the last one stays: the copies are equal.
         unfinished = copy.with_name(f"{copy.name}.{os.urandom(4).hex()}")
         source, target = sqlite3.connect(location.folder / FILE), sqlite3.connect(unfinished)
         try:
@@ -184,6 +191,6 @@ def _migrate(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
     command.upgrade(config, HEAD)

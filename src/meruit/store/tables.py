@@ -291,7 +291,7 @@ contracts = Table(
 )
 
 contract_transitions = Table(
-    "moves",
+    "contract_transitions",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("contract_id", String(60), primary_key=True),
@@ -407,7 +407,7 @@ settled_evidence = Table(
 )
 
 output_sketches = Table(
-    "attempts",
+    "output_sketches",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("agent_id", Text, primary_key=True),
@@ -609,9 +609,9 @@ usage_runs = Table(
     Column("code", String(40), nullable=False),
     Column("next_observation_at", BigInteger),
     Column("last_observation_at", BigInteger),
-    Column("attempts", Integer, nullable=False),
+    Column("observations", Integer, nullable=False),
     Column("exhausted", Integer, nullable=False),
-    Column("waits", String(20), nullable=False),
+    Column("waiting_for", String(20), nullable=False),
     Column("withdrawn", Integer, nullable=False),
     Column("last_input", BigInteger),
     Column("last_output", BigInteger),
@@ -621,7 +621,7 @@ usage_runs = Table(
     Column("acknowledged", LargeBinary),
     Column("verdict", LargeBinary, nullable=False),
     Column("quotes", LargeBinary),
-    Column("ledger", LargeBinary),
+    Column("costs", LargeBinary),
     Column("body", LargeBinary, nullable=False),
     Index("usage_runs_in_order", "tenant", "seq", unique=True),
     Index("usage_runs_by_framework", "tenant", "framework", "seq"),

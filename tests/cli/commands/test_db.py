@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from tests.postgres import NewDatabase
+from tests.store import layouts
 
 from meruit.store import migrate as opening
-from meruit.store.database import connect
 from meruit.store.location import Location
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
 
 FILE = Path("meruit-data/meruit.db")
-OLDEST = opening.REVISIONS[0]
+OLDER = opening.HEAD
 NOWHERE = "postgresql://user:hidden@127.0.0.1:1/name"
 CRITERIA = "criteria:\n  - {metric: word_count, metric_type: count, comparison: gte, threshold: 2}\n"
 
@@ -50,36 +50,15 @@ def status(run: Run, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def stamp(revision: str, file: Path = FILE) -> None:
+def stamp(revision: str) -> None:
     """As if another version had made the tables."""
-    with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+    layouts.stamp(Location(FILE.parent), revision)
 
 
-def made_older(file: Path = FILE) -> None:
-    """Put the records into tables as the first version made them."""
-    from alembic import command
-    from alembic.config import Config
-
-    newer = file.with_suffix(".newer")
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    file.rename(newer)
-    config = Config()
-    config.set_main_option("script_location", str(Path(opening.__file__).parent / "migrations"))
-    with closing(connect(Location(file.parent))) as database, database.writer.begin() as migrating:
-        config.attributes["connection"] = migrating
-        command.upgrade(config, OLDEST)
-    with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute("ATTACH ? AS newer", (str(newer),))
-        known = [name for (name,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
-        for name in known:
-            if name != "alembic_version":
-                columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({name})"))
-                connection.execute(f"INSERT INTO main.{name} ({columns}) SELECT {columns} FROM newer.{name}")
-        # There was no outbox then.
-        connection.execute("UPDATE main.log_state SET events = 0")
-    newer.unlink()
+@pytest.fixture
+def later_layout(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], None]:
+    """From the call on, commands use a layout that is one newer than that of the database."""
+    return lambda: (layouts.use_later_layout(monkeypatch, tmp_path_factory.mktemp("later")), None)[1]
 
 
 # What stands there.
@@ -116,28 +95,31 @@ def test_a_current_database_is_told_with_its_size(run: Run, record: Callable[...
     }
 
 
-def test_an_older_database_is_not_changed_by_being_looked_at(run: Run, record: Callable[..., None]) -> None:
+def test_an_older_database_is_not_changed_by_being_looked_at(
+    run: Run, record: Callable[..., None], later_layout: Callable[[], None]
+) -> None:
     record()
-    made_older()
+    later_layout()
     ended = run("db", "status")
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert f"tables at {OLDEST} (this version needs {opening.HEAD}; run `meruit db upgrade`)" in ended.stdout
+    assert f"tables at {OLDER} (this version needs {opening.HEAD}; run `meruit db upgrade`)" in ended.stdout
     found = status(run)
-    assert (found["revision"], found["outcomes"], found["current"]) == (OLDEST, 1, False)
+    assert (found["revision"], found["outcomes"], found["current"]) == (OLDER, 1, False)
 
 
-def test_a_newer_database_is_told_and_left_alone(run: Run, record: Callable[..., None]) -> None:
+@pytest.mark.parametrize("revision", ["0006", "9999"])
+def test_a_database_of_an_unknown_layout_is_left_alone(run: Run, record: Callable[..., None], revision: str) -> None:
     record()
-    stamp("9999")
+    stamp(revision)
     before = FILE.read_bytes()
     ended = run("db", "status")
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert f"tables at 9999 (this version needs {opening.HEAD}; upgrade Meruit)" in ended.stdout
+    assert f"tables at {revision} (this version needs {opening.HEAD}; " in ended.stdout
     # It may count otherwise; we say nothing rather than something wrong.
     assert "outcomes" not in ended.stdout
     refused = run("db", "upgrade")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "was made by a newer Meruit" in refused.stderr
+    assert all(part in refused.stderr for part in (str(FILE), revision, opening.HEAD, "meruit outcome export"))
     assert FILE.read_bytes() == before
 
 
@@ -168,19 +150,21 @@ def test_programs_hear_what_was_done(run: Run) -> None:
     assert second == told | {"before": opening.HEAD}
 
 
-def test_an_older_database_keeps_its_records_and_a_copy_as_it_was(run: Run, record: Callable[..., None]) -> None:
+def test_an_older_database_keeps_its_records_and_a_copy_as_it_was(
+    run: Run, record: Callable[..., None], later_layout: Callable[[], None]
+) -> None:
     record()
     record()
     (before,) = [json.loads(run("outcome", "list", "--json").stdout)]
-    made_older()
+    later_layout()
     ended = run("db", "upgrade")
     assert (ended.returncode, ended.stderr) == (0, "")
     copy = FILE.with_name(f"{FILE.name}.before-{opening.HEAD}")
     assert ended.stdout == (
-        f"meruit-data/meruit.db: tables at {opening.HEAD} (before: {OLDEST})\nas it was before: {copy}\n"
+        f"meruit-data/meruit.db: tables at {opening.HEAD} (before: {OLDER})\nas it was before: {copy}\n"
     )
     with closing(sqlite3.connect(copy)) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(OLDEST,)]
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(OLDER,)]
         assert connection.execute("SELECT count(*) FROM outcomes").fetchall() == [(2,)]
     assert status(run)["current"]
     assert json.loads(run("outcome", "list", "--json").stdout) == before
@@ -189,12 +173,14 @@ def test_an_older_database_keeps_its_records_and_a_copy_as_it_was(run: Run, reco
     restored = Path("restored")
     restored.mkdir()
     copy.rename(restored / FILE.name)
-    assert status(run, "--data", "restored")["revision"] == OLDEST
+    assert status(run, "--data", "restored")["revision"] == OLDER
 
 
-def test_any_command_that_uses_it_upgrades_it(run: Run, record: Callable[..., None]) -> None:
+def test_any_command_that_uses_it_upgrades_it(
+    run: Run, record: Callable[..., None], later_layout: Callable[[], None]
+) -> None:
     record()
-    made_older()
+    later_layout()
     assert run("outcome", "list").returncode == 0
     assert status(run)["current"]
     assert FILE.with_name(f"{FILE.name}.before-{opening.HEAD}").exists()

@@ -1,8 +1,13 @@
 """`meruit db`: the tables of a data directory."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from meruit.cli.terminal import ExitCode, json_option, note, print_json, say, store_options
+
+if TYPE_CHECKING:
+    from meruit.store.migrate import DatabaseStatus
 
 
 @click.group()
@@ -29,18 +34,16 @@ def status(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     elif not found.exists:
         say(f"{found.location}: not there yet; `meruit db upgrade` or `meruit serve` makes it")
     else:
-        need = (
-            "current" if found.is_current else f"this version needs {found.head}; {_next(found.revision, found.head)}"
-        )
+        need = "current" if found.is_current else f"this version needs {found.head}; {_next(found)}"
         say(f"{found.location}: {f'tables at {found.revision}' if found.revision else 'no tables yet'} ({need})")
-        # What a newer version counts, and how, we cannot know.
-        if found.revision is not None and found.revision <= found.head:
+        # Another version may count differently.
+        if found.revision is not None and found.is_known:
             say(f"{found.outcomes:,} outcomes, {found.log_size:,} log entries, {found.events:,} events")
     return ExitCode.PASSED if found.is_current else ExitCode.NOT_PASSED
 
 
-def _next(revision: str | None, head: str) -> str:
-    return "run `meruit db upgrade`" if revision is None or revision < head else "upgrade Meruit"
+def _next(found: "DatabaseStatus") -> str:
+    return "run `meruit db upgrade`" if found.is_known else "use the version of Meruit that made it"
 
 
 @db.command()

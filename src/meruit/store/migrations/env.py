@@ -1,4 +1,4 @@
-"""What Alembic runs: our migrations, inside the transaction that `opening` began."""
+"""Alembic's entry point: runs our migrations inside the transaction that `store.migrate` began."""
 
 from alembic import context
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, func, select, update
 
 from meruit.errors import NotFound, StoreError
 from meruit.model.metering import Window
-from meruit.model.outcome import from_micros, in_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.transaction import MergeRule, WriteTransaction
 
@@ -95,10 +95,10 @@ class StorePages(NamedTuple):
 
     def __call__(self, writing: WriteTransaction) -> str:
         """Keep it, unless it is; its digest."""
-        window = (in_micros(self.window.start), in_micros(self.window.end))
+        window = (to_micros(self.window.start), to_micros(self.window.end))
         writing.merge(
             *(tables.usage_fetches, MergeRule.KEPT, self.tenant, self.account, self.digest),
-            *(*window, in_micros(self.at), self.content),
+            *(*window, to_micros(self.at), self.content),
         )
         return self.digest
 
@@ -154,7 +154,7 @@ _ACCOUNT = "SELECT owner, until, credential FROM usage_accounts WHERE tenant = ?
 _WAITS = (
     (_runs.c.tenant == bindparam("of_tenant"))
     & (_runs.c.account == bindparam("of_account"))
-    & (_runs.c.waits == "credential")
+    & (_runs.c.waiting_for == "credential")
 )
 _WAITING = select(func.count()).select_from(_runs).where(_WAITS)
-_DUE_NOW = update(_runs).where(_WAITS).values(next_observation_at=bindparam("now"), waits="")
+_DUE_NOW = update(_runs).where(_WAITS).values(next_observation_at=bindparam("now"), waiting_for="")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from meruit.model.metering import NAMED, AttributionKind, MeteredRun
-from meruit.model.outcome import from_micros, in_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.store.rows import StoredUsageRun, run_key, save
 
@@ -83,7 +83,7 @@ def _span(run: MeteredRun) -> _TimeSpan | None:
     known = run.ended_at if run.started_at is None else run.started_at
     if known is None:
         return None
-    return _TimeSpan(in_micros(known), OPEN if run.ended_at is None else in_micros(run.ended_at))
+    return _TimeSpan(to_micros(known), OPEN if run.ended_at is None else to_micros(run.ended_at))
 
 
 def _merge(spans: Iterable[_TimeSpan]) -> list[_TimeSpan]:
@@ -99,7 +99,7 @@ def _merge(spans: Iterable[_TimeSpan]) -> list[_TimeSpan]:
 
 _OBSERVED_RUNS = (
     "SELECT tenant, id, COALESCE(started_at, ended_at), ended_at FROM usage_runs "
-    "WHERE account = ? AND attribution_kind = ? AND attribution key = ? AND ended_at >= ? AND ended_at <= ? "
-    "AND COALESCE(started_at, ended_at) <= ? AND attempts > 0"
+    "WHERE account = ? AND attribution_kind = ? AND attribution_key = ? AND ended_at >= ? AND ended_at <= ? "
+    "AND COALESCE(started_at, ended_at) <= ? AND observations > 0"
 )
-_MAKE_DUE = "UPDATE usage_runs SET next_observation_at = ?, waits = '' WHERE tenant = ? AND id = ?"
+_MAKE_DUE = "UPDATE usage_runs SET next_observation_at = ?, waiting_for = '' WHERE tenant = ? AND id = ?"

@@ -10,8 +10,8 @@ import msgspec
 
 from meruit.errors import NotFound
 from meruit.model.metering import MeteredRun, UsageRecord
-from meruit.model.outcome import from_micros, in_micros
 from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageRun, UsageVerdict, sum_tokens
 from meruit.store import tables
 from meruit.store.recorder import PREFETCH
@@ -131,7 +131,7 @@ def insert_observation(
     writing: WriteTransaction, tenant: str, run_id: str, number: int, kept: EncodedObservation
 ) -> None:
     """Add a look to a run's."""
-    at = in_micros(kept.observation.at)
+    at = to_micros(kept.observation.at)
     writing.insert(tables.usage_observations, tenant, run_id, number, kept.observation.id, at, kept.body)
 
 
@@ -141,15 +141,15 @@ def record_of(row: Any) -> UsageRecord:
     return UsageRecord(
         run=_RUN.decode(row.body),
         seq=row.seq,
-        attempts=row.attempts,
+        attempts=row.observations,
         verdict=_VERDICT.decode(row.verdict),
         next_observation_at=moment(row.next_observation_at),
         last_observation_at=moment(row.last_observation_at),
         exhausted=bool(row.exhausted),
         acknowledged=() if row.acknowledged is None else _ACKNOWLEDGED.decode(row.acknowledged),
-        waits=row.waits,
+        waits=row.waiting_for,
         quotes=() if row.quotes is None else _QUOTES.decode(row.quotes),
-        ledger=_NO_LEDGER if row.ledger is None else _LEDGER.decode(row.ledger),
+        ledger=_NO_LEDGER if row.costs is None else _LEDGER.decode(row.costs),
     )
 
 
@@ -171,7 +171,7 @@ def moment(micros: int | None) -> datetime | None:
 
 def micros_of(at: datetime | None) -> int | None:
     """A moment as its column keeps it."""
-    return None if at is None else in_micros(at)
+    return None if at is None else to_micros(at)
 
 
 def placeholders(count: int) -> str:
@@ -211,7 +211,7 @@ def _prefetch(writing: WriteTransaction, tenant: str, run_ids: Iterable[str]) ->
             seen = None if row.last_input is None else Tokens(row.last_input, row.last_output, row.last_requests)
             salt = None if row.salt is None else bytes(row.salt)
             writing.prefetch_results[run_key(tenant, row.id)] = StoredUsageRun(
-                record_of(row), seen, salt, None if row.attempts else ()
+                record_of(row), seen, salt, None if row.observations else ()
             )
 
 
@@ -296,4 +296,4 @@ _OBSERVATIONS = (
 )
 _SAVE = f"UPDATE usage_runs SET {' = ?, '.join(_STATUS_PART)} = ? WHERE tenant = ? AND id = ?"  # noqa: S608
 _SAVE_RUN = f"UPDATE usage_runs SET {' = ?, '.join(_RUN_PART)} = ?, body = ? WHERE tenant = ? AND id = ?"  # noqa: S608
-_SAVE_PRICES = "UPDATE usage_runs SET quotes = ?, ledger = ? WHERE tenant = ? AND id = ?"
+_SAVE_PRICES = "UPDATE usage_runs SET quotes = ?, costs = ? WHERE tenant = ? AND id = ?"
