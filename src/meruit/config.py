@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 from meruit.documents.authoring import parse_benchmark, parse_criteria, read_model
 from meruit.documents.document import parse
-from meruit.errors import ConfigError, DocumentError, MeruitError, Problem
+from meruit.errors import ConfigError, DocumentError, MeruitError, Problem, UnreadableFile
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
@@ -434,7 +434,7 @@ def read_bytes(path: str | Path) -> bytes:
                 content = _read_up_to_limit(file)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or problem
-        raise DocumentError(_display_name(path), [Problem("", f"cannot be read: {reason}")]) from None
+        raise UnreadableFile(_display_name(path), [Problem("", f"cannot be read: {reason}")]) from None
     if len(content) > MAX_PAYLOAD_BYTES:
         raise DocumentError(_display_name(path), [Problem("", f"more than {MAX_PAYLOAD_BYTES // 2**20} MiB")])
     return content

@@ -2,9 +2,10 @@
 
     MeruitError                     the caller asked for something that cannot be done; the message says what to do next
     ├── UnknownName                 no such plugin
+    ├── PluginExit                  a plugin called sys.exit
     ├── AuthorError                 a criterion asks for what cannot be computed
     ├── DocumentError               a file is wrong; lists every problem with its line
-    │   ├── ConfigError, CriteriaError
+    │   ├── UnreadableFile, ConfigError, CriteriaError
     │   └── Unavailable, UnsupportedCriteria      the criteria are valid, but cannot run here
     ├── Unreachable                 another system did not answer; retry
     ├── StoreError                  the database: StoreUnavailable (retry), UnknownLayout, TooManyEntries
@@ -81,6 +82,12 @@ class AssertionFaults(AuthorError):
         )
 
 
+class PluginExit(MeruitError):
+    """A plugin tried to end the program."""
+
+    code = "plugin_exit"
+
+
 class ExtractorConflict(MeruitError):
     """Two extractors claim one metric name."""
 
@@ -111,6 +118,12 @@ class DocumentError(MeruitError):
         self.name = name
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{name}: {problem}" for problem in self.problems))
+
+
+class UnreadableFile(DocumentError):
+    """A file cannot be read: it does not exist, or the system does not let us read it."""
+
+    code = "unreadable_file"
 
 
 class ConfigError(DocumentError):
@@ -292,6 +305,35 @@ class UnsupportedInteraction(SourceError):
     status = 503
 
 
+class AddressFault(StrEnum):
+    """What is wrong with an address of another system."""
+
+    SYNTAX = "syntax"
+    TOO_LONG = "too_long"
+    SCHEME = "scheme"
+    """The scheme is not one that this kind of source is read over."""
+    CREDENTIALS = "credentials"
+    """A user or a password is part of the URL."""
+    HOST = "host"
+    NUMERIC_HOST = "numeric_host"
+    PORT = "port"
+    QUERY = "query"
+    NOT_PUBLIC = "not_public"
+    """The host has an address that is not public."""
+    LOGIN = "login"
+    """The user, or the password or key, is missing."""
+    HOST_KEY = "host_key"
+    """The key that identifies the server is missing."""
+
+
+class InvalidAddress(AuthorError):
+    """The address of a system to read is not valid."""
+
+    def __init__(self, fault: AddressFault, sentence: str) -> None:
+        super().__init__(sentence)
+        self.fault = fault
+
+
 class OutboundFailed(MeruitError):
     """The other side did not answer; a retry may help."""
 
@@ -304,6 +346,10 @@ class OutboundRefused(MeruitError):
 
     code = "outbound_refused"
     status = 400
+
+    def __init__(self, sentence: str, fault: AddressFault | None = None) -> None:
+        super().__init__(sentence)
+        self.fault = fault
 
 
 class UnreadableContent(Exception):

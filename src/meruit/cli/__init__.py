@@ -1,13 +1,12 @@
 """The command line. Results go to stdout, talk to stderr; the exit code says how it ended."""
 
 import sys
-import traceback
 from importlib import import_module
 from typing import NoReturn
 
 import click
 
-from meruit.cli.terminal import ExitCode, print_error
+from meruit.cli.terminal import ExitCode
 
 COMMANDS = (
     "agent",
@@ -64,12 +63,13 @@ class LazyCommands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; its code is what it returns, whatever a plugin inside it does."""
+        """Run the command; a plugin that calls sys.exit must not choose the exit code."""
         try:
             return super().invoke(ctx)
         except SystemExit:
-            print_error("a plugin tried to end the program")
-            return ExitCode.COULD_NOT_VERIFY
+            from meruit.errors import PluginExit
+
+            raise PluginExit("a plugin tried to end the program") from None
 
 
 @click.group(
@@ -85,38 +85,21 @@ def meruit() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
-    from meruit.errors import MeruitError, Unavailable, Unreachable
-
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        code = meruit.main(args=arguments, prog_name="meruit", standalone_mode=False)
-    except click.ClickException as problem:
-        problem.show()
-        code = ExitCode.BAD_INPUT
+        code = meruit.main(args=words, prog_name="meruit", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         code = ExitCode.INTERRUPTED
-    except MeruitError as problem:
-        print_error(str(problem))
-        code = ExitCode.COULD_NOT_VERIFY if isinstance(problem, Unavailable | Unreachable) else ExitCode.BAD_INPUT
-    except OSError as problem:
-        where = f"{problem.filename}: " if problem.filename else ""
-        print_error(f"could not go on: {where}{problem.strerror or problem}")
-        code = ExitCode.COULD_NOT_VERIFY
-    except Exception as fault:  # noqa: BLE001 - a fault of our own must not end like work that did not pass
-        odd = (
-            _first_undecodable(sys.argv[1:] if arguments is None else arguments)
-            if isinstance(fault, UnicodeError)
-            else None
-        )
-        if odd is not None:
-            print_error(f"{odd!a} is no text in UTF-8; write it so")
-            code = ExitCode.BAD_INPUT
-        else:
-            traceback.print_exc()
-            print_error("this is a fault of Meruit's, not of the work; please report it with the lines above")
-            code = ExitCode.COULD_NOT_VERIFY
+    except Exception as fault:  # noqa: BLE001 - a defect must not end like work that did not pass
+        code = _report_error(fault, words)
     sys.exit(code if isinstance(code, int) else ExitCode.PASSED)
 
 
-def _first_undecodable(arguments: list[str]) -> str | None:
-    """The first word whose bytes are no text; Python keeps them as signs that nothing can write."""
-    return next((word for word in arguments if any("\ud800" <= sign <= "\udfff" for sign in word)), None)
+def _report_error(fault: Exception, arguments: list[str]) -> ExitCode:
+    """Print the error, as JSON under `--json`, and choose the exit code."""
+    # Only a command that fails needs it, and `--help` should be quick.
+    from meruit.cli.error_report import is_json_wanted, print_report, report_of
+
+    report = report_of(fault, arguments)
+    print_report(report, fault, as_json=is_json_wanted(arguments))
+    return report.exit_code
