@@ -147,25 +147,25 @@ def test_numbers_up_to_the_limit_keep_their_value_and_type(number: float) -> Non
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (None, "must return a mapping of names to numbers, not NoneType"),
+        (None, "not NoneType"),
         ([1], "not list"),
         (1.5, "not float"),
-        ({"a": True}, "metric 'a': bool is no number; write `1 if … else 0`"),
-        ({"a": "1"}, "metric 'a': str is no number"),
-        ({"a": None}, "NoneType is no number"),
-        ({"a": {"b": 1}}, "dict is no number"),
-        ({"a": math.nan}, "nan is no finite number"),
-        ({"a": -math.inf}, "-inf is no finite number"),
+        ({"a": True}, "metric 'a': bool"),
+        ({"a": "1"}, "metric 'a': str"),
+        ({"a": None}, "metric 'a': NoneType"),
+        ({"a": {"b": 1}}, "metric 'a': dict"),
+        ({"a": math.nan}, "metric 'a': nan"),
+        ({"a": -math.inf}, "metric 'a': -inf"),
         ({"a": LARGEST + 1}, "beyond ±2^53"),
         ({"a": -LARGEST - 1}, "beyond ±2^53"),
         ({"a": float(LARGEST) * 2}, "beyond ±2^53"),
-        ({"": 1}, "a name is a text of 1 to 200 characters"),
-        ({"n" * (MAX_NAME + 1): 1}, "a name is a text of 1 to 200 characters"),
-        ({7: 1}, "metric 7: a name is a text"),
-        ({"a\x00": 1}, "a name holds no control characters"),
-        ({"a\x1b[31m": 1}, "a name holds no control characters"),
-        ({"\u202e": 1}, "a name holds no control characters"),
-        ({f"m{number}": 1 for number in range(MAX_METRICS + 1)}, "65 metrics; at most 64 are taken"),
+        ({"": 1}, "1 to 200 characters"),
+        ({"n" * (MAX_NAME + 1): 1}, "1 to 200 characters"),
+        ({7: 1}, "metric 7: "),
+        ({"a\x00": 1}, "control characters"),
+        ({"a\x1b[31m": 1}, "control characters"),
+        ({"\u202e": 1}, "control characters"),
+        ({f"m{number}": 1 for number in range(MAX_METRICS + 1)}, "65 metrics; at most 64"),
     ],
 )
 def test_a_refusal_says_what_the_answer_is_instead(said: Any, why: str) -> None:
@@ -177,28 +177,28 @@ def test_the_most_metrics_under_the_longest_names_are_taken() -> None:
     assert validate_metrics(said) == said
 
 
-def test_a_subclass_of_a_number_is_no_number() -> None:
+def test_a_subclass_of_a_number_is_refused() -> None:
     class Mine(float):
         """May lie about anything."""
 
-    assert "Mine is no number" in refused({"a": Mine(1)})
+    assert "metric 'a': Mine" in refused({"a": Mine(1)})
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b'{"a":1,"a":1}', "a name stands twice"),
-        (b'{"b":{"a":1,"a":2}}', "a name stands twice"),
+        (b'{"a":1,"a":1}', "appears twice"),
+        (b'{"b":{"a":1,"a":2}}', "appears twice"),
         (b'{"a":1}{}', "Extra data"),
         (b"\xff", "not JSON"),
-        (b'{"a":NaN}', "no finite number"),
-        (b'{"a":1e999}', "inf is no finite number"),
-        (b'{"a":-Infinity}', "-inf is no finite number"),
-        (b" " * MAX_RESULT_BYTES + b"{}", "larger than 64 KiB"),
+        (b'{"a":NaN}', "metric 'a': "),
+        (b'{"a":1e999}', "metric 'a': inf"),
+        (b'{"a":-Infinity}', "metric 'a': -inf"),
+        (b" " * MAX_RESULT_BYTES + b"{}", "64 KiB"),
         (b"[" * 50_000, "not JSON"),
     ],
 )
-def test_bytes_that_are_no_answer_are_refused_with_the_reason(answer: bytes, why: str) -> None:
+def test_bytes_that_are_not_an_answer_are_refused(answer: bytes, why: str) -> None:
     assert why in unreadable(answer)
 
 
@@ -232,14 +232,14 @@ def test_work_crosses_unchanged(work: Any) -> None:
 @pytest.mark.parametrize(
     "strange", [math.nan, [math.inf], {1, 2}, b"bytes", object(), "\ud800", {"a": {("b",): 1}}, 1j]
 )
-def test_what_is_no_json_does_not_cross(strange: Any) -> None:
-    with pytest.raises(ContextError, match="something that is not JSON"):
+def test_a_value_that_is_not_json_is_refused(strange: Any) -> None:
+    with pytest.raises(ContextError, match="as JSON"):
         encode_context({"input": strange})
 
 
 @pytest.mark.parametrize("key", [1, None, True, 1.5])
-def test_a_key_that_is_no_text_does_not_cross(key: Any) -> None:
-    with pytest.raises(ContextError, match="a key that is no text"):
+def test_a_key_that_is_not_text_is_refused(key: Any) -> None:
+    with pytest.raises(ContextError, match="as JSON"):
         encode_context({"input": {key: 1}})
 
 
@@ -256,13 +256,13 @@ def test_nan_never_crosses_as_null() -> None:
 
 
 def test_only_the_three_names_are_taken() -> None:
-    with pytest.raises(ContextError, match="holds 'secret'; metric code is given input, output, metadata"):
+    with pytest.raises(ContextError, match="'secret'"):
         encode_context({"input": {}, "secret": 1})
 
 
 @pytest.mark.parametrize("context", [None, "text", [("input", 1)]])
 def test_a_context_is_a_mapping(context: Any) -> None:
-    with pytest.raises(ContextError, match="give a mapping of input, output and metadata"):
+    with pytest.raises(ContextError, match="mapping"):
         encode_context(context)
 
 
@@ -271,7 +271,7 @@ def test_work_beyond_the_limit_is_refused_by_its_size(monkeypatch: pytest.Monkey
     size = len(encode_context(fits))
     monkeypatch.setattr(contract, "MAX_CONTEXT_BYTES", size)
     assert len(encode_context(fits)) == size
-    with pytest.raises(ContextError, match=rf"the context is {size + 1:,} bytes"):
+    with pytest.raises(ContextError, match=rf"{size + 1:,} bytes"):
         encode_context({"output": "x" * 101})
 
 

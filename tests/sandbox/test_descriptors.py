@@ -1,4 +1,4 @@
-"""Workers start whatever numbers the descriptors of their host have. Each host here is a process of its own."""
+"""Workers start on any descriptor numbers of their host. Each host here is a process of its own."""
 
 import json
 import resource
@@ -16,7 +16,7 @@ from meruit.sandbox.zygote import CHANNEL, CONTROL
 
 LOWEST, HIGHEST = 3, 1_100
 ROOM = HIGHEST + 100
-"""Where a host keeps what must not be in the way."""
+"""The lowest descriptor of the host's own files, above all numbers that are tested."""
 PATIENCE_S = 120
 
 pytestmark = [
@@ -32,13 +32,13 @@ hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard if 0 <= hard < 4_096 else 4_096, hard))
 answers = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, {ROOM})
 
-def tell(found):
+def report(found):
     os.write(answers, json.dumps(found).encode())
 """
 
 
-# Any: whatever the process has found out.
-def told(script: str, *arguments: object) -> Any:
+# Any: the JSON that the process reports.
+def report_of(script: str, *arguments: object) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", BEFORE + script, *map(str, arguments)],
         capture_output=True,
@@ -50,8 +50,8 @@ def told(script: str, *arguments: object) -> Any:
     return json.loads(done.stdout)
 
 
-PLACED = """
-from meruit.sandbox.zygote import place
+MOVED = """
+from meruit.sandbox.zygote import move_descriptor
 target, lowest, highest = map(int, sys.argv[1:])
 wrong = []
 for number in range(lowest, highest + 1):
@@ -66,7 +66,7 @@ for number in range(lowest, highest + 1):
         os.set_inheritable(number, inheritable)
         os.close(theirs)
         try:
-            place(number, target)
+            move_descriptor(number, target)
             os.write(ours, b"heard")
             assert os.read(target, 5) == b"heard", "another line is there"
             assert not os.get_inheritable(target), "a program that is executed would have it"
@@ -75,18 +75,18 @@ for number in range(lowest, highest + 1):
         except (AssertionError, OSError) as problem:
             wrong.append([number, inheritable, str(problem)])
         os.close(ours)
-tell(wrong)
+report(wrong)
 """
 
 
 @pytest.mark.parametrize("target", [CONTROL, CHANNEL])
-def test_a_descriptor_is_placed_from_every_number(target: int) -> None:
-    assert told(PLACED, target, LOWEST, HIGHEST) == []
+def test_a_descriptor_moves_from_every_number(target: int) -> None:
+    assert report_of(MOVED, target, LOWEST, HIGHEST) == []
 
 
 HOST = """
 from pathlib import Path
-from meruit.sandbox.contract import Failed
+from meruit.sandbox.contract import SandboxError
 from meruit.sandbox.jail import Jail
 number = int(sys.argv[1])
 nothing = os.open(os.devnull, os.O_RDWR)
@@ -102,24 +102,40 @@ try:
     for _ in range(2):
         found.append(made.run(code, b'{"input":{},"output":{},"metadata":{}}', 60_000))
         made.renew()
-    tell([f"main({number},".encode() in started, made._control.fileno(), *found])
+    report([f"main({number},".encode() in started, made._control.fileno(), *found])
     made.close()
-except Failed as failed:
-    tell(str(failed))
+except SandboxError as failed:
+    report(str(failed))
 """
 
 
 @pytest.mark.parametrize("number", [3, 199, 200, 201, 1023, 1024, 1100])
-def test_a_jail_starts_whatever_number_its_line_has(full: Sandbox, number: int) -> None:
-    assert told(HOST, number) == [True, number - 1, {"a": 1}, {"a": 1}]
+def test_a_jail_starts_on_any_control_descriptor(full: Sandbox, number: int) -> None:
+    assert report_of(HOST, number) == [True, number - 1, {"a": 1}, {"a": 1}]
+
+
+LIMITED = """
+from meruit.sandbox.jail import Jail
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+made = Jail(64)
+code = "def metric(input, output, metadata):\\n    return {'a': 1}\\n"
+report(made.run(code, b'{"input":{},"output":{},"metadata":{}}', 60_000))
+made.close()
+"""
+
+
+@pytest.mark.parametrize("limit", [32, 100, 200, 201])
+def test_a_jail_starts_where_few_descriptors_are_allowed(full: Sandbox, limit: int) -> None:
+    assert report_of(LIMITED, limit) == {"a": 1}
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_jail_starts_where_its_line_has_the_number_of_a_stream(full: Sandbox, number: int) -> None:
-    assert told(HOST, number) == [False, number - 1, {"a": 1}, {"a": 1}]
+def test_a_jail_starts_when_a_standard_stream_is_closed(full: Sandbox, number: int) -> None:
+    assert report_of(HOST, number) == [False, number - 1, {"a": 1}, {"a": 1}]
 
 
-WITHOUT = """
+NO_STREAMS = """
 from meruit.sandbox.sandbox import Sandbox
 tier, *streams = sys.argv[1:]
 for stream in streams:
@@ -127,19 +143,19 @@ for stream in streams:
 code = "size([1].map(x, x))" if tier == "expr" else "def metric(input, output, metadata):\\n    return {'a': 1}\\n"
 with Sandbox(tier, 64, max_workers=1) as box:
     found = box.execute_sync(code, {}, 60_000)
-    tell([found, found.message])
+    report([found, found.message])
 """
 
 
 @pytest.mark.parametrize("streams", [(0,), (1,), (2,), (0, 1), (0, 1, 2)])
 @pytest.mark.parametrize("tier", ["python", "python-full"])
-def test_a_host_without_standard_streams_has_workers(
+def test_workers_start_without_standard_streams(
     small: Sandbox, full: Sandbox, tier: str, streams: tuple[int, ...]
 ) -> None:
-    assert told(WITHOUT, tier, *streams)[0] == {"metrics": {"a": 1}}
+    assert report_of(NO_STREAMS, tier, *streams)[0] == {"metrics": {"a": 1}}
 
 
-def test_a_line_is_kept_off_the_numbers_of_streams(full: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_control_socket_avoids_the_standard_streams(full: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jail, "NO_STREAM", 600)
     ours, theirs = jail._control_socket_pair()
     with ours, theirs:

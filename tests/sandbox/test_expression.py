@@ -76,38 +76,38 @@ def test_a_number_of_the_work_arrives_unchanged(number: float) -> None:
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("true", "gives bool, not a number; write `… ? 1 : 0`"),
-        ("output.flag", "gives bool, not a number; write `… ? 1 : 0`"),
-        ("'a'", "gives string, not a number; compare it, or take its size(…)"),
-        ("null", "gives null, not a number; use has(…)"),
-        ("output.none", "gives null, not a number; use has(…)"),
+        ("true", "gives bool & `… ? 1 : 0`"),
+        ("output.flag", "gives bool & `… ? 1 : 0`"),
+        ("'a'", "gives string & size(…)"),
+        ("null", "gives null & has(…)"),
+        ("output.none", "gives null & has(…)"),
         ("[1]", "gives list"),
         ("output", "gives map"),
         ("b'a'", "gives bytes"),
-        ("duration('1s')", "gives duration, not a number"),
+        ("duration('1s')", "gives duration"),
         ("type(1)", "gives type"),
-        ("1.0 / 0.0", "metric 'value': inf is no finite number"),
-        ("0.0 / 0.0", "metric 'value': nan is no finite number"),
+        ("1.0 / 0.0", "metric 'value': inf"),
+        ("0.0 / 0.0", "metric 'value': nan"),
         ("9007199254740993", "beyond ±2^53"),
         ("output.big", "beyond ±2^53"),
     ],
 )
-def test_what_is_no_number_is_refused_with_a_hint(code: str, why: str) -> None:
+def test_a_value_that_is_not_a_number_is_refused_with_a_hint(code: str, why: str) -> None:
     failure, message = refused(code)
     assert failure is Failure.RESULT_REJECTED
-    assert why in message
+    assert all(part in message for part in why.split(" & "))
 
 
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("output.absent", "there is no key 'absent'; ask with has(…) whether it is there"),
-        ("output.absent.deeper", "there is no key 'absent'"),
+        ("output.absent", "key 'absent'"),
+        ("output.absent.deeper", "key 'absent'"),
         ("output.items[9]", "index"),
         ("1 / 0", "divide by zero"),
         ("1 % 0", "modulus by zero"),
         ("9223372036854775807 + 1", "integer overflow"),
-        ("output.text + 1", "_+_ is not defined for (string, int64): convert with double(…) or int(…)"),
+        ("output.text + 1", "(string, int64)"),
         ("int('x')", "int"),
         ("output.text.matches('(')", "missing )"),
     ],
@@ -124,12 +124,12 @@ def test_what_fails_on_this_work_says_why(code: str, why: str) -> None:
         ("", "1:1: "),
         ("1 +", "1:4: "),
         ("1 +\n\n) 2", "3:1: "),
-        ("nothing", "1:1: undeclared reference to 'nothing'"),
-        ("unknown(1)", "1:8: undeclared reference to 'unknown'"),
+        ("nothing", "1:1: undeclared"),
+        ("unknown(1)", "1:8: undeclared"),
         ("size(1)", "1:5: found no matching overload for 'size'"),
         ("'\\ud800'", "1:1: "),
         ("((((", "1:5: "),
-        ("__import__('os')", "1:11: undeclared reference to '__import__'"),
+        ("__import__('os')", "1:11: undeclared"),
     ],
 )
 def test_what_cannot_be_compiled_says_where(code: str, where: str) -> None:
@@ -143,7 +143,7 @@ def test_an_expression_has_a_longest_length() -> None:
     assert value("1 " + " " * (MAX_EXPRESSION - 2)) == 1
     failure, message = refused("1 " + " " * (MAX_EXPRESSION - 1))
     assert failure is Failure.UNSUPPORTED_CONSTRUCT
-    assert message == "4,097 characters; an expression has at most 4,096; write metric code instead"
+    assert "4,097 characters" in message
 
 
 def test_an_expression_is_compiled_once() -> None:
@@ -240,7 +240,7 @@ def test_here_or_in_a_jail_the_number_is_the_same(expr: Sandbox, code: str) -> N
     [
         ("output.map(a, output.map(b, output.map(c, 1)))", Failure.TIMEOUT, "budget exceeded"),
         ("[1].map(x, x / 0)[0]", Failure.CRASHED, "divide by zero"),
-        ("[1].map(x, x)", Failure.RESULT_REJECTED, "not a number"),
+        ("[1].map(x, x)", Failure.RESULT_REJECTED, "gives list"),
         ("[1].map(x)", Failure.UNSUPPORTED_CONSTRUCT, "1:"),
         ("[1].map(x, true)[0]", Failure.RESULT_REJECTED, "write `… ? 1 : 0`"),
     ],

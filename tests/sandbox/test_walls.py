@@ -58,7 +58,7 @@ def started(script: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]
 def told(script: str, *arguments: str) -> dict[str, Any]:
     """What a process found out behind its walls; skips where the kernel has none to offer."""
     done = started(script, *arguments)
-    if b"Unconfined" in done.stderr:
+    if b"ConfinementError" in done.stderr:
         pytest.skip(done.stderr.decode().splitlines()[-1])
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, Any] = json.loads(done.stdout)
@@ -69,14 +69,14 @@ def told(script: str, *arguments: str) -> dict[str, Any]:
 
 SEALED = """
 confine.no_new_privileges()
-confine.CallLimit(confine.jail_policy(1)).enforce()
+confine.SyscallFilter(confine.jail_policy(1)).enforce()
 """
 
 
 def test_a_sealed_process_computes_and_speaks_on_one_descriptor() -> None:
     found = told(
         """
-seal = confine.CallLimit(confine.jail_policy(1))
+seal = confine.SyscallFilter(confine.jail_policy(1))
 end, other = os.pipe()
 import mmap
 confine.no_new_privileges()
@@ -110,18 +110,18 @@ os._exit(0)
 def test_a_limit_on_calls_has_no_way_back() -> None:
     found = told(
         f"""
-wider = confine.CallLimit(confine.interpreter_policy())
+wider = confine.SyscallFilter(confine.interpreter_policy())
 {SEALED}
 try:
     wider.enforce()
-except confine.Unconfined as refused:
-    found["wider"] = str(refused)
+except confine.ConfinementError as refused:
+    found["wider"] = str(refused).partition(": ")[2]
 tried("open", lambda: os.open("/dev/null", os.O_RDONLY))
 tell()
 os._exit(0)
 """
     )
-    assert found == {"wider": "the kernel refuses seccomp: Operation not permitted", "open": "EPERM"}
+    assert found == {"wider": "Operation not permitted", "open": "EPERM"}
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="a second ABI of x86-64")
@@ -239,16 +239,16 @@ def test_without_giving_up_privileges_an_ordinary_user_gets_no_wall() -> None:
     script = """
 if os.geteuid() == 0:
     os.setresuid(65534, 65534, 65534)
-for name, wall in (("files", confine.limit_files), ("calls", confine.CallLimit(confine.jail_policy(1)).enforce)):
+for name, wall in (("files", confine.limit_files), ("calls", confine.SyscallFilter(confine.jail_policy(1)).enforce)):
     try:
         wall()
-    except confine.Unconfined as refused:
+    except confine.ConfinementError as refused:
         found[name] = str(refused).partition(":")[0]
 tell()
 """
     done = started(script)
     assert done.returncode == 0, done.stderr.decode()
-    assert json.loads(done.stdout)["calls"] == "the kernel refuses seccomp"
+    assert json.loads(done.stdout)["calls"].endswith("seccomp")
 
 
 # What may be used.
@@ -409,9 +409,7 @@ def unmemorised() -> Any:
 def test_an_unknown_machine_has_no_walls(monkeypatch: pytest.MonkeyPatch, processor: str, system: str) -> None:
     monkeypatch.setattr(platform, "machine", lambda: processor)
     monkeypatch.setattr(platform, "system", lambda: system)
-    with pytest.raises(
-        ConfinementError, match=f"no walls are known for {system} on {processor}; Linux on x86-64 or arm64"
-    ):
+    with pytest.raises(ConfinementError, match=f"{system} on {processor}"):
         confine.SyscallFilter(confine.jail_policy(3))
     assert confine.landlock_version() == 0
     with pytest.raises(ConfinementError, match="no Landlock"):
@@ -430,18 +428,18 @@ def test_known_machines_have_their_own_column(monkeypatch: pytest.MonkeyPatch, p
 @pytest.mark.usefixtures("unmemorised")
 def test_a_call_that_the_processor_lacks_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    with pytest.raises(ConfinementError, match="this processor has no call arch_prctl"):
+    with pytest.raises(ConfinementError, match="arch_prctl"):
         confine._call("arch_prctl")
 
 
 def test_a_refused_call_says_which_and_why() -> None:
-    with pytest.raises(ConfinementError, match="the kernel refuses landlock_restrict_self: "):
+    with pytest.raises(ConfinementError, match="landlock_restrict_self: "):
         confine._call("landlock_restrict_self", ctypes.c_int(-1), ctypes.c_uint(0))
 
 
 def test_a_kernel_without_landlock_has_no_wall_around_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confine, "landlock_version", lambda: 0)
-    with pytest.raises(ConfinementError, match=r"no Landlock \(5.13 or later, and enabled\)"):
+    with pytest.raises(ConfinementError, match=r"no Landlock"):
         confine.limit_files()
 
 

@@ -1,7 +1,7 @@
-"""The kernel's walls, put up by a process around itself: system calls, files, memory, identity.
+"""The kernel's limits that a process puts on itself: system calls, files, memory, user.
 
-Standard library only: it runs in workers that see nothing else of ours. Every wall either stands or raises
-`Unconfined`; nobody goes on behind half of them.
+Standard library only, because it runs in workers that load nothing else of ours. Each limit either takes effect or
+raises `ConfinementError`; no worker runs with only some of them.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class ConfinementError(Exception):
-    """The kernel, or what runs around us, refuses a wall."""
+    """The kernel, or a container around this process, refuses a limit."""
 
 
 class Machine(NamedTuple):
@@ -222,7 +222,7 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def no_new_privileges() -> None:
-    """From here on no program that is executed can gain rights; what the two walls below require."""
+    """Stop executed programs from gaining rights; the two limits below require it."""
     _call("prctl", ctypes.c_long(_PR_SET_NO_NEW_PRIVS), ctypes.c_long(1), *(ctypes.c_long(0),) * 3)
 
 
@@ -235,7 +235,7 @@ class SyscallFilter:
         self._given = _Program(len(program) // 8, ctypes.addressof(self._kept))
 
     def enforce(self) -> None:
-        """Only the policy's system calls, for this process and whatever it becomes; there is no way back."""
+        """Allow only the policy's system calls, for this process and the programs it executes; cannot be undone."""
         _call("seccomp", ctypes.c_long(1), ctypes.c_long(0), ctypes.byref(self._given))
 
 
@@ -255,7 +255,7 @@ def landlock_version() -> int:
 
 
 def limit_files(readable: Iterable[str] = (), executable: Iterable[str | int] = ()) -> None:
-    """No file but those named, no TCP, no signals or abstract sockets outwards, as far as the kernel knows them."""
+    """Allow only the named files: no TCP, no signals or abstract sockets to others, as far as the kernel can."""
     version = landlock_version()
     if version == 0:
         raise ConfinementError(
@@ -289,7 +289,7 @@ def _allow_path(ruleset: int, target: str | int, rights: int) -> None:
         try:
             descriptor, ours = os.open(target, os.O_PATH | os.O_CLOEXEC), True
         except OSError:
-            # What is not there needs no way to it.
+            # A file that does not exist needs no rule.
             return
     try:
         rule = struct.pack("=Qi", rights, descriptor)
@@ -300,14 +300,13 @@ def _allow_path(ruleset: int, target: str | int, rights: int) -> None:
 
 
 NOBODY = 65_534
-"""Who workers are when their host is root."""
+"""The user id of workers whose host is root."""
 
 
 def become_nobody() -> bool:
     """Give up root for good; False where this process was not root to begin with.
 
-    Inside a container that knows one user only there is nobody else to become; then at least every special right of
-    root is dropped.
+    In a container that has only one user, the process stays root but drops every capability of root.
     """
     if os.geteuid() != 0:
         return False
@@ -323,23 +322,23 @@ def become_nobody() -> bool:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the parent ends, however it ends."""
+    """Ask the kernel to kill this process when its parent ends."""
     _call("prctl", ctypes.c_long(_PR_SET_PDEATHSIG), ctypes.c_long(_SIGKILL), *(ctypes.c_long(0),) * 3)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def hide_memory() -> None:
-    """No core dump, and no reading of this process by others of the same user."""
+    """Forbid core dumps, and reading of this process by other processes of the same user."""
     _call("prctl", ctypes.c_long(_PR_SET_DUMPABLE), ctypes.c_long(0), *(ctypes.c_long(0),) * 3)
 
 
 def limit_resources(**limits: int) -> None:
-    """Lower what this process may use for good: `AS=…`, `CPU=…`, as the kernel names them."""
+    """Lower resource limits for good, by the kernel's names: `AS=…`, `CPU=…`."""
     for name, limit in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         ceiling = resource.getrlimit(kind)[1]
-        # A lower ceiling that we were started under stays.
+        # A lower limit that was set before this process started stays.
         lowest = limit if ceiling == resource.RLIM_INFINITY else min(limit, ceiling)
         resource.setrlimit(kind, (lowest, lowest))
 

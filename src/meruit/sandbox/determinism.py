@@ -1,6 +1,7 @@
-"""One moment, one seed, no environment, nothing to print to, nowhere to import from: the same work, the same numbers.
+"""Makes the jail's interpreter deterministic: fixed clock, fixed seeds, no environment, no output, no further imports.
 
-None of this is a wall. It makes honest code repeatable; what keeps the rest in is the kernel. Standard library only.
+This is not a security boundary. It makes honest code repeatable; the kernel's limits stop hostile code. Standard
+library only.
 """
 
 import datetime as dt
@@ -13,25 +14,25 @@ from collections.abc import Callable
 from typing import Any
 
 FROZEN_S = 946_684_800
-"""2000-01-01T00:00:00Z, the only moment in the jail."""
+"""2000-01-01T00:00:00Z, the fixed time inside the jail."""
 SEED = 0
-"""Where chance begins in the box, hashing included."""
+"""The seed of all randomness inside the sandbox, hashing included."""
 
 
 class NullTextStream(io.TextIOBase):
-    """Where printed text goes."""
+    """A stream that discards all text."""
 
     def write(self, text: str) -> int:
-        """Take it and forget it."""
+        """Discard the text."""
         return len(text)
 
     def writable(self) -> bool:
-        """Yes, for what it is worth."""
+        """True, as `print` requires."""
         return True
 
 
 def make_deterministic() -> None:
-    """Still this interpreter, once everything is loaded that anybody may need."""
+    """Fix clock, randomness, environment and imports of this interpreter; call it after all modules are loaded."""
     os.environ.clear()
     sys.argv[:] = ["metric"]
     sys.path.clear()
@@ -46,7 +47,7 @@ def make_deterministic() -> None:
 
 
 def _seed_randomness() -> None:
-    """Generators that are given no seed begin where all begin."""
+    """Give the fixed seed to generators that are made without one."""
     real = random.Random
 
     class Random(real):  # type: ignore[misc, valid-type]

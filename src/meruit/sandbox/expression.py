@@ -1,7 +1,7 @@
-"""The `expr` tier: one expression in CEL, which has no loops of its own and cannot reach anything but its arguments.
+"""The `expr` tier: one expression in CEL, which has no loops and can read only its arguments.
 
-An expression that is plainly cheap on the work at hand is evaluated here, in microseconds. One that walks lists or
-builds texts could take long or grow large before CEL's own budget stops it; that one goes to a jail.
+An expression that is certainly cheap for this work is evaluated in the host process, in microseconds. One that walks
+lists or builds text could take long or grow large before CEL's own budget stops it, so it runs in a jail.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from meruit.errors import MissingExtra
 from meruit.model.limits import MAX_EXPRESSION
 from meruit.sandbox.contract import Failure, SandboxError, to_one_line, validate_metrics
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 CHEAP = 4_000_000
 """Characters of the expression times bytes of the work: a bound on what evaluating without loops can touch."""
 VALUE = "value"
-"""What an expression's number is called among the metrics."""
+"""The metric name of an expression's number."""
 CHEAP_CALLS = frozenset(
     {
         *("size", "has", "int", "uint", "double", "bool", "dyn", "type", "timestamp", "duration"),
@@ -29,40 +30,44 @@ CHEAP_CALLS = frozenset(
         *("sqrt", "isNaN", "isInf", "isFinite", "getFullYear", "getMonth", "getDayOfMonth", "getHours", "getSeconds"),
     }
 )
-"""What neither loops over a list, nor makes more text than it was given, nor compiles a pattern."""
+"""Functions that do not loop over a list, do not lengthen text and do not compile a pattern."""
 _CALL = re.compile(r"\b(\w++)\s*+\(")
 _NUMBERS = ("INT", "UINT", "DOUBLE")
 _HINTS = {
     "BOOL": "write `… ? 1 : 0`",
     "STRING": "compare it, or take its size(…)",
-    "NULL": "use has(…) to ask whether it is there",
+    "NULL": "use has(…) to test whether it exists",
 }
 
 
 @cache
 def engine() -> str:
     """The evaluator and its version."""
-    return f"cel-expr-python {metadata.version('cel-expr-python')}"
+    try:
+        return f"cel-expr-python {metadata.version('cel-expr-python')}"
+    except metadata.PackageNotFoundError:
+        raise MissingExtra("custom metrics need `pip install 'meruit[custom]'`") from None
 
 
 def admit(code: str) -> None:
-    """Refuse what is longer than an expression may be, before anyone looks at it more closely."""
+    """Refuse an expression that is too long, before it is compiled."""
     if len(code) > MAX_EXPRESSION:
         raise SandboxError(
             Failure.UNSUPPORTED_CONSTRUCT,
-            f"{len(code):,} characters; an expression has at most {MAX_EXPRESSION:,}; write metric code instead",
+            f"the expression has {len(code):,} characters; at most {MAX_EXPRESSION:,} are allowed; "
+            "write metric code instead",
         )
 
 
 def is_cheap(code: str, context: bytes) -> bool:
-    """Whether evaluating is certain to take neither long nor much memory."""
-    # Between a name and its bracket there may be a comment, which the pattern does not see through.
+    """Whether evaluating certainly takes little time and little memory."""
+    # A comment between a name and its bracket would hide the call from the pattern.
     plain = "//" not in code and CHEAP_CALLS.issuperset(_CALL.findall(code))
     return plain and len(code) * len(context) <= CHEAP
 
 
 def evaluate(code: str, context: bytes) -> dict[str, float]:
-    """The expression's number, as `{"value": …}`; raises `Failed` for anything else."""
+    """Evaluate to `{"value": number}`; raises SandboxError for anything else."""
     expression = _compile(code)
     try:
         found = expression.eval(data=orjson.loads(context))
@@ -102,20 +107,20 @@ def _compile(code: str) -> "cel.Expression":
 
 
 _REWORDED = (
-    # The library's own words for the kind of error, and its list of all that might have stood there.
+    # The library's name for the kind of error, and its list of expected tokens.
     (r"^[A-Z_]+: (ERROR: )?(<input>:)?|\s*\[[A-Z_]+\]$| expecting \{.*\}| \(in container ''\)", ""),
     (
         r"[Nn]o matching overloads? found : (\S+)\((.*)\)",
         r"\1 is not defined for (\2): convert with double(…) or int(…)",
     ),
-    (r'Key not found in map : "(.*)"', r"there is no key '\1'; ask with has(…) whether it is there"),
+    (r'Key not found in map : "(.*)"', r"key '\1' not found; test for it with has(…)"),
     (r"undeclared reference to 'len'", "CEL has no 'len'; use size(…)"),
     (r"undeclared reference to '(abs|min|max|round|floor|ceil|sqrt)'", r"CEL has no '\1'; use math.abs, math.least, …"),
 )
 
 
 def _reword_complaint(said: str) -> str:
-    """The library's first complaint, as an author understands it."""
+    """Reword the library's first error message for the author."""
     said = said.partition("\n")[0]
     for pattern, words in _REWORDED:
         said = re.sub(pattern, words, said)

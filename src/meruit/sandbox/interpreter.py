@@ -1,4 +1,4 @@
-"""The `python` tier: a small Python, written in Rust, that knows no system call, in a process behind walls."""
+"""The `python` tier: a small Python interpreter in Rust that makes no system calls, in a confined process."""
 
 import atexit
 import builtins
@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meruit.errors import MissingExtra
 from meruit.model.limits import DEFAULT_TIMEOUT_MS
 from meruit.sandbox.contract import (
     FROZEN_CLOCK,
@@ -36,18 +37,18 @@ if TYPE_CHECKING:
 START_S = 20.0
 """How long a worker may take to start."""
 GRACE_S = 0.2
-"""What a worker that does not stop by itself is given beyond the limit before it is killed."""
+"""Time beyond the limit before a worker that does not stop by itself is killed."""
 MAX_CALLS = 5_000
-"""After so many calls a worker is replaced, whatever its memory has become."""
+"""A worker is replaced after this many calls, so that its memory cannot grow without limit."""
 USER_CODE_NAME = "<string>"
-"""What the interpreter calls code that is executed from a text."""
+"""The interpreter's file name for code that is executed from a string."""
 MAX_DEPTH = 500
 MAX_PRINTED = 1_000_000
 """Characters that may be printed before the call is ended."""
 MAX_SUSPENSIONS = 10
 
-# The stranger's code has globals of its own: what it defines or overwrites, it does not share with these names. What
-# crosses back is cut: a result to one character more than the host accepts, and so is a complaint.
+# User code has its own globals, so it cannot overwrite the names of this wrapper. The answer, a result or an error, is
+# cut to one character more than the host accepts.
 SPACE = 'space = {"__name__": "metric", "print": lambda *what, **how: None}'
 WRAPPER = f"""
 import json
@@ -62,7 +63,7 @@ try:
 except BaseException as problem:
     answer = "!" + type(problem).__name__ + ": " + str(problem)
 if not answer and isinstance(found, dict) and [name for name in found if not isinstance(name, str)]:
-    answer = "=a metric's name is text"
+    answer = "=a metric's name must be text"
 if not answer:
     try:
         answer = json.dumps(found)
@@ -71,7 +72,7 @@ if not answer:
 answer[:{MAX_RESULT_BYTES + 1}]
 """
 RAISED, REJECTED = "!", "="
-"""What an answer begins with when it is none; no JSON begins so."""
+"""First character of an answer that is an error; JSON never begins with it."""
 BARE = f"""
 import json
 {SPACE}
@@ -79,15 +80,18 @@ exec(code, space)
 space["metric"](**json.loads(context))
 None
 """
-"""The same without a net: it tells on which line the code fails."""
+"""The same without catching errors, so that the traceback shows the line."""
 QUICKLY_S = 0.05
-"""Code that failed within this time is run again to see on which line."""
+"""Code that failed within this time is run again to find the line."""
 
 
 @cache
 def engine() -> str:
     """The interpreter and its version."""
-    return f"pydantic-monty {metadata.version('pydantic-monty')}"
+    try:
+        return f"pydantic-monty {metadata.version('pydantic-monty')}"
+    except metadata.PackageNotFoundError:
+        raise MissingExtra("custom metrics need `pip install 'meruit[custom]'`") from None
 
 
 class Interpreter:
@@ -119,7 +123,7 @@ class Interpreter:
         start = time.monotonic()
         answer = self._run_script(WRAPPER, given, timeout_ms)
         if not isinstance(answer, str):
-            raise SandboxError(Failure.RESULT_REJECTED, "the result is no JSON")
+            raise SandboxError(Failure.RESULT_REJECTED, "the result is not JSON")
         if answer.startswith(REJECTED):
             raise SandboxError(Failure.RESULT_REJECTED, to_one_line(answer.removeprefix(REJECTED)))
         if answer.startswith(RAISED):
@@ -128,9 +132,9 @@ class Interpreter:
             raise _explain_error(to_one_line(answer.removeprefix(RAISED)), timeout_ms, where)
         return read_answer(answer.encode())
 
-    # Any: whatever the code evaluates to.
+    # Any: the value of user code.
     def _run_script(self, script: str, given: dict[str, str], timeout_ms: int) -> Any:
-        """What a script says in a fresh session; `Failed` for a worker or a limit that broke."""
+        """Run a script in a fresh session; raises SandboxError when the worker or a limit breaks."""
         import pydantic_monty as monty
 
         session = self._ready_for(timeout_ms)
@@ -140,15 +144,15 @@ class Interpreter:
             return session.feed_run(script, inputs=given, print_callback=printed)
         except monty.MontyCrashedError as gone:
             if printed.too_much:
-                raise SandboxError(Failure.CRASHED, "the code prints too much") from None
+                raise SandboxError(Failure.CRASHED, f"the code prints more than {MAX_PRINTED:,} characters") from None
             if gone.timed_out:
                 raise _timeout_error(timeout_ms) from None
-            raise SandboxError(Failure.CRASHED, f"the code took its worker down: {to_one_line(str(gone))}") from None
+            raise SandboxError(Failure.CRASHED, f"the code crashed its worker: {to_one_line(str(gone))}") from None
         except monty.MontyError as problem:
             raise _explain_error(to_one_line(str(problem)), timeout_ms, _line(problem)) from None
 
     def _line_of(self, given: dict[str, str], timeout_ms: int) -> str:
-        """On which line code fails, which fails again as it did: there is neither time nor chance in here."""
+        """Run failed code again to find the line; it fails the same way, because clock and randomness are fixed."""
         try:
             self._run_script(BARE, given, timeout_ms)
         except SandboxError as again:
@@ -156,7 +160,7 @@ class Interpreter:
         return ""
 
     def renew(self) -> None:
-        """Have a fresh session ready, so that the next call need not wait for one."""
+        """Prepare a fresh session, so that the next call need not wait for one."""
         self._ready_for(self._timeout_ms)
 
     def kill(self) -> None:
@@ -171,12 +175,12 @@ class Interpreter:
         self._pool.__exit__(None, None, None)
 
     def _ready_for(self, timeout_ms: int) -> "pydantic_monty.MontySession":
-        """A session that is unused and has this limit."""
+        """Return an unused session that has this time limit."""
         if self._session is None or self._used or self._timeout_ms != timeout_ms:
             self._leave()
             self._session = self._new_session(timeout_ms)
             self._timeout_ms, self._used = timeout_ms, False
-            # Asked for now: a session that is at work does not answer.
+            # Read now, because a session that is running code does not answer.
             self._process_id = self._session.worker_pid
         return self._session
 
@@ -210,17 +214,15 @@ _home: list[int] = []
 
 
 def _refuse_forked_process() -> None:
-    """Refuse in a process forked from one where the library ran: it would wait for that one's threads for ever."""
+    """Refuse in a process forked from one where the library ran: it would wait for the parent's threads for ever."""
     _home[:] = _home or [os.getpid()]
     if _home != [os.getpid()]:
-        message = (
-            "this process was forked after its parent had used the tier python; start it with spawn, or fork first"
-        )
+        message = "this process was forked after its parent used the tier python; start it with spawn, or fork earlier"
         raise SandboxError(Failure.SANDBOX_UNAVAILABLE, message)
 
 
 class PrintLimit:
-    """Where printed text goes that found a way around our own `print`: nowhere, and not much of it."""
+    """Discards printed text that bypassed our own `print`, and ends the worker when there is too much of it."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._left = MAX_PRINTED
@@ -228,7 +230,7 @@ class PrintLimit:
         self.too_much = False
 
     def __call__(self, _stream: str, text: str) -> None:
-        """Forget the text; too much of it ends the worker, because an exception would not stop it."""
+        """Discard the text; too much of it ends the worker, because an exception would not stop it."""
         self._left -= len(text)
         if self._left < 0 and not self.too_much:
             self.too_much = True
@@ -243,7 +245,7 @@ UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError", "Syn
 
 
 def _explain_error(said: str, timeout_ms: int, where: str) -> SandboxError:
-    """What the interpreter's complaint means here."""
+    """Map the interpreter's error to one of our failures."""
     kind, _, message = said.partition(": ")
     if kind == "Undefined":
         return SandboxError(
@@ -251,21 +253,21 @@ def _explain_error(said: str, timeout_ms: int, where: str) -> SandboxError:
         )
     if kind in UNSUPPORTED or _is_missing_feature(kind, message):
         lacking = message.removeprefix("The monty syntax parser does not yet support ")
-        told = said if lacking == message else f"this tier does not support {lacking}"
-        return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, told)
+        text = said if lacking == message else f"the tier python does not support {lacking}"
+        return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, text)
     if kind == "TimeoutError" and "time limit exceeded" in message:
         return _timeout_error(timeout_ms)
     if kind == "MemoryError":
         return SandboxError(Failure.MEMORY, said)
     if not where and kind == "TypeError" and message.startswith("metric() "):
-        said = f"metric must take input, output and metadata, by these names; {said}"
+        said = f"metric must have the parameters input, output and metadata; {said}"
     if not where and kind == "TypeError" and message.endswith("object is not callable"):
-        said = "metric is no function; write def metric(input, output, metadata)"
+        said = "metric is not a function; write def metric(input, output, metadata)"
     return SandboxError(Failure.CRASHED, f"{said}{where}", where)
 
 
 def _is_missing_feature(kind: str, message: str) -> bool:
-    """Whether the code uses what CPython has and this interpreter does not."""
+    """Whether the code uses a feature of CPython that this interpreter lacks."""
     if kind == "NameError":
         return message in {f"name {name!r} is not defined" for name in dir(builtins)}
     return kind == "AttributeError" and message.startswith(("module ", "'module' "))
@@ -273,7 +275,7 @@ def _is_missing_feature(kind: str, message: str) -> bool:
 
 # Any: the library's errors share no typed face.
 def _line(problem: Any) -> str:
-    """The author's line on which it happened."""
+    """The line of the author's code where the error happened."""
     frames = problem.traceback() if hasattr(problem, "traceback") else []
     lines = [frame.line for frame in frames if frame.filename == USER_CODE_NAME]
     return f" (line {lines[-1]})" if lines else ""
@@ -284,18 +286,18 @@ _launching = threading.Lock()
 
 
 def _launcher(memory_limit_mb: int) -> str:
-    """A program that puts up the walls and then becomes the interpreter; the library starts workers by one path."""
-    # Several workers start at once, and what finds the program is not made for that.
+    """Path of a program that confines itself and then executes the interpreter; the library takes only a path."""
+    # Several workers start at once, and finding the program is not safe in threads.
     with _launching:
         known = _launchers.get(memory_limit_mb)
-        # Whoever tidies up temporary folders may have taken it away.
+        # A cleaner of temporary folders may have removed it.
         if known is None or not known.exists():
             known = _launchers[memory_limit_mb] = _new_launcher(memory_limit_mb)
         return str(known)
 
 
 def _new_launcher(memory_limit_mb: int) -> Path:
-    # Its home in the pinned version; there is no public name for it.
+    # Private, but the library offers no public name for it; the version is pinned.
     from pydantic_monty._binary import find_monty_binary
 
     try:
@@ -314,27 +316,29 @@ def _new_launcher(memory_limit_mb: int) -> Path:
 
 
 def _folder() -> str:
-    """A folder of ours where a program may be started, gone when this process ends."""
+    """Make a temporary folder where programs may be executed; it is removed when this process ends."""
     for parent in (None, os.environ.get("XDG_RUNTIME_DIR"), str(Path.home() / ".cache")):
         with contextlib.suppress(OSError):
             folder = tempfile.mkdtemp(prefix="meruit-", dir=parent)
             atexit.register(_remove, folder, os.getpid())
             script = Path(folder, "probe")
             script.touch(0o700)
-            # False on a file system that is mounted to hold data only.
+            # False on a file system mounted with noexec.
             if os.access(script, os.X_OK):
                 return folder
-    raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "no folder was found in which a program may be started; set TMPDIR")
+    raise SandboxError(
+        Failure.SANDBOX_UNAVAILABLE, "no temporary folder allows programs to be executed; set TMPDIR to one that does"
+    )
 
 
 def _remove(folder: str, owner: int) -> None:
-    """Only where it was made: a forked child ends before its parent does."""
+    """Remove the folder, only in the process that made it: a forked child ends before its parent does."""
     if owner == os.getpid():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _probe(launcher: str) -> None:
-    """Start the interpreter once behind its walls; says why where they do not stand."""
+    """Start the interpreter once, confined; raises SandboxError with the reason when it does not start."""
     try:
         done = subprocess.run(  # noqa: S603 - our own launcher
             [launcher, "--version"],
@@ -349,4 +353,4 @@ def _probe(launcher: str) -> None:
         raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started: {problem}") from None
     if done.returncode != 0 or not done.stdout.strip():
         why = to_one_line(done.stderr) or f"exit code {done.returncode}"
-        raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the interpreter cannot be started behind its walls: {why}")
+        raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the confined interpreter cannot be started: {why}")

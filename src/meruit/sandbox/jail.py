@@ -1,4 +1,4 @@
-"""The `python-full` tier, seen from outside: a zygote behind walls, and a sealed child of it for every call."""
+"""The `python-full` tier on the host's side: a confined zygote process that forks a sealed child for each call."""
 
 import array
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from meruit.sandbox import confine
 from meruit.sandbox.contract import MAX_RESULT_BYTES, Failure, SandboxError, read_answer, to_one_line
-from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, TELL
+from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, STATUS
 
 START_S = 30.0
 """How long loading may take."""
@@ -26,13 +26,13 @@ ORDER_S = 10.0
 ENDING_S = 2.0
 PIECE = 1 << 16
 NO_STREAM = 3
-"""The lowest descriptor that is no standard stream."""
+"""The lowest descriptor after the standard streams."""
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUTF8": "1",
     "TZ": "UTC",
-    # One thread: there is no way to start another in the jail.
+    # One thread: the jail cannot start another.
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
@@ -53,7 +53,7 @@ _jails: "weakref.WeakSet[Jail]" = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """After a fork the jails are the parent's; a line to them kept open here would keep them alive without it."""
+    """After a fork the jails belong to the parent; a socket left open here would keep them alive after it ends."""
     for jail in list(_jails):
         jail.abandon()
 
@@ -90,19 +90,24 @@ class Jail:
             )
         except OSError as problem:
             self._control.close()
-            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be started: {problem}") from None
+            raise _cannot_start(str(problem)) from None
         finally:
             theirs.close()
         _jails.add(self)
-        said = self._receive_control(START_S)
-        if said != READY:
+        reply = self._receive_control(START_S)
+        if reply != READY:
             self.close()
-            why = to_one_line(said.decode("utf-8", "replace").partition(" ")[2]) or "it ended while loading"
-            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the jail's walls do not stand: {why}")
-        self._fork()
+            why = to_one_line(reply.decode("utf-8", "replace").partition(" ")[2]) or "it ended while loading"
+            raise SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be confined: {why}")
+        try:
+            self._fork()
+        except OSError as problem:
+            # Otherwise the zygote would stay as a zombie.
+            self.close()
+            raise _cannot_start(str(problem)) from None
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> dict[str, float]:
-        """The metrics of one call, in a process that no other call has seen."""
+        """Run one call in a process that no other call has used, and return its metrics."""
         channel, deadline = self._channel, time.monotonic() + timeout_ms / 1000
         if channel is None:
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail has no child to run this")
@@ -123,7 +128,7 @@ class Jail:
         return read_answer(answer)
 
     def renew(self) -> None:
-        """Have another child ready, and end that of the last call, whatever it is doing."""
+        """Fork the next child, and kill that of the last call."""
         channel, name = self._channel, self._name()
         self._fork()
         if channel is not None:
@@ -139,7 +144,7 @@ class Jail:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        # Its end of the line goes silent, and it leaves with all its children.
+        # The zygote exits with its children when the host's end is closed.
         self._control.close()
         try:
             self._zygote.wait(ENDING_S)
@@ -148,15 +153,15 @@ class Jail:
             self._zygote.wait()
 
     def abandon(self) -> None:
-        """Close our ends without a word."""
+        """Close this process's ends of the sockets; the zygote belongs to the parent."""
         self._control.close()
         if self._channel is not None:
             self._channel.close()
-        # It is not ours to wait for.
+        # Only the parent can wait for it.
         self._zygote.returncode = 0
 
     def _fork(self) -> None:
-        """Ask for a child. A request may be written before it lives, so nobody waits for it here."""
+        """Ask the zygote for a child. The request can be written before the child runs, so this does not wait."""
         self._count += 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
@@ -169,7 +174,7 @@ class Jail:
         self._channel = ours
 
     def _name(self) -> bytes:
-        """What the present child is called between the zygote and us."""
+        """The present child's name in messages to the zygote."""
         return b" %d" % self._count
 
     def _receive_control(self, patience_s: float) -> bytes:
@@ -177,32 +182,36 @@ class Jail:
         try:
             return self._control.recv(2_000)
         except OSError:
-            # No answer in time is one of these too.
+            # A timeout is an OSError too.
             return b""
 
     def _explain_exit(self) -> SandboxError:
-        """Why a child fell silent."""
+        """Find out why a child ended without an answer."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
         try:
-            self._control.send(TELL + self._name())
+            self._control.send(STATUS + self._name())
             status = int(self._receive_control(ORDER_S))
         except (OSError, ValueError):
-            return SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail was ended from outside while the code ran")
+            return SandboxError(Failure.SANDBOX_UNAVAILABLE, "the jail was killed from outside while the code ran")
         if not os.WIFSIGNALED(status):
             return SandboxError(Failure.CRASHED, "the code ended its process without an answer")
         number = os.WTERMSIG(status)
         if number == SIGXCPU:
-            return SandboxError(Failure.TIMEOUT, "the code used up its processor time")
-        hint = " (a crash in C, or recursion without end)" if number == SIGSEGV else ""
-        return SandboxError(Failure.CRASHED, f"the code's process was ended by signal {number}{hint}")
+            return SandboxError(Failure.TIMEOUT, "the code used all of its processor time")
+        hint = " (a crash in C, or endless recursion)" if number == SIGSEGV else ""
+        return SandboxError(Failure.CRASHED, f"the code's process was killed by signal {number}{hint}")
+
+
+def _cannot_start(why: str) -> SandboxError:
+    return SandboxError(Failure.SANDBOX_UNAVAILABLE, f"the jail cannot be started: {why}")
 
 
 def _control_socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Make a control line: our end and the zygote's. Keep the zygote's off the numbers of the standard streams."""
+    """Make the control sockets, ours and the zygote's. The zygote's avoids the numbers of the standard streams."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # A host that was started without streams has their numbers free. In the zygote, its own streams take them.
+    # A host that was started without streams has their numbers free; the zygote's own streams take them.
     if theirs.fileno() < NO_STREAM:
         with theirs as low:
             theirs = socket.socket(fileno=fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, NO_STREAM))
@@ -225,13 +234,14 @@ def _receive(channel: socket.socket, size: int, deadline: float) -> bytes:
 
 
 def _parse_failure(answer: bytes) -> SandboxError:
-    """A failure as the child tells it; what it says is the code's word, so only known names count."""
+    """Parse a failure that the child reports; user code may have forged it, so only some names are accepted."""
     name, _, message = answer.decode("utf-8", "replace").partition(" ")
-    told = {Failure.MEMORY, Failure.TIMEOUT, Failure.RESULT_REJECTED, Failure.UNSUPPORTED_CONSTRUCT}
-    return SandboxError(Failure(name) if name in told else Failure.CRASHED, to_one_line(message) or "it gave no reason")
+    accepted = {Failure.MEMORY, Failure.TIMEOUT, Failure.RESULT_REJECTED, Failure.UNSUPPORTED_CONSTRUCT}
+    failure = Failure(name) if name in accepted else Failure.CRASHED
+    return SandboxError(failure, to_one_line(message) or "the code gave no reason")
 
 
 def _install_folders(*modules: str) -> list[str]:
-    """Where the modules to preload are installed, and nowhere else."""
+    """The folders in which the modules to preload are installed."""
     found = (find_spec(module) for module in modules)
     return list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in found if spec and spec.origin))

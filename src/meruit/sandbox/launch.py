@@ -1,6 +1,6 @@
-"""Started in the interpreter's place: puts up the walls around itself, then becomes the interpreter.
+"""Started instead of the interpreter: confines its own process, then executes the interpreter.
 
-Standard library only, and as little of it as possible: it runs before every worker.
+Standard library only, and as little of it as possible, because it runs before each worker.
 """
 
 import os
@@ -17,13 +17,13 @@ from meruit.sandbox.confine import (
     no_new_privileges,
 )
 
-ROOM_BYTES = 512 * 1024 * 1024
-"""Address space that the worker takes before it runs anything: its program, its stacks, its allocator's reserve."""
+OVERHEAD_BYTES = 512 * 1024 * 1024
+"""Address space of the worker before it runs code: program, stacks, allocator."""
 LIFETIME_CPU_S = 6 * 3600
-"""An end for a worker that survives its host, and far more than a worker uses before it is replaced."""
+"""Ends a worker that survives its host; far more than a worker uses before it is replaced."""
 MAX_FILES = 16
 NO_STREAM = 3
-"""The lowest descriptor that is no standard stream."""
+"""The lowest descriptor after the standard streams."""
 LIBRARY_FOLDERS = tuple(
     f"{root}/{folder}"
     for root in ("", "/usr")
@@ -34,14 +34,14 @@ LOADERS = ("ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "ld-musl-x86_64.so.1
 
 
 def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
-    """Become the program behind walls; leaves with 126 and a reason on stderr when one of them does not stand."""
+    """Confine this process and execute the program; exits with 126 and a reason on stderr when a limit fails."""
     parent = os.getppid()
     try:
-        # Out of the host's terminal: an interrupt is for the host.
+        # Leave the host's terminal: an interrupt is for the host.
         os.setsid()
         os.closerange(NO_STREAM, os.sysconf("SC_OPEN_MAX"))
         _fill_streams()
-        # By its descriptor: the user that we become may have no way to the folder it lies in.
+        # By its descriptor: the unprivileged user may not be allowed to read its folder.
         descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC)
         libraries, loaders = (
             [f"{folder}/{name}" for folder in LIBRARY_FOLDERS for name in names] for names in (LIBRARIES, LOADERS)
@@ -52,8 +52,8 @@ def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
         die_with_parent(parent)
         no_new_privileges()
         limit_files([*libraries, "/etc/ld.so.cache"], [descriptor, *loaders])
-        room = int(memory_limit_mb) * 2**20 + ROOM_BYTES
-        limit_resources(AS=room, CPU=LIFETIME_CPU_S, NOFILE=MAX_FILES, FSIZE=0, CORE=0, MEMLOCK=0)
+        address_space = int(memory_limit_mb) * 2**20 + OVERHEAD_BYTES
+        limit_resources(AS=address_space, CPU=LIFETIME_CPU_S, NOFILE=MAX_FILES, FSIZE=0, CORE=0, MEMLOCK=0)
         SyscallFilter(interpreter_policy()).enforce()
         # Every further arena would reserve address space, which is limited.
         settings = {"MALLOC_ARENA_MAX": "1"}
@@ -67,7 +67,7 @@ def main(program: str, memory_limit_mb: str, *arguments: str) -> None:
 def _fill_streams() -> None:
     """Open /dev/null for each standard stream that is closed.
 
-    Otherwise the program does it when it starts. The walls refuse that, and it ends itself.
+    Otherwise the program does it when it starts; the file limits refuse that, and the program aborts.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < NO_STREAM:
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - it has no name to give

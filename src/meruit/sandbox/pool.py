@@ -1,4 +1,4 @@
-"""Warm workers, a bounded number of them: one call at a time each, and a fresh start after every call."""
+"""A bounded pool of warm workers: each runs one call at a time and is renewed after each call."""
 
 import atexit
 import contextlib
@@ -15,27 +15,27 @@ from meruit.sandbox.contract import Failure, SandboxError
 MAX_WAITING = 10_000
 """Calls that may wait for a free worker."""
 MAX_WAITING_BYTES = 256 * 1024 * 1024
-"""What they may have been given, all together."""
+"""Limit on the size of all waiting calls together."""
 CLOSING_S = 5.0
-"""How long closing waits for workers that were told to end."""
+"""How long closing waits for workers to end."""
 
 Metrics = dict[str, float]
 
 
 class Worker(Protocol):
-    """A process that runs one call for us, behind its walls."""
+    """A confined process that runs one call at a time."""
 
     def run(self, code: str, context: bytes, timeout_ms: int) -> Metrics:
-        """The metrics; raises `Failed` for everything else."""
+        """Return the metrics; raises SandboxError for everything else."""
 
     def renew(self) -> None:
-        """Leave nothing of the last call behind, and be ready for the next."""
+        """Remove all traces of the last call, and prepare for the next."""
 
     def kill(self) -> None:
         """End the process at once; from any thread, while a call may be running."""
 
     def close(self) -> None:
-        """End the process; by the thread that it belongs to."""
+        """End the process; called by the thread that owns it."""
 
 
 class Job(NamedTuple):
@@ -48,23 +48,23 @@ class Job(NamedTuple):
 
 
 class Pool:
-    """Workers for one tier. A thread belongs to each; they start when calls wait, and stay warm."""
+    """Workers of one tier, each owned by one thread; they start when calls wait, and stay warm."""
 
-    def __init__(self, hire: Callable[[], Worker], size: int) -> None:
+    def __init__(self, make_worker: Callable[[], Worker], size: int) -> None:
         self.process_id = os.getpid()
-        self._hire = hire
+        self._make_worker = make_worker
         self._size = size
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._workers: set[Worker] = set()
         self._changing = threading.Lock()
         self._open = 0
-        """Calls that wait or run, or whose worker is not ready again."""
+        """Calls that wait or run, and those whose worker is being renewed."""
         self._waiting_bytes = 0
         self._closed = False
 
     def submit(self, code: str, context: bytes, timeout_ms: int) -> "Future[Metrics]":
-        """Put a call in line; its future ends with the metrics, or with `Failed`."""
+        """Queue a call; its future ends with the metrics or with SandboxError."""
         future: Future[Metrics] = Future()
         with self._changing:
             if self._closed:
@@ -72,7 +72,7 @@ class Pool:
             waiting = self._jobs.qsize()
             full = waiting >= MAX_WAITING or self._waiting_bytes + len(context) > MAX_WAITING_BYTES
             if waiting and full:
-                raise _unavailable(f"{waiting:,} calls are waiting already; try again later")
+                raise _unavailable(f"the queue is full: {waiting:,} calls are waiting; retry later")
             if self._open >= len(self._threads) and len(self._threads) < self._size:
                 self._start_thread()
             self._open += 1
@@ -81,7 +81,7 @@ class Pool:
         return future
 
     def close(self, *, wait: bool = True) -> None:
-        """End every worker, whatever it is doing; calls that wait or run are reported as unavailable."""
+        """Kill every worker; calls that wait or run fail as unavailable."""
         with self._changing:
             if not self._closed:
                 self._closed = True
@@ -98,14 +98,14 @@ class Pool:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _start_thread(self) -> None:
-        # A daemon: a host that ends does not wait for a stranger's endless loop.
+        # A daemon, so that the host can exit while user code runs in an endless loop.
         thread = threading.Thread(target=self._serve, daemon=True, name=f"sandbox-{len(self._threads)}")
         try:
             thread.start()
         except RuntimeError as problem:
             if not self._threads:
                 raise _unavailable(f"no thread can be started for a worker: {problem}") from None
-            # The others will see to it.
+            # The other threads serve the call.
             return
         self._threads.append(thread)
 
@@ -123,7 +123,7 @@ class Pool:
                 with self._changing:
                     self._waiting_bytes -= len(job.context)
                 worker = self._serve_one(job, worker)
-                # What a call was given is not kept until the next one comes.
+                # Frees the call's context before the next call comes.
                 del job
                 with self._changing:
                     self._open -= 1
@@ -131,7 +131,7 @@ class Pool:
             self._retire(worker)
 
     def _serve_one(self, job: Job, worker: Worker | None) -> Worker | None:
-        """Run one call and answer it, then prepare for the next while nobody waits; None when the worker is gone."""
+        """Run one call, answer it, then renew the worker; returns None when the worker is gone."""
         if not job.future.set_running_or_notify_cancel():
             return worker
         try:
@@ -139,10 +139,10 @@ class Pool:
             metrics = worker.run(job.code, job.context, job.timeout_ms)
         except SandboxError as failed:
             closed = self._closed and failed.failure is Failure.CRASHED
-            told = _unavailable("the sandbox was closed while the code ran") if closed else failed
-            # Its frames hold all that the call was given, in a circle that would last until it is collected.
-            job.future.set_exception(told.with_traceback(None))
-        except BaseException as crash:  # noqa: BLE001 - a fault of ours is reported, and never as a metric
+            reported = _unavailable("the sandbox was closed while the code ran") if closed else failed
+            # The traceback's frames would keep the call's context alive until the garbage collector runs.
+            job.future.set_exception(reported.with_traceback(None))
+        except BaseException as crash:  # noqa: BLE001 - an error of the sandbox itself must reach the caller too
             job.future.set_exception(_unavailable(f"the sandbox itself failed: {crash!r}"))
             return self._retire(worker)
         else:
@@ -151,21 +151,21 @@ class Pool:
             return None
         try:
             worker.renew()
-        except BaseException:  # noqa: BLE001 - the next call hires another, or says why that fails
+        except BaseException:  # noqa: BLE001 - the next call starts another worker, or reports why that fails
             return self._retire(worker)
         return worker
 
     def _start_worker(self) -> Worker:
-        worker = self._hire()
+        worker = self._make_worker()
         with self._changing:
             self._workers.add(worker)
         if self._closed:
-            # It came too late to be killed with the others.
+            # It started too late to be killed with the others.
             worker.kill()
         return worker
 
     def _retire(self, worker: Worker | None) -> Worker | None:
-        """No worker; the one there was is ended, as far as it can be."""
+        """End the worker, ignoring errors; always returns None."""
         if worker is not None:
             with self._changing:
                 self._workers.discard(worker)
@@ -188,7 +188,7 @@ _sharing = threading.RLock()
 
 
 def acquire_pool(key: object, user: int, make: Callable[[], Pool]) -> Pool:
-    """The pool of that key, made when it is first asked for; it lasts until its last user lets go."""
+    """Return the pool of that key, made on first use; it lasts until its last user releases it."""
     with _sharing:
         if key not in _pools:
             _pools[key] = _SharedPool(make(), set())
@@ -197,7 +197,7 @@ def acquire_pool(key: object, user: int, make: Callable[[], Pool]) -> Pool:
 
 
 def release_pool(key: object, user: int, *, wait: bool = False) -> None:
-    """One user less; the last one closes the pool, and may wait until its workers are gone."""
+    """Remove one user; the last one closes the pool, and may wait until its workers have ended."""
     with _sharing:
         shared = _pools.get(key)
         if shared is None:

@@ -1,4 +1,4 @@
-"""The box: code and work go in, numbers or one named failure come out. What the code does never raises here."""
+"""`Sandbox`: runs metric code on work and returns numbers or one named failure; user code never raises here."""
 
 import asyncio
 import os
@@ -33,10 +33,10 @@ MOST_WORKERS = 64
 
 
 class Sandbox:
-    """Runs metric code behind the walls of its tier, within its limits.
+    """Runs metric code confined by its tier, within time and memory limits.
 
     Cheap to make: workers are shared by all sandboxes of a kind in this process, start with the first call and stay
-    warm until the last such sandbox is closed or forgotten. Safe to use from many threads, tasks and event loops.
+    warm until the last such sandbox is closed or collected. Safe to use from many threads, tasks and event loops.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Sandbox:
         workers = max(2, min(os.cpu_count() or 2, 8)) if max_workers is None else max_workers
         self._key = (self.tier, self.memory_limit_mb, _within("max_workers", workers, 1, MOST_WORKERS))
         self._pool: Pool | None = None
-        # Whoever forgets to close a sandbox still leaves no process behind once it is collected.
-        self._letting_go = weakref.finalize(self, release_pool, self._key, id(self))
+        # A sandbox that is never closed releases its workers when it is garbage-collected.
+        self._release = weakref.finalize(self, release_pool, self._key, id(self))
 
     @property
     def engine(self) -> str:
-        """What runs the code, and its version."""
+        """Name and version of the engine that runs the code."""
         match self.tier:
             case Tier.EXPR:
                 return expression.engine()
@@ -68,9 +68,9 @@ class Sandbox:
     async def execute(
         self, code: str, context: Mapping[str, Any], timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> SandboxResult:
-        """Run the code on one piece of work: `{"metrics": {name: number}}`, or a result whose `failure` is named.
+        """Run the code on one piece of work; returns `{"metrics": {name: number}}`, or a result with a `failure`.
 
-        Raises MeruitError only for what the caller did: a context that is no JSON, a limit out of range.
+        Raises MeruitError only for mistakes of the caller: a context that is not JSON, a limit out of range.
         """
         evidence, running = self._begin(code, context, timeout_ms)
         try:
@@ -90,8 +90,8 @@ class Sandbox:
             return SandboxResult(None, evidence, failed.failure, str(failed))
 
     def close(self) -> None:
-        """Let go of the workers; they end with the last sandbox that uses them, whatever they are doing."""
-        if self._letting_go.detach() is not None:
+        """Release the workers; they are killed when the last sandbox that uses them is closed."""
+        if self._release.detach() is not None:
             release_pool(self._key, id(self), wait=True)
         self._pool = None
 
@@ -110,42 +110,42 @@ class Sandbox:
     def _begin(
         self, code: str, context: Mapping[str, Any], timeout_ms: int
     ) -> tuple[dict[str, Any], "Future[Metrics]"]:
-        """What is known of the call at once, and the call itself."""
+        """Start a call; returns its evidence and its future."""
         if not isinstance(code, str):
             raise MeruitError(f"code is {type(code).__name__}; it must be text")
         limits = Limits(_within("timeout_ms", timeout_ms, 1, MAX_TIMEOUT_MS), self.memory_limit_mb)
-        crossing = encode_context(context)
+        encoded = encode_context(context)
         try:
-            return build_evidence(code, self.tier, self.engine, limits), self._start(code, crossing, limits.timeout_ms)
+            return build_evidence(code, self.tier, self.engine, limits), self._start(code, encoded, limits.timeout_ms)
         except SandboxError as failed:
             ended: Future[Metrics] = Future()
-            # Without its frames, which hold the work.
+            # Without the traceback, whose frames would keep the work alive.
             ended.set_exception(failed.with_traceback(None))
             return build_evidence(code, self.tier, self.engine, limits), ended
 
     def _require_open(self) -> None:
-        if not self._letting_go.alive:
+        if not self._release.alive:
             release_pool(self._key, id(self))
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, "the sandbox is closed")
 
-    def _start(self, code: str, crossing: bytes, timeout_ms: int) -> "Future[Metrics]":
+    def _start(self, code: str, context: bytes, timeout_ms: int) -> "Future[Metrics]":
         self._require_open()
         _admit(code)
         if self.tier is Tier.EXPR:
             expression.admit(code)
-        if self.tier is Tier.EXPR and expression.is_cheap(code, crossing):
+        if self.tier is Tier.EXPR and expression.is_cheap(code, context):
             ended: Future[Metrics] = Future()
-            ended.set_result(expression.evaluate(code, crossing))
+            ended.set_result(expression.evaluate(code, context))
             return ended
         if self._pool is None or self._pool.process_id != os.getpid():
             tier, memory_limit_mb, size = self._key
-            # Nothing of this sandbox: a pool that held on to it would outlive it for ever.
+            # The lambda must not refer to this sandbox, or the pool would keep it alive for ever.
             self._pool = acquire_pool(
                 self._key, id(self), lambda: Pool(partial(_new_worker, tier, memory_limit_mb), size)
             )
-            # It may have been closed in this very moment, by somebody who could not know of the pool.
+            # Another thread may have closed the sandbox before it could see the pool.
             self._require_open()
-        return self._pool.submit(code, crossing, timeout_ms)
+        return self._pool.submit(code, context, timeout_ms)
 
 
 def _new_worker(tier: Tier, memory_limit_mb: int) -> Worker:
@@ -159,15 +159,15 @@ def _new_worker(tier: Tier, memory_limit_mb: int) -> Worker:
 
 
 def _admit(code: str) -> None:
-    """Refuse what no tier should even look at."""
+    """Refuse code that is too large or not valid Unicode, for every tier."""
     try:
         size = len(code.encode())
     except UnicodeEncodeError:
         raise SandboxError(
-            Failure.UNSUPPORTED_CONSTRUCT, "the code is not Unicode: it holds a lone surrogate"
+            Failure.UNSUPPORTED_CONSTRUCT, "the code is not valid Unicode: it has a lone surrogate"
         ) from None
     if size > MAX_CODE_BYTES:
-        message = f"the code is {size:,} bytes; at most {MAX_CODE_BYTES // 1024} KiB are taken"
+        message = f"the code is {size:,} bytes; at most {MAX_CODE_BYTES // 1024} KiB are allowed"
         raise SandboxError(Failure.UNSUPPORTED_CONSTRUCT, message)
 
 
@@ -176,7 +176,8 @@ def _tier(tier: Tier | str) -> Tier:
         return Tier(tier)
     except ValueError:
         known = ", ".join(Tier)
-        raise MeruitError(f"no tier is named {tier!r}{nearest(str(tier), map(str, Tier))}; there are {known}") from None
+        close = nearest(str(tier), map(str, Tier))
+        raise MeruitError(f"tier {tier!r} does not exist{close}; use one of {known}") from None
 
 
 def _within(name: str, value: int, low: int, high: int) -> int:

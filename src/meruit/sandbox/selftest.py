@@ -1,4 +1,4 @@
-"""Does the box hold, here and now? Hostile code tried in each tier, and the world asked whether it got out."""
+"""Runs hostile code in each tier and checks that it could not escape on this machine."""
 
 import math
 import os
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from meruit.errors import MissingExtra
 from meruit.model.kinds import Tier
 from meruit.model.record import Record
 from meruit.sandbox import confine
@@ -18,26 +19,26 @@ from meruit.sandbox.sandbox import Sandbox
 
 TIMEOUT_MS = 250
 PATIENCE = (1, 8, 64)
-"""How much longer each further attempt at a trial may take than the first."""
+"""Factors by which further attempts at a trial get more time than the first."""
 MEMORY_MB = 64
-"""A wall that stands here stands further out too, and is reached sooner."""
+"""Small, so that the limit is reached soon; a larger limit is enforced the same way."""
 GRACE_S = 0.5
 """How much later than its limit an answer may come."""
 
 
 class EscapeTarget(NamedTuple):
-    """What hostile code would like to reach."""
+    """A file and a folder that hostile code tries to reach."""
 
     folder: Path
     secret: str
 
     @property
     def file(self) -> Path:
-        """A file that anybody on this machine may read."""
+        """A file that every user of this machine may read."""
         return self.folder / "secret"
 
     def context(self) -> dict[str, Any]:
-        """What the code is told about it."""
+        """The context of the code, with the paths to attack."""
         return {"input": {"file": str(self.file), "new": str(self.folder / "new")}, "output": {"text": "a b c"}}
 
 
@@ -55,85 +56,92 @@ class TrialResult(Record, frozen=True):
     name: str
     held: bool
     saw: str
-    """What came back."""
+    """The result."""
     why: str = ""
-    """What was said about it."""
+    """Its message."""
 
 
 class Examination(Record, frozen=True):
-    """What is known of one tier on this machine."""
+    """The state of one tier on this machine."""
 
     tier: Tier
     engine: str
     ready: bool
-    """Whether it runs, and every trial held."""
+    """Whether the tier runs and passed every trial."""
     reason: str
     """Why it is not ready; empty when it is."""
     trials: list[TrialResult]
 
 
 def describe_machine() -> str:
-    """The machine, as far as walls are concerned."""
-    who = "root, whose workers give that up" if os.geteuid() == 0 else f"user {os.geteuid()}"
+    """The machine's properties that confinement depends on, in one line."""
+    who = "root (workers give it up)" if os.geteuid() == 0 else f"user {os.geteuid()}"
     landlock = confine.landlock_version() if platform.system() == "Linux" else 0
-    walls = f"Landlock {landlock}" if landlock else "no Landlock"
-    return f"{platform.system()} {platform.release()} on {platform.machine()}, {walls}, running as {who}"
+    files = f"Landlock {landlock}" if landlock else "no Landlock"
+    return f"{platform.system()} {platform.release()} on {platform.machine()}, {files}, running as {who}"
 
 
 def examine(tier: Tier, memory_limit_mb: int = MEMORY_MB) -> Examination:
     """Try hostile code in one tier; takes half a second or so."""
+    try:
+        return _examine(tier, memory_limit_mb)
+    except MissingExtra as missing:
+        return Examination(tier, "not installed", ready=False, reason=str(missing), trials=[])
+
+
+def _examine(tier: Tier, memory_limit_mb: int) -> Examination:
     with Sandbox(tier, memory_limit_mb, max_workers=1) as sandbox, tempfile.TemporaryDirectory() as folder:
-        world = EscapeTarget(Path(folder), secrets.token_hex(16))
-        world.folder.chmod(0o777)
-        world.file.write_text(world.secret)
-        world.file.chmod(0o644)
-        first = sandbox.execute_sync(_HONEST[tier].code, world.context(), TIMEOUT_MS * 10)
+        target = EscapeTarget(Path(folder), secrets.token_hex(16))
+        target.folder.chmod(0o777)
+        target.file.write_text(target.secret)
+        target.file.chmod(0o644)
+        first = sandbox.execute_sync(_HONEST[tier].code, target.context(), TIMEOUT_MS * 10)
         if first.failure is Failure.SANDBOX_UNAVAILABLE:
             return Examination(tier, sandbox.engine, ready=False, reason=first.message, trials=[])
-        trials = [_run_with_retries(sandbox, trial, world) for trial in (*_HOSTILE[tier], _HONEST[tier])]
+        trials = [_run_with_retries(sandbox, trial, target) for trial in (*_HOSTILE[tier], _HONEST[tier])]
     broken = [trial for trial in trials if not trial.held]
-    # What refuses to run at all has no wall that could break.
+    # A tier that does not run at all cannot fail a trial.
     refused = next((trial.why for trial in broken if trial.saw == Failure.SANDBOX_UNAVAILABLE), None)
-    reason = refused or f"the walls do not hold: {', '.join(trial.name for trial in broken)}" if broken else ""
+    reason = refused or f"trials failed: {', '.join(trial.name for trial in broken)}" if broken else ""
     return Examination(tier, sandbox.engine, ready=not broken, reason=reason, trials=trials)
 
 
-def _run_with_retries(sandbox: Sandbox, trial: Trial, world: EscapeTarget) -> TrialResult:
-    """A trial that was only late gets more time: a busy machine is no hole in a wall."""
+def _run_with_retries(sandbox: Sandbox, trial: Trial, target: EscapeTarget) -> TrialResult:
+    """Run a trial; one that was only late gets more time, because the machine may be busy."""
     for factor in PATIENCE[:-1]:
-        found, late = _run_trial(sandbox, trial, world, TIMEOUT_MS * factor)
+        found, late = _run_trial(sandbox, trial, target, TIMEOUT_MS * factor)
         if found.held or not late:
             return found
-    return _run_trial(sandbox, trial, world, TIMEOUT_MS * PATIENCE[-1])[0]
+    return _run_trial(sandbox, trial, target, TIMEOUT_MS * PATIENCE[-1])[0]
 
 
-def _run_trial(sandbox: Sandbox, trial: Trial, world: EscapeTarget, timeout_ms: int) -> tuple[TrialResult, bool]:
-    """How the trial went, and whether it failed by nothing but lateness."""
+def _run_trial(sandbox: Sandbox, trial: Trial, target: EscapeTarget, timeout_ms: int) -> tuple[TrialResult, bool]:
+    """Run the trial once; returns its result, and whether it failed only by being late."""
     start = time.monotonic()
-    result = sandbox.execute_sync(trial.code, world.context(), timeout_ms)
+    result = sandbox.execute_sync(trial.code, target.context(), timeout_ms)
     took_s = time.monotonic() - start
-    told = f"{dict(result)} {result.message}"
-    clean = world.secret not in told and [file.name for file in world.folder.iterdir()] == [world.file.name]
+    shown = f"{dict(result)} {result.message}"
+    clean = target.secret not in shown and [file.name for file in target.folder.iterdir()] == [target.file.name]
     in_time = took_s <= timeout_ms / 1000 + GRACE_S
-    held = clean and in_time and trial.holds(result, world)
+    held = clean and in_time and trial.holds(result, target)
     seen = f"{result.failure or dict(result.get('metrics', {}))}"
     return TrialResult(trial.name, held, seen, result.message), clean and (
         not in_time or result.failure is Failure.TIMEOUT
     )
 
 
-def _nothing_gained(result: SandboxResult, _world: EscapeTarget) -> bool:
-    """Whatever it answers, it is not more than it had."""
+def _nothing_gained(result: SandboxResult, _target: EscapeTarget) -> bool:
+    """Whether the code reports nothing gained."""
     gained: float = result.get("metrics", {}).get("gained", 0)
     return gained <= 0
 
 
 def _fails_as(*failures: Failure) -> Callable[[SandboxResult, EscapeTarget], bool]:
-    return lambda result, _world: result.failure in failures
+    return lambda result, _target: result.failure in failures
 
 
 def _measures(**metrics: float) -> Callable[[SandboxResult, EscapeTarget], bool]:
-    return lambda result, _world: result.failure is None and result["metrics"] == metrics
+    return lambda result, _target: result.failure is None and result["metrics"] == metrics
 
 
 def _code(body: str) -> str:

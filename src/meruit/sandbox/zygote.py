@@ -1,7 +1,7 @@
-"""Runs inside the jail: loads everything once, then forks a child for each call and seals it before it hears a word.
+"""Runs inside the jail: loads all modules once, then forks a child for each call and seals it before it reads anything.
 
-Standard library only, apart from what it preloads. The host speaks to the zygote on a control socket and to each
-child on a socket of its own; a child answers once and ends.
+Standard library only, apart from what it preloads. The host talks to the zygote on a control socket and to each child
+on a socket of its own; a child answers once and ends.
 """
 
 import array
@@ -23,24 +23,24 @@ from typing import Any, NoReturn
 from meruit.sandbox import confine
 from meruit.sandbox.determinism import SEED, make_deterministic
 
-FORK, END, TELL = b"fork", b"end", b"tell"
-"""Orders, each with the name of a child: make it; end it; end it and tell how it ended."""
+FORK, END, STATUS = b"fork", b"end", b"status"
+"""Orders, each with the name of a child: fork it; kill it; kill it and report its exit status."""
 READY, REFUSED = b"ready", b"refused"
 MAX_NOTE = 1_000
 LENGTHS = struct.Struct(">II")
-"""Before a request: how long its code and its context are."""
+"""Header of a request: the lengths of its code and its context."""
 ANSWER = struct.Struct(">IB")
-"""Before an answer: how long it is, and whether it is a failure."""
+"""Header of an answer: its length, and whether it is a failure."""
 REAP_POLL_S = 0.005
-"""How long after a child was ended we look again whether it is dead."""
-CONTROL = 200
-"""The descriptor on which the host gives orders; never that of a child."""
+"""How often killed children are polled until they are dead."""
+CONTROL = 4
+"""The descriptor on which the host gives orders; never that of a child. Low, so that any `ulimit -n` allows it."""
 CHANNEL = 3
 """The one descriptor that a child may read and write."""
 MOST_FILES = 256
 """More descriptors than a zygote ever has."""
 CHILD_LIMITS = {"CPU": 120, "NOFILE": 0, "NPROC": 0}
-"""No descriptor, no process; and an end for a child that everybody forgot, though the host kills it long before."""
+"""No new descriptor and no process. The CPU limit ends a child that the host did not kill."""
 LONGEST_MESSAGE = 300
 
 # fmt: off
@@ -62,26 +62,26 @@ NUMERIC = (
 
 
 def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) -> None:
-    """Load, put up the walls that a parent can have, and fork children until the host goes away."""
-    # However many files the host has open: what children must close is below the limit they close to.
+    """Load modules, confine this process, and fork children until the host closes the control socket."""
+    # Children close all descriptors below MOST_FILES. The control socket must be one of them.
     move_descriptor(control, CONTROL)
     host, parent = socket.socket(fileno=CONTROL), os.getpid()
     try:
         run = _prepare(language, folders)
         seal = confine.SyscallFilter(confine.jail_policy(CHANNEL))
-        room = confine.address_space_now() + memory_limit_mb * 2**20
+        address_space = confine.address_space_now() + memory_limit_mb * 2**20
         confine.hide_memory()
         confine.become_nobody()
         confine.no_new_privileges()
         if confine.landlock_version() > 0:
             confine.limit_files()
-        confine.limit_resources(AS=room, FSIZE=0, CORE=0, MEMLOCK=0)
+        confine.limit_resources(AS=address_space, FSIZE=0, CORE=0, MEMLOCK=0)
         _test_seal(seal)
-    except BaseException as refused:  # noqa: BLE001 - whatever it is, the host is told
+    except BaseException as refused:  # noqa: BLE001 - the host must learn of every failure
         kind = "" if isinstance(refused, confine.ConfinementError) else f"{type(refused).__name__}: "
         host.send(REFUSED + f" {kind}{refused}".encode("utf-8", "replace")[:MAX_NOTE])
         os._exit(1)
-    # Children share these pages with us as long as nobody writes to them.
+    # Children share these pages until one process writes to them.
     gc.collect()
     gc.freeze()
     host.send(READY)
@@ -99,14 +99,14 @@ def move_descriptor(descriptor: int, target: int) -> None:
 
 
 def _test_seal(seal: confine.SyscallFilter) -> None:
-    """Seal a child that does nothing: a wall that does not stand is known before anybody's code arrives."""
+    """Seal a child that does nothing, to find out before any user code arrives whether sealing works."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             confine.limit_resources(**CHILD_LIMITS)
             seal.enforce()
-        except BaseException as refused:  # noqa: BLE001 - whatever it is, the parent is told
+        except BaseException as refused:  # noqa: BLE001 - the parent must learn of every failure
             os.write(writing, str(refused).encode("utf-8", "replace")[:MAX_NOTE])
         os._exit(0)
     os.close(writing)
@@ -124,7 +124,7 @@ WARMING = (
     ("size(output.a) + 1", EMPTY),
     ("def metric(input, output, metadata):\n    return {'a': len(output['a']) / 2.0}\n", EMPTY),
 )
-"""A call of no consequence: an expression, and metric code."""
+"""Calls that only warm up: an expression, and metric code."""
 
 
 def _prepare(language: str, folders: list[str]) -> Run:
@@ -132,7 +132,7 @@ def _prepare(language: str, folders: list[str]) -> Run:
     if language == "expr":
         from meruit.sandbox.expression import evaluate
 
-        # What is loaded when first used must be loaded before the doors close.
+        # Modules that load on first use must load before the process is confined.
         evaluate(*WARMING[0])
 
         def run(code: str, context: bytes) -> bytes:
@@ -149,11 +149,11 @@ def _prepare(language: str, folders: list[str]) -> Run:
 
 
 def _serve(host: socket.socket, parent: int, seal: confine.SyscallFilter, run: Run) -> NoReturn:
-    """One order of the host after another; its silence ends us and our children."""
+    """Carry out the host's orders; exit with all children when the host closes its end."""
     children: dict[bytes, int] = {}
     ending: list[int] = []
     while True:
-        # Nobody waits for the dead; they are buried when there is time.
+        # Killed children are reaped without waiting for them.
         ending = [child for child in ending if os.waitpid(child, os.WNOHANG)[0] == 0]
         host.settimeout(REAP_POLL_S if ending else None)
         try:
@@ -172,7 +172,7 @@ def _serve(host: socket.socket, parent: int, seal: confine.SyscallFilter, run: R
             child = children.pop(name)
             os.kill(child, signal.SIGKILL)
             ending.append(child)
-        elif order == TELL:
+        elif order == STATUS:
             host.send(str(_kill_child(children.pop(name))).encode())
         else:
             for child in children.values():
@@ -181,22 +181,22 @@ def _serve(host: socket.socket, parent: int, seal: confine.SyscallFilter, run: R
 
 
 def _kill_child(child: int) -> int:
-    """Kill a child that may be dead already, and say how it ended."""
+    """Kill a child that may be dead already, and return its exit status."""
     os.kill(child, signal.SIGKILL)
     return os.waitpid(child, 0)[1]
 
 
 def _become_child(parent: int, channel: int, seal: confine.SyscallFilter, run: Run) -> NoReturn:
-    """Seal ourselves, then hear and answer one request. Whatever fails from here on is silence, which is a failure."""
+    """Seal this process, then answer one request. On any error it exits without an answer, which is a failure."""
     try:
         confine.die_with_parent(parent)
         move_descriptor(channel, CHANNEL)
         os.closerange(CHANNEL + 1, MOST_FILES)
         confine.limit_resources(**CHILD_LIMITS)
         seal.enforce()
-        # A fork starts chance anew, unless it is told where.
+        # Python seeds `random` again after a fork.
         random.seed(SEED)
-        # Touching once what every call touches takes the page faults before anyone waits.
+        # A warm-up call takes the page faults before a request waits for them.
         with contextlib.suppress(Exception):
             run(*WARMING[run is _run_metric])
         lengths = LENGTHS.unpack(_receive(LENGTHS.size))
@@ -222,8 +222,8 @@ def _answer(run: Run, code: str, context: bytes) -> None:
     try:
         said = run(code, context)
     except MemoryError:
-        failed, said = 1, b"memory the code used more memory than it may"
-    except BaseException as problem:  # noqa: BLE001 - all that code can do is fail
+        failed, said = 1, b"memory the code used more memory than its limit"
+    except BaseException as problem:  # noqa: BLE001 - user code may raise anything
         failed, said = 1, _describe_failure(problem).encode("utf-8", "backslashreplace")
     left = memoryview(ANSWER.pack(len(said), failed) + said)
     while left:
@@ -231,11 +231,11 @@ def _answer(run: Run, code: str, context: bytes) -> None:
 
 
 class MetricRejected(Exception):
-    """An answer that is no result; its text begins with the failure's name."""
+    """The code or its result is refused; the text begins with the failure's name."""
 
 
 def _run_metric(code: str, context: bytes) -> bytes:
-    """What the code's `metric` says of the context, as JSON; the host decides whether to believe it."""
+    """Run the code's `metric` on the context and return its result as JSON; the host validates it."""
     dumps, loads = json.dumps, json.loads
     try:
         compiled = compile(code, "metric.py", "exec")
@@ -256,7 +256,7 @@ def _run_metric(code: str, context: bytes) -> bytes:
     try:
         if isinstance(found, dict):
             if not all(isinstance(name, str) for name in found):
-                raise MetricRejected("result_rejected a metric's name is text")
+                raise MetricRejected("result_rejected a metric's name must be text")
             found = {name: _to_json_value(name, value) for name, value in found.items()}
         written = dumps(found).encode()
     except (TypeError, ValueError, RecursionError) as wrong:
@@ -267,16 +267,16 @@ def _run_metric(code: str, context: bytes) -> bytes:
 
 
 def _to_json_value(name: str, value: Any) -> Any:
-    """A number of numpy's as one of Python's; what JSON has no word for is refused here, by its name."""
+    """Convert a numpy number to Python's; refuse a value that JSON cannot hold, with the metric's name."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str | list | tuple | dict):
         return value
-    raise MetricRejected(f"result_rejected metric {name!r}: {type(value).__name__} is no number; write float(…)")
+    raise MetricRejected(f"result_rejected metric {name!r}: {type(value).__name__} is not a number; write float(…)")
 
 
 def _describe_failure(problem: BaseException) -> str:
-    """The failure's name and what happened, with the line of the author's code."""
+    """The failure's name, the error, and the line of the author's code."""
     if isinstance(problem, MetricRejected):
         return str(problem)[:LONGEST_MESSAGE]
     failure = getattr(problem, "failure", None) or (
@@ -291,5 +291,5 @@ def _describe_failure(problem: BaseException) -> str:
     where = f" (line {lines[-1]})" if lines else ""
     what = "" if hasattr(problem, "failure") else f"{type(problem).__name__}: "
     if not lines and isinstance(problem, TypeError) and str(problem).startswith("metric() "):
-        what = f"metric must take input, output and metadata, by these names; {what}"
+        what = f"metric must have the parameters input, output and metadata; {what}"
     return f"{failure} {what}{str(problem)[:LONGEST_MESSAGE]}{where}"
