@@ -29,8 +29,33 @@ from typing import Any, NamedTuple, Self
 
 HEAD_BYTES = 64
 """How many bytes of unreadable content an error shows."""
+EXTRA_OF = {
+    **dict.fromkeys(("litestar", "uvicorn", "uvloop", "httptools", "prometheus_client"), "serve"),
+    **dict.fromkeys(("cel_expr_python", "pydantic_monty"), "custom"),
+    **dict.fromkeys(("asyncssh", "jinja2"), "playground"),
+    **dict.fromkeys(("polars", "pyarrow"), "bulk"),
+    "numpy": "reconcile",
+    "psycopg": "postgres",
+    "dbos": "cluster",
+    "ray": "ray",
+}
+"""The extra that installs an optional package."""
 FIRST_EXIT_CODE = 10
 """Exit code of `meruit audit verify` when its first step fails."""
+
+
+class Problem(NamedTuple):
+    """One thing wrong with a file, and where."""
+
+    where: str
+    """The path inside the document, as `criteria[2].threshold`; empty for the whole."""
+    message: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """`line 7, criteria[2].threshold: …`."""
+        place = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.where) if part)
+        return f"{place}: {self.message}" if place else self.message
 
 
 class MeruitError(Exception):
@@ -39,7 +64,16 @@ class MeruitError(Exception):
     code: str = "error"
     """A stable slug that programs compare."""
     status: int = 500
-    """The HTTP status of a reply about it; 500 for what no request should cause."""
+    """The HTTP status of the reply. 500 is an internal error, and no client sees its message."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong and where, when the error lists several problems."""
+    retry_after_s: int | None = None
+    """When a client may retry; the header Retry-After."""
+
+    @property
+    def client_detail(self) -> str:
+        """The `detail` of an HTTP reply about it."""
+        return str(self)
 
 
 class MissingExtra(MeruitError):
@@ -48,12 +82,20 @@ class MissingExtra(MeruitError):
     code = "missing_extra"
     status = 501
 
+    @classmethod
+    def of(cls, missing: ImportError) -> Self | None:
+        """Name the extra that brings a missing package; None for a package that no extra brings."""
+        package = (missing.name or "").partition(".")[0].replace("-", "_")
+        extra = EXTRA_OF.get(package)
+        if extra is None:
+            return None
+        return cls(f"this needs the package {package}, which is not installed: pip install 'meruit[{extra}]'")
+
 
 class UnknownName(MeruitError):
     """No plugin has this name."""
 
     code = "unknown_name"
-    status = 422
 
 
 class PluginSignature(MeruitError):
@@ -66,14 +108,12 @@ class AuthorError(MeruitError):
     """A criterion asks for something that cannot be computed as written."""
 
     code = "author_error"
-    status = 422
 
 
 class AssertionFaults(AuthorError):
     """An assertion is not valid for its check; lists each fault with its path inside the assertion."""
 
     code = "assertion_faults"
-    status = 422
 
     def __init__(self, faults: Iterable[tuple[tuple[str | int, ...], str]]) -> None:
         self.faults = tuple(faults)
@@ -94,20 +134,6 @@ class ExtractorConflict(MeruitError):
     code = "extractor_conflict"
 
 
-class Problem(NamedTuple):
-    """One thing wrong with a file, and where."""
-
-    where: str
-    """The path inside the document, as `criteria[2].threshold`; empty for the whole."""
-    message: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        """`line 7, criteria[2].threshold: …`."""
-        place = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.where) if part)
-        return f"{place}: {self.message}" if place else self.message
-
-
 class DocumentError(MeruitError):
     """A file is not valid; lists every problem at once."""
 
@@ -118,6 +144,12 @@ class DocumentError(MeruitError):
         self.name = name
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{name}: {problem}" for problem in self.problems))
+
+    @property
+    def client_detail(self) -> str:
+        """How many problems there are; the reply lists them."""
+        count = len(self.problems)
+        return "one problem was found" if count == 1 else f"{count} problems were found"
 
 
 class UnreadableFile(DocumentError):
@@ -143,7 +175,6 @@ class Unreachable(MeruitError):
     """Another system did not answer; a retry may help."""
 
     code = "unreachable"
-    status = 503
 
 
 class Unavailable(CriteriaError):
@@ -152,12 +183,22 @@ class Unavailable(CriteriaError):
     code = "unavailable_here"
     status = 422
 
+    @property
+    def client_detail(self) -> str:
+        """Why all of its problems are problems."""
+        return "the criteria are valid, but this installation does not support what they ask for"
+
 
 class UnsupportedCriteria(CriteriaError):
     """The criteria can be read, but their code or assertions do not run."""
 
     code = "unsupported_criteria"
     status = 422
+
+    @property
+    def client_detail(self) -> str:
+        """Why all of its problems are problems."""
+        return "the criteria can be read, but their code or assertions do not run"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -180,6 +221,12 @@ class StoreUnavailable(StoreError, Unreachable):
 
     code = "unavailable"
     status = 503
+    retry_after_s = 1
+
+    @property
+    def client_detail(self) -> str:
+        """What to do next; the message may name the database."""
+        return "the database does not answer; retry, with the same Idempotency-Key if you sent one"
 
 
 class UnknownLayout(StoreError):
@@ -256,7 +303,6 @@ class SourceError(MeruitError):
     """A system could not be read completely; the message says what, where and what to do."""
 
     code = "source_error"
-    status = 503
 
     def __init__(self, sentence: str, *, again: bool = False, wait_s: float | None = None) -> None:
         super().__init__(sentence)
@@ -291,9 +337,7 @@ class HttpError(SourceError):
 
     code = "http_error"
 
-    def __init__(
-        self, reason: HttpFailure, sentence: str, *, again: bool = False, wait_s: float | None = None
-    ) -> None:
+    def __init__(self, reason: HttpFailure, sentence: str, *, again: bool = False, wait_s: float | None = None) -> None:
         super().__init__(sentence, again=again, wait_s=wait_s)
         self.reason = reason
 
@@ -302,7 +346,6 @@ class UnsupportedInteraction(SourceError):
     """The server does not support the request."""
 
     code = "unsupported_interaction"
-    status = 503
 
 
 class AddressFault(StrEnum):
@@ -338,14 +381,12 @@ class OutboundFailed(MeruitError):
     """The other side did not answer; a retry may help."""
 
     code = "outbound_failed"
-    status = 503
 
 
 class OutboundRefused(MeruitError):
     """A URL that must never be called; a retry does not help."""
 
     code = "outbound_refused"
-    status = 400
 
     def __init__(self, sentence: str, fault: AddressFault | None = None) -> None:
         super().__init__(sentence)
@@ -405,7 +446,6 @@ class ContextError(MeruitError):
     """The work cannot be passed into a sandbox."""
 
     code = "bad_context"
-    status = 422
 
 
 # Contracts and settlement.
@@ -438,7 +478,6 @@ class CanaryShown(MeruitError):
     """A canary string is visible to agents, so quoting it would prove nothing."""
 
     code = "canary_shown"
-    status = 422
 
 
 class NullAgentPasses(MeruitError):
@@ -499,7 +538,6 @@ class FetchFailed(MeruitError):
     """A request to a provider did not complete; nothing that it returned is used."""
 
     code = "fetch_failed"
-    status = 503
 
     def __init__(self, kind: FetchError, detail: str, *, at: datetime | None = None) -> None:
         super().__init__(detail)
@@ -539,7 +577,6 @@ class MeteringError(MeruitError):
     """A meter was used in a way that cannot be accounted for."""
 
     code = "bad_metering"
-    status = 422
 
 
 class InvalidUsage(MeruitError):
@@ -557,7 +594,8 @@ class InvalidUsageReport(MeruitError):
 
     def __init__(self, where: str, message: str) -> None:
         self.where, self.message = where, message
-        super().__init__(f"{where}: {message}")
+        self.problems = (Problem(where, message),)
+        super().__init__(str(self.problems[0]))
 
 
 class UsageRunEnded(MeruitError):
@@ -602,28 +640,24 @@ class AgentError(MeruitError):
     """The agent is not defined correctly."""
 
     code = "bad_agent"
-    status = 422
 
 
 class BudgetError(MeruitError):
     """The budget is not valid."""
 
     code = "bad_budget"
-    status = 422
 
 
 class ToolError(MeruitError):
     """The function cannot be used as a tool."""
 
     code = "bad_tool"
-    status = 422
 
 
 class VerifierError(MeruitError):
     """The verifier cannot be called as it is written."""
 
     code = "bad_verifier"
-    status = 422
 
 
 class NotJsonSerializable(ValueError):
@@ -634,7 +668,6 @@ class CouldNotVerify(MeruitError):
     """The verifier itself failed, so the candidate was not judged."""
 
     code = "could_not_verify"
-    status = 503
 
 
 class VerificationExhausted(MeruitError):

@@ -1,4 +1,14 @@
-"""The command line. Results go to stdout, talk to stderr; the exit code says how it ended."""
+"""The command line. Results go to stdout, notes and errors to stderr; the exit code says how the command ended.
+
+Read in this order:
+
+- terminal.py - options and output that all commands share
+- error_report.py - errors as text, or as JSON under `--json`
+- commands/ - one file for each command
+- shared/ - work that several commands share
+- views/ - results as tables
+- demo/ - the stories of `meruit demo`
+"""
 
 import sys
 from importlib import import_module
@@ -39,14 +49,14 @@ COMMANDS = (
 
 
 class LazyCommands(click.Group):
-    """Loads a command's file when it is called or listed."""
+    """Load a command's file when the command is called or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Every command, sorted."""
+        """List every command, sorted."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
-        """The command of that name."""
+        """Find the command of that name."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"meruit.cli.commands.{cmd_name}"), cmd_name)
@@ -55,7 +65,7 @@ class LazyCommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments begin with, or say which is nearest."""
+        """Find the command that the arguments begin with; a usage error suggests the nearest name."""
         from meruit.errors import nearest
 
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
@@ -76,7 +86,7 @@ class LazyCommands(click.Group):
     cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 passed, 1 not passed, 2 bad usage or input, 3 could not verify, 4 a credential is missing or "
-    "was refused, 130 interrupted.",
+    "was refused, 130 interrupted. Under --json, an error is one line of JSON on stderr.",
 )
 @click.version_option(package_name="meruit")
 def meruit() -> None:
@@ -99,7 +109,10 @@ def _report_error(fault: Exception, arguments: list[str]) -> ExitCode:
     """Print the error, as JSON under `--json`, and choose the exit code."""
     # Only a command that fails needs it, and `--help` should be quick.
     from meruit.cli.error_report import is_json_wanted, print_report, report_of
+    from meruit.errors import MissingExtra
 
+    if isinstance(fault, ImportError):
+        fault = MissingExtra.of(fault) or fault
     report = report_of(fault, arguments)
     print_report(report, fault, as_json=is_json_wanted(arguments))
     return report.exit_code

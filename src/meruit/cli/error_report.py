@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from meruit.cli.terminal import ExitCode, print_error, say
-from meruit.errors import BodyError, DocumentError, MeruitError, PluginExit, Problem, Unavailable, Unreachable
+from meruit.errors import (
+    BodyError,
+    DocumentError,
+    MeruitError,
+    PluginExit,
+    Problem,
+    Unavailable,
+    Unreachable,
+)
 
 USAGE = "usage"
 HINTS = {

@@ -1,0 +1,84 @@
+"""A base install without extras: what works, and what a command says that needs one."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from meruit.errors import EXTRA_OF, MissingExtra
+from meruit.model.kinds import Tier
+from meruit.sandbox import expression, interpreter
+from meruit.sandbox.selftest import examine
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CRITERIA = "criteria: [{metric: word_count, metric_type: count, comparison: gte, threshold: 2}]"
+
+
+def run_without(packages: list[str], words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command as if the packages were not installed."""
+    hide = f"import sys; sys.modules.update(dict.fromkeys({packages!r}))"
+    script = f"{hide}; from meruit.cli import main; main({words!r})"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_work_is_judged_and_recorded_without_any_extra(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CRITERIA)
+    (tmp_path / "o.json").write_text('{"text": "a b c"}')
+    ended = run_without([*EXTRA_OF], ["verify", "c.yaml", "--output", "o.json", "--record", "--json"], tmp_path)
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout)["verdict"] == "pass"
+    listed = run_without([*EXTRA_OF], ["outcome", "list", "--json"], tmp_path)
+    assert listed.returncode == 0
+    assert '"verdict":"pass"' in listed.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (["serve", "--port", "0", "--json"], "serve"),
+        (["playground", "up", "--json"], "serve"),
+        (["demo", "--json"], "reconcile"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_a_command_names_the_extra_that_it_needs(tmp_path: Path, words: list[str], extra: str) -> None:
+    ended = run_without([*EXTRA_OF], [word for word in words if word != "--json"], tmp_path)
+    assert ended.returncode == 2
+    assert f"meruit[{extra}]" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("module", "tier"), [(expression, Tier.EXPR), (interpreter, Tier.PYTHON)])
+def test_custom_code_names_its_extra(monkeypatch: pytest.MonkeyPatch, module: object, tier: Tier) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    engine = module.engine  # type: ignore[attr-defined] - both modules have it
+    engine.cache_clear()
+    monkeypatch.setattr(metadata, "version", missing)
+    try:
+        with pytest.raises(MissingExtra, match="custom"):
+            engine()
+        found = examine(tier)
+    finally:
+        engine.cache_clear()
+    assert not found.ready
+    assert "meruit[custom]" in found.reason
+
+
+def test_every_extra_that_an_error_names_exists() -> None:
+    assert {*EXTRA_OF.values()} <= {*PROJECT["optional-dependencies"]}
+    assert MissingExtra.of(ModuleNotFoundError("no", name="litestar.routes")) is not None
+    assert MissingExtra.of(ModuleNotFoundError("no", name="unheard_of")) is None
+
+
+def test_the_base_install_has_no_exact_pin_and_nothing_of_an_extra() -> None:
+    base = PROJECT["dependencies"]
+    assert not [one for one in base if "==" in one]
+    names = {one.replace("-", "_").split(">")[0] for one in base}
+    assert not names & {*EXTRA_OF}
