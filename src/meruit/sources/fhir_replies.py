@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from meruit.errors import SourceError, UnsupportedInteraction
 from meruit.model.environment import Item, make_item
 from meruit.sources import json_text as slices
-from meruit.sources.http import NOT_IMPLEMENTED, OK, SourceReply, invalid_json_error, quote_of
+from meruit.sources.http_replies import NOT_IMPLEMENTED, OK, HttpReply, invalid_json_error, quote_of
 from meruit.sources.retry import INCOMPLETE
 
 MAX_VERSION_DIGITS = 20
@@ -60,7 +60,7 @@ class FhirCapabilities(NamedTuple):
     """Whether there is one of all types together."""
 
 
-def read_page(reply: SourceReply, name: str) -> FhirSearchPage:
+def read_page(reply: HttpReply, name: str) -> FhirSearchPage:
     """A page of the search of one type; raises Trouble."""
     if reply.status in _UNSUPPORTED:
         raise UnsupportedInteraction(
@@ -78,7 +78,7 @@ def read_page(reply: SourceReply, name: str) -> FhirSearchPage:
     )
 
 
-def read_history(reply: SourceReply, base_url: str) -> FhirHistoryPage:
+def read_history(reply: HttpReply, base_url: str) -> FhirHistoryPage:
     """A page of a history; raises Unsupported for what is none, and Trouble for a server that is in trouble."""
     if reply.status in _NO_HISTORY:
         raise UnsupportedInteraction(f"{reply.where} answered with status {reply.status}{quote_of(reply)}")
@@ -93,7 +93,7 @@ def read_history(reply: SourceReply, base_url: str) -> FhirHistoryPage:
 
 
 # What stands in a bundle is the server's, so anything at all.
-def _contents(reply: SourceReply, bundle: Mapping[str, Any]) -> tuple[list[Any], int | None]:
+def _contents(reply: HttpReply, bundle: Mapping[str, Any]) -> tuple[list[Any], int | None]:
     entries, total = bundle.get("entry", []), bundle.get("total")
     if not isinstance(entries, list) or not (total is None or (type(total) is int and total >= 0)):
         raise _invalid_reply(reply, "its `entry` or `total` is not what FHIR says")
@@ -101,7 +101,7 @@ def _contents(reply: SourceReply, bundle: Mapping[str, Any]) -> tuple[list[Any],
 
 
 # As above.
-def _entry(reply: SourceReply, base_url: str, entry: Any) -> FhirHistoryEntry:
+def _entry(reply: HttpReply, base_url: str, entry: Any) -> FhirHistoryEntry:
     """What one entry of a history tells; a deletion has no resource, and only its request says of what."""
     match entry:
         case {"request": {"method": "DELETE", **request}}:
@@ -124,7 +124,7 @@ def _key(address: Any, base_url: str) -> str | None:
 
 
 # As above.
-def _item(reply: SourceReply, name: str, entry: Any) -> Item | None:
+def _item(reply: HttpReply, name: str, entry: Any) -> Item | None:
     """The resource of one entry; None for one that only comes along."""
     match entry:
         case {"resource": slices.JsonSlice(value={"resourceType": "OperationOutcome"} as outcome)} if name != (
@@ -149,7 +149,7 @@ def _item(reply: SourceReply, name: str, entry: Any) -> Item | None:
     return make_item(f"{found}/{id_}", text.encode(), version=_version_mark(resource))
 
 
-def _check_outcome(reply: SourceReply, outcome: Mapping[str, Any]) -> None:
+def _check_outcome(reply: HttpReply, outcome: Mapping[str, Any]) -> None:
     """Raise Trouble for an outcome among the results that tells of a failure; warnings are no failure."""
     for issue in _list(outcome.get("issue")):
         if isinstance(issue, dict) and issue.get("severity") in {"error", "fatal"}:
@@ -157,7 +157,7 @@ def _check_outcome(reply: SourceReply, outcome: Mapping[str, Any]) -> None:
             raise SourceError(f"{reply.where} reports a failure among its results ({said!s:.200}); ask whoever runs it")
 
 
-def _next_link(reply: SourceReply, bundle: Mapping[str, Any]) -> str | None:
+def _next_link(reply: HttpReply, bundle: Mapping[str, Any]) -> str | None:
     links = [link for link in _list(bundle.get("link")) if isinstance(link, dict) and link.get("relation") == "next"]
     if not links:
         return None
@@ -166,7 +166,7 @@ def _next_link(reply: SourceReply, bundle: Mapping[str, Any]) -> str | None:
     return str(links[0]["url"])
 
 
-def read_capabilities(reply: SourceReply) -> FhirCapabilities:
+def read_capabilities(reply: HttpReply) -> FhirCapabilities:
     """What a CapabilityStatement says; raises Trouble for what is none."""
     statement = _resource(reply, slices.value)
     if statement.get("resourceType") != "CapabilityStatement":
@@ -189,7 +189,7 @@ def _interactions(part: Mapping[str, Any]) -> list[Any]:
     return [one.get("code") for one in _list(part.get("interaction")) if isinstance(one, dict)]
 
 
-def is_gone(reply: SourceReply) -> bool:
+def is_gone(reply: HttpReply) -> bool:
     """Whether the server says that it has a resource no more; raises Trouble where it says nothing of the kind."""
     if reply.status in _GONE:
         return True
@@ -199,7 +199,7 @@ def is_gone(reply: SourceReply) -> bool:
     raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
 
 
-def lag_of(reply: SourceReply, listed: Item) -> str | None:
+def lag_of(reply: HttpReply, listed: Item) -> str | None:
     """How what is asked for by id differs from what is listed; None where it does not."""
     if is_gone(reply):
         return ", which is gone"
@@ -230,7 +230,7 @@ def _version(resource: Mapping[str, Any]) -> str | None:
     return version if isinstance(version, str) and version else None
 
 
-def _resource(reply: SourceReply, reader: slices.Reader) -> dict[str, Any]:
+def _resource(reply: HttpReply, reader: slices.Reader) -> dict[str, Any]:
     if reply.status != OK:
         raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
     try:
@@ -242,7 +242,7 @@ def _resource(reply: SourceReply, reader: slices.Reader) -> dict[str, Any]:
     return found
 
 
-def _invalid_reply(reply: SourceReply, what: str) -> SourceError:
+def _invalid_reply(reply: HttpReply, what: str) -> SourceError:
     return SourceError(f"{reply.where} sent a result that cannot be trusted: {what}; ask whoever runs the server")
 
 

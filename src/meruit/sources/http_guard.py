@@ -1,8 +1,4 @@
-"""The one client that reaches out over HTTP; nobody inside can be reached by naming an address to us.
-
-The name is resolved once, every address it has must be a public one, and the connection goes to exactly that address:
-a name that answers differently the second time changes nothing.
-"""
+"""Calls to URLs that clients registered (webhooks, a governance service): public addresses only."""
 
 import asyncio
 import ipaddress
@@ -15,8 +11,10 @@ from typing import Self, TypeAlias
 
 import httpx
 
-from meruit.errors import OutboundFailed, OutboundRefused
+from meruit.errors import AddressFault, HttpError, OutboundFailed, OutboundRefused
 from meruit.model.record import Record
+from meruit.sources.http import MAX_PORT, PORTS, HttpClient, HttpResponse, tls_context
+from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -29,9 +27,7 @@ MAX_ADDRESSES = 4
 """How many addresses of one name are tried."""
 MAX_CONNECTIONS = 64
 TIMEOUT_S = 10.0
-"""How long one call may take, from the name to the reply's last byte."""
-MAX_PORT = 65535
-PORTS = {"http": 80, "https": 443}
+"""How long one call may take, from the DNS request to the last byte of the reply."""
 
 _PUBLIC_IPV6 = ipaddress.IPv6Network("2000::/3")
 # Teredo and 6to4 carry an IPv4 address inside; the other such forms lie outside of 2000::/3.
@@ -41,66 +37,55 @@ _INNER_IPV4 = tuple(
         ipaddress.IPv4Network, ("192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "168.63.129.16")
     )
 )
-"""Global by their number, and yet not other people's: protocol assignments, and what clouds tell their machines."""
+"""Global by number, but not public: protocol assignments and the metadata services of clouds."""
 _HOST_NAME = re.compile(r"(?=.{1,253}\.?$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 _AUTHORITY = re.compile(r"[^/?#]*")
 # The C library reads 2130706433, 0x7f.1 and 127.1 as addresses.
 _NUMERIC_NAME = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
 
 
-class OutboundReply(Record, frozen=True):
-    """What the other side answered."""
+class GuardedTransport(httpx.AsyncBaseTransport):
+    """Connects to public addresses and allowed networks only; raises OutboundRefused or OutboundFailed.
 
-    status: int
-    body: bytes
-    """Its first bytes, at most MAX_REPLY_BYTES."""
+    The name is resolved once, every address that it has must be allowed, and the connection goes to exactly that
+    address. A name that resolves differently the second time changes nothing.
+    """
 
-
-class Outbound:
-    """Calls other people's URLs; an async context manager, one for the whole service."""
-
-    def __init__(
-        self,
-        *,
-        allowed_networks: Sequence[Network] = (),
-        timeout_s: float = TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-        resolve: Resolve | None = None,
-    ) -> None:
+    def __init__(self, allowed_networks: Sequence[Network], *, tls: ssl.SSLContext, resolve: Resolve | None) -> None:
         self._allowed = tuple(allowed_networks)
-        self._timeout_s = timeout_s
         self._resolve = resolve or _resolve
-        # Nothing is kept alive: two names may share an address, and a connection is trusted for one name only.
+        # No connection is kept alive: two names may share an address, and a connection is trusted for one name only.
         self._transport = httpx.AsyncHTTPTransport(
-            verify=tls or True,
+            verify=tls,
             trust_env=False,
             limits=httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=0),
         )
 
-    async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
-        """Send bytes to a URL; raises OutboundRefused or OutboundFailed. Any status is a reply, a redirect too."""
-        target = _parse_url(url, self._allowed)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._post(target, content, headers)
-        except TimeoutError:
-            raise OutboundFailed(f"{_host_name(target)} did not answer within {self._timeout_s:g} s") from None
-        except httpx.HTTPError as problem:
-            raise OutboundFailed(f"{_host_name(target)} could not be called: {type(problem).__name__}") from problem
-
-    async def _post(self, target: httpx.URL, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
-        addresses = await self._addresses(target)
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request to the first address that accepts a connection."""
+        addresses = await self._addresses(request.url)
         for address in addresses[:-1]:
             try:
-                return await self._send(target, address, content, headers)
+                return await self._send(request, address)
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 # Nothing was sent yet; the next address may be reachable.
                 continue
-        return await self._send(target, addresses[-1], content, headers)
+        return await self._send(request, addresses[-1])
+
+    async def _send(self, request: httpx.Request, address: str) -> httpx.Response:
+        # The header Host was made from the URL with the name; only the connection uses the address.
+        pinned = httpx.Request(
+            request.method,
+            request.url.copy_with(host=address),
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host_name(request.url)},
+        )
+        return await self._transport.handle_async_request(pinned)
 
     async def _addresses(self, target: httpx.URL) -> list[str]:
-        """Where the name leads; every one of its addresses must be allowed, also those that are not tried."""
-        host = _host_name(target)
+        """Resolve the name; every one of its addresses must be allowed, also those that are not tried."""
+        host = host_name(target)
         try:
             found = list(dict.fromkeys(await self._resolve(host, target.port or PORTS[target.scheme])))
         except (OSError, UnicodeError):
@@ -111,25 +96,52 @@ class Outbound:
             _check_address(host, ipaddress.ip_address(address), self._allowed)
         return found[:MAX_ADDRESSES]
 
-    async def _send(self, target: httpx.URL, address: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
-        # The header Host is made from the URL with the name, which only then gives way to the address.
-        request = httpx.Request("POST", target, content=content, headers=headers)
-        request.url = target.copy_with(host=address)
-        request.extensions = {"sni_hostname": _host_name(target), "timeout": {"connect": self._timeout_s / 2}}
-        response = await self._transport.handle_async_request(request)
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+
+class OutboundReply(Record, frozen=True):
+    """The reply to a call of a registered URL."""
+
+    status: int
+    body: bytes
+    """Its first bytes, at most MAX_REPLY_BYTES."""
+
+
+class Outbound:
+    """Posts to URLs that clients registered; an async context manager, one for the whole service."""
+
+    def __init__(
+        self,
+        *,
+        allowed_networks: Sequence[Network] = (),
+        timeout_s: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._allowed = tuple(allowed_networks)
+        self._transport = GuardedTransport(self._allowed, tls=tls or tls_context("https"), resolve=resolve)
+        self._policy = ReadPolicy(
+            retry=BackoffSchedule(tries=1), limits=ReadLimits(timeout_s=timeout_s, connect_s=timeout_s / 2)
+        )
+
+    async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> OutboundReply:
+        """Send bytes to a URL; raises OutboundRefused or OutboundFailed. Any status is a reply, a redirect too."""
+        check_url(url, self._allowed)
+        http = HttpClient(transport=self._transport, policy=self._policy)
         try:
-            body = bytearray()
-            # As sent, never unpacked: a few bytes could unpack to gigabytes.
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) >= MAX_REPLY_BYTES:
-                    break
-        finally:
-            await response.aclose()
-        return OutboundReply(response.status_code, bytes(body[:MAX_REPLY_BYTES]))
+            # Only the host is shown: the path of a webhook may be a secret.
+            return await http.request(
+                "POST", url, _read_outbound, headers=headers, content=content, where=host_name(httpx.URL(url))
+            )
+        except HttpError as error:
+            if isinstance(error.__cause__, OutboundRefused):
+                raise error.__cause__ from None
+            raise OutboundFailed(str(error)) from None
 
     async def aclose(self) -> None:
-        """Close what is open."""
+        """Close the connections."""
         await self._transport.aclose()
 
     async def __aenter__(self) -> Self:
@@ -141,31 +153,36 @@ class Outbound:
         await self.aclose()
 
 
+async def _read_outbound(response: HttpResponse) -> OutboundReply:
+    reply = await response.read_start(MAX_REPLY_BYTES)
+    return OutboundReply(reply.status, reply.content)
+
+
 def check_url(url: str, allowed_networks: Sequence[Network] = ()) -> None:
-    """Raise OutboundRefused for a URL that could never be called; asks no name server."""
+    """Raise OutboundRefused for a URL that could never be called; makes no DNS request."""
     _parse_url(url, allowed_networks)
 
 
 def _parse_url(url: str, allowed: Sequence[Network]) -> httpx.URL:
     if len(url) > MAX_URL_CHARS:
-        raise OutboundRefused(f"a URL may have {MAX_URL_CHARS} characters at most")
+        raise OutboundRefused(f"a URL may have {MAX_URL_CHARS} characters at most", AddressFault.TOO_LONG)
     try:
         target = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError, ValueError):
-        raise OutboundRefused("this is no URL; write https://host/path") from None
+        raise OutboundRefused("this is not a valid URL; write https://host/path", AddressFault.SYNTAX) from None
     if target.scheme not in PORTS:
-        raise OutboundRefused("only http:// and https:// URLs are called")
+        raise OutboundRefused("only http:// and https:// URLs are called", AddressFault.SCHEME)
     authority = _AUTHORITY.match(url.partition("://")[2])
     if target.userinfo or (authority and "@" in authority[0]):
-        raise OutboundRefused("a URL with a user or a password in it is not called; use a header")
+        raise OutboundRefused("the URL has a user or a password in it; use a header instead", AddressFault.CREDENTIALS)
     if target.port is not None and not 0 < target.port <= MAX_PORT:
-        raise OutboundRefused(f"a port is a number from 1 to {MAX_PORT}")
-    _check_host(_host_name(target), allowed)
+        raise OutboundRefused(f"a port is a number from 1 to {MAX_PORT}", AddressFault.PORT)
+    _check_host(host_name(target), allowed)
     return target
 
 
-def _host_name(target: httpx.URL) -> str:
-    """The host as name servers and certificates know it: `xn--…` for what lies beyond ASCII."""
+def host_name(target: httpx.URL) -> str:
+    """Return the host as DNS and certificates spell it: `xn--…` for names beyond ASCII."""
     return target.raw_host.decode("ascii")
 
 
@@ -174,9 +191,9 @@ def _check_host(host: str, allowed: Sequence[Network]) -> None:
     if literal is not None:
         _check_address(host, literal, allowed)
     elif not _HOST_NAME.fullmatch(host):
-        raise OutboundRefused("the URL names no host; write https://host/path")
+        raise OutboundRefused("the URL has no valid host; write https://host/path", AddressFault.HOST)
     elif _NUMERIC_NAME.fullmatch(host):
-        raise OutboundRefused("write a numeric address as four decimal numbers")
+        raise OutboundRefused("write a numeric address as four decimal numbers", AddressFault.NUMERIC_HOST)
 
 
 def _literal(host: str) -> Address | None:
@@ -188,7 +205,10 @@ def _literal(host: str) -> Address | None:
 
 def _check_address(host: str, address: Address, allowed: Sequence[Network]) -> None:
     if not _is_public(address) and not any(address in network for network in allowed):
-        raise OutboundRefused(f"{host} leads to an address that is not public; the operator may allow its network")
+        raise OutboundRefused(
+            f"{host} leads to an address that is not public; the operator may allow its network",
+            AddressFault.NOT_PUBLIC,
+        )
 
 
 def _is_public(address: Address) -> bool:

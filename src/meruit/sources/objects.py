@@ -16,16 +16,8 @@ from meruit.errors import AuthorError, SourceError
 from meruit.model.environment import Item, Snapshot, SourceKind
 from meruit.sources.credentials import SecretToken
 from meruit.sources.file_items import CHUNK_BYTES, MAX_DEPTH, Intake, add_unique, file_name, moment
-from meruit.sources.http import (
-    NOT_FOUND,
-    OK,
-    SourceClient,
-    SourceReply,
-    check_base_url,
-    check_status,
-    invalid_json_error,
-    quote_of,
-)
+from meruit.sources.http import HttpResponse, check_base_url
+from meruit.sources.http_replies import NOT_FOUND, OK, HttpReply, check_status, invalid_json_error, quote_of
 from meruit.sources.retry import (
     DEFAULT,
     INCOMPLETE,
@@ -36,6 +28,7 @@ from meruit.sources.retry import (
     take_snapshot,
     with_retries,
 )
+from meruit.sources.source_client import SourceClient
 
 GOOGLE = "https://storage.googleapis.com"
 PAGE = 1_000
@@ -245,14 +238,14 @@ class GcsSource:
         # The very object that was listed, even if another has taken its place since.
         which = {"generation": one.generation} if one.generation else {}
 
-        async def take(response: httpx.Response) -> Intake:
-            check_status(SourceReply(where, response.status_code, response.headers, b""))
-            if response.status_code == NOT_FOUND:
+        async def take(response: HttpResponse) -> Intake:
+            check_status(HttpReply(where, response.status, response.headers, b""), self._token)
+            if response.status == NOT_FOUND:
                 raise SourceError(f"{UNSETTLED}: {where} was listed and is gone; let whoever writes it finish")
-            if response.status_code != OK:
-                raise SourceError(f"{where} answered with status {response.status_code}; see who may read it")
+            if response.status != OK:
+                raise SourceError(f"{where} answered with status {response.status}; check who may read it")
             intake = Intake()
-            async for piece in response.aiter_raw(CHUNK_BYTES):
+            async for piece in response.iter_raw(CHUNK_BYTES):
                 intake.feed(piece)
                 reading.take(len(piece), where)
             if not await asyncio.to_thread(one.matches, intake):
@@ -264,7 +257,7 @@ class GcsSource:
 
         # An object that was stored packed would else be unpacked on its way, and be none that the list knows.
         url = f"{where}?{urlencode({'alt': 'media', **which})}"
-        intake = await asker.ask(url, take, encoding="gzip")
+        intake = await asker.fetch(url, take, encoding="gzip")
         return intake.item(one.name.removeprefix(self._prefix), one.updated)
 
 
@@ -298,7 +291,7 @@ class _GcsPage(msgspec.Struct, frozen=True):
     nextPageToken: str | None = None  # noqa: N815 -- Google's name
 
 
-def _page(reply: SourceReply) -> _GcsPage:
+def _page(reply: HttpReply) -> _GcsPage:
     if reply.status != OK:
         raise SourceError(
             f"{reply.where} answered with status {reply.status}{quote_of(reply)}; "

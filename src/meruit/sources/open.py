@@ -1,4 +1,4 @@
-"""A task's own source, opened by its address."""
+"""Open the source of a task by its address."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 
-from meruit.errors import AuthorError
+from meruit.errors import AddressFault, AuthorError, InvalidAddress
 from meruit.model.environment import SourceKind
 from meruit.model.task import TaskSource
 from meruit.sources.credentials import SecretToken
@@ -30,7 +30,7 @@ def open_source(
     environment: Mapping[str, str],
     known: Collection[str] = (),
 ) -> Source:
-    """The reader of a source that is not the playground's; AuthorError for an address that is none.
+    """Return the reader of a source outside the playground; raises InvalidAddress.
 
     `known` are the keys that an earlier reading found.
     """
@@ -74,7 +74,7 @@ def _files(
 
 
 def _split(asked: TaskSource) -> SplitResult:
-    """The address in parts; raises AuthorError for one that has none."""
+    """Split the address into its parts."""
     try:
         found = urlsplit(asked.at or "")
         _ = found.port
@@ -89,7 +89,9 @@ def _is_here(where: SplitResult) -> bool:
 
 def _unknown_address(asked: TaskSource) -> AuthorError:
     shown = _USER.sub("//", asked.at or "")
-    return AuthorError(f"{shown!r} is no place to read {asked.kind} from; {_WAYS[asked.kind]}")
+    return InvalidAddress(
+        AddressFault.SCHEME, f"{shown!r} is not a valid address of a {asked.kind} source; {_WAYS[asked.kind]}"
+    )
 
 
 _HTTP = "write https://…"
@@ -114,13 +116,16 @@ def _sftp(
 ) -> SftpSource:
     key = None if asked.key_env is None else SecretToken.from_environment(asked.key_env, environment)
     if where.hostname is None or where.username is None or where.password is not None or (token or key) is None:
-        raise AuthorError(
+        raise InvalidAddress(
+            AddressFault.LOGIN,
             "write sftp://user@host/folder, with the password in the variable that token_env names, "
-            "or the private key in that of key_env"
+            "or the private key in that of key_env",
         )
     if where.query or where.fragment:
-        raise AuthorError("in the folder of an SFTP source write %3F for ? and %23 for #")
+        raise InvalidAddress(AddressFault.QUERY, "in the folder of an SFTP source write %3F for ? and %23 for #")
     if asked.known_hosts is None:
-        raise AuthorError("an SFTP source needs known_hosts: the server's key as OpenSSH writes it")
+        raise InvalidAddress(
+            AddressFault.HOST_KEY, "an SFTP source needs known_hosts: the server's key as OpenSSH writes it"
+        )
     login = SftpLogin(unquote(where.username), password=token, key=key, known_hosts=asked.known_hosts)
     return SftpSource(where.hostname, where.port or SFTP_PORT, login=login, root=unquote(where.path) or ".")

@@ -29,6 +29,8 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 """How long one reply may be."""
 TIMEOUT_S = 30.0
 """How long one question may take, from the name to the reply's last byte."""
+CONNECT_S = 10.0
+"""How long a server may take to accept a connection."""
 READ_S = 300.0
 """How long a whole reading may take."""
 MAX_WAIT_S = 30.0
@@ -90,6 +92,7 @@ class ReadLimits(Record, frozen=True):
     bytes_total: int = MAX_BYTES
     reply_bytes: int = MAX_REPLY_BYTES
     timeout_s: float = TIMEOUT_S
+    connect_s: float = CONNECT_S
     read_s: float = READ_S
 
 
@@ -230,7 +233,8 @@ def _explain_unsettled(earlier: Snapshot | None, found: Snapshot, within_s: floa
         return f"{UNSETTLED}: {within_s:g} s were not enough for readings that agree; {advice}"
     if earlier.trouble is not None:
         return f"{UNSETTLED}: after {within_s:g} s the last reading but one had trouble ({earlier.trouble}); {advice}"
-    return f"{UNSETTLED}: two readings still differed after {within_s:g} s ({describe_difference(earlier, found)}); {advice}"
+    difference = describe_difference(earlier, found)
+    return f"{UNSETTLED}: two readings still differed after {within_s:g} s ({difference}); {advice}"
 
 
 def describe_difference(earlier: Snapshot, later: Snapshot) -> str:

@@ -10,8 +10,10 @@ from meruit.errors import SourceError
 from meruit.model.environment import Snapshot, SourceKind, make_item
 from meruit.sources import json_text as slices
 from meruit.sources.credentials import SecretToken
-from meruit.sources.http import OK, SourceClient, SourceReply, check_base_url, invalid_json_error, quote_of
+from meruit.sources.http import check_base_url
+from meruit.sources.http_replies import OK, HttpReply, invalid_json_error, quote_of
 from meruit.sources.retry import DEFAULT, INCOMPLETE, ReadPolicy, SourceReading, take_snapshot
+from meruit.sources.source_client import SourceClient
 
 KINDS = {"hl7_outbound": SourceKind.HL7, "x12_response": SourceKind.X12, "voice_turn": SourceKind.VOICE}
 """What kind of item the events of a type are."""
@@ -57,7 +59,7 @@ class RowsSource:
         for key, text in rows.items():
             reading.add(make_item(key, text.encode()))
 
-    def _rows(self, reply: SourceReply) -> dict[str, str]:
+    def _rows(self, reply: HttpReply) -> dict[str, str]:
         found: dict[str, str] = {}
         for resource, part in _object(reply, _STATE).items():
             for key, text in self._parts(reply, resource, part):
@@ -66,7 +68,7 @@ class RowsSource:
                 found[key] = text
         return found
 
-    def _parts(self, reply: SourceReply, resource: str, part: slices.JsonSlice) -> list[tuple[str, str]]:
+    def _parts(self, reply: HttpReply, resource: str, part: slices.JsonSlice) -> list[tuple[str, str]]:
         match part.value:
             case _ if resource in self._documents:
                 return [(resource, part.text)]
@@ -81,7 +83,7 @@ class RowsSource:
                 return [(resource, part.text)]
 
     # A row is whatever the application says.
-    def _key_of(self, reply: SourceReply, resource: str, row: Any) -> str:
+    def _key_of(self, reply: HttpReply, resource: str, row: Any) -> str:
         key = row.get(self._key) if isinstance(row, dict) and self._key is not None else None
         if isinstance(key, bool) or not isinstance(key, (str, int)):
             raise SourceError(
@@ -133,7 +135,7 @@ class EventsSource:
                 )
 
 
-def _events(reply: SourceReply) -> tuple[list[dict[str, Any]], str | None]:
+def _events(reply: HttpReply) -> tuple[list[dict[str, Any]], str | None]:
     match _object(reply, slices.value):
         case {"events": list(events), **rest} if all(
             isinstance(event, dict) and isinstance(event.get("type"), str) for event in events
@@ -163,7 +165,7 @@ def _facts(event: Mapping[str, Any]) -> dict[str, Any]:
     return {**(facts if isinstance(facts, dict) else {}), **told}
 
 
-def _object(reply: SourceReply, reader: slices.Reader) -> dict[str, Any]:
+def _object(reply: HttpReply, reader: slices.Reader) -> dict[str, Any]:
     if reply.status != OK:
         raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; see who may read it")
     found = _read(reply, reply.text(), reader)
@@ -172,7 +174,7 @@ def _object(reply: SourceReply, reader: slices.Reader) -> dict[str, Any]:
     return found
 
 
-def _read(reply: SourceReply, text: str, reader: slices.Reader) -> Any:
+def _read(reply: HttpReply, text: str, reader: slices.Reader) -> Any:
     try:
         return slices.read(text, reader)
     except ValueError as problem:

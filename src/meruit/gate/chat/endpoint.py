@@ -17,7 +17,8 @@ from meruit.errors import AuthorError, ModelRefused, SourceError, Unreachable, U
 from meruit.gate.chat.stream import ChatAnswerBuilder, error_in, iter_event_data, parse_json, to_sendable_message
 from meruit.model.chat import ModelAnswer, ToolSpec
 from meruit.sources.credentials import SecretToken, redact
-from meruit.sources.http import SourceReply, check_base_url, excerpt_of, invalid_json_error, quote_of
+from meruit.sources.http import check_base_url
+from meruit.sources.http_replies import HttpReply, excerpt_of, invalid_json_error, quote_of
 from meruit.sources.retry import BackoffSchedule, ReadPolicy, Sleep, time_limit, with_retries
 
 TIMEOUT_S = 600.0
@@ -185,13 +186,13 @@ class ChatEndpoint:
                 f"{where} packed its answer ({packed[:40]}), which nobody asked for; see what stands before it"
             )
         if response.status_code not in _OK:
-            said = SourceReply(
+            said = HttpReply(
                 where, response.status_code, response.headers, await _first_bytes(response, MAX_ERROR_BYTES)
             )
             raise self._refusal(said, said.status)
         if "event-stream" in response.headers.get("content-type", ""):
             return await self._read_stream(response, where)
-        reply = SourceReply(
+        reply = HttpReply(
             where,
             response.status_code,
             response.headers,
@@ -206,7 +207,7 @@ class ChatEndpoint:
         gathering = ChatAnswerBuilder()
         async for data in iter_event_data(_iter_reply_bytes(response)):
             try:
-                reply = SourceReply(where, response.status_code, response.headers, data)
+                reply = HttpReply(where, response.status_code, response.headers, data)
                 self._add_chunk(reply, gathering, data)
             except UnreadableChatReply as problem:
                 raise SourceError(
@@ -214,7 +215,7 @@ class ChatEndpoint:
                 ) from None
         return _require_complete(gathering, where)
 
-    def _add_chunk(self, reply: SourceReply, gathering: ChatAnswerBuilder, data: bytes) -> ChatAnswerBuilder:
+    def _add_chunk(self, reply: HttpReply, gathering: ChatAnswerBuilder, data: bytes) -> ChatAnswerBuilder:
         came = parse_json(data)
         error = error_in(came)
         if error is not None:
@@ -224,7 +225,7 @@ class ChatEndpoint:
         gathering.add(came)
         return gathering
 
-    def _refusal(self, reply: SourceReply, status: int) -> SourceError:
+    def _refusal(self, reply: HttpReply, status: int) -> SourceError:
         """Why there is no answer, and whether there may be one later."""
         said = f"{reply.where} answered with status {status}{quote_of(reply)}"
         if status in _REDIRECTS:

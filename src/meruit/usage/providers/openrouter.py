@@ -12,7 +12,7 @@ from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow,
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.sources.http import NOT_FOUND
+from meruit.sources.http_replies import NOT_FOUND
 from meruit.sources.retry import MAX_CONCURRENT
 from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient, UsageSourceContext, check_amount
 from meruit.usage.providers.support.paging import DAY, no_pages, raise_when_read
